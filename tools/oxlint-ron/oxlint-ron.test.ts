@@ -1,0 +1,134 @@
+/** Each rule is run by the real oxlint over small files in a folder that is laid out like this project. */
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { dirname, join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+
+const plugin = fileURLToPath(new URL('./index.js', import.meta.url));
+let folder: string;
+
+before(() => {
+  folder = mkdtempSync(join(tmpdir(), 'ron-lint-'));
+});
+after(() => rmSync(folder, { recursive: true }));
+
+/** The rules that oxlint reports for `source` when it lies at `path`. */
+function reported(rule: string, path: string, source: string): string[] {
+  const file = join(folder, path);
+  const config = join(folder, 'oxlintrc.json');
+  mkdirSync(dirname(file), { recursive: true });
+  writeFileSync(file, source);
+  writeFileSync(config, JSON.stringify({ jsPlugins: [plugin], categories: {}, rules: { [rule]: 'error' } }));
+  const child = spawnSync('oxlint', ['--config', config, '--format', 'json', file], { encoding: 'utf8', cwd: folder });
+  const report = JSON.parse(child.stdout) as { diagnostics: { message: string; code: string }[] };
+  return report.diagnostics.filter((each) => each.code.includes('ron')).map((each) => each.message);
+}
+
+interface Case {
+  rule: string;
+  refused: Record<string, string>;
+  allowed: Record<string, string>;
+  path?: string;
+}
+
+const CASES: Case[] = [
+  {
+    rule: 'ron/no-await-in-guard',
+    refused: {
+      'an async callback': 'cell.withSync(async (s) => s.n);',
+      'an await in the callback': 'await cell.withSync(async function (s) { await s.n; });',
+      'a for-await in the callback': 'cell.withSync(async (s) => { for await (const x of s) use(x); });',
+      'a generator callback': 'cell.withSync(function* (s) { yield s; });',
+      'a computed name': "cell['withSync'](async (s) => s.n);",
+      'a guard held in a private field': 'class A { #c; f() { this.#c.withSync(async (s) => s.n); } }',
+    },
+    allowed: {
+      'a synchronous callback': 'const n = cell.withSync((s) => s.n); await f(n);',
+      'an async function that is only made inside': 'cell.withSync((s) => { s.later = async () => { await f(); }; });',
+      'an await around the guard': 'await f(cell.withSync((s) => s.n));',
+    },
+  },
+  {
+    rule: 'ron/no-raw-timers',
+    refused: {
+      setTimeout: 'setTimeout(f, 1);',
+      'globalThis.setInterval': 'globalThis.setInterval(f, 1);',
+      'Date.now': 'const t = Date.now();',
+      'new Date()': 'const t = new Date();',
+      'performance.now': 'const t = performance.now();',
+      'Math.random': 'const r = Math.random();',
+      'AbortSignal.timeout': 'const s = AbortSignal.timeout(5);',
+      'timers/promises': "import { setTimeout as wait } from 'node:timers/promises'; wait(1);",
+      'crypto randomness': "import { randomBytes } from 'node:crypto'; randomBytes(1);",
+      'process.hrtime.bigint': 'const t = process.hrtime.bigint();',
+    },
+    allowed: {
+      'the seam': "import { sched } from '@ron/kernel'; sched.timer(1, f, 'x');",
+      'a date from a number': 'const d = new Date(0);',
+      'other crypto': "import { createHmac } from 'node:crypto'; createHmac('sha256', k);",
+    },
+  },
+  {
+    rule: 'ron/no-unbounded-queue',
+    refused: {
+      'a forgotten capacity': "new Mpsc('work');",
+      Infinity: "new Mpsc('work', Infinity);",
+      'the largest integer': "new Broadcast('events', Number.MAX_SAFE_INTEGER);",
+      'options without capacity': "new WorkQueue('work', { lanes: ['get'] });",
+      'an infinite capacity in options': "new WorkQueue('work', { capacity: Infinity });",
+      'events.on': "import { on } from 'node:events'; on(x, 'data');",
+    },
+    allowed: {
+      'a number': "new Mpsc('work', 512);",
+      'a declared number': "new WorkQueue('work', { capacity: limits.work });",
+      'spread options': "new WorkQueue('work', { ...init });",
+    },
+  },
+  {
+    rule: 'ron/boundaries',
+    path: 'packages/kernel/src',
+    refused: {
+      'kernel -> ingress': "import { x } from '@ron/ingress'; x();",
+      'an unknown workspace': "import { x } from '@ron/nonsense'; x();",
+      'reaching into a neighbour': "import { x } from '../../proto/src/address.ts'; x();",
+      'a re-export': "export * from '@ron/auth';",
+      'a dynamic import': "const x = await import('@ron/auth');",
+    },
+    allowed: {
+      'its own file': "import { x } from './sched.ts'; x();",
+      'an npm package': "import { pino } from 'pino'; pino();",
+    },
+  },
+  {
+    rule: 'ron/boundaries',
+    path: 'packages/ingress/src',
+    refused: { 'the explorer outside of a test': "import { explore } from '@ron/explorer'; explore();" },
+    allowed: { 'a lower package': "import { x } from '@ron/kernel'; x();" },
+  },
+  {
+    rule: 'ron/boundaries',
+    path: 'services/storage/src',
+    refused: { 'a neighbouring service by path': "import { x } from '../../index/src/service.ts'; x();" },
+    allowed: { 'a package': "import { x } from '@ron/auth'; x();" },
+  },
+];
+
+for (const { rule, refused, allowed, path = 'packages/ingress/src' } of CASES) {
+  suite(`${rule} in ${path}`, () => {
+    for (const [name, source] of Object.entries(refused)) {
+      test(`refuses ${name}`, () => assert.notDeepEqual(reported(rule, join(path, 'sample.ts'), source), []));
+    }
+    for (const [name, source] of Object.entries(allowed)) {
+      test(`allows ${name}`, () => assert.deepEqual(reported(rule, join(path, 'sample.ts'), source), []));
+    }
+  });
+}
+
+test('a model may import the explorer, a shipped file may not', () => {
+  const source = "import { explore } from '@ron/explorer'; explore();";
+  assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/mpsc.model.ts', source), []);
+  assert.equal(reported('ron/boundaries', 'packages/kernel/src/mpsc.ts', source).length, 1);
+});
