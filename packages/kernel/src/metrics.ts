@@ -1,0 +1,167 @@
+/**
+ * The metrics of one process, and their Prometheus text.
+ *
+ * Promise: nothing is formatted until somebody asks. A metric exists once: declaring it again with the same shape gives
+ * the same object, with another shape is an error.
+ * Bound: at most `SERIES_MAX` series a metric. Overflow: values outside the declared sets become "other".
+ * Cancellation: nothing waits here; a source that throws is left out of the scrape and counted.
+ */
+import { Registry, type Metric } from 'prom-client';
+import { assert } from './errors.ts';
+import { Counter, Gauge, Histogram, LABEL, OTHER, SERIES_MAX, type LabelSets, type Sample } from './metrics-series.ts';
+
+const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
+
+type Kind = 'counter' | 'gauge' | 'histogram';
+
+export class Metrics {
+  readonly service: string;
+  readonly #registry = new Registry();
+  /** Name -> what was declared, and its shape in one string for comparison. */
+  readonly #declared = new Map<string, { shape: string; metric: unknown }>();
+  readonly #collectErrors: Counter<never>;
+
+  constructor(service: string) {
+    this.service = service;
+    this.#collectErrors = this.counter('metrics_collect_errors_total', 'Sources that threw while a scrape read them.');
+  }
+
+  counter<N extends string = never>(
+    name: string,
+    help: string,
+    labels?: Readonly<Record<N, readonly string[]>>,
+  ): Counter<N> {
+    const sets: LabelSets = labels ?? {};
+    const shape = `counter ${JSON.stringify(sets)}`;
+    const known = this.#known(name, shape);
+    if (known instanceof Counter) return known;
+    const counter = new Counter<N>(name, sets);
+    this.#declare('counter', name, help, shape, counter, () => counter.samples());
+    return counter;
+  }
+
+  gauge<N extends string = never>(
+    name: string,
+    help: string,
+    labels?: Readonly<Record<N, readonly string[]>>,
+  ): Gauge<N> {
+    const sets: LabelSets = labels ?? {};
+    const shape = `gauge ${JSON.stringify(sets)}`;
+    const known = this.#known(name, shape);
+    if (known instanceof Gauge) return known;
+    const gauge = new Gauge<N>(name, sets);
+    this.#declare('gauge', name, help, shape, gauge, () => gauge.samples());
+    return gauge;
+  }
+
+  /** Buckets are upper bounds in the unit of the name, ascending; +Inf is implied. */
+  histogram<N extends string = never>(
+    name: string,
+    help: string,
+    buckets: readonly number[],
+    labels?: Readonly<Record<N, readonly string[]>>,
+  ): Histogram<N> {
+    const sets: LabelSets = labels ?? {};
+    const shape = `histogram ${JSON.stringify([buckets, sets])}`;
+    const known = this.#known(name, shape);
+    if (known instanceof Histogram) return known;
+    const histogram = new Histogram<N>(name, buckets, sets);
+    this.#declare('histogram', name, help, shape, histogram, () => histogram.samples(name));
+    return histogram;
+  }
+
+  /** A gauge that is read from its owner at scrape, so that the owner keeps nothing but its own number. */
+  gaugeFrom(name: string, help: string, label_names: readonly string[], sample: () => Iterable<Sample>): void {
+    this.#sampled('gauge', name, help, label_names, sample);
+  }
+
+  /** As `gaugeFrom`, for totals that only grow. */
+  counterFrom(name: string, help: string, label_names: readonly string[], sample: () => Iterable<Sample>): void {
+    this.#sampled('counter', name, help, label_names, sample);
+  }
+
+  /** Everything, in the Prometheus text format. A source that throws is left out and counted, the rest is served. */
+  text(): Promise<string> {
+    return this.#registry.metrics();
+  }
+
+  get contentType(): string {
+    return this.#registry.contentType;
+  }
+
+  /** Names in force, for tests that hold a service to its list. */
+  names(): string[] {
+    return [...this.#declared.keys()];
+  }
+
+  #sampled(
+    kind: Kind,
+    name: string,
+    help: string,
+    label_names: readonly string[],
+    sample: () => Iterable<Sample>,
+  ): void {
+    assert(!this.#declared.has(name), `metric ${name} is declared twice`);
+    for (const label of label_names) assert(LABEL.test(label), `metric ${name}: bad label name ${label}`);
+    this.#declare(kind, name, help, `${kind} from a source`, sample, () => merged(label_names, sample()));
+  }
+
+  #known(name: string, shape: string): unknown {
+    const known = this.#declared.get(name);
+    assert(known === undefined || known.shape === shape, `metric ${name} is declared twice with different shapes`);
+    return known?.metric;
+  }
+
+  #declare(
+    kind: Kind,
+    name: string,
+    help: string,
+    shape: string,
+    metric: unknown,
+    samples: () => Iterable<Sample>,
+  ): void {
+    assert(NAME.test(name), `bad metric name ${name}`);
+    this.#declared.set(name, { shape, metric });
+    // prom-client only formats: it asks for the values at scrape and never sees an increment.
+    const described = { name, help, type: kind, aggregator: 'sum' };
+    const source: object = {
+      ...described,
+      get: () => ({ ...described, values: this.#collect(samples) }),
+      reset: () => {},
+    };
+    // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- the registry calls name, get and reset only
+    this.#registry.registerMetric(source as Metric);
+  }
+
+  #collect(samples: () => Iterable<Sample>): Sample[] {
+    try {
+      return [...samples()];
+    } catch {
+      this.#collectErrors.inc();
+      return [];
+    }
+  }
+}
+
+/**
+ * Samples with the declared labels only, one per label combination (duplicates would make the text invalid; they are
+ * summed), and no more than `SERIES_MAX`: the rest is summed under "other".
+ */
+function merged(label_names: readonly string[], samples: Iterable<Sample>): Sample[] {
+  const byLabels = new Map<string, { labels: Record<string, string>; value: number }>();
+  for (const sample of samples) {
+    let values = label_names.map((label) => sample.labels[label] ?? OTHER);
+    let key = JSON.stringify(values);
+    if (!byLabels.has(key) && byLabels.size >= SERIES_MAX - 1) {
+      values = label_names.map(() => OTHER);
+      key = JSON.stringify(values);
+    }
+    const known = byLabels.get(key);
+    if (known !== undefined) known.value += sample.value;
+    else {
+      const labels = Object.fromEntries(label_names.map((label, place) => [label, values[place]!]));
+      byLabels.set(key, { labels, value: sample.value });
+    }
+  }
+  return [...byLabels.values()];
+}
