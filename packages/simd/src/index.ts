@@ -1,0 +1,2 @@
+export * from './blake3.ts';
+export * from './reed-solomon.ts';
