@@ -1,0 +1,3 @@
+export * from './address.ts';
+export * from './scopes.ts';
+export * from './services.ts';

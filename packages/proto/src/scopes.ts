@@ -1,0 +1,73 @@
+/**
+ * Every scope that a route can ask for and a capability can carry.
+ *
+ * Promise: the list is closed. A scope is `<service>:<verb>`; the part before the colon is the service that checks it.
+ * There are no wildcards: what a capability allows can be read off it without knowing which scopes exist.
+ */
+import { isService, SERVICES } from './services.ts';
+import type { Service } from './services.ts';
+
+/** Scope to one sentence that says what it allows. */
+export const SCOPES = {
+  'storage:get': 'read objects, where reading is not open to all',
+  'storage:put': 'store objects, by one request or by resumable upload',
+  'storage:pin': 'pin and unpin objects',
+  'storage:admin': 'look at volumes; start scrub, repair and compaction',
+
+  'index:name': 'publish names',
+  'index:announce': 'say which objects a node holds',
+  'index:pin': 'pin and unpin index entries',
+  'index:admin': 'start a reindex',
+
+  'edge:get': 'read assets, where reading is not open to all',
+  'edge:admin': 'purge the cache and reload packs',
+
+  'interop:put': 'store an object through the bridge',
+  'interop:get': 'read objects and receipts through the bridge, where reading is not open to all',
+  'interop:admin': 'manage providers, brownout and dead letters',
+
+  'kms:create': 'create keys and import public keys',
+  'kms:rotate': 'rotate keys and retire versions',
+  'kms:read': 'list public keys and read the audit log',
+  'kms:sign': 'sign',
+  'kms:verify': 'verify signatures',
+  'kms:wrap': 'wrap keys and make data keys',
+  'kms:unwrap': 'unwrap keys',
+  'kms:derive': 'derive labelled secrets',
+
+  'mailbox:send': 'send messages',
+  'mailbox:receive': 'receive, acknowledge, return and extend messages',
+  'mailbox:read': 'read statistics and list dead letters',
+  'mailbox:admin': 'replay dead letters',
+
+  'passport:issue': 'issue capabilities',
+  'passport:verify': 'ask whether a capability is good',
+  'passport:revoke': 'revoke capabilities by epoch',
+} as const satisfies Record<`${Service}:${string}`, string>;
+
+export type Scope = keyof typeof SCOPES;
+
+/** The scopes that one service checks. */
+export type ScopeOf<S extends Service> = Extract<Scope, `${S}:${string}`>;
+
+export function isScope(name: unknown): name is Scope {
+  return typeof name === 'string' && Object.hasOwn(SCOPES, name);
+}
+
+export const SCOPE_NAMES: readonly Scope[] = Object.freeze(Object.keys(SCOPES).filter(isScope));
+
+/** The service that checks a scope. */
+export function scopeService(scope: Scope): Service {
+  const service = scope.slice(0, scope.indexOf(':'));
+  if (!isService(service)) throw new RangeError(`no service checks ${scope}`);
+  return service;
+}
+
+const BY_SERVICE: ReadonlyMap<Service, readonly Scope[]> = new Map(
+  SERVICES.map((service) => [service, SCOPE_NAMES.filter((scope) => scopeService(scope) === service)]),
+);
+
+/** All scopes of one service, in the order of the table. */
+export function scopesOf(service: Service): readonly Scope[] {
+  return BY_SERVICE.get(service) ?? [];
+}
