@@ -1,0 +1,66 @@
+/** Assertions for tests: a model holds under every schedule, or a broken version of it is caught. */
+import { explore } from './explore.ts';
+import type { Build, Failure, FailureKind, Options, Result } from './model.ts';
+
+/** Throws, with the trace and the seed, unless the model holds under every schedule. */
+export async function assertHolds(build: Build, options: Options = {}): Promise<Result> {
+  const result = await explore(build, options);
+  if (result.failure !== undefined) throw new ModelError(describeFailure(result.failure, options), result);
+  if (!result.complete) {
+    const why = options.preemptions === undefined ? 'schedules_max was reached' : 'preemptions bounds it';
+    throw new ModelError(`${nameOf(options)}: not complete, ${why} (${result.schedules} schedules)`, result);
+  }
+  return result;
+}
+
+/** Throws unless some schedule fails, and in the expected way: a kind, or a pattern for `kind: message`. */
+export async function assertCaught(
+  build: Build,
+  options: Options = {},
+  expected?: RegExp | FailureKind,
+): Promise<Result & { readonly failure: Failure }> {
+  const result = await explore(build, options);
+  const { failure } = result;
+  if (failure === undefined) {
+    const extent = result.complete ? `all ${result.schedules}` : result.schedules;
+    throw new ModelError(`${nameOf(options)}: survived, no failure in ${extent} schedules`, result);
+  }
+  const matches = expected instanceof RegExp ? expected.test(headline(failure)) : failure.kind === (expected ?? failure.kind);
+  if (!matches) {
+    throw new ModelError(`expected ${String(expected)}, but got ${describeFailure(failure, options)}`, result);
+  }
+  return { ...result, failure };
+}
+
+/** A model did not do what a test asserts. */
+export class ModelError extends Error {
+  override readonly name = 'ModelError';
+  readonly result: Result;
+
+  constructor(message: string, result: Result) {
+    super(message, { cause: result.failure?.error });
+    this.result = result;
+  }
+}
+
+/** A failure for people: what, how it came about step by step, and how to see it again. */
+export function describeFailure(failure: Failure, options: Options = {}): string {
+  const width = String(failure.trace.length).length;
+  const least = failure.minimal ? '' : ' or fewer';
+  return [
+    `${nameOf(options)}: ${headline(failure)}`,
+    `after ${failure.trace.length} steps with ${failure.preemptions}${least} preemptions:`,
+    ...failure.trace.map((line, index) => `  ${String(index + 1).padStart(width)}. ${line}`),
+    `seed: ${failure.seed}`,
+    `replay with: await replay(build, '${failure.seed}')`,
+  ].join('\n');
+}
+
+function headline(failure: Failure): string {
+  const { kind, error } = failure;
+  return `${kind}: ${error instanceof Error ? error.message : String(error)}`;
+}
+
+function nameOf(options: Options): string {
+  return options.name ?? 'model';
+}

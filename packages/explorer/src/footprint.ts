@@ -1,0 +1,102 @@
+/**
+ * Which shared objects a step reads and writes. Steps with disjoint footprints may be swapped without anybody noticing.
+ *
+ * Objects are made anew for each schedule, so they are known by the order in which they were first touched. That order
+ * is the same in all schedules with the same beginning, and two steps are only compared where they branch off from one
+ * beginning. What a step touches first of all has no name that another branch could know: such steps always conflict.
+ */
+
+/** What one step touched. */
+export interface Segment {
+  /** It may have touched anything: no kernel object was seen, or it did what cannot be followed. */
+  everything: boolean;
+  readonly reads: number[];
+  readonly writes: number[];
+  /** Objects from this number on were unknown when the step began. */
+  readonly known: number;
+}
+
+const CLOCK = 0;
+
+export class Footprint {
+  readonly #numbers = new Map<object, number>();
+  #named = 1;
+  #segment: Segment = { everything: false, reads: [], writes: [], known: 1 };
+  #sawKernel = false;
+
+  begin(): void {
+    this.#segment = { everything: false, reads: [], writes: [], known: this.#named };
+    this.#sawKernel = false;
+  }
+
+  end(): Segment {
+    if (!this.#sawKernel) this.#segment.everything = true;
+    return this.#segment;
+  }
+
+  /** The kernel reads or writes one of its objects; which of the two it does not say. */
+  touches(object: object): void {
+    this.#sawKernel = true;
+    add(this.#segment.writes, this.#number(object));
+  }
+
+  /** A wait begins. Nobody else can know of it yet. */
+  creates(wait: object): void {
+    this.#number(wait);
+  }
+
+  /** A wait is ended. */
+  writes(wait: object): void {
+    const number = this.#number(wait);
+    if (number < this.#segment.known) add(this.#segment.writes, number);
+  }
+
+  readsClock(): void {
+    add(this.#segment.reads, CLOCK);
+  }
+
+  writesClock(): void {
+    add(this.#segment.writes, CLOCK);
+  }
+
+  touchesEverything(): void {
+    this.#segment.everything = true;
+  }
+
+  #number(object: object): number {
+    let number = this.#numbers.get(object);
+    if (number === undefined) {
+      number = this.#named++;
+      this.#numbers.set(object, number);
+    }
+    return number;
+  }
+}
+
+/** Whether swapping the two could matter. `earlier` was recorded no later than where `later` branches off. */
+export function conflicts(earlier: Segment, later: Segment): boolean {
+  if (earlier.everything || later.everything) return true;
+  const known = earlier.known;
+  if (touchesNew(earlier, known) && touchesNew(later, known)) return true;
+  return (
+    earlier.writes.some((object) => later.writes.includes(object) || later.reads.includes(object)) ||
+    earlier.reads.some((object) => later.writes.includes(object))
+  );
+}
+
+/** A step that was tried with several outcomes touches what it touched in any of them. */
+export function merge(first: Segment | undefined, second: Segment): Segment {
+  if (first === undefined) return second;
+  for (const object of second.reads) add(first.reads, object);
+  for (const object of second.writes) add(first.writes, object);
+  first.everything ||= second.everything;
+  return first;
+}
+
+function touchesNew(segment: Segment, known: number): boolean {
+  return segment.writes.some((object) => object >= known) || segment.reads.some((object) => object >= known);
+}
+
+function add(objects: number[], object: number): void {
+  if (!objects.includes(object)) objects.push(object);
+}

@@ -1,0 +1,74 @@
+/** What a model is, what can be asked of an exploration, and what comes back. */
+
+/** The hands of a model: it adds tasks, completes I/O and makes nondeterministic choices. */
+export interface World {
+  /** Adds a task; when it starts is a choice. The schedule fails if it rejects, or is left blocked and not a daemon. */
+  task(name: string, run: () => Promise<void>, init?: TaskInit): void;
+  /** An I/O operation: when it completes is a choice. */
+  io(label: string): Promise<void>;
+  /** An outcome nobody controls. Every value is explored. */
+  choose<T>(label: string, values: readonly T[]): T;
+  /** The virtual clock; it starts at 0 and moves only when a timer fires. */
+  now_ms(): number;
+}
+
+export interface TaskInit {
+  /** A daemon may be blocked at the end of a schedule. Default false. */
+  daemon?: boolean;
+}
+
+/** What must hold. All three are called between steps, never inside one. */
+export interface Model {
+  /** Everything that decides what happens next and is not a task's position. Needed for `hash`. */
+  state?(): string;
+  /** Throws when something is wrong. Called after every step. */
+  invariant?(): void;
+  /** Throws when something is wrong. Called when every task has ended. */
+  final?(): void;
+}
+
+/** Makes a fresh model: it may keep nothing from an earlier call. */
+export type Build = (world: World) => Model;
+
+export interface Options {
+  /** Named in messages. Default 'model'. */
+  name?: string;
+  /** At most this many switches away from a task that could have gone on. Default: no bound. Never complete. */
+  preemptions?: number;
+  /** Cut a schedule that reaches a state seen before. Needs `Model.state`. Default false. */
+  hash?: boolean;
+  /** Cut schedules that only swap steps which touch different kernel objects. Not with `preemptions`. Default false. */
+  sleepSets?: boolean;
+  /** A schedule longer than this is a livelock. Default 1000. */
+  steps_max?: number;
+  /** Give up, incomplete, after this many schedules. Default 1 000 000. */
+  schedules_max?: number;
+}
+
+export type FailureKind = 'deadlock' | 'livelock' | 'invariant' | 'final' | 'task' | 'nondeterminism';
+
+export interface Failure {
+  readonly kind: FailureKind;
+  readonly error: unknown;
+  /** One line a step: `task: label`. */
+  readonly trace: readonly string[];
+  /** `replay` takes it. */
+  readonly seed: string;
+  /** Switches away from a task that could have gone on. No failure of this kind has fewer, unless `minimal` is false. */
+  readonly preemptions: number;
+  readonly minimal: boolean;
+}
+
+export interface Result {
+  /** Schedules run to their end. */
+  readonly schedules: number;
+  /** Steps executed, those of repeated prefixes included. */
+  readonly steps: number;
+  /** Schedules cut because a reduction showed them to be covered. */
+  readonly pruned: number;
+  /** Every schedule is covered: no failure, no bound, nothing given up. */
+  readonly complete: boolean;
+  /** Length of the longest schedule. */
+  readonly depth_max: number;
+  readonly failure?: Failure;
+}

@@ -1,0 +1,61 @@
+/**
+ * A module with one bug planted, imported from its real source: how a test shows that a model can fail.
+ *
+ * Everything that the mutant imports is the ordinary module, shared with the rest of the process.
+ */
+import { registerHooks } from 'node:module';
+
+interface Mutation {
+  /** The file that changes. */
+  readonly url: string;
+  readonly find: string;
+  readonly replace: string;
+  /** Files that are imported anew so that they use the changed one. */
+  readonly anew: ReadonlySet<string>;
+}
+
+export interface MutantInit {
+  /** Imported in place of the changed module: a module that uses it, directly or through `through`. */
+  entry?: string;
+  /** Modules between `entry` and the changed one. */
+  through?: readonly string[];
+}
+
+const QUERY = '?mutant=';
+const mutations: Mutation[] = [];
+
+/** Imports `moduleUrl` with `find`, which must occur exactly once in its source, replaced. */
+export async function mutant<T>(moduleUrl: string, find: string, replace: string, init: MutantInit = {}): Promise<T> {
+  if (mutations.length === 0) registerHooks({ resolve, load });
+  const entry = init.entry ?? moduleUrl;
+  const id = mutations.push({ url: moduleUrl, find, replace, anew: new Set([moduleUrl, entry, ...(init.through ?? [])]) }) - 1;
+  return (await import(`${entry}${QUERY}${id}`)) as T;
+}
+
+function mutationOf(url: string | undefined): { readonly mutation: Mutation; readonly query: string } | undefined {
+  const at = url?.lastIndexOf(QUERY) ?? -1;
+  if (url === undefined || at < 0) return undefined;
+  const query = url.slice(at);
+  const mutation = mutations[Number(query.slice(QUERY.length))];
+  return mutation && { mutation, query };
+}
+
+const resolve: NonNullable<Parameters<typeof registerHooks>[0]['resolve']> = (specifier, context, next) => {
+  const resolved = next(specifier, context);
+  const importer = mutationOf(context.parentURL);
+  if (importer === undefined || !importer.mutation.anew.has(resolved.url)) return resolved;
+  return { ...resolved, url: resolved.url + importer.query };
+};
+
+const load: NonNullable<Parameters<typeof registerHooks>[0]['load']> = (url, context, next) => {
+  const loaded = next(url, context);
+  const found = mutationOf(url);
+  if (found === undefined || url !== found.mutation.url + found.query) return loaded;
+  return { ...loaded, source: mutate(String(loaded.source), found.mutation) };
+};
+
+function mutate(source: string, { url, find, replace }: Mutation): string {
+  const occurrences = source.split(find).length - 1;
+  if (occurrences !== 1) throw new Error(`'${find}' occurs ${occurrences} times in ${url}; a mutant needs exactly one`);
+  return source.split(find).join(replace);
+}

@@ -1,0 +1,55 @@
+/** Tasks and the steps that they wait for. A step is what the explorer chooses. */
+
+export type StepKind = 'start' | 'wake' | 'io' | 'pause' | 'timer';
+
+/** A named line of execution. All it does until its next wait belongs to the step that set it going. */
+export class Task {
+  /** Creation order within the schedule; the order in which steps are offered. */
+  readonly index: number;
+  /** The same task has the same identity in every schedule, whenever it was created. */
+  readonly identity: number;
+  readonly name: string;
+  readonly daemon: boolean;
+  done = false;
+  /** The label of its last wait. */
+  at = 'start';
+  /** What it went through so far, as a number that stands for exactly that history. */
+  position = 0;
+  steps_made = 0;
+  children_made = 0;
+
+  constructor(index: number, identity: number, name: string, daemon: boolean) {
+    this.index = index;
+    this.identity = identity;
+    this.name = name;
+    this.daemon = daemon;
+  }
+}
+
+/** Steps of one task stay below this, so that task and ordinal fit one number. */
+const STEPS_PER_TASK_MAX = 2 ** 20;
+
+/** One thing that can happen next. */
+export class Step {
+  readonly identity: number;
+  readonly task: Task;
+  readonly label: string;
+  readonly kind: StepKind;
+  /** When it became ready, for `pause`: it lets everything ready before it run first. */
+  order = 0;
+  due_ms = 0;
+  /** What it brings its task, and whether as an error. */
+  value: unknown;
+  failed = false;
+  go: () => void = nothing;
+
+  constructor(task: Task, label: string, kind: StepKind) {
+    if (task.steps_made >= STEPS_PER_TASK_MAX) throw new Error(`task ${task.name} has made too many steps`);
+    this.identity = task.identity * STEPS_PER_TASK_MAX + task.steps_made++;
+    this.task = task;
+    this.label = label;
+    this.kind = kind;
+  }
+}
+
+function nothing(): void {}

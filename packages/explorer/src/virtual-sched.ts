@@ -1,0 +1,101 @@
+/**
+ * The scheduler that the explorer installs in place of the real one: the kernel's waits become steps of a run.
+ *
+ * Chance is taken out: `random` is always one half and bytes count up. A model that wants chance uses `World.choose`.
+ */
+import type { Parked, Sched, Timer } from '@ron/kernel/sched';
+import type { Run } from './run.ts';
+
+/** Any date will do, as long as it is the same in every schedule. */
+const WALL_START_MS = Date.UTC(2026, 0, 1);
+
+export class VirtualSched implements Sched {
+  readonly #run: Run;
+
+  constructor(run: Run) {
+    this.#run = run;
+  }
+
+  now_ms(): number {
+    this.#run.footprint?.readsClock();
+    return this.#run.now_ms;
+  }
+
+  wall_ms(): number {
+    return WALL_START_MS + this.now_ms();
+  }
+
+  random(): number {
+    return 0.5;
+  }
+
+  randomBytes(count: number): Uint8Array<ArrayBuffer> {
+    this.#run.footprint?.touchesEverything();
+    const bytes = new Uint8Array(count);
+    let rest = ++this.#run.randoms_drawn;
+    for (let index = count - 1; index >= 0 && rest > 0; index--) {
+      bytes[index] = rest % 256;
+      rest = Math.floor(rest / 256);
+    }
+    return bytes;
+  }
+
+  timer(delay_ms: number, fire: () => void, label: string): Timer {
+    const run = this.#run;
+    const timer = run.addTimer(delay_ms, fire, label);
+    return { cancel: () => run.removeTimer(timer) };
+  }
+
+  park<T>(label: string): Parked<T> {
+    const run = this.#run;
+    const step = run.step(label, 'wake');
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    run.footprint?.creates(step);
+    let settled = false;
+    const settle = (go: () => void, value: unknown, failed: boolean): void => {
+      // Whoever comes first wins, so also the loser's step depends on this one.
+      run.footprint?.writes(step);
+      if (settled) return;
+      settled = true;
+      step.value = value;
+      step.failed = failed;
+      step.go = go;
+      run.offer(step);
+    };
+    return {
+      promise,
+      wake: (value) => settle(() => resolve(value), value, false),
+      fail: (error) => settle(() => reject(error), error, true),
+    };
+  }
+
+  pause(label: string): Promise<void> {
+    return waitFor(this.#run, label, 'pause');
+  }
+
+  task<T>(label: string, work: () => Promise<T>): Promise<T> {
+    const run = this.#run;
+    const { promise, resolve, reject } = Promise.withResolvers<T>();
+    // Whoever awaits the outcome goes on in the same step, and may do anything there.
+    run.spawn(label, true, async () => {
+      const task = run.current();
+      try {
+        resolve(await work());
+      } catch (error) {
+        reject(error);
+      }
+      run.footprint?.touchesEverything();
+      run.end(task);
+    });
+    return promise;
+  }
+}
+
+/** A wait that needs nobody to end it: it is ready at once. */
+export function waitFor(run: Run, label: string, kind: 'io' | 'pause'): Promise<void> {
+  const step = run.step(label, kind);
+  return new Promise((resolve) => {
+    step.go = resolve;
+    run.offer(step);
+  });
+}
