@@ -1,11 +1,10 @@
 export * from './broadcast.ts';
 export * from './cell.ts';
 export * from './config-docs.ts';
-export type { ConfigFile, ConfigProblem } from './config-given.ts';
-export { envName, formatProblem } from './config-given.ts';
 export * from './config-keys.ts';
 export * from './config-source.ts';
 export * from './config.ts';
+export * from './deadline.ts';
 export * from './errors.ts';
 export * from './metrics-process.ts';
 export * from './metrics-series.ts';
@@ -17,3 +16,5 @@ export * from './snapshot.ts';
 export * from './units.ts';
 export * from './wait-list.ts';
 export * from './watch.ts';
+export type { ConfigFile, ConfigProblem } from './config-given.ts';
+export { envName, formatProblem } from './config-given.ts';

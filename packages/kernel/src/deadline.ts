@@ -1,0 +1,225 @@
+/**
+ * One total budget for an operation and for everything it calls.
+ *
+ * Promise: `run` settles no later than the budget, even when the work ignores its signal; a late failure of such work is
+ * swallowed, never an unhandled rejection. A child never outlives its parent, neither in time nor when the parent is
+ * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether a timer
+ * notices it or somebody who looks. The deadline whose budget ran out is the one that is named and counted: a child cut
+ * short by its parent carries the parent's error and is not counted itself.
+ * Bound: one controller, one timer and one listener upstream, all made only when somebody asks for `signal` or calls
+ * `run`. A deadline that is only looked at costs one object. Overflow: none, a deadline holds no queue.
+ * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by
+ * hand. Disposing frees timer and listeners; what still runs under the deadline then is cancelled first.
+ */
+import { assert, RonError } from './errors.ts';
+import { sched, touch, type Timer } from './sched.ts';
+
+export interface DeadlineInit {
+  /** The deadline this one may not outlive. Default none. */
+  parent?: Deadline;
+  /** Aborts this deadline when it aborts, with the same reason. Default none. */
+  signal?: AbortSignal;
+  /** Called once with `op` when the budget runs out. Default: the parent's. Must not throw. */
+  onExpire?: (op: string) => void;
+}
+
+type State = 'live' | 'expired' | 'canceled' | 'ended';
+type Follower = (state: State, reason: unknown) => void;
+
+const NO_INIT: DeadlineInit = {};
+
+export class Deadline implements Disposable {
+  readonly op: string;
+  readonly budget_ms: number;
+  readonly #expires_ms: number;
+  readonly #parent: Deadline | undefined;
+  readonly #outer: AbortSignal | undefined;
+  readonly #onExpire: ((op: string) => void) | undefined;
+  /** Whether the parent runs out first, so that its error is the one to give. */
+  readonly #clamped: boolean;
+  #state: State = 'live';
+  #reason: unknown = undefined;
+  #controller: AbortController | undefined = undefined;
+  #timer: Timer | undefined = undefined;
+  /** What ends with this deadline: children that were asked for their signal, and pending calls of `run`. */
+  #followers: Set<Follower> | undefined = undefined;
+  /** How this deadline follows its parent and its outer signal; set while it does. */
+  #link: Follower | undefined = undefined;
+  #onAbort: (() => void) | undefined = undefined;
+
+  private constructor(op: string, budget_ms: number, now_ms: number, init: DeadlineInit) {
+    const parent = init.parent;
+    const expires_ms = now_ms + budget_ms;
+    this.op = op;
+    this.budget_ms = budget_ms;
+    this.#clamped = parent !== undefined && parent.#expires_ms <= expires_ms;
+    this.#expires_ms = this.#clamped ? parent!.#expires_ms : expires_ms;
+    this.#parent = parent;
+    this.#outer = init.signal;
+    this.#onExpire = init.onExpire ?? (parent === undefined ? undefined : parent.#onExpire);
+  }
+
+  /** A deadline `budget_ms` from now. A budget of zero or less is over at once. */
+  static after(op: string, budget_ms: number, init: DeadlineInit = NO_INIT): Deadline {
+    assert(Number.isFinite(budget_ms), `deadline ${op}: the budget must be a finite number of ms`);
+    return new Deadline(op, budget_ms > 0 ? budget_ms : 0, sched.now_ms(), init);
+  }
+
+  /** What is left of the budget; 0 when it is over for any reason. */
+  get remaining_ms(): number {
+    const now_ms = sched.now_ms();
+    return this.#look(now_ms) ? this.#expires_ms - now_ms : 0;
+  }
+
+  /** Whether the budget ran out (this one's or the parent's). Cancelled or disposed is not expired. */
+  get expired(): boolean {
+    this.#look(sched.now_ms());
+    return this.#state === 'expired';
+  }
+
+  /** Aborts when the deadline is over. The first call makes the controller and the timer. */
+  get signal(): AbortSignal {
+    touch(this);
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController();
+      const now_ms = sched.now_ms();
+      if (this.#look(now_ms)) this.#arm(now_ms);
+      else this.#controller.abort(this.#why());
+    }
+    return this.#controller.signal;
+  }
+
+  /** A part of this budget, for one step of the operation. */
+  child(op: string, budget_ms: number): Deadline {
+    return Deadline.after(op, budget_ms, { parent: this });
+  }
+
+  /** Runs `work` under this deadline. Rejects with the deadline's reason when it is over first; work may still run then. */
+  run<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
+    if (!this.#look(sched.now_ms())) return Promise.reject(this.#why());
+    const signal = this.signal;
+    const parked = sched.park<T>(this.op);
+    const follower: Follower = (_state, reason) => parked.fail(reason);
+    this.#adopt(follower);
+    const started = (async () => work(signal))();
+    started.then(
+      (value) => {
+        this.#drop(follower);
+        parked.wake(value);
+      },
+      (error: unknown) => {
+        this.#drop(follower);
+        parked.fail(error);
+      },
+    );
+    return parked.promise;
+  }
+
+  /**
+   * Calls `listener` with the reason when this is over, and gives the function that takes it off again. Sets no timer:
+   * for an owner of many deadlines who watches the clock for all of them, and looks when the time of one has come.
+   */
+  onOver(listener: (reason: unknown) => void): () => void {
+    const follower: Follower = (_state, reason) => listener(reason);
+    this.#adopt(follower);
+    return () => this.#drop(follower);
+  }
+
+  /** Ends it now: aborts the signal and rejects what runs under it. Nothing happens when it is already over. */
+  cancel(reason?: unknown): void {
+    touch(this);
+    if (this.#state !== 'live') return;
+    this.#settle('canceled', reason ?? new RonError('canceled', `${this.op} was cancelled`, { op: this.op }));
+  }
+
+  /** Frees timer and listeners; the signal stays silent unless something still runs under this deadline. */
+  [Symbol.dispose](): void {
+    touch(this);
+    if (this.#state !== 'live') return;
+    if (this.#followers !== undefined && this.#followers.size > 0) return this.cancel();
+    this.#state = 'ended';
+    this.#release();
+  }
+
+  /** Brings the state up to date: does what timer and listeners would have done, had they been set. True while live. */
+  #look(now_ms: number): boolean {
+    touch(this);
+    if (this.#state !== 'live') return false;
+    const parent = this.#parent;
+    if (this.#outer !== undefined && this.#outer.aborted) this.#settle('canceled', this.#outer.reason);
+    else if (!this.#clamped && now_ms >= this.#expires_ms) this.#expire();
+    else if (parent !== undefined && !parent.#look(now_ms)) this.#follow(parent.#state, parent.#why());
+    return this.#state === 'live';
+  }
+
+  #expire(): void {
+    touch(this);
+    if (this.#state !== 'live') return;
+    if (this.#clamped) {
+      const parent = this.#parent!;
+      parent.#expire();
+      return this.#follow(parent.#state, parent.#why());
+    }
+    const message = `${this.op} did not end within ${this.budget_ms} ms`;
+    this.#settle('expired', new RonError('timeout', message, { op: this.op }));
+    this.#onExpire?.(this.op);
+  }
+
+  /** Takes over how the parent ended. */
+  #follow(state: State, reason: unknown): void {
+    if (this.#state === 'live') this.#settle(state === 'expired' ? 'expired' : 'canceled', reason);
+  }
+
+  #settle(state: State, reason: unknown): void {
+    const followers = this.#followers;
+    this.#state = state;
+    this.#reason = reason;
+    this.#followers = undefined;
+    this.#release();
+    this.#controller?.abort(reason);
+    if (followers !== undefined) for (const follower of followers) follower(state, reason);
+  }
+
+  /** Why it is over. Only a deadline that ended in silence has no reason yet. */
+  #why(): unknown {
+    this.#reason ??= new RonError('canceled', `${this.op} has ended`, { op: this.op });
+    return this.#reason;
+  }
+
+  #arm(now_ms: number): void {
+    this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
+    this.#linkUp();
+  }
+
+  /** Listens upstream, without a timer: a parent need not watch the clock for a child that does. */
+  #linkUp(): void {
+    if (this.#link !== undefined || (this.#outer === undefined && this.#parent === undefined)) return;
+    this.#link = (state, reason) => this.#follow(state, reason);
+    if (this.#outer !== undefined) {
+      const outer = this.#outer;
+      this.#onAbort = () => this.#follow('canceled', outer.reason);
+      outer.addEventListener('abort', this.#onAbort, { once: true });
+    }
+    if (this.#parent !== undefined) this.#parent.#adopt(this.#link);
+  }
+
+  #adopt(follower: Follower): void {
+    touch(this);
+    (this.#followers ??= new Set()).add(follower);
+    this.#linkUp();
+  }
+
+  #drop(follower: Follower): void {
+    touch(this);
+    this.#followers?.delete(follower);
+  }
+
+  #release(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+    if (this.#onAbort !== undefined) this.#outer!.removeEventListener('abort', this.#onAbort);
+    this.#onAbort = undefined;
+    if (this.#link !== undefined && this.#parent !== undefined) this.#parent.#drop(this.#link);
+    this.#link = undefined;
+  }
+}
