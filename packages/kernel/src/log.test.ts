@@ -1,0 +1,158 @@
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import * as fc from 'fast-check';
+import { RonError } from './errors.ts';
+import { LogSink } from './log-sink.ts';
+import { createLog, REDACTED, warnAtMostEvery, withCorrId, type Log } from './log.ts';
+import { installSched, realSched } from './sched.ts';
+
+function capture(): { log: Log; lines: string[]; last: () => Record<string, unknown> } {
+  const lines: string[] = [];
+  const log = createLog({ service: 'storage', level: 'debug', sink: { write: (line) => void lines.push(line) } });
+  return { log, lines, last: () => JSON.parse(lines.at(-1)!) };
+}
+
+test('a line is one JSON object with time, level, service and message', () => {
+  const { log, lines, last } = capture();
+  log.info({ addr: 'b3:00' }, 'stored');
+  assert.equal(lines[0]!.at(-1), '\n');
+  const { time, ...rest } = last();
+  assert.deepEqual(rest, { level: 'info', service: 'storage', pid: process.pid, addr: 'b3:00', msg: 'stored' });
+  assert.match(String(time), /^\d{4}-\d\d-\d\dT.*Z$/);
+  log.trace('below the level');
+  assert.equal(lines.length, 1);
+});
+
+test('the correlation id is on every line of its child', () => {
+  const { log, last } = capture();
+  withCorrId(log, '01ARZ3NDEKTSV4RRFFQ69G5FAV').warn('slow');
+  assert.equal(last()['corr_id'], '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+});
+
+test('secrets do not reach the log: not in fields, headers, children, arrays or errors', () => {
+  const { log, lines } = capture();
+  const secret = 'hunter2';
+  log.info({ authorization: secret, headers: { Authorization: secret, 'set-cookie': [secret] } }, 'a');
+  log.info({ req: { headers: { 'proxy-authorization': secret }, deep: [{ rootSecret: secret }] } }, 'b');
+  log.child({ capability: secret, peer: { root_key: secret } }).info('c');
+  log
+    .child({ x: 1 })
+    .child({ token: secret })
+    .info({ macaroon: { id: secret } }, 'd');
+  const error = Object.assign(new RonError('internal', 'failed', { details: { kms_token: secret } }), {
+    password: secret,
+  });
+  log.error(error, 'e');
+  log.error({ err: error, error }, 'f');
+  log.error({ secret: Buffer.from(secret), private_key: { d: secret } }, 'g');
+  assert.equal(lines.length, 7);
+  for (const line of lines) {
+    assert.doesNotMatch(line, /hunter2|104,117,110/);
+    assert.ok(line.includes(REDACTED), line);
+  }
+});
+
+test('what only sounds like a secret is written', () => {
+  const { log, last } = capture();
+  log.info({ capability_file: '/data/cap', tokens: 5, token: 3, token_bucket: 'repair', key: 'k1' }, 'x');
+  const { capability_file, tokens, token, token_bucket, key } = last();
+  assert.deepEqual([capability_file, tokens, token, token_bucket, key], ['/data/cap', 5, 3, 'repair', 'k1']);
+});
+
+test('no value makes a log call throw, and a planted secret never comes out', () => {
+  const { log, lines } = capture();
+  fc.assert(
+    fc.property(fc.object({ maxDepth: 8, withBigInt: true, withNullPrototype: true }), (fields) => {
+      const holder: Record<string, unknown> = { fields, planted: [{ deep: { api_token: 'hunter2' } }] };
+      holder['self'] = holder;
+      log.info(holder, 'any');
+      assert.doesNotMatch(lines.at(-1)!, /hunter2/);
+      JSON.parse(lines.at(-1)!);
+      lines.length = 0;
+    }),
+  );
+});
+
+test('a repeated warning is written once per interval and says how many were left out', (t) => {
+  let now_ms = 0;
+  const previous = installSched({ ...realSched, now_ms: () => now_ms });
+  t.after(() => installSched(previous));
+  const { log, lines, last } = capture();
+  const warn = warnAtMostEvery(log, 5000);
+  for (now_ms = 0; now_ms < 5000; now_ms += 100) warn({ subscriber: 'a' }, 'lagging');
+  assert.equal(lines.length, 1);
+  warn({ subscriber: 'a' }, 'lagging');
+  assert.equal(lines.length, 2);
+  assert.equal(last()['suppressed'], 49);
+  now_ms += 5000;
+  warn({ subscriber: 'a' }, 'lagging');
+  assert.equal(last()['suppressed'], undefined);
+});
+
+test('a descriptor that is full makes lines wait in order; a full wait drops the newest and counts', async () => {
+  const out: string[] = [];
+  let isFull = true;
+  const busy = (): never => {
+    throw Object.assign(new Error('full'), { code: 'EAGAIN' });
+  };
+  const sink = new LogSink({
+    pending_bytes_max: 10,
+    // One byte at a time: a short write must not lose or repeat anything.
+    writeSync: (_fd, bytes) => (isFull ? busy() : out.push(Buffer.from(bytes.subarray(0, 1)).toString()) && 1),
+  });
+  for (const line of ['ab\n', 'cd\n', 'ef\n', 'gh\n']) sink.write(line);
+  assert.equal(sink.dropped_total, 1);
+  isFull = false;
+  const until = performance.now() + 2000;
+  while (out.length < 9 && performance.now() < until) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(out.join(''), 'ab\ncd\nef\n');
+});
+
+test('a reader that went away costs the lines, not the process', () => {
+  const sink = new LogSink({
+    writeSync: () => {
+      throw Object.assign(new Error('gone'), { code: 'EPIPE' });
+    },
+  });
+  sink.write('a\n');
+  sink.write('b\n');
+  sink.flushSync();
+  assert.equal(sink.dropped_total, 2);
+});
+
+test('flushing at the end gives up after its budget', () => {
+  const sink = new LogSink({
+    writeSync: () => {
+      throw Object.assign(new Error('full'), { code: 'EAGAIN' });
+    },
+  });
+  sink.write('a\n');
+  const began_ms = performance.now();
+  sink.flushSync(50);
+  const took_ms = performance.now() - began_ms;
+  assert.ok(took_ms >= 49 && took_ms < 2000, `${took_ms} ms`);
+  assert.equal(sink.dropped_total, 1);
+});
+
+test('every line is out when the process exits right after', async () => {
+  const code = `
+    const { createLog } = await import(${JSON.stringify(new URL('./log.ts', import.meta.url).href)});
+    const log = createLog({ service: 'storage' });
+    for (let index = 0; index < 2000; index++) log.info({ index }, 'line '.repeat(20));
+    process.exit(3);`;
+  const child = spawn(process.execPath, ['--input-type=module', '--eval', code], {
+    stdio: ['ignore', 'ignore', 'pipe'],
+  });
+  let text = '';
+  child.stderr.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
+  const [exit] = await once(child, 'close');
+  assert.equal(exit, 3);
+  const lines = text.trimEnd().split('\n');
+  assert.equal(lines.length, 2000);
+  assert.ok(
+    lines.every((line, index) => line.includes(`"index":${index},`)),
+    'in order',
+  );
+});

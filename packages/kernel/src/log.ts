@@ -1,0 +1,113 @@
+/**
+ * Logs: one JSON object a line, with secrets taken out.
+ *
+ * Promise: a value under a name that says authorization, capability, secret, token, password, cookie or key material is
+ * replaced before it is written, at any depth, in fields, in the bindings of children and in errors.
+ * Bound: objects are looked at `DEPTH_MAX` deep; what lies deeper is not written. Overflow, cancellation: see LogSink.
+ */
+import { pino, stdSerializers, type Logger } from 'pino';
+import { standardErrorSink, type LogSink } from './log-sink.ts';
+import { sched } from './sched.ts';
+
+export type Log = Logger;
+
+export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
+export type LogLevel = (typeof LOG_LEVELS)[number];
+
+export interface LogInit {
+  service: string;
+  /** Default info. */
+  level?: LogLevel;
+  /** Default: standard error. */
+  sink?: Pick<LogSink, 'write'>;
+}
+
+export function createLog(init: LogInit): Log {
+  const log = pino(
+    {
+      level: init.level ?? 'info',
+      base: { service: init.service, pid: process.pid },
+      timestamp: () => `,"time":"${new Date(sched.wall_ms()).toISOString()}"`,
+      formatters: { level: (label) => ({ level: label }), log: redactFields },
+      serializers: { err: serializeError, error: serializeError },
+    },
+    init.sink ?? standardErrorSink(),
+  );
+  // Bindings are written into every line of a child without passing the formatter above. Children inherit this.
+  const child = log.child.bind(log);
+  log.child = function (this: Log, bindings: Record<string, unknown>, options?: object) {
+    return child.call(this, redactFields(bindings), options);
+  } as typeof log.child;
+  return log;
+}
+
+/** A child whose lines carry the correlation id of a request. */
+export function withCorrId(log: Log, corr_id: string): Log {
+  return log.child({ corr_id });
+}
+
+/** Warns at most once in `interval_ms`; the next warning says how many were left out. One for each message. */
+export function warnAtMostEvery(
+  log: Pick<Log, 'warn'>,
+  interval_ms: number,
+): (fields: Record<string, unknown>, message: string) => void {
+  let warned_ms = Number.NEGATIVE_INFINITY;
+  let suppressed = 0;
+  return (fields, message) => {
+    const now_ms = sched.now_ms();
+    if (now_ms - warned_ms < interval_ms) {
+      suppressed += 1;
+      return;
+    }
+    warned_ms = now_ms;
+    log.warn(suppressed === 0 ? fields : { ...fields, suppressed }, message);
+    suppressed = 0;
+  };
+}
+
+export const REDACTED = '[redacted]';
+const TOO_DEEP = '[too deep]';
+const DEPTH_MAX = 6;
+
+/** The last word of a name decides: `root_secret` and `set-cookie` are secrets, `capability_file` is a path. */
+const SECRET_NAME =
+  /(^|[-_.])(authorization|capability|capabilities|macaroon|secret|token|password|passphrase|cookie|private_?key|root_?key|mac_?key)$/i;
+
+function isSecretName(name: string): boolean {
+  return SECRET_NAME.test(name.replace(/([a-z])([A-Z])/g, '$1_$2'));
+}
+
+/** The same object when it holds no secret, otherwise a copy without. */
+export function redactFields(fields: Record<string, unknown>): Record<string, unknown> {
+  return redactObject(fields, 0);
+}
+
+function redactObject(object: Record<string, unknown>, depth: number): Record<string, unknown> {
+  let copy: Record<string, unknown> | undefined;
+  for (const [name, value] of Object.entries(object)) {
+    const safe = isSecretName(name) && hidesSomething(value) ? REDACTED : redactValue(value, depth + 1);
+    if (safe === value) continue;
+    copy ??= { ...object };
+    copy[name] = safe;
+  }
+  return copy ?? object;
+}
+
+function redactValue(value: unknown, depth: number): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  // Errors have a serializer of their own; bytes and dates hold no names.
+  if (value instanceof Error || ArrayBuffer.isView(value) || value instanceof Date) return value;
+  if (depth > DEPTH_MAX) return TOO_DEEP;
+  if (!Array.isArray(value)) return redactObject(value as Record<string, unknown>, depth);
+  const items = value.map((item) => redactValue(item, depth + 1));
+  return items.some((item, index) => item !== value[index]) ? items : value;
+}
+
+/** A count of tokens is no secret; a text, bytes or an object may be one. */
+function hidesSomething(value: unknown): boolean {
+  return typeof value === 'string' || (typeof value === 'object' && value !== null);
+}
+
+function serializeError(error: unknown): unknown {
+  return error instanceof Error ? redactObject({ ...stdSerializers.err(error) }, 0) : redactValue(error, 0);
+}
