@@ -17,6 +17,7 @@ export * from './mpsc.ts';
 export * from './nearest.ts';
 export * from './sched.ts';
 export * from './snapshot.ts';
+export * from './supervisor.ts';
 export * from './units.ts';
 export * from './wait-list.ts';
 export * from './watch.ts';
