@@ -25,7 +25,8 @@ export async function assertCaught(
     const extent = result.complete ? `all ${result.schedules}` : result.schedules;
     throw new ModelError(`${nameOf(options)}: survived, no failure in ${extent} schedules`, result);
   }
-  const matches = expected instanceof RegExp ? expected.test(headline(failure)) : failure.kind === (expected ?? failure.kind);
+  const matches =
+    expected instanceof RegExp ? expected.test(headline(failure)) : failure.kind === (expected ?? failure.kind);
   if (!matches) {
     throw new ModelError(`expected ${String(expected)}, but got ${describeFailure(failure, options)}`, result);
   }

@@ -2,18 +2,19 @@
  * `explore` runs a model under every schedule; `replay` runs the one that a seed names.
  *
  * Both hop to a macrotask first, because microtasks can be run by hand only there, and give the event loop a turn every
- * quarter second. So they return promises; the exploration itself is synchronous.
+ * quarter second. So they return promises; each schedule runs synchronously.
  */
 import { onMacrotask } from './microtasks.ts';
 import type { Build, Failure, Options, Result } from './model.ts';
+import { releaseRejections, trapRejections } from './rejections.ts';
 import { decodeSeed, encodeSeed, fingerprint } from './seed.ts';
-import { Search, type Broken, type SearchInit } from './search.ts';
+import { messageOf, Search, type Broken, type SearchInit } from './search.ts';
 
 const SLICE_MS = 250;
 /** Looking for a smaller failure costs at most this. */
 const SHRINK_STEPS_MAX = 1_000_000;
 
-/** Runs `build`'s model under every schedule, or until one fails. */
+/** Runs the model under every schedule, or until one fails. */
 export async function explore(build: Build, options: Options = {}): Promise<Result> {
   const init = searchInit(options);
   const search = new Search(build, init);
@@ -24,40 +25,33 @@ export async function explore(build: Build, options: Options = {}): Promise<Resu
 
 /** Runs the one schedule that `seed` names. Throws when the model is not the one that the seed was printed for. */
 export async function replay(build: Build, seed: string, options: Options = {}): Promise<Result> {
-  const { kind, trace_length, choices, fingerprint: expected } = decodeSeed(seed);
-  const steps_max = kind === 'livelock' ? trace_length : searchInit(options).steps_max;
-  const init: SearchInit = { ...searchInit({}), steps_max, script: choices };
+  const { kind, steps, choices, fingerprint: expected } = decodeSeed(seed);
+  const { steps_max } = searchInit(options);
+  const init = { ...searchInit({}), steps_max: kind === 'livelock' ? steps : steps_max, script: choices };
   const search = new Search(build, init);
   await finish(search);
-  if (search.offScript || fingerprint(search.trace().slice(0, trace_length)) !== expected) {
+  if (search.offScript || fingerprint(search.trace(steps)) !== expected) {
     throw new Error(
       `the seed '${seed}' does not fit ${options.name ?? 'this model'}: the model, or the code that it runs, has ` +
         'changed since the seed was printed. Explore again.',
     );
   }
-  return toResult(search, init, search.broken && toFailure(search.broken, true));
+  return toResult(search, init, search.broken && toFailure(search.broken, false));
 }
 
-/** Whatever the search found, looked for again with as few switches between tasks as possible. */
-async function shrink(build: Build, init: SearchInit, found: Broken): Promise<Failure> {
-  let steps_left = SHRINK_STEPS_MAX;
-  for (let preemptions_max = 0; preemptions_max < found.preemptions; preemptions_max++) {
-    const search = new Search(build, { ...init, preemptions_max, sleepSets: false });
-    await finish(search, steps_left);
-    if (search.broken?.kind === found.kind) return toFailure(search.broken, true);
-    if (!search.exhausted) return toFailure(found, false);
-    steps_left -= search.steps;
+/** Runs `search` to its end, or until it has taken `steps_max` steps. */
+export async function finish(search: Search, steps_max = Infinity): Promise<void> {
+  trapRejections();
+  try {
+    while (!search.isOver && search.steps < steps_max) await onMacrotask(() => search.runFor(SLICE_MS));
+  } finally {
+    releaseRejections();
   }
-  return toFailure(found, true);
 }
 
-async function finish(search: Search, steps_max = Infinity): Promise<void> {
-  while (!search.isOver && search.steps < steps_max) await onMacrotask(() => search.runFor(SLICE_MS));
-}
-
-function searchInit(options: Options): SearchInit {
+export function searchInit(options: Options): SearchInit {
   if (options.sleepSets === true && options.preemptions !== undefined) {
-    throw new Error('sleepSets and preemptions cannot be combined: the schedule kept may be the one with more switches');
+    throw new Error('sleepSets and preemptions exclude each other: the schedule kept may have more preemptions');
   }
   return {
     preemptions_max: options.preemptions ?? Infinity,
@@ -68,13 +62,44 @@ function searchInit(options: Options): SearchInit {
   };
 }
 
+/** The failure that was found, or one of its kind with as few preemptions as can be. */
+async function shrink(build: Build, init: SearchInit, found: Broken): Promise<Failure> {
+  if (found.kind === 'nondeterminism') return toFailure(found, false);
+  let steps_left = SHRINK_STEPS_MAX;
+  for (let preemptions_max = 0; preemptions_max < found.preemptions; preemptions_max++) {
+    const search = new Search(build, { ...init, preemptions_max, sleepSets: false, schedules_max: Infinity });
+    await finish(search, steps_left);
+    if (search.broken?.kind === found.kind) return confirm(build, init, toFailure(search.broken, true));
+    if (!search.exhausted) return confirm(build, init, toFailure(found, false));
+    steps_left -= search.steps;
+  }
+  return confirm(build, init, toFailure(found, true));
+}
+
+/** A failure that does not happen again under the same choices is one of the model. */
+async function confirm(build: Build, init: SearchInit, failure: Failure): Promise<Failure> {
+  const { choices } = decodeSeed(failure.seed);
+  const search = new Search(build, {
+    ...init,
+    preemptions_max: Infinity,
+    hash: false,
+    sleepSets: false,
+    script: choices,
+  });
+  await finish(search);
+  if (search.broken?.kind === failure.kind && search.broken.trace.join() === failure.trace.join()) return failure;
+  const message = `${failure.kind}: ${messageOf(failure.error)}; but not when the same choices were made again`;
+  return { ...failure, kind: 'nondeterminism', error: new Error(message, { cause: failure.error }), minimal: false };
+}
+
 function toFailure(broken: Broken, minimal: boolean): Failure {
-  const { kind, error, trace, choices, preemptions } = broken;
-  return { kind, error, trace, seed: encodeSeed(kind, trace, choices), preemptions, minimal };
+  const { kind, error, steps, trace, choices, preemptions } = broken;
+  return { kind, error, trace, seed: encodeSeed(kind, steps, trace, choices), preemptions, minimal };
 }
 
 function toResult(search: Search, init: SearchInit, failure: Failure | undefined): Result {
   const { schedules, steps, pruned, depth_max } = search;
-  const complete = failure === undefined && search.exhausted && init.preemptions_max === Infinity;
+  const complete =
+    failure === undefined && search.exhausted && init.preemptions_max === Infinity && init.script === undefined;
   return { schedules, steps, pruned, complete, depth_max, ...(failure && { failure }) };
 }

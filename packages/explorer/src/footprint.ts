@@ -18,10 +18,11 @@ export interface Segment {
 
 const CLOCK = 0;
 
+/** Records one segment at a time. What happens between two, such as a check of the model, leaves no mark. */
 export class Footprint {
   readonly #numbers = new Map<object, number>();
-  #named = 1;
-  #segment: Segment = { everything: false, reads: [], writes: [], known: 1 };
+  #named = CLOCK + 1;
+  #segment: Segment | undefined;
   #sawKernel = false;
 
   begin(): void {
@@ -30,37 +31,49 @@ export class Footprint {
   }
 
   end(): Segment {
-    if (!this.#sawKernel) this.#segment.everything = true;
-    return this.#segment;
+    const segment = this.#segment as Segment;
+    if (!this.#sawKernel) segment.everything = true;
+    this.#segment = undefined;
+    return segment;
   }
 
   /** The kernel reads or writes one of its objects; which of the two it does not say. */
   touches(object: object): void {
+    if (this.#segment === undefined) return;
     this.#sawKernel = true;
     add(this.#segment.writes, this.#number(object));
   }
 
   /** A wait begins. Nobody else can know of it yet. */
   creates(wait: object): void {
-    this.#number(wait);
+    if (this.#segment !== undefined) this.#number(wait);
   }
 
-  /** A wait is ended. */
-  writes(wait: object): void {
+  /** A wait ends. One that began in this very segment is still nobody else's. */
+  settles(wait: object): void {
+    if (this.#segment === undefined) return;
     const number = this.#number(wait);
     if (number < this.#segment.known) add(this.#segment.writes, number);
   }
 
+  reads(object: object): void {
+    if (this.#segment !== undefined) add(this.#segment.reads, this.#number(object));
+  }
+
+  writes(object: object): void {
+    if (this.#segment !== undefined) add(this.#segment.writes, this.#number(object));
+  }
+
   readsClock(): void {
-    add(this.#segment.reads, CLOCK);
+    if (this.#segment !== undefined) add(this.#segment.reads, CLOCK);
   }
 
   writesClock(): void {
-    add(this.#segment.writes, CLOCK);
+    if (this.#segment !== undefined) add(this.#segment.writes, CLOCK);
   }
 
   touchesEverything(): void {
-    this.#segment.everything = true;
+    if (this.#segment !== undefined) this.#segment.everything = true;
   }
 
   #number(object: object): number {
@@ -76,7 +89,7 @@ export class Footprint {
 /** Whether swapping the two could matter. `earlier` was recorded no later than where `later` branches off. */
 export function conflicts(earlier: Segment, later: Segment): boolean {
   if (earlier.everything || later.everything) return true;
-  const known = earlier.known;
+  const { known } = earlier;
   if (touchesNew(earlier, known) && touchesNew(later, known)) return true;
   return (
     earlier.writes.some((object) => later.writes.includes(object) || later.reads.includes(object)) ||

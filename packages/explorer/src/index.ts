@@ -1,4 +1,5 @@
 export * from './assert.ts';
-export * from './explore.ts';
+export { assertReductionsAgree, endings } from './cross-check.ts';
+export { explore, replay } from './explore.ts';
 export * from './model.ts';
 export * from './mutant.ts';

@@ -11,20 +11,27 @@ import { setFlagsFromString } from 'node:v8';
 setFlagsFromString('--allow-natives-syntax');
 
 /** Runs every queued microtask, and those they queue. Only inside `onMacrotask`. */
+// oxlint-disable-next-line typescript/no-implied-eval -- the native has no other spelling
 export const drainMicrotasks = new Function('return %PerformMicrotaskCheckpoint()') as () => void;
 
-/** Calls `work` where `drainMicrotasks` works, and settles with its outcome. */
-export function onMacrotask<T>(work: () => T): Promise<T> {
-  return new Promise((resolve, reject) => {
-    setImmediate(() => {
-      try {
-        assertDrains();
-        resolve(work());
-      } catch (error) {
-        reject(error);
-      }
-    });
+/** Calls `work` where `drainMicrotasks` works. Settles after Node has reported the promises `work` left rejected. */
+export async function onMacrotask<T>(work: () => T): Promise<T> {
+  const { promise, resolve, reject } = Promise.withResolvers<T>();
+  hop(() => {
+    try {
+      assertDrains();
+      const result = work();
+      hop(() => resolve(result));
+    } catch (error) {
+      hop(() => reject(error));
+    }
   });
+  return promise;
+}
+
+function hop(next: () => void): void {
+  // oxlint-disable-next-line ron/no-raw-timers -- the explorer drives `sched`, so it cannot wait through it
+  setImmediate(next);
 }
 
 function assertDrains(): void {

@@ -12,8 +12,8 @@ export class ModelWorld implements World {
 
   task(name: string, work: () => Promise<void>, init?: TaskInit): void {
     const run = this.#run;
-    run.spawn(name, init?.daemon ?? false, async () => {
-      const task = run.current();
+    run.spawn(name, init?.daemon === true ? 'daemon' : 'must end', async () => {
+      const task = run.task();
       try {
         await work();
         run.end(task);

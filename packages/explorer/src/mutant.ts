@@ -3,7 +3,7 @@
  *
  * Everything that the mutant imports is the ordinary module, shared with the rest of the process.
  */
-import { registerHooks } from 'node:module';
+import { registerHooks, type LoadFnOutput, type LoadHookSync, type ResolveHookSync } from 'node:module';
 
 interface Mutation {
   /** The file that changes. */
@@ -28,7 +28,8 @@ const mutations: Mutation[] = [];
 export async function mutant<T>(moduleUrl: string, find: string, replace: string, init: MutantInit = {}): Promise<T> {
   if (mutations.length === 0) registerHooks({ resolve, load });
   const entry = init.entry ?? moduleUrl;
-  const id = mutations.push({ url: moduleUrl, find, replace, anew: new Set([moduleUrl, entry, ...(init.through ?? [])]) }) - 1;
+  const id =
+    mutations.push({ url: moduleUrl, find, replace, anew: new Set([moduleUrl, entry, ...(init.through ?? [])]) }) - 1;
   return (await import(`${entry}${QUERY}${id}`)) as T;
 }
 
@@ -40,19 +41,23 @@ function mutationOf(url: string | undefined): { readonly mutation: Mutation; rea
   return mutation && { mutation, query };
 }
 
-const resolve: NonNullable<Parameters<typeof registerHooks>[0]['resolve']> = (specifier, context, next) => {
+const resolve: ResolveHookSync = (specifier, context, next) => {
   const resolved = next(specifier, context);
   const importer = mutationOf(context.parentURL);
   if (importer === undefined || !importer.mutation.anew.has(resolved.url)) return resolved;
   return { ...resolved, url: resolved.url + importer.query };
 };
 
-const load: NonNullable<Parameters<typeof registerHooks>[0]['load']> = (url, context, next) => {
+const load: LoadHookSync = (url, context, next) => {
   const loaded = next(url, context);
   const found = mutationOf(url);
   if (found === undefined || url !== found.mutation.url + found.query) return loaded;
-  return { ...loaded, source: mutate(String(loaded.source), found.mutation) };
+  return { ...loaded, source: mutate(textOf(loaded.source), found.mutation) };
 };
+
+function textOf(source: LoadFnOutput['source']): string {
+  return typeof source === 'string' ? source : new TextDecoder().decode(source ?? undefined);
+}
 
 function mutate(source: string, { url, find, replace }: Mutation): string {
   const occurrences = source.split(find).length - 1;

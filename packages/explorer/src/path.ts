@@ -5,13 +5,7 @@
  * then the last choice that has something left moves on.
  */
 import type { Segment } from './footprint.ts';
-
-/** A step that need not be taken here: what it leads to was explored, and nothing since could tell the difference. */
-export interface Sleeper {
-  readonly step: number;
-  readonly task: number;
-  readonly segment: Segment;
-}
+import type { Sleeper } from './sleep-sets.ts';
 
 /** Several steps could come next. */
 export interface StepNode {
@@ -23,6 +17,7 @@ export interface StepNode {
   /** The identities of the enabled steps and of their tasks. */
   readonly steps: readonly number[];
   readonly tasks: readonly number[];
+  readonly labels: readonly string[];
   /** Differs, most likely, when other steps are pending. */
   readonly signature: number;
   readonly asleep: readonly Sleeper[];
@@ -52,7 +47,12 @@ export class Path {
 
   /** Whether everything the path dictates has happened, so that what follows is new. */
   get isNew(): boolean {
-    return this.#cursor >= this.#nodes.length;
+    return this.#cursor === this.#nodes.length;
+  }
+
+  /** How many choices lead here. */
+  get length(): number {
+    return this.#cursor;
   }
 
   /** The node that decides now, or none when what follows is new. */
@@ -60,10 +60,7 @@ export class Path {
     return this.#nodes[this.#cursor];
   }
 
-  get length(): number {
-    return this.#nodes.length;
-  }
-
+  /** Extends the path; the node decides now. */
   push(node: Node): void {
     this.#nodes.push(node);
   }
@@ -72,11 +69,6 @@ export class Path {
   take(): number {
     const node = this.#nodes[this.#cursor++] as Node;
     return node.choices[node.at] as number;
-  }
-
-  /** The choices made in this schedule so far. */
-  choices(): number[] {
-    return this.#nodes.slice(0, this.#cursor).map((node) => node.choices[node.at] as number);
   }
 
   /** Moves the last choice that has something left. False when nothing is left anywhere. */

@@ -6,7 +6,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Footprint } from './footprint.ts';
 import { drainMicrotasks } from './microtasks.ts';
-import { Step, Task, type StepKind } from './step.ts';
+import { Step, Task, type Duty, type StepKind } from './step.ts';
 
 /** Follows a task through its awaits, whoever settles the promise it waits for. */
 const taskOfCode = new AsyncLocalStorage<Task>();
@@ -17,6 +17,8 @@ export interface RunHost {
   identityOf(parent: number, label: string, nth: number): number;
   /** Which of `count` outcomes this schedule takes. */
   choose(label: string, count: number): number;
+  /** A promise was left rejected in `run`, which has ended by now. */
+  onUnhandled(run: Run, reason: unknown): void;
 }
 
 export class Run {
@@ -27,12 +29,18 @@ export class Run {
   readonly timers: Step[] = [];
   /** Steps taken and choices made, oldest first. */
   readonly trace: (Step | string)[] = [];
+  /** The indices that were chosen, oldest first. */
+  readonly choices: number[] = [];
   /** What the current step touches, when the search wants to know. */
   readonly footprint: Footprint | undefined;
   now_ms = 0;
   randoms_drawn = 0;
-  /** The first task that rejected. */
-  rejection: { readonly task: Task; readonly error: unknown } | undefined;
+  /** The task that moved last, how many steps were taken, and how many of them left a task that could have gone on. */
+  last: Task | undefined;
+  depth = 0;
+  preemptions = 0;
+  /** The first error that a task ended with. */
+  rejection: { readonly error: unknown } | undefined;
 
   readonly #host: RunHost;
   /** Whatever runs outside a task: the building of the model. */
@@ -43,19 +51,32 @@ export class Run {
   constructor(host: RunHost, footprint: Footprint | undefined) {
     this.#host = host;
     this.footprint = footprint;
-    this.#root = new Task(-1, 0, 'model', true);
+    this.#root = new Task(this, -1, 0, 'model', 'may end');
+  }
+
+  /** The run whose code is running, if any. */
+  static current(): Run | undefined {
+    return taskOfCode.getStore()?.run;
+  }
+
+  /** Calls `build` as code of this run but of none of its tasks. */
+  enter<T>(build: () => T): T {
+    const built = taskOfCode.run(this.#root, build);
+    drainMicrotasks();
+    return built;
   }
 
   /** The task whose code is running. */
-  current(): Task {
+  task(): Task {
     return taskOfCode.getStore() ?? this.#root;
   }
 
-  /** Adds a task whose start is a step; `run` is called in that step. */
-  spawn(label: string, daemon: boolean, run: () => Promise<void>): void {
-    const parent = this.current();
+  /** Adds a task whose start is a step; `run` is called in that step. A daemon's tasks are daemons. */
+  spawn(label: string, duty: Duty, run: () => Promise<void>): void {
+    const parent = this.task();
     const identity = this.#host.identityOf(parent.identity, label, parent.children_made++);
-    const task = new Task(this.tasks.length, identity, this.#uniqueName(label), daemon);
+    const inherited = parent.duty === 'daemon' ? 'daemon' : duty;
+    const task = new Task(this, this.tasks.length, identity, this.#uniqueName(label), inherited);
     this.tasks.push(task);
     const step = new Step(task, 'start', 'start');
     step.go = () => void taskOfCode.run(task, run);
@@ -68,12 +89,16 @@ export class Run {
 
   reject(task: Task, error: unknown): void {
     task.done = true;
-    this.rejection ??= { task, error };
+    this.rejection ??= { error };
+  }
+
+  leaveUnhandled(reason: unknown): void {
+    this.#host.onUnhandled(this, reason);
   }
 
   /** A step of the current task, not yet offered. */
   step(label: string, kind: StepKind): Step {
-    const task = this.current();
+    const task = this.task();
     task.at = label;
     return new Step(task, label, kind);
   }
@@ -85,8 +110,8 @@ export class Run {
 
   addTimer(delay_ms: number, fire: () => void, label: string): Step {
     this.footprint?.writesClock();
-    const timer = new Step(this.current(), label, 'timer');
-    timer.due_ms = this.now_ms + Math.max(0, delay_ms);
+    const timer = new Step(this.task(), label, 'timer');
+    timer.due_ms = this.now_ms + delay_ms;
     timer.go = () => {
       this.now_ms = timer.due_ms;
       this.footprint?.writesClock();
@@ -104,31 +129,55 @@ export class Run {
     if (values.length === 0) throw new Error(`choose('${label}') needs at least one value`);
     const chosen = values.length === 1 ? 0 : this.#host.choose(label, values.length);
     const value = values[chosen] as T;
-    this.trace.push(`${this.current().name}: ${label} = ${String(value)}`);
+    this.trace.push(`${this.task().name}: ${label} = ${String(value)}`);
     return value;
   }
 
-  /**
-   * What could come next, the natural choice first: `last` goes on; else the others in order of creation; else time
-   * passes.
-   */
-  enabled(last: Task | undefined): Step[] {
-    const steps = this.ready.filter((step) => step.kind !== 'pause' || this.#mayResume(step));
-    const earliest_ms = this.earliest_ms();
-    for (const timer of this.timers) if (timer.due_ms === earliest_ms) steps.push(timer);
-    return steps.length < 2 ? steps : steps.sort((a, b) => rank(a, last) - rank(b, last) || a.identity - b.identity);
+  /** The first `steps` steps, and the choices made in them, one line each. */
+  lines(steps = this.depth): string[] {
+    let taken = 0;
+    return this.trace.filter((entry) => (entry instanceof Step ? ++taken : taken) <= steps).map(String);
   }
 
-  earliest_ms(): number {
+  /** Nothing can come next, or only timers of daemons and nobody is left to mind them. */
+  get isOver(): boolean {
+    if (this.ready.length > 0) return false;
+    if (this.timers.length === 0) return true;
+    return this.timers.every((timer) => timer.task.duty === 'daemon') && this.blocked().length === 0;
+  }
+
+  /** Tasks that have to end and have not. */
+  blocked(): Task[] {
+    return this.tasks.filter((task) => task.duty === 'must end' && !task.done);
+  }
+
+  /**
+   * What could come next, the natural choice first: the task that moved last goes on; else the others in order of
+   * creation; else time passes.
+   */
+  enabled(): Step[] {
+    const steps = this.ready.filter((step) => step.kind !== 'pause' || this.#mayResume(step));
     let earliest_ms = Infinity;
-    for (const timer of this.timers) if (timer.due_ms < earliest_ms) earliest_ms = timer.due_ms;
-    return earliest_ms;
+    for (const timer of this.timers) earliest_ms = Math.min(earliest_ms, timer.due_ms);
+    for (const timer of this.timers) if (timer.due_ms === earliest_ms) steps.push(timer);
+    if (steps.length < 2) return steps;
+    return steps.toSorted((a, b) => this.#rank(a) - this.#rank(b) || a.identity - b.identity);
+  }
+
+  /** 1 when taking `step` leaves a task that could have gone on. Whoever pauses or waits for time has let go. */
+  preempts(step: Step): 0 | 1 {
+    const { last } = this;
+    if (last === undefined || (step.task === last && step.kind !== 'timer')) return 0;
+    return this.ready.some((other) => other.task === last && other.kind !== 'pause') ? 1 : 0;
   }
 
   /** Takes one enabled step: everything that it sets going runs until all tasks wait again. */
   fire(step: Step): void {
-    remove(step.kind === 'timer' ? this.timers : this.ready, step);
+    this.preemptions += this.preempts(step);
+    this.depth++;
+    this.last = step.task;
     this.trace.push(step);
+    remove(step.kind === 'timer' ? this.timers : this.ready, step);
     try {
       step.go();
     } catch (error) {
@@ -138,14 +187,14 @@ export class Run {
     drainMicrotasks();
   }
 
-  /** Tasks that had to end and have not. */
-  blocked(): Task[] {
-    return this.tasks.filter((task) => !task.done && !task.daemon);
-  }
-
   /** A pause lets everything run first that was ready before it; I/O and timers are not ready, they take their time. */
   #mayResume(pause: Step): boolean {
     return !this.ready.some((step) => step.order < pause.order && step.kind !== 'io');
+  }
+
+  #rank(step: Step): number {
+    if (step.kind === 'timer') return TIMERS_LAST + step.task.index;
+    return step.task === this.last ? FIRST : step.task.index;
   }
 
   #uniqueName(label: string): string {
@@ -155,12 +204,8 @@ export class Run {
   }
 }
 
+const FIRST = -2;
 const TIMERS_LAST = 2 ** 31;
-
-function rank(step: Step, last: Task | undefined): number {
-  if (step.kind === 'timer') return TIMERS_LAST + step.task.index;
-  return step.task === last ? -2 : step.task.index;
-}
 
 function remove(steps: Step[], step: Step): boolean {
   const index = steps.indexOf(step);

@@ -1,19 +1,21 @@
 /**
  * Depth-first search through every schedule of a model.
  *
- * Promise: without `preemptions`, a search that ends without a failure has covered every order of steps and every
+ * Promise: without `preemptions_max`, a search that ends without a failure has covered every order of steps and every
  * outcome of every choice. Bound: `schedules_max` schedules of `steps_max` steps; memory grows with the length of one
  * schedule, and with `hash` with the number of states. Cancellation: `runFor` returns between two schedules.
  */
-import { installProbe, installSched } from '@ron/kernel/sched';
-import { conflicts, Footprint, merge, type Segment } from './footprint.ts';
-import { drainMicrotasks } from './microtasks.ts';
+import { installProbe, installSched, realSched } from '@ron/kernel/sched';
+import { forbidRealTimers } from './escapes.ts';
+import { Footprint, merge, type Segment } from './footprint.ts';
 import type { Build, FailureKind, Model } from './model.ts';
 import { ModelWorld } from './model-world.ts';
-import { Path, type Sleeper, type StepNode } from './path.ts';
+import { Path, type StepNode } from './path.ts';
 import { Run, type RunHost } from './run.ts';
 import { outcomeOf, runState, Seen } from './seen.ts';
-import { type Step, type Task } from './step.ts';
+import { watchSignals } from './signals.ts';
+import { sleepersAfter } from './sleep-sets.ts';
+import type { Step } from './step.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 export interface SearchInit {
@@ -24,25 +26,18 @@ export interface SearchInit {
   readonly schedules_max: number;
   /** Choices to make instead of searching, by position; missing ones are 0. */
   readonly script?: ReadonlyMap<number, number>;
+  /** Told how each schedule that is not cut ends. Then a failure is just another end, and the search goes on. */
+  readonly onEnd?: (outcome: string) => void;
 }
 
 /** A schedule that broke something. */
 export interface Broken {
   readonly kind: FailureKind;
   readonly error: unknown;
+  readonly steps: number;
   readonly trace: readonly string[];
   readonly choices: readonly number[];
   readonly preemptions: number;
-}
-
-/** How one schedule went on so far. */
-interface Progress {
-  last: Task | undefined;
-  preemptions: number;
-  depth: number;
-  /** What the step before touched, and the node that chose it. */
-  segment: Segment | undefined;
-  parent: StepNode | undefined;
 }
 
 export class Search implements RunHost {
@@ -55,43 +50,49 @@ export class Search implements RunHost {
   exhausted = false;
   /** The script wanted a choice that does not exist. */
   offScript = false;
-  /** Called at the end of each schedule that is not cut, with the model's last state. */
-  onEnd: ((state: string) => void) | undefined;
 
   readonly #build: Build;
   readonly #init: SearchInit;
   readonly #path = new Path();
   readonly #seen = new Seen();
   readonly #identities = new Map<string, number>();
-  #run!: Run;
+  #run: Run;
+  #model: Model = {};
+  /** The node that chose the last step, and what that step touched. */
+  #parent: StepNode | undefined;
+  #segment: Segment | undefined;
   #diverged: string | undefined;
 
   constructor(build: Build, init: SearchInit) {
     this.#build = build;
     this.#init = init;
+    this.#run = new Run(this, undefined);
   }
 
   get isOver(): boolean {
     return this.broken !== undefined || this.exhausted || this.schedules + this.pruned >= this.#init.schedules_max;
   }
 
-  /** Runs schedules until the search is over or the time is up. Needs to be called on a macrotask. */
+  /** Runs schedules until the search is over or the time is up. Needs a macrotask. */
   runFor(time_ms: number): void {
-    const until_ms = performance.now() + time_ms;
-    const previous = installSched(new VirtualSched(new Run(this, undefined)));
-    const previousProbe = installProbe(undefined);
+    const until_ms = realSched.now_ms() + time_ms;
+    const sched = installSched(realSched);
+    const probe = installProbe(undefined);
+    const allowRealTimers = forbidRealTimers();
+    const unwatchSignals = this.#init.sleepSets ? watchSignals(() => this.#run.footprint) : undefined;
     try {
-      while (!this.isOver && performance.now() < until_ms) this.runOnce();
+      while (!this.isOver && realSched.now_ms() < until_ms) this.#runOnce();
     } finally {
-      installSched(previous);
-      installProbe(previousProbe);
+      unwatchSignals?.();
+      allowRealTimers();
+      installProbe(probe);
+      installSched(sched);
     }
   }
 
-  /** Goes on to the next schedule after a failure. */
-  forgiveFailure(): void {
-    this.broken = undefined;
-    this.exhausted = !this.#path.advance();
+  /** The first `steps` steps of the last schedule, and the choices in them, one line each. */
+  trace(steps: number): string[] {
+    return this.#run.lines(steps);
   }
 
   identityOf(parent: number, label: string, nth: number): number {
@@ -107,105 +108,104 @@ export class Search implements RunHost {
   choose(label: string, count: number): number {
     const path = this.#path;
     if (path.isNew) path.push({ kind: 'data', choices: this.#toTry(count), at: 0, label, count });
-    const node = path.node;
+    const { node } = path;
     if (node?.kind !== 'data' || node.label !== label || node.count !== count) {
-      this.#diverged ??= `it chose '${label}', which it did not do before`;
+      this.#diverged ??= `choose('${label}') with ${count} values was not called here before`;
       return 0;
     }
-    const chosen = path.take();
-    const task = this.#run.current();
-    if (this.#init.hash) task.position = this.#seen.historyAfter(task.position, `${label}:${chosen}`);
+    const chosen = this.#takeChoice();
+    const task = this.#run.task();
+    if (this.#init.hash) task.history = this.#seen.historyAfter(task.history, `${label}:${chosen}`);
     return chosen;
   }
 
-  runOnce(): void {
+  onUnhandled(run: Run, reason: unknown): void {
+    if (this.broken !== undefined) return;
+    const error = new Error(`unhandled rejection: ${messageOf(reason)}`, { cause: reason });
+    this.#fail('task', error, run);
+  }
+
+  #runOnce(): void {
     const footprint = this.#init.sleepSets ? new Footprint() : undefined;
     const run = new Run(this, footprint);
     this.#run = run;
+    this.#parent = undefined;
+    this.#segment = undefined;
     this.#diverged = undefined;
     this.#path.rewind();
     installSched(new VirtualSched(run));
     if (footprint !== undefined) installProbe((object) => footprint.touches(object));
-    const model = this.#build(new ModelWorld(run));
-    if (this.#init.hash && model.state === undefined) throw new Error('hash needs a model with state()');
-    drainMicrotasks();
-    this.#drive(run, model);
+    footprint?.begin();
+    this.#model = run.enter(() => this.#build(new ModelWorld(run)));
+    footprint?.end();
+    if (this.#init.hash && this.#model.state === undefined) throw new Error('hash needs a model with state()');
+    while (this.#step());
     if (this.broken === undefined) this.exhausted = this.#init.script !== undefined || !this.#path.advance();
   }
 
-  #drive(run: Run, model: Model): void {
-    const progress: Progress = { last: undefined, preemptions: 0, depth: 0, segment: undefined, parent: undefined };
-    for (;;) {
-      if (this.#failed(run, model, progress)) return;
-      if (run.ready.length === 0 && run.timers.length === 0) return this.#end(run, model, progress);
-      if (progress.depth >= this.#init.steps_max) {
-        const message = `still running after ${progress.depth} steps`;
-        return this.#fail('livelock', new Error(message), progress);
-      }
-      const node = this.#path.isNew ? this.#open(run, model, progress) : this.#path.node;
-      if (node === undefined) {
-        this.pruned++;
-        return;
-      }
-      const step = node.kind === 'step' ? this.#follow(run, node) : undefined;
-      if (step === undefined) {
-        const message = this.#diverged ?? 'other steps are pending than when the same choices were made before';
-        return this.#fail('nondeterminism', new Error(message), progress);
-      }
-      this.#take(run, node as StepNode, step, progress);
+  /** Takes the schedule one step on. False when it has ended, failed or been cut. */
+  #step(): boolean {
+    const run = this.#run;
+    if (this.#hasFailed()) return false;
+    if (run.isOver) return this.#end();
+    if (run.depth >= this.#init.steps_max) {
+      return this.#fail('livelock', new Error(`not over after ${run.depth} steps${waits(run)}`));
     }
+    const node = this.#path.isNew ? this.#open() : this.#path.node;
+    if (node === undefined) {
+      this.pruned++;
+      return false;
+    }
+    const step = node.kind === 'step' ? this.#follow(node) : undefined;
+    if (step === undefined) return this.#fail('nondeterminism', new Error(NOT_THE_SAME));
+    this.#take(node as StepNode, step);
+    return true;
   }
 
   /** Fails the schedule when its last step broke something. What the path repeats was checked the first time. */
-  #failed(run: Run, model: Model, progress: Progress): boolean {
-    if (this.#diverged !== undefined) {
-      this.#fail('nondeterminism', new Error(this.#diverged), progress);
-      return true;
-    }
-    if (run.rejection !== undefined) {
-      this.#fail('task', run.rejection.error, progress);
-      return true;
-    }
-    if (model.invariant === undefined || !this.#path.isNew) return false;
+  #hasFailed(): boolean {
+    if (this.#diverged !== undefined) return !this.#fail('nondeterminism', new Error(this.#diverged));
+    const { rejection } = this.#run;
+    if (rejection !== undefined) return !this.#fail('task', rejection.error);
+    if (!this.#path.isNew) return false;
     try {
-      model.invariant();
+      this.#model.invariant?.();
       return false;
     } catch (error) {
-      this.#fail('invariant', error, progress);
-      return true;
+      return !this.#fail('invariant', error);
     }
   }
 
   /** Nothing is pending any more. */
-  #end(run: Run, model: Model, progress: Progress): void {
+  #end(): false {
+    const run = this.#run;
+    if (!this.#path.isNew) return this.#fail('nondeterminism', new Error(NOT_THE_SAME));
     this.schedules++;
-    this.depth_max = Math.max(this.depth_max, progress.depth);
-    const blocked = run.blocked();
-    if (blocked.length > 0) {
-      const waits = blocked.map((task) => `${task.name} at ${task.at}`).join(', ');
-      return this.#fail('deadlock', new Error(`blocked: ${waits}`), progress);
-    }
+    this.depth_max = Math.max(this.depth_max, run.depth);
+    if (run.blocked().length > 0) return this.#fail('deadlock', new Error(`nothing can happen any more${waits(run)}`));
     try {
-      model.final?.();
+      this.#model.final?.();
     } catch (error) {
-      return this.#fail('final', error, progress);
+      return this.#fail('final', error);
     }
-    this.onEnd?.(model.state?.() ?? '');
+    this.#init.onEnd?.(`state ${this.#model.state?.() ?? ''}`);
+    return false;
   }
 
   /** A place where no schedule has been: lists what to try here. Undefined when all of it is covered elsewhere. */
-  #open(run: Run, model: Model, progress: Progress): StepNode | undefined {
-    const asleep = progress.parent === undefined ? [] : sleepersAfter(progress.parent, progress.segment);
+  #open(): StepNode | undefined {
+    const run = this.#run;
+    const asleep = this.#parent === undefined ? [] : sleepersAfter(this.#parent, this.#segment as Segment);
     if (this.#init.hash) {
-      const switcher = this.#init.preemptions_max === Infinity ? '' : (progress.last?.identity ?? '');
-      const key = `${runState(run)};${switcher};${model.state?.() ?? ''}`;
-      if (this.#seen.covers(key, progress.preemptions, asleep)) return undefined;
+      const switcher = this.#init.preemptions_max === Infinity ? '' : (run.last?.identity ?? '');
+      const key = `${runState(run)};${switcher};${this.#model.state?.() ?? ''}`;
+      if (this.#seen.covers(key, run.preemptions, asleep)) return undefined;
     }
-    const enabled = run.enabled(progress.last);
+    const enabled = run.enabled();
     const choices = this.#toTry(enabled.length).filter((index) => {
       const step = enabled[index] as Step;
       if (asleep.some((sleeper) => sleeper.step === step.identity)) return false;
-      return progress.preemptions + preempts(step, progress.last, run) <= this.#init.preemptions_max;
+      return run.preemptions + run.preempts(step) <= this.#init.preemptions_max;
     });
     if (choices.length === 0) return undefined;
     const node: StepNode = {
@@ -214,6 +214,7 @@ export class Search implements RunHost {
       at: 0,
       steps: enabled.map((step) => step.identity),
       tasks: enabled.map((step) => step.task.identity),
+      labels: enabled.map((step) => step.label),
       signature: signatureOf(run),
       asleep,
       segments: [],
@@ -224,7 +225,7 @@ export class Search implements RunHost {
 
   /** The indices to try of `count`: all of them, or the one that the script wants. */
   #toTry(count: number): readonly number[] {
-    const script = this.#init.script;
+    const { script } = this.#init;
     if (script === undefined) return upTo(count);
     const wanted = script.get(this.#path.length) ?? 0;
     if (wanted < count) return [wanted];
@@ -233,58 +234,55 @@ export class Search implements RunHost {
   }
 
   /** The step that `node` chooses, unless other steps are pending than when the node was made. */
-  #follow(run: Run, node: StepNode): Step | undefined {
+  #follow(node: StepNode): Step | undefined {
+    const run = this.#run;
     if (node.signature !== signatureOf(run)) return undefined;
-    const wanted = node.steps[this.#path.take()];
-    return run.ready.find((step) => step.identity === wanted) ?? run.timers.find((step) => step.identity === wanted);
+    const chosen = this.#takeChoice();
+    const isWanted = (step: Step): boolean =>
+      step.identity === node.steps[chosen] && step.label === node.labels[chosen];
+    return run.ready.find(isWanted) ?? run.timers.find(isWanted);
   }
 
-  #take(run: Run, node: StepNode, step: Step, progress: Progress): void {
-    progress.preemptions += preempts(step, progress.last, run);
-    progress.last = step.task;
-    progress.depth++;
+  #takeChoice(): number {
+    const chosen = this.#path.take();
+    this.#run.choices.push(chosen);
+    return chosen;
+  }
+
+  #take(node: StepNode, step: Step): void {
+    const { footprint } = this.#run;
     this.steps++;
     if (this.#init.hash) {
-      step.task.position = this.#seen.historyAfter(step.task.position, `${step.label}${outcomeOf(step)}`);
+      step.task.history = this.#seen.historyAfter(step.task.history, `${step.label}${outcomeOf(step)}`);
     }
-    run.footprint?.begin();
-    run.fire(step);
-    if (run.footprint === undefined) return;
+    footprint?.begin();
+    this.#run.fire(step);
+    if (footprint === undefined) return;
     const chosen = node.choices[node.at] as number;
-    progress.segment = run.footprint.end();
-    progress.parent = node;
-    node.segments[chosen] = merge(node.segments[chosen], progress.segment);
+    this.#parent = node;
+    this.#segment = footprint.end();
+    node.segments[chosen] = merge(node.segments[chosen], this.#segment);
   }
 
-  /** The steps and choices of the last schedule, one line each. */
-  trace(): string[] {
-    return this.#run.trace.map((entry) => (typeof entry === 'string' ? entry : traceLine(entry)));
-  }
-
-  #fail(kind: FailureKind, error: unknown, progress: Progress): void {
-    this.broken = { kind, error, trace: this.trace(), choices: this.#path.choices(), preemptions: progress.preemptions };
+  #fail(kind: FailureKind, error: unknown, run: Run = this.#run): false {
+    const { depth: steps, choices, preemptions } = run;
+    if (this.#init.onEnd === undefined) {
+      this.broken = { kind, error, steps, trace: run.lines(), choices, preemptions };
+    } else {
+      this.#init.onEnd(`${kind} ${messageOf(error)}`);
+    }
+    return false;
   }
 }
 
-/** Everything tried before at `parent`, or asleep there, that the step taken since cannot have been affected by. */
-function sleepersAfter(parent: StepNode, taken: Segment | undefined): Sleeper[] {
-  if (taken === undefined) return [];
-  const chosen = parent.choices[parent.at] as number;
-  const task = parent.tasks[chosen] as number;
-  const tried = parent.choices.slice(0, parent.at).map((index) => ({
-    step: parent.steps[index] as number,
-    task: parent.tasks[index] as number,
-    segment: parent.segments[index] as Segment,
-  }));
-  return [...parent.asleep, ...tried].filter(
-    (sleeper) => sleeper.task !== task && !conflicts(sleeper.segment, taken),
-  );
-}
+const NOT_THE_SAME =
+  'the same choices led elsewhere than before: the model keeps something between schedules, or uses the real clock, ' +
+  'chance or I/O';
 
-/** 1 when taking `step` leaves a task that could have gone on. */
-function preempts(step: Step, last: Task | undefined, run: Run): 0 | 1 {
-  if (last === undefined || (step.task === last && step.kind !== 'timer')) return 0;
-  return run.ready.some((other) => other.task === last) ? 1 : 0;
+/** Which tasks are blocked, and where. */
+function waits(run: Run): string {
+  const blocked = run.blocked();
+  return blocked.length === 0 ? '' : `; blocked: ${blocked.map((task) => `${task.name} at ${task.at}`).join(', ')}`;
 }
 
 /** The pending steps as one number that does not depend on their order. */
@@ -295,10 +293,8 @@ function signatureOf(run: Run): number {
   return signature;
 }
 
-function traceLine(step: Step): string {
-  const line = `${step.task.name}: ${step.label}`;
-  if (step.kind === 'timer') return `${line} (timer, at ${step.due_ms} ms)`;
-  return step.failed ? `${line} (failed)` : line;
+export function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
 }
 
 const ranges: number[][] = [];

@@ -1,26 +1,26 @@
 /**
- * A schedule as a short text: its failure, the length and a fingerprint of its trace, and the choices that are not the
- * natural one.
+ * A schedule as a short text: how it failed, after how many steps, a fingerprint of its trace, and the choices that are
+ * not the natural one.
  *
- *     deadlock-24-1k9x3f-3.1_7.2
+ *     deadlock-24-1k9x3f-3.1_7.2    the fourth choice takes the second option, the eighth the third
  */
 
 export interface Seed {
   readonly kind: string;
-  readonly trace_length: number;
+  readonly steps: number;
   readonly fingerprint: string;
   /** By position; a position that is missing takes choice 0. */
   readonly choices: ReadonlyMap<number, number>;
 }
 
-export function encodeSeed(kind: string, trace: readonly string[], choices: readonly number[]): string {
+export function encodeSeed(kind: string, steps: number, trace: readonly string[], choices: readonly number[]): string {
   const unnatural = choices.flatMap((choice, at) => (choice === 0 ? [] : [`${at}.${choice}`]));
-  return `${kind}-${trace.length}-${fingerprint(trace)}-${unnatural.join('_')}`;
+  return `${kind}-${steps}-${fingerprint(trace)}-${unnatural.join('_')}`;
 }
 
 export function decodeSeed(text: string): Seed {
-  const [, kind, length, print, pairs] = /^([a-z]+)-(\d+)-([0-9a-z]+)-((?:\d+\.\d+)?(?:_\d+\.\d+)*)$/.exec(text) ?? [];
-  if (kind === undefined || length === undefined || print === undefined || pairs === undefined) {
+  const [, kind, steps, print, pairs] = /^([a-z]+)-(\d+)-([0-9a-z]+)-((?:\d+\.\d+)?(?:_\d+\.\d+)*)$/.exec(text) ?? [];
+  if (kind === undefined || steps === undefined || print === undefined || pairs === undefined) {
     throw new Error(`not a seed: '${text}'. A seed looks like deadlock-24-1k9x3f-3.1_7.2`);
   }
   const choices = new Map<number, number>();
@@ -28,7 +28,7 @@ export function decodeSeed(text: string): Seed {
     const [at, choice] = pair.split('.').map(Number) as [number, number];
     choices.set(at, choice);
   }
-  return { kind, trace_length: Number(length), fingerprint: print, choices };
+  return { kind, steps: Number(steps), fingerprint: print, choices };
 }
 
 /** FNV-1a over the lines: enough to notice that a seed belongs to another model. */

@@ -5,7 +5,7 @@
  * pending steps and the clock. So two states that are taken for one can differ only in what a task remembers from
  * reading shared data, or in data the model does not mention: `Model.state` has to mention them.
  */
-import type { Sleeper } from './path.ts';
+import type { Sleeper } from './sleep-sets.ts';
 import type { Run } from './run.ts';
 import type { Step } from './step.ts';
 
@@ -48,21 +48,25 @@ export class Seen {
 
 /** Everything about `run` that decides what can follow, the model's own data aside. */
 export function runState(run: Run): string {
-  const tasks = run.tasks.map((task) => `${task.identity}@${task.position}${task.done ? '.' : ''}`);
+  const tasks = run.tasks.map((task) => `${task.identity}@${task.history}${task.done ? '.' : ''}`);
   const ready = run.ready.map((step) => `${step.identity}${outcomeOf(step)}`);
   const timers = run.timers.map((timer) => `${timer.identity}+${timer.due_ms}`);
   // Pauses let what was ready before them go first, so with one around the order of readiness is part of the state.
   const isOrdered = run.ready.some((step) => step.kind === 'pause');
   if (isOrdered) run.ready.forEach((step, index) => (ready[index] += `#${orderOf(run, step)}`));
-  return [tasks, ready, timers].map((part) => part.sort().join()).join(';') + `;${run.now_ms};${run.randoms_drawn}`;
+  return [tasks, ready, timers].map((part) => part.toSorted().join()).join(';') + `;${run.now_ms};${run.randoms_drawn}`;
 }
 
 /** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
 export function outcomeOf(step: Step): string {
   const { value, failed } = step;
-  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : String(value)}`;
-  if (value === undefined) return '';
-  return typeof value === 'object' || typeof value === 'function' ? '=?' : `=${typeof value} ${String(value)}`;
+  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;
+  return value === undefined ? '' : `=${textOf(value)}`;
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return '?';
+  return typeof value === 'function' ? '?' : `${typeof value} ${String(value)}`;
 }
 
 function orderOf(run: Run, step: Step): number {

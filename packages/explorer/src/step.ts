@@ -1,28 +1,37 @@
 /** Tasks and the steps that they wait for. A step is what the explorer chooses. */
+import type { Run } from './run.ts';
 
 export type StepKind = 'start' | 'wake' | 'io' | 'pause' | 'timer';
 
+/**
+ * What a task owes at the end of a schedule: the model's own tasks must end. Those that code under test starts may be
+ * left blocked. A daemon's timers, besides, do not keep the schedule going.
+ */
+export type Duty = 'must end' | 'may end' | 'daemon';
+
 /** A named line of execution. All it does until its next wait belongs to the step that set it going. */
 export class Task {
+  readonly run: Run;
   /** Creation order within the schedule; the order in which steps are offered. */
   readonly index: number;
   /** The same task has the same identity in every schedule, whenever it was created. */
   readonly identity: number;
   readonly name: string;
-  readonly daemon: boolean;
+  readonly duty: Duty;
   done = false;
   /** The label of its last wait. */
   at = 'start';
   /** What it went through so far, as a number that stands for exactly that history. */
-  position = 0;
+  history = 0;
   steps_made = 0;
   children_made = 0;
 
-  constructor(index: number, identity: number, name: string, daemon: boolean) {
+  constructor(run: Run, index: number, identity: number, name: string, duty: Duty) {
+    this.run = run;
     this.index = index;
     this.identity = identity;
     this.name = name;
-    this.daemon = daemon;
+    this.duty = duty;
   }
 }
 
@@ -31,6 +40,7 @@ const STEPS_PER_TASK_MAX = 2 ** 20;
 
 /** One thing that can happen next. */
 export class Step {
+  /** The same step has the same identity in every schedule. */
   readonly identity: number;
   readonly task: Task;
   readonly label: string;
@@ -49,6 +59,13 @@ export class Step {
     this.task = task;
     this.label = label;
     this.kind = kind;
+  }
+
+  /** Its line in a trace. */
+  toString(): string {
+    const line = `${this.task.name}: ${this.label}`;
+    if (this.kind === 'timer') return `${line} (timer, at ${this.due_ms} ms)`;
+    return this.failed ? `${line} (fails)` : line;
   }
 }
 

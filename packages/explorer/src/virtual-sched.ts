@@ -8,6 +8,7 @@ import type { Run } from './run.ts';
 
 /** Any date will do, as long as it is the same in every schedule. */
 const WALL_START_MS = Date.UTC(2026, 0, 1);
+const TIMER_DELAY_MS_MAX = 2 ** 31 - 1;
 
 export class VirtualSched implements Sched {
   readonly #run: Run;
@@ -40,9 +41,10 @@ export class VirtualSched implements Sched {
     return bytes;
   }
 
+  /** As in production: not in the past, and no longer than 31 bits of milliseconds. */
   timer(delay_ms: number, fire: () => void, label: string): Timer {
     const run = this.#run;
-    const timer = run.addTimer(delay_ms, fire, label);
+    const timer = run.addTimer(Math.min(Math.max(delay_ms, 0), TIMER_DELAY_MS_MAX), fire, label);
     return { cancel: () => run.removeTimer(timer) };
   }
 
@@ -54,7 +56,7 @@ export class VirtualSched implements Sched {
     let settled = false;
     const settle = (go: () => void, value: unknown, failed: boolean): void => {
       // Whoever comes first wins, so also the loser's step depends on this one.
-      run.footprint?.writes(step);
+      run.footprint?.settles(step);
       if (settled) return;
       settled = true;
       step.value = value;
@@ -76,14 +78,14 @@ export class VirtualSched implements Sched {
   task<T>(label: string, work: () => Promise<T>): Promise<T> {
     const run = this.#run;
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    // Whoever awaits the outcome goes on in the same step, and may do anything there.
-    run.spawn(label, true, async () => {
-      const task = run.current();
+    run.spawn(label, 'may end', async () => {
+      const task = run.task();
       try {
         resolve(await work());
       } catch (error) {
         reject(error);
       }
+      // Whoever awaits the outcome goes on in this same step, and may do anything there.
       run.footprint?.touchesEverything();
       run.end(task);
     });
