@@ -15,6 +15,7 @@ export * from './metrics-series.ts';
 export * from './metrics.ts';
 export * from './mpsc.ts';
 export * from './nearest.ts';
+export * from './registry.ts';
 export * from './sched.ts';
 export * from './snapshot.ts';
 export * from './supervisor.ts';
