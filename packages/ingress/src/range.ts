@@ -1,0 +1,97 @@
+/**
+ * The `Range` header (RFC 9110, 14.1 and 14.2) for one object of known size.
+ *
+ * Promise: a single satisfiable byte range comes out exact, whatever the number of digits; several ranges, another unit
+ * or a malformed value are ignored, as the RFC lets a server do; never throws.
+ * Bound: one pass over the text. Nothing is kept.
+ */
+
+export type RangeVerdict =
+  | { readonly kind: 'none' }
+  | { readonly kind: 'ignore' }
+  /** Bytes `start` to `end`, `end` exclusive; `0 <= start < end <= size`. */
+  | { readonly kind: 'single'; readonly start: number; readonly end: number }
+  | { readonly kind: 'unsatisfiable' };
+
+const NONE: RangeVerdict = { kind: 'none' };
+const IGNORE: RangeVerdict = { kind: 'ignore' };
+const UNSATISFIABLE: RangeVerdict = { kind: 'unsatisfiable' };
+
+const COMMA = 44;
+const ZERO = 48;
+/** Numbers of up to this many digits are exact; longer ones are larger than any object. */
+const EXACT_DIGITS_MAX = 15;
+
+export function parseRange(header: string | undefined, size: number): RangeVerdict {
+  if (header === undefined) return NONE;
+  const spec = soleSpec(header);
+  if (spec === undefined) return IGNORE;
+  const dash = spec.indexOf('-');
+  if (dash < 0) return IGNORE;
+  const first = digits(spec, 0, dash);
+  const last = digits(spec, dash + 1, spec.length);
+  if (first === undefined || last === undefined) return IGNORE;
+  if (first === '') return suffixRange(last, size);
+  if (last !== '' && isLess(last, first)) return IGNORE;
+  const start = position(first);
+  if (start >= size) return UNSATISFIABLE;
+  return { kind: 'single', start, end: last === '' ? size : Math.min(position(last) + 1, size) };
+}
+
+function suffixRange(length: string, size: number): RangeVerdict {
+  if (length === '') return IGNORE;
+  const suffix = position(length);
+  if (suffix === 0) return UNSATISFIABLE;
+  // The whole of nothing is satisfiable, but no Content-Range can say so: answer 200 with the empty body.
+  if (size === 0) return IGNORE;
+  return { kind: 'single', start: Math.max(0, size - suffix), end: size };
+}
+
+/** The one range-spec after `bytes=`; undefined when the unit is another one or there are several. Empty list members do not count. */
+function soleSpec(header: string): string | undefined {
+  if (header.length < 6 || header[5] !== '=' || header.slice(0, 5).toLowerCase() !== 'bytes') return undefined;
+  let found: string | undefined;
+  for (let at = 6; at <= header.length; ) {
+    let end = header.indexOf(',', at);
+    if (end < 0) end = header.length;
+    const member = trimListSpace(header, at, end);
+    if (member !== '') {
+      if (found !== undefined) return undefined;
+      found = member;
+    }
+    at = end + 1;
+  }
+  return found;
+}
+
+/** Optional space is allowed only beside a comma, not at the ends of the list. */
+function trimListSpace(text: string, from: number, to: number): string {
+  let start = from;
+  let end = to;
+  if (start > 6) while (start < end && isSpace(text.charCodeAt(start))) start += 1;
+  if (text.charCodeAt(to) === COMMA) while (end > start && isSpace(text.charCodeAt(end - 1))) end -= 1;
+  return text.slice(start, end);
+}
+
+function isSpace(code: number): boolean {
+  return code === 32 || code === 9;
+}
+
+/** The digits of a part without leading zeros ('' when the part is empty, '0' when it is zero); undefined when it is not a number. */
+function digits(text: string, from: number, to: number): string | undefined {
+  for (let i = from; i < to; i += 1) {
+    const code = text.charCodeAt(i);
+    if (code < ZERO || code > ZERO + 9) return undefined;
+  }
+  let start = from;
+  while (start < to - 1 && text.charCodeAt(start) === ZERO) start += 1;
+  return text.slice(start, to);
+}
+
+function isLess(a: string, b: string): boolean {
+  return a.length === b.length ? a < b : a.length < b.length;
+}
+
+function position(text: string): number {
+  return text.length <= EXACT_DIGITS_MAX ? Number(text) : Number.MAX_SAFE_INTEGER;
+}
