@@ -1,3 +1,4 @@
+export * from './breaker.ts';
 export * from './broadcast.ts';
 export * from './cell.ts';
 export * from './config-docs.ts';
