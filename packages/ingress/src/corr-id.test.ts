@@ -7,7 +7,11 @@ import { corrIdFrom, newCorrId } from './corr-id.ts';
 
 const ULID = /^[0-7][0-9A-HJKMNP-TV-Z]{25}$/;
 const ALPHABET = '0123456789ABCDEFGHJKMNPQRSTVWXYZ';
-const timeOf = (id: string): number => [...id.slice(0, 10)].reduce((sum, c) => sum * 32 + ALPHABET.indexOf(c), 0);
+const timeOf = (id: string): number =>
+  id
+    .slice(0, 10)
+    .split('')
+    .reduce((sum, c) => sum * 32 + ALPHABET.indexOf(c), 0);
 
 afterEach(() => void installSched(realSched));
 

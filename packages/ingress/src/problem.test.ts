@@ -31,7 +31,12 @@ test('every code of the error table becomes a problem with its own status', () =
 
 test('an unknown error, an internal one and one that is not for clients do not leak their message', () => {
   const secret = 'password=hunter2 at /srv/secret.ts';
-  for (const error of [new Error(secret), new RonError('internal', secret, { details: { secret } }), secret, { message: secret }]) {
+  for (const error of [
+    new Error(secret),
+    new RonError('internal', secret, { details: { secret } }),
+    secret,
+    { message: secret },
+  ]) {
     const problem = problemFor(error, 'abc');
     assert.equal(problem.status, 500);
     assert.ok(!problem.body.includes('hunter2'), problem.body);
@@ -64,7 +69,10 @@ test('Retry-After is spread, so that refused clients do not return together', ()
 
 test('details become members but never replace those of the problem', () => {
   const body = JSON.parse(
-    problemFor(new RonError('busy', 'full', { details: { queue: 'work', status: 200, code: 'fine', corr_id: 'no' } }), 'abc').body,
+    problemFor(
+      new RonError('busy', 'full', { details: { queue: 'work', status: 200, code: 'fine', corr_id: 'no' } }),
+      'abc',
+    ).body,
   );
   assert.equal(body.queue, 'work');
   assert.equal(body.status, 429);
@@ -86,16 +94,22 @@ test('401 names the scheme and 405 the methods', () => {
 
 test('whatever was thrown, the headers can be sent and the body parses', () => {
   fc.assert(
-    fc.property(fc.anything(), fc.string({ unit: 'binary' }), fc.constantFrom(...CODES), fc.string({ unit: 'binary' }), (thrown, corr_id, code, message) => {
-      for (const error of [thrown, new RonError(code, message, { details: { thrown } })]) {
-        const problem = problemFor(error, corr_id);
-        for (const [name, value] of Object.entries(problem.headers)) {
-          validateHeaderName(name);
-          validateHeaderValue(name, value);
+    fc.property(
+      fc.anything(),
+      fc.string({ unit: 'binary' }),
+      fc.constantFrom(...CODES),
+      fc.string({ unit: 'binary' }),
+      (thrown, corr_id, code, message) => {
+        for (const error of [thrown, new RonError(code, message, { details: { thrown } })]) {
+          const problem = problemFor(error, corr_id);
+          for (const [name, value] of Object.entries(problem.headers)) {
+            validateHeaderName(name);
+            validateHeaderValue(name, value);
+          }
+          assert.equal(JSON.parse(problem.body).corr_id, problem.headers['x-corr-id']);
         }
-        assert.equal(JSON.parse(problem.body).corr_id, problem.headers['x-corr-id']);
-      }
-    }),
+      },
+    ),
     fuzzRuns(500),
   );
 });

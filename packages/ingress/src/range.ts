@@ -51,7 +51,7 @@ function suffixRange(length: string, size: number): RangeVerdict {
 function soleSpec(header: string): string | undefined {
   if (header.length < 6 || header[5] !== '=' || header.slice(0, 5).toLowerCase() !== 'bytes') return undefined;
   let found: string | undefined;
-  for (let at = 6; at <= header.length; ) {
+  for (let at = 6; at <= header.length;) {
     let end = header.indexOf(',', at);
     if (end < 0) end = header.length;
     const member = trimListSpace(header, at, end);
