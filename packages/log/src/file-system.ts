@@ -1,0 +1,127 @@
+/**
+ * The seam between a log and the disk: the few operations whose order decides what survives a power cut.
+ *
+ * Promise: `sync` returns only when what was written before it is on stable storage; a name made by `create` or
+ * `rename` is only certain to survive after `syncDir` of its directory. The crash shim implements the same interface
+ * and loses everything that this contract does not promise.
+ * Bound: no buffering here. Cancellation: none; file calls end by themselves, callers race them with a deadline.
+ */
+import fs from 'node:fs';
+import { dirname } from 'node:path';
+
+export interface File {
+  /** Writes all of `buffers` at `position`, or throws; then part of them may be there. */
+  write(buffers: readonly Uint8Array[], position: number): Promise<void>;
+  /** Reads up to `length` bytes at `position` into `into`; fewer only at the end of the file. */
+  read(into: Uint8Array, length: number, position: number): Promise<number>;
+  /** Makes the content durable (and the size, when it changed). */
+  sync(): Promise<void>;
+  truncate(bytes: number): Promise<void>;
+  size(): Promise<number>;
+  close(): Promise<void>;
+}
+
+export interface FileSystem {
+  /** Makes a new file to write and read; fails if the name is taken. */
+  create(path: string): Promise<File>;
+  open(path: string, access: 'read' | 'write'): Promise<File>;
+  /** Names in a directory, in no order. */
+  list(dir: string): Promise<string[]>;
+  makeDir(dir: string): Promise<void>;
+  rename(from: string, to: string): Promise<void>;
+  remove(path: string): Promise<void>;
+  /** Makes the names in a directory durable. */
+  syncDir(dir: string): Promise<void>;
+}
+
+type Callback<T> = (error: NodeJS.ErrnoException | null, value: T) => void;
+
+/** Callbacks and plain descriptors: half the cost of `node:fs/promises` on the commit path. */
+function call<T = void>(start: (done: Callback<T>) => void): Promise<T> {
+  return new Promise((resolve, reject) => start((error, value) => (error === null ? resolve(value) : reject(error))));
+}
+
+class RealFile implements File {
+  readonly #fd: number;
+  #closed = false;
+
+  constructor(fd: number) {
+    this.#fd = fd;
+  }
+
+  async write(buffers: readonly Uint8Array[], position: number): Promise<void> {
+    let rest = buffers;
+    let at = position;
+    while (rest.length > 0) {
+      const written = await call<number>((done) => fs.writev(this.#fd, rest, at, done));
+      at += written;
+      rest = without(rest, written);
+    }
+  }
+
+  async read(into: Uint8Array, length: number, position: number): Promise<number> {
+    let filled = 0;
+    while (filled < length) {
+      const from = filled;
+      const count = await call<number>((done) => {
+        fs.read(this.#fd, into, from, length - from, position + from, done);
+      });
+      if (count === 0) break;
+      filled += count;
+    }
+    return filled;
+  }
+
+  sync(): Promise<void> {
+    return call((done) => fs.fdatasync(this.#fd, done as fs.NoParamCallback));
+  }
+
+  truncate(bytes: number): Promise<void> {
+    return call((done) => fs.ftruncate(this.#fd, bytes, done as fs.NoParamCallback));
+  }
+
+  async size(): Promise<number> {
+    return (await call<fs.Stats>((done) => fs.fstat(this.#fd, done))).size;
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await call((done) => fs.close(this.#fd, done as fs.NoParamCallback));
+  }
+}
+
+/** What is left of `buffers` after their first `count` bytes. */
+function without(buffers: readonly Uint8Array[], count: number): readonly Uint8Array[] {
+  let skip = count;
+  for (const [index, buffer] of buffers.entries()) {
+    if (skip < buffer.length) return [buffer.subarray(skip), ...buffers.slice(index + 1)];
+    skip -= buffer.length;
+  }
+  return [];
+}
+
+const FILE_MODE = 0o600;
+const DIR_MODE = 0o700;
+const openFile = (path: string, flags: string): Promise<File> =>
+  call<number>((done) => fs.open(path, flags, FILE_MODE, done)).then((fd) => new RealFile(fd));
+
+export const realFileSystem: FileSystem = {
+  create: (path) => openFile(path, 'wx+'),
+  open: (path, access) => openFile(path, access === 'read' ? 'r' : 'r+'),
+  list: (dir) => call<string[]>((done) => fs.readdir(dir, done)),
+  async makeDir(dir) {
+    await call((done) => fs.mkdir(dir, { recursive: true, mode: DIR_MODE }, (error) => done(error)));
+    await this.syncDir(dirname(dir));
+  },
+  rename: (from, to) => call((done) => fs.rename(from, to, done as fs.NoParamCallback)),
+  remove: (path) => call((done) => fs.unlink(path, done as fs.NoParamCallback)),
+  async syncDir(dir) {
+    const fd = await call<number>((done) => fs.open(dir, 'r', done));
+    try {
+      await call((done) => fs.fsync(fd, done as fs.NoParamCallback));
+    } finally {
+      await call((done) => fs.close(fd, done as fs.NoParamCallback));
+    }
+  },
+};

@@ -1,0 +1,50 @@
+import { test } from 'node:test';
+import { assertCaught, assertHolds, mutant } from '@ron/explorer';
+import { groupCommit, type LogClass } from './group-commit.model.ts';
+import { SegmentLog } from './segment-log.ts';
+
+const LOG = import.meta.resolve('./segment-log.ts');
+
+test('an append is acknowledged only after a sync that covers it, and every append is answered', async () => {
+  await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1, 1], syncMayFail: false, closes: false }));
+  await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1, 1], syncMayFail: true, closes: false }));
+});
+
+test('closing answers everyone', async () => {
+  await assertHolds(groupCommit(SegmentLog, { appenders: [2, 1], syncMayFail: false, closes: true }));
+  await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1], syncMayFail: true, closes: true }));
+});
+
+const MUTANTS = [
+  {
+    bug: 'it acknowledges before the sync',
+    find: 'await active.file.sync();\n    } catch (error) {',
+    replace: 'void active.file.sync();\n    } catch (error) {',
+    caught: /is not durable/,
+  },
+  {
+    bug: 'it syncs before the write has ended',
+    find: 'await active.file.write(write.buffers(), active.tail);',
+    replace: 'void active.file.write(write.buffers(), active.tail);',
+    caught: /is not durable/,
+  },
+  {
+    bug: 'a failed sync is taken for a good one',
+    find: 'await this.#retire(active);\n      throw this.#refuseAfter(error);',
+    replace: 'this.#refuseAfter(error);',
+    caught: /is not durable/,
+  },
+  {
+    bug: 'it goes on with a descriptor whose sync failed',
+    find: 'await this.#retire(active);\n      throw',
+    replace: 'throw',
+    caught: /used again/,
+  },
+];
+
+for (const { bug, find, replace, caught } of MUTANTS) {
+  test(`caught: ${bug}`, async () => {
+    const { SegmentLog: Mutant } = await mutant<{ SegmentLog: LogClass }>(LOG, find, replace);
+    await assertCaught(groupCommit(Mutant, { appenders: [1, 1, 1], syncMayFail: true, closes: false }), {}, caught);
+  });
+}

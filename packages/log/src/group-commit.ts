@@ -1,0 +1,134 @@
+/**
+ * Group commit: many appends, one write and one sync for all that wait.
+ *
+ * Promise: an append is answered only after a sync that began when its bytes were already written. Each append is
+ * answered exactly once; a batch succeeds or fails as a whole, in order, and one batch is under way at a time.
+ * Bound: `queue_bytes_max` bytes wait and `batch_bytes_max` are under way. Overflow: `busy`, at once.
+ * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
+ * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
+ */
+import { assert, RonError, sched, touch, type Parked } from '@ron/kernel';
+
+interface Waiting<T, R> {
+  readonly item: T;
+  readonly bytes: number;
+  readonly parked: Parked<R>;
+  readonly signal: AbortSignal;
+  readonly onAbort: () => void;
+}
+
+export interface GroupCommitInit<T, R> {
+  name: string;
+  /** Bytes that may wait. */
+  queue_bytes_max: number;
+  /** Bytes of one batch; a single entry may be larger. */
+  batch_bytes_max: number;
+  /** Writes and syncs a batch; what each entry gets, in order. When it throws, every entry of the batch gets the error. */
+  commit(batch: readonly T[]): Promise<readonly R[]>;
+}
+
+export class GroupCommit<T, R> implements AsyncDisposable {
+  readonly #init: GroupCommitInit<T, R>;
+  readonly #waiting: Set<Waiting<T, R>> = new Set();
+  #waiting_bytes = 0;
+  #isCommitting = false;
+  #closed = false;
+  #idle: Parked<void>[] = [];
+  batches_total = 0;
+  entries_total = 0;
+
+  constructor(init: GroupCommitInit<T, R>) {
+    this.#init = init;
+  }
+
+  get waiting_bytes(): number {
+    return this.#waiting_bytes;
+  }
+
+  append(item: T, bytes: number, signal: AbortSignal): Promise<R> {
+    touch(this);
+    if (signal.aborted) return Promise.reject(signal.reason);
+    if (this.#closed) return Promise.reject(new RonError('closed', `${this.#init.name} is closed`));
+    if (this.#waiting_bytes > 0 && this.#waiting_bytes + bytes > this.#init.queue_bytes_max) {
+      return Promise.reject(
+        new RonError('busy', `${this.#init.name}: ${this.#waiting_bytes} bytes wait to be written`, {
+          retry_after_ms: 1000,
+        }),
+      );
+    }
+    const parked = sched.park<R>(`${this.#init.name}.append`);
+    const entry: Waiting<T, R> = { item, bytes, parked, signal, onAbort: () => this.#cancel(entry) };
+    signal.addEventListener('abort', entry.onAbort, { once: true });
+    this.#waiting.add(entry);
+    this.#waiting_bytes += bytes;
+    this.#start();
+    return parked.promise;
+  }
+
+  /** Refuses new appends and returns when all that waited are answered. */
+  async close(): Promise<void> {
+    touch(this);
+    this.#closed = true;
+    if (!this.#isCommitting) return;
+    const parked = sched.park<void>(`${this.#init.name}.close`);
+    this.#idle.push(parked);
+    await parked.promise;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #cancel(entry: Waiting<T, R>): void {
+    touch(this);
+    if (!this.#waiting.delete(entry)) return;
+    this.#waiting_bytes -= entry.bytes;
+    entry.parked.fail(entry.signal.reason);
+  }
+
+  #start(): void {
+    if (this.#isCommitting) return;
+    this.#isCommitting = true;
+    // It never rejects: a failed batch is answered to its entries.
+    void sched.task(`${this.#init.name}.commit`, () => this.#commitAll());
+  }
+
+  async #commitAll(): Promise<void> {
+    // One turn of the event loop gathers the appends that arrived together; later ones gather while a sync runs.
+    await sched.pause(`${this.#init.name}.gather`);
+    touch(this);
+    while (this.#waiting.size > 0) {
+      const batch = this.#takeBatch();
+      await this.#commitBatch(batch);
+      touch(this);
+    }
+    this.#isCommitting = false;
+    for (const parked of this.#idle.splice(0)) parked.wake();
+  }
+
+  #takeBatch(): Waiting<T, R>[] {
+    const batch: Waiting<T, R>[] = [];
+    let bytes = 0;
+    for (const entry of this.#waiting) {
+      if (batch.length > 0 && bytes + entry.bytes > this.#init.batch_bytes_max) break;
+      entry.signal.removeEventListener('abort', entry.onAbort);
+      this.#waiting.delete(entry);
+      batch.push(entry);
+      bytes += entry.bytes;
+    }
+    this.#waiting_bytes -= bytes;
+    return batch;
+  }
+
+  async #commitBatch(batch: readonly Waiting<T, R>[]): Promise<void> {
+    try {
+      const results = await this.#init.commit(batch.map((entry) => entry.item));
+      assert(results.length === batch.length, 'a commit answers every entry');
+      this.batches_total += 1;
+      this.entries_total += batch.length;
+      batch.forEach((entry, index) => entry.parked.wake(results[index] as R));
+    } catch (error) {
+      for (const entry of batch) entry.parked.fail(error);
+    }
+  }
+}

@@ -1,0 +1,4 @@
+export * from './file-system.ts';
+export * from './group-commit.ts';
+export * from './record.ts';
+export * from './segment-log.ts';

@@ -1,0 +1,82 @@
+/**
+ * One record as it lies in a segment.
+ *
+ *     0     4    5       6          8             12    20        52       56         60         64
+ *     | magic | type | version | meta bytes | payload bytes | seq | id (32) | body crc | reserved | header crc | payload | meta | zeros
+ *
+ * Little-endian. Records begin at multiples of 64 bytes, so that a reader can find the next one after damage. The two
+ * checksums find torn writes and rot; whether the payload is what the id says is the business of whoever chose the id.
+ */
+import { crc32 } from 'node:zlib';
+
+export const HEADER_BYTES = 64;
+export const ID_BYTES = 32;
+export const META_BYTES_MAX = 65_535;
+const MAGIC = 0x314e4f52; // 'RON1'
+const VERSION = 1;
+const HEADER_CRC_AT = 60;
+
+export interface RecordInput {
+  /** 1 to 255; the meaning is the caller's. */
+  readonly type: number;
+  /** 32 bytes. */
+  readonly id: Uint8Array;
+  readonly payload: Uint8Array;
+  /** A few words that travel with the payload, such as a media type. */
+  readonly meta?: Uint8Array;
+  /** Only when a record moves: its own number instead of the next one. */
+  readonly seq?: number;
+}
+
+export interface RecordHead {
+  readonly type: number;
+  readonly seq: number;
+  readonly id: Uint8Array<ArrayBuffer>;
+  readonly payload_bytes: number;
+  readonly meta_bytes: number;
+  readonly body_crc: number;
+}
+
+const padded = (bytes: number): number => Math.ceil(bytes / HEADER_BYTES) * HEADER_BYTES;
+
+/** What a record takes on disk. */
+export function recordBytes(payload_bytes: number, meta_bytes: number): number {
+  return padded(HEADER_BYTES + payload_bytes + meta_bytes);
+}
+
+export function bodyCrc(payload: Uint8Array, meta: Uint8Array | undefined): number {
+  const crc = crc32(payload);
+  return meta === undefined ? crc : crc32(meta, crc);
+}
+
+const EMPTY = new Uint8Array(0);
+
+/** Writes the header of `record` at `at`. */
+export function encodeHeader(record: RecordInput, seq: number, into: Buffer, at: number): void {
+  into.writeUInt32LE(MAGIC, at);
+  into.writeUInt8(record.type, at + 4);
+  into.writeUInt8(VERSION, at + 5);
+  into.writeUInt16LE((record.meta ?? EMPTY).length, at + 6);
+  into.writeUInt32LE(record.payload.length, at + 8);
+  into.writeUInt32LE(seq % 2 ** 32, at + 12);
+  into.writeUInt32LE(Math.floor(seq / 2 ** 32), at + 16);
+  into.set(record.id, at + 20);
+  into.writeUInt32LE(bodyCrc(record.payload, record.meta), at + 52);
+  into.writeUInt32LE(0, at + 56);
+  into.writeUInt32LE(crc32(into.subarray(at, at + HEADER_CRC_AT)), at + HEADER_CRC_AT);
+}
+
+/** The header at `at`, or undefined when there is none or it is damaged. */
+export function decodeHeader(bytes: Buffer, at: number): RecordHead | undefined {
+  if (at + HEADER_BYTES > bytes.length || bytes.readUInt32LE(at) !== MAGIC) return undefined;
+  if (bytes.readUInt8(at + 5) !== VERSION) return undefined;
+  if (crc32(bytes.subarray(at, at + HEADER_CRC_AT)) !== bytes.readUInt32LE(at + HEADER_CRC_AT)) return undefined;
+  return {
+    type: bytes.readUInt8(at + 4),
+    seq: bytes.readUInt32LE(at + 12) + bytes.readUInt32LE(at + 16) * 2 ** 32,
+    id: Uint8Array.from(bytes.subarray(at + 20, at + 20 + ID_BYTES)),
+    payload_bytes: bytes.readUInt32LE(at + 8),
+    meta_bytes: bytes.readUInt16LE(at + 6),
+    body_crc: bytes.readUInt32LE(at + 52),
+  };
+}

@@ -1,0 +1,243 @@
+/** The log on a real directory: what an operator can do to it, and what it says. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { isRonError } from '@ron/kernel';
+import { SegmentLog, type Damage, type SegmentLogInit } from './segment-log.ts';
+import type { RecordHead } from './record.ts';
+import { CrashFileSystem, type Faults } from './testing/index.ts';
+
+const signal = new AbortController().signal;
+let dir: string;
+beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'ron-log-'))));
+afterEach(() => rmSync(dir, { recursive: true }));
+
+const record = (key: number, bytes = 100) => ({
+  type: 1,
+  id: new Uint8Array(32).fill(key),
+  payload: new Uint8Array(bytes).fill(key),
+  meta: Buffer.from(`meta ${key}`),
+});
+
+interface Opened {
+  log: SegmentLog;
+  heads: RecordHead[];
+  damage: Damage[];
+}
+
+async function open(init: Partial<SegmentLogInit> = {}): Promise<Opened> {
+  const heads: RecordHead[] = [];
+  const damage: Damage[] = [];
+  const log = await SegmentLog.open({
+    dir,
+    segment_bytes: 4096,
+    signal,
+    onRecord: (head) => heads.push(head),
+    onDamage: (each) => damage.push(each),
+    ...init,
+  });
+  return { log, heads, damage };
+}
+
+test('records come back with payload, meta and number after a reopen, across segments', async () => {
+  const { log } = await open();
+  const places = [];
+  for (let key = 1; key <= 60; key++) places.push((await log.append([record(key)], signal))[0]!);
+  await log.close();
+  assert.ok(readdirSync(join(dir, 'segments')).length > 1);
+  const { log: again, heads } = await open();
+  assert.deepEqual(
+    heads.map((head) => [head.id[0], head.seq]),
+    places.map((place, index) => [index + 1, place.seq]),
+  );
+  const last = await again.read(places[59]!, 100, 7);
+  assert.equal(Buffer.from(last!.meta).toString(), 'meta 60');
+  assert.deepEqual(Buffer.from(last!.payload), Buffer.alloc(100, 60));
+  await again.close();
+});
+
+test('a reopen from a known place replays only what came after, and numbers go on', async () => {
+  const { log } = await open();
+  await log.append([record(1)], signal);
+  const from = log.tail;
+  const seq_known = log.seq;
+  await log.append([record(2)], signal);
+  await log.close();
+  const { log: again, heads } = await open({ from, seq_known });
+  assert.deepEqual(
+    heads.map((head) => head.id[0]),
+    [2],
+  );
+  assert.deepEqual(
+    (await again.append([record(3)], signal)).map((each) => each.seq),
+    [3],
+  );
+  await again.close();
+});
+
+test('appends that arrive together share a sync', async () => {
+  const { log } = await open({ segment_bytes: 1 << 20 });
+  await Promise.all(Array.from({ length: 200 }, (_, key) => log.append([record(key % 200)], signal)));
+  assert.ok(log.stats.batches_total <= 3, `${log.stats.batches_total} syncs for 200 appends`);
+  await log.close();
+});
+
+test('a torn tail is cut and reported; the log goes on behind it', async () => {
+  const fs = new CrashFileSystem();
+  const first = await open({ fs, dir: '/log' });
+  await first.log.append([record(1)], signal);
+  await first.log.append([record(2)], signal);
+  await first.log.close();
+  fs.damage('/log/segments/00000001.seg', (bytes) => bytes.subarray(0, bytes.length - 70));
+  const { log, heads, damage } = await open({ fs, dir: '/log' });
+  assert.deepEqual(
+    heads.map((head) => head.id[0]),
+    [1],
+  );
+  assert.deepEqual(
+    damage.map((each) => each.what),
+    ['torn tail'],
+  );
+  await log.append([record(3)], signal);
+  await log.close();
+  const again = await open({ fs, dir: '/log' });
+  assert.deepEqual(
+    again.heads.map((head) => head.id[0]),
+    [1, 3],
+  );
+  assert.deepEqual(again.damage, []);
+});
+
+test('a flipped byte in a header or a body costs that record, is reported, and no other', async () => {
+  for (const at of [5, 300, 500]) {
+    const fs = new CrashFileSystem();
+    const first = await open({ fs, dir: '/log' });
+    for (const key of [1, 2, 3, 4]) await first.log.append([record(key)], signal);
+    await first.log.close();
+    fs.damage('/log/segments/00000001.seg', (bytes) => {
+      bytes[at]! ^= 1;
+      return bytes;
+    });
+    const { heads, damage } = await open({ fs, dir: '/log' });
+    assert.equal(heads.length, 3, `byte ${at}`);
+    assert.equal(damage.length, 1);
+    assert.equal(damage[0]!.what, 'gap');
+  }
+});
+
+/** A disk that fails as told, until it is told otherwise. */
+function failing(): { fs: CrashFileSystem; fail: (operation: string, code: string) => void; heal: () => void } {
+  let broken: { operation: string; code: string } | undefined;
+  const faults: Faults = {
+    before: (operation) => {
+      if (broken?.operation === operation) throw Object.assign(new Error(broken.code), { code: broken.code });
+    },
+  };
+  return {
+    fs: new CrashFileSystem(new Map(), faults),
+    fail: (operation, code) => void (broken = { operation, code }),
+    heal: () => void (broken = undefined),
+  };
+}
+
+/** Appends until the log no longer refuses because of the last failure. */
+async function appendWhenReady(log: SegmentLog, key: number): Promise<void> {
+  for (let tries = 0; ; tries++) {
+    try {
+      await log.append([record(key)], signal);
+      return;
+    } catch (error) {
+      if (tries > 200) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 10));
+    }
+  }
+}
+
+test('a failed sync fails the append, retires the segment, and the next append goes to a new one', async () => {
+  const { fs, fail, heal } = failing();
+  const { log } = await open({ fs, dir: '/log' });
+  await log.append([record(1)], signal);
+  fail('sync', 'EIO');
+  await assert.rejects(log.append([record(2)], signal), (error) => isRonError(error, 'not_ready'));
+  heal();
+  await appendWhenReady(log, 3);
+  assert.deepEqual(await log.files.list(), [1, 2]);
+  await log.close();
+  const { heads } = await open({ fs, dir: '/log' });
+  const keys = heads.map((head) => head.id[0]);
+  assert.ok(keys.includes(1) && keys.includes(3));
+});
+
+test('a full disk answers storage_full, keeps its segment, and goes on when there is room', async () => {
+  const { fs, fail, heal } = failing();
+  const { log } = await open({ fs, dir: '/log' });
+  await log.append([record(1)], signal);
+  fail('write', 'ENOSPC');
+  await assert.rejects(log.append([record(2)], signal), (error) => isRonError(error, 'storage_full'));
+  // Refused at once while the failure is fresh: a full disk is not hammered.
+  await assert.rejects(log.append([record(2)], signal), (error) => isRonError(error, 'storage_full'));
+  heal();
+  await appendWhenReady(log, 3);
+  assert.deepEqual(await log.files.list(), [1]);
+  await log.close();
+});
+
+test('a read-only disk says so', async () => {
+  const { fs, fail } = failing();
+  const { log } = await open({ fs, dir: '/log' });
+  fail('create', 'EROFS');
+  await assert.rejects(log.append([record(1)], signal), /read-only \(EROFS\)/);
+  await log.close();
+});
+
+test('more bytes than may wait are refused with busy', async () => {
+  const { log } = await open({ segment_bytes: 1 << 20, queue_bytes_max: 1000 });
+  const outcomes = await Promise.allSettled([1, 2, 3, 4, 5, 6].map((key) => log.append([record(key, 300)], signal)));
+  assert.ok(outcomes.some((each) => each.status === 'fulfilled'));
+  const refused = outcomes.filter((each) => each.status === 'rejected');
+  assert.ok(refused.length > 0 && refused.every((each) => isRonError(each.reason, 'busy')));
+  await log.close();
+  await assert.rejects(log.append([record(9)], signal), (error) => isRonError(error, 'closed'));
+});
+
+test('an append that is cancelled while it waits was not written', async () => {
+  const { log, heads } = await open();
+  const cancel = new AbortController();
+  const kept = log.append([record(1)], signal);
+  const cancelled = log.append([record(2)], cancel.signal);
+  cancel.abort(new Error('gone'));
+  await assert.rejects(cancelled, /gone/);
+  await kept;
+  await log.close();
+  const again = await open();
+  assert.deepEqual(
+    again.heads.map((head) => head.id[0]),
+    [1],
+  );
+  assert.deepEqual(heads, []);
+  await again.log.close();
+});
+
+test('a segment is removed when its last lease is gone', async () => {
+  const { log } = await open();
+  await log.append([record(1)], signal);
+  log.rotate();
+  await log.append([record(2)], signal);
+  const lease = log.files.lease(1);
+  let removed = false;
+  const removal = log.files.remove(1).then(() => (removed = true));
+  await log.append([record(3)], signal);
+  assert.equal(removed, false);
+  lease[Symbol.dispose]();
+  await removal;
+  assert.deepEqual(readdirSync(join(dir, 'segments')), ['00000002.seg']);
+  await log.close();
+});
+
+test('a record that fits no segment is refused', async () => {
+  const { log } = await open();
+  await assert.rejects(log.append([record(1, 5000)], signal), (error) => isRonError(error, 'payload_too_large'));
+  await log.close();
+});

@@ -1,0 +1,395 @@
+/**
+ * An append-only log in segment files.
+ *
+ * Promise: what `append` acknowledged is there after any crash, byte for byte, or is reported as damaged. A record that
+ * was not acknowledged may be there or not, but never in part. A torn tail is cut at open; damage in the middle is
+ * reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again.
+ * Bound: segments of `segment_bytes`, appends as GroupCommit says. Overflow: `busy`. A full disk is `storage_full`, a disk
+ * that fails otherwise `not_ready`; for a while after a failure appends are refused at once, so that a broken disk does
+ * not fill up with new segments.
+ * Cancellation: as GroupCommit says.
+ */
+import { join } from 'node:path';
+import { assert, RonError, sched } from '@ron/kernel';
+import { realFileSystem, type File, type FileSystem } from './file-system.ts';
+import { GroupCommit } from './group-commit.ts';
+import {
+  decodeHeader,
+  encodeHeader,
+  HEADER_BYTES,
+  ID_BYTES,
+  META_BYTES_MAX,
+  recordBytes,
+  type RecordHead,
+  type RecordInput,
+} from './record.ts';
+import { scan } from './scan.ts';
+import { SegmentFiles } from './segment-files.ts';
+
+export interface Position {
+  readonly segment: number;
+  /** Of the record's header. */
+  readonly offset: number;
+}
+
+export interface Appended extends Position {
+  readonly seq: number;
+}
+
+export interface Damage extends Position {
+  readonly bytes: number;
+  readonly what: 'gap' | 'torn tail';
+}
+
+export interface SegmentLogInit {
+  /** The log's directory; its segments lie in `segments/` below it. */
+  dir: string;
+  /** Default: the real one. */
+  fs?: FileSystem;
+  /** A segment is closed when it would grow beyond this. Default 256 MiB. */
+  segment_bytes?: number;
+  /** Default 8 MiB. */
+  batch_bytes_max?: number;
+  /** Default 64 MiB. */
+  queue_bytes_max?: number;
+  /** Records before this place are known to the caller and are not replayed. Default: from the beginning. */
+  from?: Position;
+  /** At least as large as the `seq` of every record before `from`. Default 0. */
+  seq_known?: number;
+  /** Called at open for each record from `from` on, in order. */
+  onRecord?(head: RecordHead, position: Position): void;
+  onDamage?(damage: Damage): void;
+  signal: AbortSignal;
+}
+
+export interface LogRecord {
+  readonly head: RecordHead;
+  readonly payload: Uint8Array;
+  readonly meta: Uint8Array;
+}
+
+const MIB = 1024 * 1024;
+const RETRY_AFTER_FAILURE_MS_MIN = 100;
+const RETRY_AFTER_FAILURE_MS_MAX = 5000;
+/** Records up to this size are copied into the batch's own buffer: one large write beats many small pieces. */
+const COPY_BYTES_MAX = 16 * 1024;
+const ZEROS = Buffer.alloc(HEADER_BYTES);
+
+/** The segment that is being written. */
+interface Active {
+  readonly segment: number;
+  readonly file: File;
+  /** Where the next record goes. */
+  tail: number;
+}
+
+export class SegmentLog implements AsyncDisposable {
+  readonly files: SegmentFiles;
+  readonly #segment_bytes: number;
+  readonly #commits: GroupCommit<readonly RecordInput[], readonly Appended[]>;
+  #active: Active | undefined;
+  #rotateNext = false;
+  #segment_last = 0;
+  #seq = 0;
+  #failures = 0;
+  #refuse_until_ms = 0;
+  #refusal: RonError | undefined;
+
+  private constructor(init: SegmentLogInit) {
+    this.#segment_bytes = init.segment_bytes ?? 256 * MIB;
+    this.files = new SegmentFiles(init.fs ?? realFileSystem, join(init.dir, 'segments'));
+    this.#commits = new GroupCommit({
+      name: 'log',
+      queue_bytes_max: init.queue_bytes_max ?? 64 * MIB,
+      batch_bytes_max: init.batch_bytes_max ?? 8 * MIB,
+      commit: (batch) => this.#commit(batch),
+    });
+  }
+
+  static async open(init: SegmentLogInit): Promise<SegmentLog> {
+    const log = new SegmentLog(init);
+    await log.files.fs.makeDir(log.files.dir);
+    await log.#recover(init);
+    return log;
+  }
+
+  /** The end of the last acknowledged record; what `from` may be at the next open. */
+  get tail(): Position {
+    return this.#active === undefined
+      ? { segment: this.#segment_last, offset: 0 }
+      : { segment: this.#active.segment, offset: this.#active.tail };
+  }
+
+  get seq(): number {
+    return this.#seq;
+  }
+
+  get stats(): { batches_total: number; entries_total: number; waiting_bytes: number } {
+    const { batches_total, entries_total, waiting_bytes } = this.#commits;
+    return { batches_total, entries_total, waiting_bytes };
+  }
+
+  /** Appends records that stand or fall together; resolves when they are durable. */
+  append(records: readonly RecordInput[], signal: AbortSignal): Promise<readonly Appended[]> {
+    let bytes = 0;
+    for (const record of records) {
+      assert(record.id.length === ID_BYTES, 'a record id has 32 bytes');
+      assert(record.type >= 1 && record.type <= 255, 'a record type is 1 to 255');
+      assert((record.meta?.length ?? 0) <= META_BYTES_MAX, 'meta is at most 65535 bytes');
+      bytes += recordBytes(record.payload.length, record.meta?.length ?? 0);
+    }
+    if (bytes > this.#segment_bytes) {
+      return Promise.reject(
+        new RonError('payload_too_large', `${bytes} bytes do not fit a segment of ${this.#segment_bytes}`),
+      );
+    }
+    const refusal = this.#refusedFor();
+    if (refusal !== undefined) return Promise.reject(refusal);
+    return this.#commits.append(records, bytes, signal);
+  }
+
+  /** The record at a position; undefined when there is none, or it is damaged. */
+  async read(position: Position, payload_bytes: number, meta_bytes: number): Promise<LogRecord | undefined> {
+    const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
+    const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
+    if (count < bytes.length) return undefined;
+    const head = decodeHeader(bytes, 0);
+    if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
+    const meta_at = HEADER_BYTES + payload_bytes;
+    return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
+  }
+
+  /** Reports every record of a segment: for scrub, compaction and rebuilding an index. */
+  async scanSegment(
+    segment: number,
+    onRecord: (head: RecordHead, position: Position) => void,
+    onDamage: (damage: Damage) => void,
+    signal: AbortSignal,
+  ): Promise<void> {
+    using lease = this.files.lease(segment);
+    const file = await this.files.fs.open(this.files.path(segment), 'read');
+    assert(lease !== undefined, 'held while the segment is read');
+    try {
+      const end = await scan({
+        file,
+        from: 0,
+        onRecord: (head, offset) => onRecord(head, { segment, offset }),
+        onGap: (offset, bytes) => onDamage({ segment, offset, bytes, what: 'gap' }),
+        signal,
+      });
+      // What follows the tail of the segment being written is not damage, it is being written.
+      const isActive = segment === this.#active?.segment;
+      if (end.torn_bytes > 0 && !isActive) {
+        onDamage({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
+      }
+    } finally {
+      await file.close();
+    }
+  }
+
+  /** Lets the next append begin a new segment, so that the one being written can be compacted after it. */
+  rotate(): void {
+    this.#rotateNext = true;
+  }
+
+  /** Commits what waits, then closes the files. */
+  async close(): Promise<void> {
+    await this.#commits.close();
+    await this.#seal();
+    await this.files.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #recover(init: SegmentLogInit): Promise<void> {
+    this.#seq = init.seq_known ?? 0;
+    const segments = await this.files.list();
+    for (const segment of segments) {
+      this.files.add(segment);
+      this.#segment_last = segment;
+      if (segment < (init.from?.segment ?? 0)) continue;
+      const from = segment === init.from?.segment ? init.from.offset : 0;
+      await this.#replay(segment, from, segment === segments.at(-1), init);
+    }
+  }
+
+  async #replay(segment: number, from: number, isLast: boolean, init: SegmentLogInit): Promise<void> {
+    const file = await this.files.fs.open(this.files.path(segment), isLast ? 'write' : 'read');
+    let keep = false;
+    try {
+      const end = await scan({
+        file,
+        from,
+        onRecord: (head, offset) => {
+          this.#seq = Math.max(this.#seq, head.seq);
+          init.onRecord?.(head, { segment, offset });
+        },
+        onGap: (offset, bytes) => init.onDamage?.({ segment, offset, bytes, what: 'gap' }),
+        signal: init.signal,
+      });
+      if (end.torn_bytes > 0) init.onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
+      if (!isLast) return;
+      if (end.torn_bytes > 0) await file.truncate(end.tail);
+      // Also when nothing was cut: records that were written but not synced before the crash are acknowledged by being
+      // replayed, so they must not be lost by the next one.
+      await file.sync();
+      keep = end.tail < this.#segment_bytes;
+      if (keep) this.#active = { segment, file, tail: end.tail };
+    } finally {
+      if (!keep) await file.close();
+    }
+  }
+
+  async #commit(batch: readonly (readonly RecordInput[])[]): Promise<readonly (readonly Appended[])[]> {
+    const results: (readonly Appended[])[] = [];
+    let next = 0;
+    while (next < batch.length) {
+      const active = await this.#roomFor(groupBytes(batch[next] as readonly RecordInput[]));
+      const write = new BatchWrite(active, this.#seq);
+      while (next < batch.length && active.tail + write.bytes + groupBytes(batch[next]!) <= this.#segment_bytes) {
+        results.push(write.add(batch[next]!));
+        next += 1;
+      }
+      await this.#writeAndSync(active, write);
+    }
+    this.#failures = 0;
+    this.#refusal = undefined;
+    return results;
+  }
+
+  async #writeAndSync(active: Active, write: BatchWrite): Promise<void> {
+    try {
+      await active.file.write(write.buffers(), active.tail);
+    } catch (error) {
+      await this.#rollBack(active, error);
+      throw this.#refuseAfter(error);
+    }
+    try {
+      await active.file.sync();
+    } catch (error) {
+      await this.#retire(active);
+      throw this.#refuseAfter(error);
+    }
+    active.tail += write.bytes;
+    this.#seq = write.seq;
+  }
+
+  /** The segment to write to, a new one when `bytes` do not fit. */
+  async #roomFor(bytes: number): Promise<Active> {
+    const active = this.#active;
+    if (active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#segment_bytes) return active;
+    await this.#seal();
+    this.#rotateNext = false;
+    const segment = this.#segment_last + 1;
+    try {
+      const file = await this.files.fs.create(this.files.path(segment));
+      this.#segment_last = segment;
+      this.files.add(segment);
+      const opened = { segment, file, tail: 0 };
+      // The name must be as durable as the records that will be acknowledged in it.
+      await this.files.fs.syncDir(this.files.dir);
+      this.#active = opened;
+      return opened;
+    } catch (error) {
+      throw this.#refuseAfter(error);
+    }
+  }
+
+  /** A full disk leaves part of a write: it is cut off, which also gives back its room. Any other failure retires. */
+  async #rollBack(active: Active, cause: unknown): Promise<void> {
+    if (!isFull(cause)) return await this.#retire(active);
+    await active.file.truncate(active.tail).catch(() => this.#retire(active));
+  }
+
+  /** Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. */
+  async #retire(active: Active): Promise<void> {
+    this.#active = undefined;
+    await active.file.close().catch(() => undefined);
+  }
+
+  async #seal(): Promise<void> {
+    const active = this.#active;
+    this.#active = undefined;
+    await active?.file.close();
+  }
+
+  #refuseAfter(cause: unknown): RonError {
+    const wait_ms = Math.min(RETRY_AFTER_FAILURE_MS_MAX, RETRY_AFTER_FAILURE_MS_MIN * 2 ** this.#failures);
+    this.#failures += 1;
+    this.#refuse_until_ms = sched.now_ms() + wait_ms;
+    this.#refusal = diskError(cause, wait_ms);
+    return this.#refusal;
+  }
+
+  #refusedFor(): RonError | undefined {
+    return this.#refusal !== undefined && sched.now_ms() < this.#refuse_until_ms ? this.#refusal : undefined;
+  }
+}
+
+const groupBytes = (group: readonly RecordInput[]): number =>
+  group.reduce((sum, record) => sum + recordBytes(record.payload.length, record.meta?.length ?? 0), 0);
+
+/** Gathers what one write puts on disk. */
+class BatchWrite {
+  seq: number;
+  bytes = 0;
+  readonly #segment: number;
+  readonly #start: number;
+  readonly #pieces: Uint8Array[] = [];
+
+  constructor(active: Active, seq: number) {
+    this.seq = seq;
+    this.#segment = active.segment;
+    this.#start = active.tail;
+  }
+
+  add(group: readonly RecordInput[]): readonly Appended[] {
+    return group.map((record) => {
+      const seq = record.seq ?? this.seq + 1;
+      this.seq = Math.max(this.seq, seq);
+      const offset = this.#start + this.bytes;
+      this.#put(record, seq);
+      return { segment: this.#segment, offset, seq };
+    });
+  }
+
+  buffers(): readonly Uint8Array[] {
+    return this.#pieces;
+  }
+
+  #put(record: RecordInput, seq: number): void {
+    const meta_bytes = record.meta?.length ?? 0;
+    const body_bytes = record.payload.length + meta_bytes;
+    const total = recordBytes(record.payload.length, meta_bytes);
+    this.bytes += total;
+    if (total <= COPY_BYTES_MAX) {
+      const whole = Buffer.allocUnsafe(total);
+      encodeHeader(record, seq, whole, 0);
+      whole.set(record.payload, HEADER_BYTES);
+      if (record.meta !== undefined) whole.set(record.meta, HEADER_BYTES + record.payload.length);
+      whole.fill(0, HEADER_BYTES + body_bytes);
+      this.#pieces.push(whole);
+      return;
+    }
+    const header = Buffer.allocUnsafe(HEADER_BYTES);
+    encodeHeader(record, seq, header, 0);
+    this.#pieces.push(header, record.payload);
+    if (record.meta !== undefined && meta_bytes > 0) this.#pieces.push(record.meta);
+    const padding = total - HEADER_BYTES - body_bytes;
+    if (padding > 0) this.#pieces.push(ZEROS.subarray(0, padding));
+  }
+}
+
+const codeOf = (cause: unknown): string | undefined => (cause as NodeJS.ErrnoException | undefined)?.code;
+const isFull = (cause: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(cause) ?? '');
+
+function diskError(cause: unknown, retry_after_ms: number): RonError {
+  const code = codeOf(cause);
+  if (isFull(cause)) {
+    return new RonError('storage_full', 'the disk is full', { cause, retry_after_ms });
+  }
+  const what = code === 'EROFS' || code === 'EACCES' || code === 'EPERM' ? 'the disk is read-only' : 'the disk failed';
+  return new RonError('not_ready', `${what} (${code ?? 'unknown error'})`, { cause, retry_after_ms });
+}

@@ -1,0 +1,1 @@
+export * from './crash-file-system.ts';
