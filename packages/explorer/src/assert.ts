@@ -1,6 +1,7 @@
 /** Assertions for tests: a model holds under every schedule, or a broken version of it is caught. */
 import { explore } from './explore.ts';
 import type { Build, Failure, FailureKind, Options, Result } from './model.ts';
+import { messageOf } from './search.ts';
 
 /** Throws, with the trace and the seed, unless the model holds under every schedule. */
 export async function assertHolds(build: Build, options: Options = {}): Promise<Result> {
@@ -47,19 +48,19 @@ export class ModelError extends Error {
 /** A failure for people: what, how it came about step by step, and how to see it again. */
 export function describeFailure(failure: Failure, options: Options = {}): string {
   const width = String(failure.trace.length).length;
-  const least = failure.minimal ? '' : ' or fewer';
+  const preemptions = failure.preemptions === 1 ? '1 preemption' : `${failure.preemptions} preemptions`;
   return [
     `${nameOf(options)}: ${headline(failure)}`,
-    `after ${failure.trace.length} steps with ${failure.preemptions}${least} preemptions:`,
+    `after ${failure.trace.length} steps with ${preemptions}:`,
     ...failure.trace.map((line, index) => `  ${String(index + 1).padStart(width)}. ${line}`),
     `seed: ${failure.seed}`,
     `replay with: await replay(build, '${failure.seed}')`,
   ].join('\n');
 }
 
-function headline(failure: Failure): string {
-  const { kind, error } = failure;
-  return `${kind}: ${error instanceof Error ? error.message : String(error)}`;
+function headline({ kind, error }: Failure): string {
+  // node:assert separates what it compared by empty lines.
+  return `${kind}: ${messageOf(error).trim().replaceAll(/\n\n+/g, '\n')}`;
 }
 
 function nameOf(options: Options): string {

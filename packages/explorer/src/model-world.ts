@@ -12,7 +12,7 @@ export class ModelWorld implements World {
 
   task(name: string, work: () => Promise<void>, init?: TaskInit): void {
     const run = this.#run;
-    run.spawn(name, init?.daemon === true ? 'daemon' : 'must end', async () => {
+    run.spawn(name, init?.daemon !== true, async () => {
       const task = run.task();
       try {
         await work();

@@ -13,7 +13,7 @@ export interface World {
 }
 
 export interface TaskInit {
-  /** A daemon may be blocked at the end of a schedule, and its timers do not keep the schedule going. Default false. */
+  /** A daemon may be blocked at the end of a schedule. Default false. */
   daemon?: boolean;
 }
 

@@ -12,6 +12,8 @@ interface Mutation {
   readonly replace: string;
   /** Files that are imported anew so that they use the changed one. */
   readonly anew: ReadonlySet<string>;
+  /** The changed file was loaded. */
+  isUsed: boolean;
 }
 
 export interface MutantInit {
@@ -28,9 +30,12 @@ const mutations: Mutation[] = [];
 export async function mutant<T>(moduleUrl: string, find: string, replace: string, init: MutantInit = {}): Promise<T> {
   if (mutations.length === 0) registerHooks({ resolve, load });
   const entry = init.entry ?? moduleUrl;
-  const id =
-    mutations.push({ url: moduleUrl, find, replace, anew: new Set([moduleUrl, entry, ...(init.through ?? [])]) }) - 1;
-  return (await import(`${entry}${QUERY}${id}`)) as T;
+  const anew = new Set([moduleUrl, entry, ...(init.through ?? [])]);
+  const mutation: Mutation = { url: moduleUrl, find, replace, anew, isUsed: false };
+  const id = mutations.push(mutation) - 1;
+  const imported = (await import(`${entry}${QUERY}${id}`)) as T;
+  if (!mutation.isUsed) throw new Error(`${entry} does not import ${moduleUrl}, unless through modules not named`);
+  return imported;
 }
 
 function mutationOf(url: string | undefined): { readonly mutation: Mutation; readonly query: string } | undefined {
@@ -59,8 +64,12 @@ function textOf(source: LoadFnOutput['source']): string {
   return typeof source === 'string' ? source : new TextDecoder().decode(source ?? undefined);
 }
 
-function mutate(source: string, { url, find, replace }: Mutation): string {
-  const occurrences = source.split(find).length - 1;
-  if (occurrences !== 1) throw new Error(`'${find}' occurs ${occurrences} times in ${url}; a mutant needs exactly one`);
-  return source.split(find).join(replace);
+function mutate(source: string, mutation: Mutation): string {
+  const { url, find, replace } = mutation;
+  const parts = source.split(find);
+  if (parts.length !== 2) {
+    throw new Error(`'${find}' occurs ${parts.length - 1} times in ${url}; a mutant needs exactly one`);
+  }
+  mutation.isUsed = true;
+  return parts.join(replace);
 }

@@ -6,7 +6,7 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Footprint } from './footprint.ts';
 import { drainMicrotasks } from './microtasks.ts';
-import { Step, Task, type Duty, type StepKind } from './step.ts';
+import { Step, Task, type StepKind } from './step.ts';
 
 /** Follows a task through its awaits, whoever settles the promise it waits for. */
 const taskOfCode = new AsyncLocalStorage<Task>();
@@ -51,7 +51,7 @@ export class Run {
   constructor(host: RunHost, footprint: Footprint | undefined) {
     this.#host = host;
     this.footprint = footprint;
-    this.#root = new Task(this, -1, 0, 'model', 'may end');
+    this.#root = new Task(this, -1, 0, 'model', false);
   }
 
   /** The run whose code is running, if any. */
@@ -71,12 +71,11 @@ export class Run {
     return taskOfCode.getStore() ?? this.#root;
   }
 
-  /** Adds a task whose start is a step; `run` is called in that step. A daemon's tasks are daemons. */
-  spawn(label: string, duty: Duty, run: () => Promise<void>): void {
+  /** Adds a task whose start is a step; `run` is called in that step. */
+  spawn(label: string, mustEnd: boolean, run: () => Promise<void>): void {
     const parent = this.task();
     const identity = this.#host.identityOf(parent.identity, label, parent.children_made++);
-    const inherited = parent.duty === 'daemon' ? 'daemon' : duty;
-    const task = new Task(this, this.tasks.length, identity, this.#uniqueName(label), inherited);
+    const task = new Task(this, this.tasks.length, identity, this.#uniqueName(label), mustEnd);
     this.tasks.push(task);
     const step = new Step(task, 'start', 'start');
     step.go = () => void taskOfCode.run(task, run);
@@ -139,16 +138,14 @@ export class Run {
     return this.trace.filter((entry) => (entry instanceof Step ? ++taken : taken) <= steps).map(String);
   }
 
-  /** Nothing can come next, or only timers of daemons and nobody is left to mind them. */
+  /** Nothing can come next. */
   get isOver(): boolean {
-    if (this.ready.length > 0) return false;
-    if (this.timers.length === 0) return true;
-    return this.timers.every((timer) => timer.task.duty === 'daemon') && this.blocked().length === 0;
+    return this.ready.length === 0 && this.timers.length === 0;
   }
 
   /** Tasks that have to end and have not. */
   blocked(): Task[] {
-    return this.tasks.filter((task) => task.duty === 'must end' && !task.done);
+    return this.tasks.filter((task) => task.mustEnd && !task.done);
   }
 
   /**

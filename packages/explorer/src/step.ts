@@ -3,12 +3,6 @@ import type { Run } from './run.ts';
 
 export type StepKind = 'start' | 'wake' | 'io' | 'pause' | 'timer';
 
-/**
- * What a task owes at the end of a schedule: the model's own tasks must end. Those that code under test starts may be
- * left blocked. A daemon's timers, besides, do not keep the schedule going.
- */
-export type Duty = 'must end' | 'may end' | 'daemon';
-
 /** A named line of execution. All it does until its next wait belongs to the step that set it going. */
 export class Task {
   readonly run: Run;
@@ -17,7 +11,8 @@ export class Task {
   /** The same task has the same identity in every schedule, whenever it was created. */
   readonly identity: number;
   readonly name: string;
-  readonly duty: Duty;
+  /** The schedule fails if it has not ended at the end. So it is for the model's own tasks, daemons aside. */
+  readonly mustEnd: boolean;
   done = false;
   /** The label of its last wait. */
   at = 'start';
@@ -26,12 +21,12 @@ export class Task {
   steps_made = 0;
   children_made = 0;
 
-  constructor(run: Run, index: number, identity: number, name: string, duty: Duty) {
+  constructor(run: Run, index: number, identity: number, name: string, mustEnd: boolean) {
     this.run = run;
     this.index = index;
     this.identity = identity;
     this.name = name;
-    this.duty = duty;
+    this.mustEnd = mustEnd;
   }
 }
 

@@ -78,7 +78,7 @@ export class VirtualSched implements Sched {
   task<T>(label: string, work: () => Promise<T>): Promise<T> {
     const run = this.#run;
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    run.spawn(label, 'may end', async () => {
+    run.spawn(label, false, async () => {
       const task = run.task();
       try {
         resolve(await work());
