@@ -1,0 +1,13 @@
+export * from './capability.ts';
+export * from './caveats.ts';
+export type { Facts, RequestContext } from './check.ts';
+export * from './checker.ts';
+export * from './epochs.ts';
+export * from './key-ring.ts';
+export * from './key-source.ts';
+export * from './limits.ts';
+export * from './macaroon.ts';
+export * from './networks.ts';
+export * from './phase2.ts';
+export * from './token.ts';
+export * from './verdict.ts';
