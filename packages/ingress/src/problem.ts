@@ -38,6 +38,8 @@ export function problemFor(error: unknown, corr_id: string): Problem {
   if (row.status === 401) headers['www-authenticate'] = 'Bearer realm="ron"';
   const allow = known?.details?.['allow'];
   if (row.status === 405 && Array.isArray(allow)) headers['allow'] = allow.filter(isToken).join(', ');
+  const size = known?.details?.['size'];
+  if (row.status === 416 && Number.isSafeInteger(size)) headers['content-range'] = `bytes */${String(size)}`;
   return { status: row.status, headers, body };
 }
 

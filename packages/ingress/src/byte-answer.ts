@@ -1,0 +1,81 @@
+/**
+ * Which answer a request for known bytes gets, and with which headers: the part of byte serving that is pure.
+ *
+ * Promise: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give 200.
+ * A 304 carries what a 200 would, less what describes the body. Never throws, keeps nothing.
+ */
+import type { IncomingHttpHeaders } from 'node:http';
+import { RonError } from '@ron/kernel';
+import { evaluateConditions } from './conditional.ts';
+import type { Validators } from './conditional.ts';
+import { parseRange } from './range.ts';
+
+/** Everything about the bytes but the bytes. */
+export interface ByteDescription extends Validators {
+  readonly size: number;
+  readonly media_type: string;
+  /** `Cache-Control`, `Vary` and the like: sent with every answer, the bodiless ones too. */
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+export type ByteAnswer =
+  | { readonly status: 200 | 206; readonly start: number; readonly end: number }
+  | { readonly status: 304 }
+  | { readonly status: 412 | 416; readonly error: RonError };
+
+const NOT_MODIFIED: ByteAnswer = { status: 304 };
+
+export function byteAnswer(method: string, headers: IncomingHttpHeaders, source: ByteDescription): ByteAnswer {
+  const verdict = evaluateConditions(method, headers, source);
+  if (verdict === 'not_modified') return NOT_MODIFIED;
+  if (verdict === 'precondition_failed') {
+    return {
+      status: 412,
+      error: new RonError('precondition_failed', 'the stored bytes are not the ones you asked for'),
+    };
+  }
+  const range = method === 'GET' && verdict === 'proceed' ? parseRange(headers.range, source.size) : undefined;
+  if (range?.kind === 'single') return { status: 206, start: range.start, end: range.end };
+  if (range?.kind !== 'unsatisfiable') return { status: 200, start: 0, end: source.size };
+  const details = { size: source.size };
+  return { status: 416, error: new RonError('range_not_satisfiable', `there are ${source.size} bytes`, { details }) };
+}
+
+/**
+ * The head of a 200, 206 or 304: flat names and values, as Node writes them with the least work. `extra` wins over the
+ * source's own headers of the same name.
+ */
+export function byteHead(
+  source: ByteDescription,
+  answer: Extract<ByteAnswer, { status: 200 | 206 | 304 }>,
+  extra: Readonly<Record<string, string>> | undefined,
+): string[] {
+  const head: string[] = [];
+  if (answer.status !== 304) {
+    head.push('Content-Type', source.media_type, 'Content-Length', String(answer.end - answer.start));
+    if (answer.status === 206) head.push('Content-Range', `bytes ${answer.start}-${answer.end - 1}/${source.size}`);
+    if (source.last_modified_ms !== undefined)
+      head.push('Last-Modified', new Date(source.last_modified_ms).toUTCString());
+  }
+  head.push('ETag', source.etag, 'Accept-Ranges', 'bytes');
+  for (const name in source.headers)
+    if (!has(extra, name)) pushHeader(head, answer.status, name, source.headers[name]!);
+  for (const name in extra) pushHeader(head, answer.status, name, extra[name]!);
+  return head;
+}
+
+function pushHeader(head: string[], status: number, name: string, value: string): void {
+  if (status !== 304 || !describesBody(name)) head.push(name, value);
+}
+
+function has(headers: Readonly<Record<string, string>> | undefined, name: string): boolean {
+  if (headers === undefined) return false;
+  const lower = name.toLowerCase();
+  for (const other in headers) if (other.length === lower.length && other.toLowerCase() === lower) return true;
+  return false;
+}
+
+/** Content-Encoding and its kin; not Content-Location, which a 304 repeats, nor policies that only sound alike. */
+function describesBody(name: string): boolean {
+  return /^content-(?:encoding|language|type|length|range|disposition|digest)$/i.test(name);
+}
