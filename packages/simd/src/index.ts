@@ -1,2 +1,3 @@
+export * from './bao.ts';
 export * from './blake3.ts';
 export * from './reed-solomon.ts';

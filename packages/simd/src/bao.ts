@@ -1,0 +1,218 @@
+/**
+ * Slices of an object that prove themselves: a range of bytes with just the tree nodes that tie it to the address.
+ *
+ *     length of the object (8 bytes, little-endian), then in pre-order, for what the range touches:
+ *     a parent as two chaining values (64 bytes), a leaf as the bytes of a group
+ *
+ *              root                 a slice of group 1 alone is:
+ *             /    \                length | v(01) v(23) | v0 v1 | bytes of group 1
+ *         v(01)    v(23)
+ *         /  \      /  \
+ *        v0  v1    v2  v3
+ *
+ * This is the bao format with groups as leaves. The length that stands in front is proven only when the last group is
+ * part of the slice; a range beyond the end therefore gives the last group. A verifier holds one group and one path of
+ * the tree, and lets no byte out before it is checked.
+ */
+import { BLAKE3_BYTES, blake3, parentValue, subtreeValue } from './blake3.ts';
+
+const LENGTH_BYTES = 8;
+
+export interface Tree {
+  readonly size: number;
+  readonly group_bytes: number;
+  /** The chaining value of the subtree over `count` groups from `first` on. Never asked for the whole tree. */
+  value(first: number, count: number, signal: AbortSignal): Promise<Uint8Array>;
+  /** The bytes of one group, already checked or not: the reader of the slice checks them. */
+  group(index: number, signal: AbortSignal): Promise<Uint8Array>;
+}
+
+export class SliceError extends Error {
+  override readonly name = 'SliceError';
+}
+
+/** Which groups a slice holds. */
+interface Span {
+  readonly first: number;
+  readonly last: number;
+}
+
+function spanOf(size: number, group_bytes: number, offset: number, length: number): Span {
+  const groups = Math.max(1, Math.ceil(size / group_bytes));
+  if (offset >= size) return { first: groups - 1, last: groups - 1 };
+  const end = Math.min(size, offset + Math.max(length, 1));
+  return { first: Math.floor(offset / group_bytes), last: Math.ceil(end / group_bytes) - 1 };
+}
+
+/** How many groups go to the left child: the largest power of two that leaves some for the right. */
+function leftOf(count: number): number {
+  return 2 ** (Math.ceil(Math.log2(count)) - 1);
+}
+
+const touches = (span: Span, first: number, count: number): boolean => first <= span.last && first + count > span.first;
+
+/** The slice over `length` bytes from `offset` on, piece by piece. */
+export async function* encodeSlice(
+  tree: Tree,
+  offset: number,
+  length: number,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array, void, void> {
+  const header = new Uint8Array(LENGTH_BYTES);
+  new DataView(header.buffer).setBigUint64(0, BigInt(tree.size), true);
+  yield header;
+  const span = spanOf(tree.size, tree.group_bytes, offset, length);
+  const pending = [{ first: 0, count: Math.max(1, Math.ceil(tree.size / tree.group_bytes)) }];
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    if (!touches(span, node.first, node.count)) continue;
+    if (node.count === 1) {
+      yield await tree.group(node.first, signal);
+      continue;
+    }
+    const left = { first: node.first, count: leftOf(node.count) };
+    const right = { first: node.first + left.count, count: node.count - left.count };
+    const pair = new Uint8Array(2 * BLAKE3_BYTES);
+    pair.set(await tree.value(left.first, left.count, signal));
+    pair.set(await tree.value(right.first, right.count, signal), BLAKE3_BYTES);
+    yield pair;
+    pending.push(right, left);
+  }
+}
+
+export interface VerifyInit {
+  /** The 32 bytes of the address. */
+  hash: Uint8Array;
+  offset: number;
+  length: number;
+  group_bytes: number;
+  /** The object's length as the slice states it. It is proven when the last group is in the slice. */
+  onSize?(size: number): void;
+}
+
+/** The bytes that `slice` proves, nothing before it is checked. Throws SliceError when anything is wrong. */
+export async function* verifySlice(
+  slice: AsyncIterable<Uint8Array>,
+  init: VerifyInit,
+): AsyncGenerator<Uint8Array, void, void> {
+  const reader = new Reader(slice);
+  try {
+    const size = await readSize(reader);
+    init.onSize?.(size);
+    const span = spanOf(size, init.group_bytes, init.offset, init.length);
+    const count = Math.max(1, Math.ceil(size / init.group_bytes));
+    const pending: Expected[] = [{ first: 0, count, value: init.hash, isRoot: true }];
+    for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+      if (!touches(span, node.first, node.count)) continue;
+      if (node.count > 1) {
+        pending.push(...(await readParent(reader, node)));
+        continue;
+      }
+      const bytes = cut(await readGroup(reader, node, size, init.group_bytes), node, init);
+      if (bytes.length > 0) yield bytes;
+    }
+    await reader.expectEnd();
+  } finally {
+    await reader.close();
+  }
+}
+
+interface Expected {
+  readonly first: number;
+  readonly count: number;
+  readonly value: Uint8Array;
+  readonly isRoot: boolean;
+}
+
+async function readSize(reader: Reader): Promise<number> {
+  const header = await reader.read(LENGTH_BYTES);
+  const size = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
+  if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new SliceError('the slice states an impossible length');
+  return Number(size);
+}
+
+/** The two children of a parent that checks, right one first. */
+async function readParent(reader: Reader, node: Expected): Promise<Expected[]> {
+  const pair = await reader.read(2 * BLAKE3_BYTES);
+  const left = pair.slice(0, BLAKE3_BYTES);
+  const right = pair.slice(BLAKE3_BYTES);
+  check(parentValue(left, right, node.isRoot), node.value, `the tree over groups ${node.first} and on`);
+  const split = leftOf(node.count);
+  return [
+    { first: node.first + split, count: node.count - split, value: right, isRoot: false },
+    { first: node.first, count: split, value: left, isRoot: false },
+  ];
+}
+
+async function readGroup(reader: Reader, node: Expected, size: number, group_bytes: number): Promise<Uint8Array> {
+  const start = node.first * group_bytes;
+  const bytes = await reader.read(Math.min(group_bytes, size - start));
+  const value = node.isRoot ? blake3(bytes) : subtreeValue(bytes, start);
+  check(value, node.value, `group ${node.first}`);
+  return bytes;
+}
+
+/** The part of a group that the caller asked for. */
+function cut(bytes: Uint8Array, node: Expected, init: VerifyInit): Uint8Array {
+  const start = node.first * init.group_bytes;
+  const from = Math.max(0, init.offset - start);
+  const to = Math.min(bytes.length, init.offset + init.length - start);
+  return bytes.subarray(from, Math.max(from, to));
+}
+
+function check(value: Uint8Array, expected: Uint8Array, what: string): void {
+  let difference = value.length ^ expected.length;
+  for (let at = 0; at < BLAKE3_BYTES; at++) difference |= (value[at] ?? 0) ^ (expected[at] ?? 0);
+  if (difference !== 0) throw new SliceError(`${what} does not match the address`);
+}
+
+/** Reads exact lengths from a stream of pieces; holds at most what one read asks for and the piece it ends in. */
+class Reader {
+  readonly #pieces: AsyncIterator<Uint8Array>;
+  #rest: Uint8Array = new Uint8Array(0);
+
+  constructor(stream: AsyncIterable<Uint8Array>) {
+    this.#pieces = stream[Symbol.asyncIterator]();
+  }
+
+  async read(bytes: number): Promise<Uint8Array> {
+    if (bytes === 0) return new Uint8Array(0);
+    if (this.#rest.length === 0) await this.#next(bytes);
+    if (this.#rest.length >= bytes) return this.#take(bytes);
+    const whole = new Uint8Array(bytes);
+    let filled = 0;
+    while (filled < bytes) {
+      if (this.#rest.length === 0) await this.#next(bytes - filled);
+      const part = this.#take(Math.min(bytes - filled, this.#rest.length));
+      whole.set(part, filled);
+      filled += part.length;
+    }
+    return whole;
+  }
+
+  async expectEnd(): Promise<void> {
+    while (this.#rest.length === 0) {
+      const { done, value } = await this.#pieces.next();
+      if (done === true) return;
+      this.#rest = value;
+    }
+    throw new SliceError('bytes follow the end of the slice');
+  }
+
+  async close(): Promise<void> {
+    await this.#pieces.return?.();
+  }
+
+  #take(bytes: number): Uint8Array {
+    const part = this.#rest.subarray(0, bytes);
+    this.#rest = this.#rest.subarray(bytes);
+    return part;
+  }
+
+  async #next(wanted: number): Promise<void> {
+    while (this.#rest.length === 0) {
+      const { done, value } = await this.#pieces.next();
+      if (done === true) throw new SliceError(`the slice ends ${wanted} bytes too early`);
+      this.#rest = value;
+    }
+  }
+}
