@@ -1,0 +1,413 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { Deadline } from './deadline.ts';
+import { isRonError, RonError } from './errors.ts';
+import { sched, sleep } from './sched.ts';
+import { VirtualSched } from './virtual-sched.ts';
+import { WorkQueue } from './work-queue.ts';
+
+const never = new AbortController().signal;
+const after = (budget_ms: number, signal?: AbortSignal): Deadline =>
+  Deadline.after('request', budget_ms, signal === undefined ? {} : { signal });
+const code = (wanted: string) => (error: unknown) => error instanceof RonError && error.code === wanted;
+
+/** Runs a test on a virtual clock, with a queue of one lane. */
+function onQueue(capacity: number, use: (queue: WorkQueue, time: VirtualSched) => Promise<void>): () => Promise<void> {
+  const time = new VirtualSched();
+  return () => time.during(() => use(new WorkQueue('work', { capacity, lanes: ['get'] }), time));
+}
+
+/** What became of a promise so far. */
+function outcome(promise: Promise<unknown>): { value: unknown; at_ms: number } {
+  const seen = { value: undefined as unknown, at_ms: Number.NaN };
+  const note = (value: unknown): void => {
+    seen.value = value;
+    seen.at_ms = sched.now_ms();
+  };
+  promise.then(note, (error: unknown) => note(error instanceof RonError ? error.code : error));
+  return seen;
+}
+
+async function work(queue: WorkQueue, signal: AbortSignal = never): Promise<void> {
+  for (let job = await queue.take(signal); job !== undefined; job = await queue.take(signal)) await job.run(signal);
+}
+
+test(
+  'a submitter gets what its work gives or throws',
+  onQueue(4, async (queue) => {
+    const answers = [
+      queue.submit('get', after(100), () => Promise.resolve(7)),
+      queue.submit('get', after(100), () => Promise.reject(new Error('no'))),
+      queue.submit('get', after(100), () => {
+        throw new Error('at once');
+      }),
+    ];
+    const worker = work(queue);
+    queue.close();
+    const settled = await Promise.allSettled(answers);
+    assert.deepEqual(
+      settled.map((result) => (result.status === 'fulfilled' ? result.value : (result.reason as Error).message)),
+      [7, 'no', 'at once'],
+    );
+    await worker;
+  }),
+);
+
+test('a full queue refuses at once with busy, over all lanes, and says when to come back', async () => {
+  const time = new VirtualSched();
+  await time.during(async () => {
+    const queue = new WorkQueue('work', { capacity: 2, lanes: ['get', 'put'] });
+    const queued = [queue.submit('get', after(100), sleeper(10)), queue.submit('put', after(100), sleeper(10))];
+    assert.equal(queue.depthOf('put'), 1);
+    await assert.rejects(queue.submit('get', after(100), sleeper(10)), (error) => {
+      assert.ok(isRonError(error, 'busy'));
+      assert.ok(error.retry_after_ms! > 0);
+      return true;
+    });
+    assert.equal(queue.busy_total, 1);
+    assert.equal(queue.shed_total, 0);
+    assert.equal(queue.depth, 2);
+    queue.close();
+    const worker = work(queue);
+    await time.advance(20);
+    await Promise.all([...queued, worker]);
+  });
+});
+
+test('lanes are served in turn, each in the order of arrival', async () => {
+  const time = new VirtualSched();
+  await time.during(async () => {
+    const queue = new WorkQueue('work', { capacity: 16, lanes: ['get', 'put', 'repair'] });
+    const order: string[] = [];
+    for (const name of ['get 1', 'get 2', 'get 3', 'get 4', 'put 1', 'put 2', 'repair 1']) {
+      void queue.submit(name.split(' ')[0]!, after(100), () => Promise.resolve(order.push(name)));
+    }
+    queue.close();
+    await work(queue);
+    assert.deepEqual(order, ['get 1', 'put 1', 'repair 1', 'get 2', 'put 2', 'get 3', 'get 4']);
+  });
+});
+
+test(
+  'a job whose deadline passes while it waits is answered then, with one timer for all of them',
+  onQueue(512, async (queue, time) => {
+    const answers = Array.from({ length: 100 }, (_, index) =>
+      outcome(queue.submit('get', after(1000 - index), sleeper(0))),
+    );
+    assert.equal(time.timers.length, 1);
+    await time.advance(2000);
+    answers.forEach(({ value, at_ms }, index) => assert.deepEqual([value, at_ms], ['timeout', 1000 - index]));
+    assert.equal(queue.timeout_total, 100);
+    assert.equal(queue.depth, 0);
+    assert.deepEqual(time.timers, []);
+  }),
+);
+
+test(
+  'jobs that share a deadline end together, and those after them on their own time',
+  onQueue(8, async (queue, time) => {
+    const shared = after(50);
+    const answers = [shared, shared, after(200), shared, after(300)].map((deadline) =>
+      outcome(queue.submit('get', deadline, sleeper(0))),
+    );
+    await time.advance(1000);
+    assert.deepEqual(
+      answers.map(({ at_ms }) => at_ms),
+      [50, 50, 200, 50, 300],
+    );
+  }),
+);
+
+test(
+  'a deadline that is over already is refused with its reason',
+  onQueue(8, async (queue) => {
+    await assert.rejects(queue.submit('get', after(0), sleeper(0)), code('timeout'));
+    const gone = new AbortController();
+    gone.abort(new RonError('canceled', 'client went away'));
+    await assert.rejects(queue.submit('get', after(10, gone.signal), sleeper(0)), /client went away/);
+    assert.equal(queue.timeout_total, 1);
+    assert.equal(queue.accepted_total, 0);
+  }),
+);
+
+test(
+  'when the client goes away its job leaves the queue and never runs',
+  onQueue(8, async (queue) => {
+    const client = new AbortController();
+    const ran: string[] = [];
+    const job = (name: string) => () => Promise.resolve(ran.push(name));
+    const answers = [
+      queue.submit('get', after(100), job('first')),
+      queue.submit('get', after(100, client.signal), job('second')),
+      queue.submit('get', after(100), job('third')),
+    ];
+    client.abort(new RonError('canceled', 'client went away'));
+    assert.equal(queue.depth, 2);
+    await assert.rejects(answers[1]!, /client went away/);
+    queue.close();
+    await work(queue);
+    assert.deepEqual(ran, ['first', 'third']);
+    assert.equal(queue.canceled_total, 1);
+  }),
+);
+
+test(
+  'a worker that stops waiting loses no job',
+  onQueue(8, async (queue) => {
+    const [leaving, staying] = [new AbortController(), new AbortController()];
+    const left = queue.take(leaving.signal);
+    const stayed = queue.take(staying.signal);
+    leaving.abort(new Error('stop'));
+    await assert.rejects(left, /stop/);
+    const answer = queue.submit('get', after(100), () => Promise.resolve('done'));
+    // From the hand-over on the job is the worker's, whatever its signal does.
+    staying.abort(new Error('stop'));
+    await (await stayed)!.run();
+    assert.equal(await answer, 'done');
+    await assert.rejects(queue.take(staying.signal), /stop/);
+  }),
+);
+
+test(
+  'a worker that must end before its work began sends the client away with busy',
+  onQueue(8, async (queue) => {
+    const worker = new AbortController();
+    const taken = queue.take(worker.signal);
+    const answer = queue.submit('get', after(100), () => assert.fail('it ran'));
+    worker.abort(new Error('stop'));
+    await (await taken)!.run(worker.signal);
+    await assert.rejects(answer, code('busy'));
+  }),
+);
+
+test(
+  'when the deadline passes during the work the client is answered at once, and the worker stays until it has ended',
+  onQueue(8, async (queue, time) => {
+    const answer = outcome(queue.submit('get', after(100), () => sleep(250, never)));
+    const job = await queue.take(never);
+    const ran = outcome(job!.run());
+    await time.advance(249);
+    assert.deepEqual(answer, { value: 'timeout', at_ms: 100 });
+    assert.equal(queue.running, 1);
+    assert.ok(Number.isNaN(ran.at_ms));
+    await time.advance(1);
+    assert.equal(ran.at_ms, 250);
+    assert.equal(queue.running, 0);
+    assert.equal(queue.timeout_total, 1);
+  }),
+);
+
+test(
+  'a worker that must end answers the client, tells the work and goes',
+  onQueue(8, async (queue, time) => {
+    const worker = new AbortController();
+    let told: unknown;
+    const answer = outcome(
+      queue.submit('get', after(100), async (deadline) => {
+        deadline.signal.addEventListener('abort', () => (told = deadline.signal.reason));
+        await sleep(1000, never);
+      }),
+    );
+    const ran = outcome((await queue.take(worker.signal))!.run(worker.signal));
+    await time.advance(10);
+    worker.abort(new RonError('canceled', 'killed'));
+    await time.advance(0);
+    assert.deepEqual(answer, { value: 'canceled', at_ms: 10 });
+    assert.equal(told, worker.signal.reason);
+    assert.equal(ran.at_ms, 10);
+    assert.equal(queue.running, 1);
+    await time.advance(1000);
+    assert.equal(queue.running, 0);
+  }),
+);
+
+test(
+  'a job that a worker took and forgot is answered at its deadline, and can no longer run',
+  onQueue(8, async (queue, time) => {
+    const answer = outcome(queue.submit('get', after(100), () => assert.fail('it ran')));
+    const job = await queue.take(never);
+    await time.advance(100);
+    assert.deepEqual(answer, { value: 'timeout', at_ms: 100 });
+    await job!.run();
+  }),
+);
+
+test(
+  'a job runs once, however often it is asked to',
+  onQueue(8, async (queue) => {
+    let runs = 0;
+    const answer = queue.submit('get', after(100), () => Promise.resolve((runs += 1)));
+    const job = await queue.take(never);
+    await Promise.all([job!.run(), job!.run()]);
+    assert.equal(await answer, 1);
+    assert.equal(runs, 1);
+  }),
+);
+
+test(
+  'close refuses new jobs, lets queued ones drain, and then sends the workers home',
+  onQueue(8, async (queue, time) => {
+    const workers = [work(queue), work(queue)];
+    const answers = [1, 2, 3, 4].map((value) =>
+      queue.submit('get', after(100), async () => {
+        await sleep(10, never);
+        return value;
+      }),
+    );
+    queue.close();
+    queue.close();
+    await assert.rejects(queue.submit('get', after(100), sleeper(0)), code('draining'));
+    await time.advance(20);
+    assert.deepEqual(await Promise.all(answers), [1, 2, 3, 4]);
+    await Promise.all(workers);
+    assert.deepEqual(time.timers, []);
+  }),
+);
+
+test(
+  'close wakes workers that wait',
+  onQueue(8, async (queue) => {
+    const waiting = [queue.take(never), queue.take(never)];
+    queue.close();
+    assert.deepEqual(await Promise.all(waiting), [undefined, undefined]);
+  }),
+);
+
+test(
+  'abortQueued answers every job whose work has not begun, and only those',
+  onQueue(8, async (queue, time) => {
+    const running = queue.submit('get', after(100), () => Promise.resolve('done'));
+    const queued = [1, 2, 3].map(() => queue.submit('get', after(100), () => assert.fail('it ran')));
+    const ran = (await queue.take(never))!.run();
+    const taken = await queue.take(never);
+    assert.equal(queue.abortQueued(new RonError('draining', 'stopping')), 3);
+    for (const answer of queued) await assert.rejects(answer, /stopping/);
+    assert.equal(await running, 'done');
+    await ran;
+    await taken!.run();
+    queue.close();
+    assert.deepEqual(time.timers, []);
+    assert.equal(queue.canceled_total, 3);
+  }),
+);
+
+test(
+  'disposing closes and sends away who still waits',
+  onQueue(8, async (queue) => {
+    const answer = queue.submit('get', after(100), sleeper(0));
+    await queue[Symbol.asyncDispose]();
+    await assert.rejects(answer, code('draining'));
+    assert.equal(await queue.take(never), undefined);
+  }),
+);
+
+test('a queue has a capacity and lanes, and knows only its own', () => {
+  assert.throws(() => new WorkQueue('work', { capacity: 0, lanes: ['get'] }), /capacity/);
+  assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: [] }), /lanes/);
+  assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: ['get', 'get'] }), /lanes/);
+  const queue = new WorkQueue('work', { capacity: 1, lanes: ['get'] });
+  assert.throws(() => void queue.submit('put', after(100), sleeper(0)), /put/);
+});
+
+test('every accepted job is answered exactly once, and the totals add up', async () => {
+  const action = fc.oneof(
+    fc.record({
+      kind: fc.constant('submit' as const),
+      lane: fc.nat(1),
+      budget_ms: fc.integer({ min: 1, max: 60 }),
+      work_ms: fc.nat(80),
+    }),
+    fc.record({ kind: fc.constant('leave' as const), client: fc.nat(40) }),
+    fc.record({ kind: fc.constant('advance' as const), ms: fc.nat(30) }),
+    fc.record({ kind: fc.constant('replace' as const), worker: fc.nat(1) }),
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(action, { maxLength: 60 }), fc.boolean(), async (actions, abort) => {
+      const time = new VirtualSched();
+      await time.during(async () => {
+        const queue = new WorkQueue('work', { capacity: 6, lanes: ['0', '1'] });
+        const answers: string[] = [];
+        const clients: AbortController[] = [];
+        const start = (): { stop: AbortController; ended: Promise<void> } => {
+          const stop = new AbortController();
+          return { stop, ended: work(queue, stop.signal).catch(() => undefined) };
+        };
+        const workers = [start(), start()];
+        for (const step of actions) {
+          if (step.kind === 'advance') await time.advance(step.ms);
+          if (step.kind === 'leave') clients[step.client]?.abort(new RonError('canceled', 'left'));
+          if (step.kind === 'replace') {
+            workers[step.worker]!.stop.abort(new RonError('canceled', 'killed'));
+            workers[step.worker] = start();
+          }
+          if (step.kind !== 'submit') continue;
+          const client = new AbortController();
+          const answer = queue.submit(String(step.lane), after(step.budget_ms, client.signal), sleeper(step.work_ms));
+          const index = clients.push(client) - 1;
+          const note = (what: string): void => {
+            assert.equal(answers[index], undefined, 'answered twice');
+            answers[index] = what;
+          };
+          answer.then(
+            () => note('done'),
+            (error: unknown) => note((error as RonError).code),
+          );
+        }
+        queue.close();
+        if (abort) queue.abortQueued(new RonError('canceled', 'aborted'));
+        await time.advance(1000);
+        await Promise.all(workers.map(({ ended }) => ended));
+        const count = (what: string): number => answers.filter((answer) => answer === what).length;
+        assert.equal(answers.filter(Boolean).length, clients.length, 'all are answered');
+        assert.equal(count('done') + count('busy') + count('timeout') + count('canceled'), clients.length);
+        assert.equal(count('busy'), queue.busy_total);
+        assert.equal(count('timeout'), queue.timeout_total);
+        assert.equal(count('canceled'), queue.canceled_total);
+        assert.equal(queue.accepted_total, clients.length - (queue.busy_total - queue.shed_total));
+        assert.deepEqual([queue.depth, queue.running, time.timers.length], [0, 0, 0]);
+      });
+    }),
+    { numRuns: 150 },
+  );
+});
+
+test('finished jobs leave nothing behind, and a job costs microseconds', (t) => {
+  // In a process of its own: the test runner's hooks on every promise would be most of what is measured.
+  const url = (file: string): string => new URL(file, import.meta.url).href;
+  const program = `
+    import { Deadline } from '${url('./deadline.ts')}';
+    import { WorkQueue } from '${url('./work-queue.ts')}';
+    const queue = new WorkQueue('work', { capacity: 512, lanes: ['get', 'put'] });
+    const stop = new AbortController();
+    const worker = async () => { for (let job; (job = await queue.take(stop.signal)); ) await job.run(stop.signal); };
+    const workers = [worker(), worker(), worker(), worker()];
+    const work = async () => 1;
+    const runMany = async (count) => {
+      for (; count > 0; count -= 16) {
+        const answers = [];
+        for (let lane = 0; lane < 16; lane++) answers.push(queue.submit(lane % 2 ? 'get' : 'put', Deadline.after('get', 5000), work));
+        await Promise.all(answers);
+      }
+    };
+    const heapBytes = () => { gc(); return process.memoryUsage().heapUsed; };
+    await runMany(32_000);
+    const before_bytes = heapBytes();
+    const began_ms = performance.now();
+    await runMany(160_000);
+    const each_us = (performance.now() - began_ms) / 160;
+    console.log(JSON.stringify({ grown_bytes: heapBytes() - before_bytes, each_us, accepted: queue.accepted_total }));
+    queue.close();
+    await Promise.all(workers);`;
+  const flags = ['--expose-gc', '--input-type=module', '--eval'];
+  const output = execFileSync(process.execPath, [...flags, program], { encoding: 'utf8' });
+  const { grown_bytes, each_us, accepted } = JSON.parse(output) as Record<string, number>;
+  t.diagnostic(`160 000 jobs: the heap grew by ${grown_bytes} bytes; ${each_us!.toFixed(2)} us each`);
+  assert.equal(accepted, 192_000);
+  assert.ok(grown_bytes! < 256 * 1024, `the heap grew by ${grown_bytes} bytes`);
+});
+
+function sleeper(work_ms: number): (deadline: Deadline) => Promise<void> {
+  return () => sleep(work_ms, never);
+}
