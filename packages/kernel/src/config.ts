@@ -48,6 +48,13 @@ export interface ConfigSchema<K> {
   readonly check: ((config: Config<K>, report: Report<K>) => void) | undefined;
 }
 
+const schemas = new WeakSet<object>();
+
+/** Whether a value came from `defineConfig`: how the docs find tables among a module's exports. */
+export function isConfigSchema(value: unknown): value is ConfigSchema<KeyTable> {
+  return typeof value === 'object' && value !== null && schemas.has(value);
+}
+
 const KEY_NAME = /^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/;
 
 /**
@@ -67,7 +74,9 @@ export function defineConfig<const K extends KeyTable>(
     assert(!environment.has(variable), `config keys ${name} and ${environment.get(variable)} share a variable`);
     environment.set(variable, name);
   }
-  return { keys, check };
+  const schema = Object.freeze({ keys: Object.freeze(keys), check });
+  schemas.add(schema);
+  return schema;
 }
 
 export class ConfigError extends Error {

@@ -1,0 +1,247 @@
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { isRonError, RonError } from './errors.ts';
+import { createLog } from './log.ts';
+import { Metrics } from './metrics.ts';
+import { declareConcurrency } from './registry.ts';
+import { ServiceRuntime } from './runtime.ts';
+import { sleep } from './sched.ts';
+
+const concurrency = declareConcurrency({
+  service: 'storage',
+  busy_labels: ['queue', 'endpoint'],
+  channels: {
+    work: { kind: 'work', capacity: 2, lanes: ['get', 'put'], from: 'listener', to: 'pool' },
+    repair: { kind: 'mpsc', capacity: 2, from: 'planner', to: 'workers', policy: 'reject new', overflow: 'next tick' },
+    audit: {
+      kind: 'mpsc',
+      capacity: 4,
+      config_key: 'audit.capacity',
+      from: 'all',
+      to: 'sink',
+      policy: 'drop oldest',
+      overflow: 'lost',
+    },
+    events: { kind: 'broadcast', capacity: 1, from: 'core', to: 'observers' },
+    shutdown: { kind: 'watch', from: 'supervisor', to: 'all' },
+  },
+  tasks: {
+    pool: { count: 1, config_key: 'pool.size', criticality: 'critical', does: 'serves' },
+    request: { count: 0, criticality: 'optional', does: 'one request' },
+  },
+  locks: { meta: { rank: 1, guards: 'meta' }, counters: { rank: 2, guards: 'counters' } },
+  deadlines: {
+    read: { ms: 5000, config_key: 'read_timeout', covers: 'one read' },
+    fill: { ms: 20, covers: 'a fill' },
+  },
+  breakers: {
+    peers: {
+      error_window_ms: 1000,
+      trip_threshold: 0.5,
+      calls_min: 1,
+      cooldown_ms: 60_000,
+      half_open_probes: 1,
+      guards: 'peers',
+    },
+  },
+});
+
+type Runtime = ServiceRuntime<typeof concurrency>;
+const VALUES = { pool: { size: 3 }, audit: { capacity: 2 }, read_timeout: 1234 };
+
+function runtimeOf(t: TestContext, lines: string[] = [], config: { value: unknown } = { value: VALUES }): Runtime {
+  const log = createLog({ service: 'storage', sink: { write: (line) => void lines.push(line) } });
+  const runtime = new ServiceRuntime(concurrency, { metrics: new Metrics('storage'), log, config });
+  t.after(() => runtime.stop({ drain_ms: 0 }));
+  return runtime;
+}
+
+async function series(runtime: Runtime): Promise<Map<string, number>> {
+  const text = await runtime.metrics.text();
+  const lines = text.split('\n').filter((line) => line !== '' && !line.startsWith('#'));
+  return new Map(
+    lines.map((line) => [line.slice(0, line.lastIndexOf(' ')), Number(line.slice(line.lastIndexOf(' ')))]),
+  );
+}
+
+test('only declared names compile, and at run time they throw and name the one that was meant', (t) => {
+  const runtime = runtimeOf(t);
+  // @ts-expect-error: not declared
+  assert.throws(() => runtime.workQueue('wrok'), /channel wrok is not declared; did you mean work\?/);
+  // @ts-expect-error: declared as another kind
+  assert.throws(() => runtime.mpsc('events'), /declared as broadcast, not as mpsc/);
+  // @ts-expect-error: not declared
+  assert.throws(() => runtime.spawn('toString', () => Promise.resolve()), /task toString is not declared/);
+  // @ts-expect-error: not declared
+  assert.throws(() => runtime.deadline('write'), /deadline write is not declared/);
+  // @ts-expect-error: not declared
+  assert.throws(() => runtime.cell('__proto__', 0), /lock __proto__ is not declared/);
+  // @ts-expect-error: not declared
+  assert.throws(() => runtime.breaker('kms'), /breaker kms is not declared/);
+  assert.throws(() => runtime.spawn('request', () => Promise.resolve()), /one-shot/);
+  assert.throws(() => void runtime.run('pool', () => Promise.resolve()), /long-lived/);
+});
+
+test('numbers come from the declaration, or from the config key it names as it is now', (t) => {
+  const config = { value: VALUES };
+  const runtime = runtimeOf(t, [], config);
+  assert.equal(runtime.workQueue('work').capacity, 2);
+  assert.equal(runtime.mpsc('audit').capacity, 2);
+  assert.equal(runtime.cell('counters', 0).rank, 2);
+  assert.equal(runtime.deadline('fill').budget_ms, 20);
+  assert.equal(runtime.deadline('read').budget_ms, 1234);
+  config.value = { ...VALUES, read_timeout: 99 };
+  assert.equal(runtime.deadline('read').budget_ms, 99);
+  const metrics = new Metrics('storage');
+  const declared = new ServiceRuntime(concurrency, { metrics, log: runtime.log });
+  assert.equal(declared.deadline('read').budget_ms, 5000);
+});
+
+test('a config key that the config does not have is found at the start', (t) => {
+  const { log } = runtimeOf(t);
+  const make = (): unknown =>
+    new ServiceRuntime(concurrency, { metrics: new Metrics('x'), log, config: { value: {} } });
+  assert.throws(make, /config key audit\.capacity gives a number/);
+});
+
+test('unbuilt() lists what was declared and never built', async (t) => {
+  const runtime = runtimeOf(t);
+  assert.equal(runtime.unbuilt().length, 12);
+  runtime.workQueue('work');
+  runtime.mpsc('repair');
+  runtime.mpsc('audit');
+  runtime.broadcast('events');
+  runtime.watch('shutdown', false);
+  runtime.spawn('pool', (ctx) => sleep(60_000, ctx.stopping));
+  await runtime.run('request', () => Promise.resolve());
+  runtime.cell('meta', {});
+  runtime.deadline('read');
+  runtime.deadline('fill');
+  runtime.breaker('peers');
+  assert.deepEqual(runtime.unbuilt(), ['lock counters']);
+  runtime.cell('counters', {});
+  assert.deepEqual(runtime.unbuilt(), []);
+  assert.throws(() => runtime.workQueue('work'), /built once/);
+});
+
+test('queues are measured: depth, drops, refusals, and busy under the labels of the service', async (t) => {
+  const runtime = runtimeOf(t);
+  const queue = runtime.workQueue('work');
+  const submit = (): Promise<unknown> => queue.submit('put', runtime.deadline('read'), () => Promise.resolve());
+  const accepted = [submit(), submit()].map((job) => job.catch(() => {}));
+  await assert.rejects(submit(), (error) => isRonError(error, 'busy'));
+  const repair = runtime.mpsc<number>('repair');
+  for (const item of [1, 2, 3]) repair.trySend(item);
+  const audit = runtime.mpsc<number>('audit');
+  for (const item of [1, 2, 3, 4]) audit.pushDropOldest(item);
+  const found = await series(runtime);
+  assert.equal(found.get('queue_depth{queue="work"}'), 2);
+  assert.equal(found.get('queue_depth{queue="repair"}'), 2);
+  assert.equal(found.get('busy_rejections_total{queue="work",endpoint="put"}'), 1);
+  assert.equal(found.get('busy_rejections_total{queue="work",endpoint="get"}'), 0);
+  assert.equal(found.get('queue_dropped_total{queue="audit"}'), 2);
+  assert.equal(found.get('queue_dropped_total{queue="work"}'), 0);
+  assert.equal(found.get('queue_rejected_total{queue="repair"}'), 1);
+  await runtime.stop({ drain_ms: 0 });
+  await Promise.all(accepted);
+});
+
+test('a slow subscriber is counted by topic and warned about once in 5 s', async (t) => {
+  const lines: string[] = [];
+  const runtime = runtimeOf(t, lines);
+  const events = runtime.broadcast<number>('events');
+  events.subscribe('slow');
+  for (let event = 0; event < 10; event++) events.publish(event);
+  const found = await series(runtime);
+  assert.equal(found.get('bus_lagged_total{topic="events"}'), 9);
+  assert.equal(found.get('queue_dropped_total{queue="events"}'), 9);
+  assert.equal(lines.length, 1);
+});
+
+test('an expired deadline is counted by operation', async (t) => {
+  const runtime = runtimeOf(t);
+  const deadline = runtime.deadline('fill');
+  await assert.rejects(
+    deadline.run((signal) => sleep(60_000, signal)),
+    (error) => isRonError(error, 'timeout'),
+  );
+  assert.equal((await series(runtime)).get('io_timeouts_total{op="fill"}'), 1);
+});
+
+test('tasks are measured: spawned, restarted, cancelled, aborted', async (t) => {
+  const runtime = runtimeOf(t);
+  runtime.spawn('pool', async (ctx) => {
+    // One obeys the request to stop, one only the abort; the third has just crashed and waits for its restart.
+    if (ctx.index === 2) throw new Error('crashed');
+    await sleep(60_000, ctx.index === 0 ? ctx.stopping : ctx.signal);
+  });
+  await runtime.run('request', () => Promise.resolve());
+  const until = performance.now() + 5000;
+  while (performance.now() < until && (await series(runtime)).get('tasks_restarted_total{kind="pool"}') === 0) {
+    await new Promise((resolve) => setTimeout(resolve, 20));
+  }
+  const before = await series(runtime);
+  assert.ok(before.get('tasks_restarted_total{kind="pool"}')! >= 1);
+  assert.ok(before.get('tasks_spawned_total{kind="pool"}')! >= 4);
+  assert.equal(before.get('tasks_spawned_total{kind="request"}'), 1);
+  await runtime.stop({ drain_ms: 50 });
+  const after = await series(runtime);
+  assert.equal(after.get('tasks_aborted_total{kind="pool"}'), 1);
+  assert.equal(after.get('tasks_canceled_total{kind="pool"}'), 1);
+});
+
+test('breakers of a kind are shown together, and forgetting one does not take its count back', async (t) => {
+  const runtime = runtimeOf(t);
+  const [first, second] = [runtime.breaker('peers', { target: 'a' }), runtime.breaker('peers', { target: 'b' })];
+  const fail = (): Promise<never> => Promise.reject(new RonError('timeout', 'too late'));
+  await assert.rejects(first.run(fail));
+  for (let call = 0; call < 3; call++) {
+    await assert.rejects(first.run(fail), (error) => isRonError(error, 'breaker_open'));
+  }
+  const found = await series(runtime);
+  assert.equal(found.get('breaker_state{target="peers",state="open"}'), 1);
+  assert.equal(found.get('breaker_state{target="peers",state="closed"}'), 1);
+  assert.equal(found.get('breaker_open_total{target="peers"}'), 3);
+  runtime.forget(first);
+  runtime.forget(second);
+  const after = await series(runtime);
+  assert.equal(after.get('breaker_state{target="peers",state="open"}'), 0);
+  assert.equal(after.get('breaker_open_total{target="peers"}'), 3);
+});
+
+test('stop answers who still waits, closes every channel and resolves once for all callers', async (t) => {
+  const runtime = runtimeOf(t);
+  const queue = runtime.workQueue('work');
+  const waiting = queue.submit('get', runtime.deadline('read'), () => Promise.resolve());
+  const repair = runtime.mpsc<number>('repair');
+  const shutdown = runtime.watch('shutdown', false);
+  const [report] = await Promise.all([
+    runtime.stop({ drain_ms: 10 }),
+    runtime.stop({ drain_ms: 10 }),
+    assert.rejects(waiting, (error) => isRonError(error, 'draining')),
+  ]);
+  assert.deepEqual(report, { aborted: 0, stuck: 0 });
+  assert.equal(repair.trySend(1), 'closed');
+  assert.throws(() => shutdown.set(true), /closed/);
+});
+
+test('the names are the ones that operators know from every service', async (t) => {
+  const runtime = runtimeOf(t);
+  const names = new Set(runtime.metrics.names());
+  for (const name of [
+    'queue_depth',
+    'queue_dropped_total',
+    'busy_rejections_total',
+    'tasks_spawned_total',
+    'tasks_aborted_total',
+    'tasks_canceled_total',
+    'io_timeouts_total',
+    'backoff_retries_total',
+    'bus_lagged_total',
+    'breaker_state',
+    'breaker_open_total',
+    'rejected_total',
+  ]) {
+    assert.ok(names.has(name), name);
+  }
+});
