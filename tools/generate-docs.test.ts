@@ -1,0 +1,81 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdir, mkdtemp, readFile, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { documents, merge, staleDocuments, writeDocuments } from './generate-docs.ts';
+
+const ROOT = join(import.meta.dirname, '..');
+const KERNEL = JSON.stringify(join(ROOT, 'packages/kernel/src/index.ts'));
+
+const CONCURRENCY = (capacity: number): string => `
+  import { declareConcurrency } from ${KERNEL};
+  export const concurrency = declareConcurrency({
+    service: 'storage',
+    channels: { work: { kind: 'work', capacity: ${capacity}, lanes: ['get'], from: 'listener', to: 'pool' } },
+    tasks: {}, locks: {}, deadlines: {},
+  });`;
+
+const CONFIG = `
+  import { defineConfig, key } from ${KERNEL};
+  export const schema = defineConfig({ 'server.max_inflight': key.integer({ default: 512, doc: 'Requests at a time.' }) });`;
+
+/** A project of its own, with one service if its declaration is given. */
+async function project(t: TestContext, concurrency?: string): Promise<string> {
+  const root = await mkdtemp(join(tmpdir(), 'ron-docs-'));
+  t.after(() => rm(root, { recursive: true }));
+  if (concurrency !== undefined) {
+    const source = join(root, 'services/storage/src');
+    await mkdir(source, { recursive: true });
+    await writeFile(join(source, 'concurrency.ts'), concurrency);
+    await writeFile(join(source, 'config.ts'), CONFIG);
+  }
+  return root;
+}
+
+test('the documents in this project are what its code declares', () => {
+  const check = spawnSync(process.execPath, ['tools/generate-docs.ts', '--check'], { cwd: ROOT, encoding: 'utf8' });
+  assert.equal(check.stderr, '');
+  assert.equal(check.status, 0);
+});
+
+test('a project without services gets documents that say so', async (t) => {
+  const root = await project(t);
+  await writeDocuments(root);
+  assert.match(await readFile(join(root, 'docs/concurrency.md'), 'utf8'), /No service declares anything yet/);
+  assert.match(await readFile(join(root, 'docs/errors.md'), 'utf8'), /\| `busy` \| 429 \| yes \|/);
+  assert.match(await readFile(join(root, 'docs/errors.md'), 'utf8'), /\| 78 \| the configuration was refused/);
+  assert.deepEqual(await staleDocuments(root), []);
+});
+
+test('declarations of services are found and rendered, and a change makes the document stale', async (t) => {
+  const root = await project(t, CONCURRENCY(512));
+  await writeDocuments(root);
+  const text = await readFile(join(root, 'docs/concurrency.md'), 'utf8');
+  assert.match(text, /## storage\n\n\*\*Channels\*\*/);
+  assert.match(text, /\| `work` \| work \| 512 \| listener -> pool \|/);
+  const config = await readFile(join(root, 'docs/config.md'), 'utf8');
+  assert.match(config, /\| `server.max_inflight` \| `512` \| .* \| `RON_STORAGE_SERVER_MAX_INFLIGHT` \|/);
+  assert.deepEqual(await staleDocuments(root), []);
+
+  await writeFile(join(root, 'docs/concurrency.md'), text.replace('512', '513'));
+  assert.deepEqual(await staleDocuments(root), ['docs/concurrency.md']);
+  await rm(join(root, 'docs/config.md'));
+  assert.deepEqual(await staleDocuments(root), ['docs/concurrency.md', 'docs/config.md']);
+});
+
+test('what people wrote around the generated part stays', async (t) => {
+  const [document] = await documents(await project(t));
+  const first = merge(undefined, document!);
+  const edited = `Before.\n\n${first}\nAfter.\n`;
+  const again = merge(edited, { ...document!, body: 'NEW' });
+  assert.ok(again.startsWith('Before.\n\n') && again.endsWith('\nAfter.\n') && again.includes('\n\nNEW\n\n'));
+  assert.equal(merge(again, { ...document!, body: 'NEW' }), again);
+  assert.throws(() => merge('no markers', document!), /has lost its markers/);
+});
+
+test('a module that should declare something and does not is an error', async (t) => {
+  const root = await project(t, 'export const concurrency = {};');
+  await assert.rejects(documents(root), /services\/storage\/src\/concurrency\.ts exports no declaration/);
+});
