@@ -79,7 +79,7 @@ function answer(
   const { method } = req;
   assert(method === 'GET' || method === 'HEAD', 'bytes are served to GET and HEAD');
   const plan = byteAnswer(method, req.headers, source);
-  if (plan.status === 412 || plan.status === 416) return refuse(req, res, init, plan.error);
+  if ('error' in plan) return refuse(req, res, init, plan.error);
   const head = byteHead(source, plan, init.headers);
   head.push('X-Corr-ID', init.corr_id);
   if (plan.status === 304 || method === 'HEAD' || plan.start === plan.end) {
@@ -158,9 +158,7 @@ class Transfer {
   async run(read: (signal: AbortSignal) => AsyncIterable<Uint8Array>, sendHead: () => void): Promise<ByteOutcome> {
     let iterator: AsyncIterator<Uint8Array> | undefined;
     try {
-      // A pipelined answer reads nothing until the answers before it are out.
-      if (this.#res.socket === null)
-        await this.#wait<void>('turn', (parked) => this.#res.once('socket', () => parked.wake()));
+      await this.#turn();
       iterator = read(this.#reading.signal)[Symbol.asyncIterator]();
       let chunk = await this.#next(iterator);
       sendHead();
@@ -180,6 +178,7 @@ class Transfer {
   /** Waits until an answer that was handed over whole has left. */
   async finish(): Promise<ByteOutcome> {
     try {
+      await this.#turn();
       if (!this.#res.writableFinished)
         await this.#wait<void>('client', (parked) => this.#res.once('finish', parked.wake));
       return { status: this.#res.statusCode, body_bytes: this.#length, result: 'complete' };
@@ -188,6 +187,13 @@ class Transfer {
     } finally {
       await this.#close(undefined);
     }
+  }
+
+  /** A pipelined answer reads nothing, and is owed nothing by the client, until the answers before it are out. */
+  async #turn(): Promise<void> {
+    const res = this.#res;
+    if (res.socket !== null || res.writableFinished) return;
+    await this.#wait<void>('turn', (parked) => res.once('socket', () => parked.wake()));
   }
 
   /** The next chunk, which must fit into what is still promised. */
