@@ -90,11 +90,17 @@ export class Footprint {
 export function conflicts(earlier: Segment, later: Segment): boolean {
   if (earlier.everything || later.everything) return true;
   const { known } = earlier;
-  if (touchesNew(earlier, known) && touchesNew(later, known)) return true;
   return (
-    earlier.writes.some((object) => later.writes.includes(object) || later.reads.includes(object)) ||
-    earlier.reads.some((object) => later.writes.includes(object))
+    overlaps(earlier.writes, later.writes, known) ||
+    overlaps(earlier.writes, later.reads, known) ||
+    overlaps(earlier.reads, later.writes, known)
   );
+}
+
+/** Whether some object may be in both. Those that were not `known` may be any. */
+function overlaps(some: readonly number[], others: readonly number[], known: number): boolean {
+  if (some.some((object) => object < known && others.includes(object))) return true;
+  return some.some((object) => object >= known) && others.some((object) => object >= known);
 }
 
 /** A step that was tried with several outcomes touches what it touched in any of them. */
@@ -104,10 +110,6 @@ export function merge(first: Segment | undefined, second: Segment): Segment {
   for (const object of second.writes) add(first.writes, object);
   first.everything ||= second.everything;
   return first;
-}
-
-function touchesNew(segment: Segment, known: number): boolean {
-  return segment.writes.some((object) => object >= known) || segment.reads.some((object) => object >= known);
 }
 
 function add(objects: number[], object: number): void {

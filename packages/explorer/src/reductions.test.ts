@@ -188,6 +188,85 @@ test('what a step announces nothing of, it may have done anything to', async () 
   assert.equal(found.size, 6);
 });
 
+/** Each task announces only an object of its own: what they share is for the explorer to notice. */
+const SHARED: Record<string, (world: World, log: (line: string) => void) => void> = {
+  'an object that was never touched before': (world, log) => {
+    const shared = {};
+    for (const name of ['a', 'b']) taskOfItsOwn(world, name, async () => (touch(shared), log(name)));
+  },
+  'a wait that either may end': (world, log) => {
+    const parked = sched.park<string>('winner');
+    for (const name of ['a', 'b']) taskOfItsOwn(world, name, async () => parked.wake(name));
+    taskOfItsOwn(world, 'waiter', async () => log(await parked.promise));
+  },
+  'the clock, read by one and moved by the other': (world, log) => {
+    const fired = {};
+    touch(fired);
+    sched.timer(10, () => touch(fired), 'alarm');
+    taskOfItsOwn(world, 'reader', async () => log(String(sched.now_ms())));
+  },
+  'a timer that one cancels': (world, log) => {
+    const fired = {};
+    touch(fired);
+    const timer = sched.timer(10, () => (touch(fired), log('fired')), 'alarm');
+    taskOfItsOwn(world, 'canceller', async () => (timer.cancel(), log('cancelled')));
+  },
+  'a signal that one aborts and the other looks at': (world, log) => {
+    const stop = new AbortController();
+    taskOfItsOwn(world, 'stopper', async () => stop.abort());
+    taskOfItsOwn(world, 'looker', async () => log(String(stop.signal.aborted)));
+  },
+  'a signal that is made from the one that is aborted': (world, log) => {
+    const stop = new AbortController();
+    const either = AbortSignal.any([stop.signal, new AbortController().signal]);
+    taskOfItsOwn(world, 'looker', async () => log(String(either.aborted)));
+    taskOfItsOwn(world, 'stopper', async () => stop.abort());
+  },
+  'who is first in a race of tasks': (_world, log) => {
+    const tasks = ['a', 'b'].map((name) => {
+      const own = {};
+      touch(own);
+      return sched.task(name, async () => (touch(own), name));
+    });
+    void Promise.race(tasks).then(log);
+  },
+  'bytes drawn from one generator': (world, log) => {
+    for (const name of ['a', 'b']) taskOfItsOwn(world, name, async () => log(name + sched.randomBytes(1).join()));
+  },
+};
+
+function taskOfItsOwn(world: World, name: string, run: () => Promise<unknown>): void {
+  const own = {};
+  touch(own);
+  world.task(name, async () => {
+    touch(own);
+    await run();
+    touch(own);
+  });
+}
+
+for (const [what, script] of Object.entries(SHARED)) {
+  test(`sleep sets notice that two steps share ${what}`, async () => {
+    const build: Build = (world) => {
+      const lines: string[] = [];
+      script(world, (line) => void lines.push(line));
+      return { state: () => lines.join(' ') };
+    };
+    const all = await endings(build);
+    assert.ok(all.size > 1, 'the order makes no difference: the test shows nothing');
+    assert.deepEqual(await endings(build, { sleepSets: true }), all);
+  });
+}
+
+test('two who only read the clock and a signal do not disturb each other', async () => {
+  const build: Build = (world) => {
+    const { signal } = new AbortController();
+    for (const name of ['a', 'b']) taskOfItsOwn(world, name, async () => sched.now_ms() + Number(signal.aborted));
+    return {};
+  };
+  assert.equal((await explore(build, { sleepSets: true })).schedules, 1);
+});
+
 test('hash and a preemption bound together miss nothing within the bound', async () => {
   const racy = (world: World): ReturnType<Build> => {
     let count = 0;
