@@ -24,6 +24,7 @@ export * from './runtime.ts';
 export * from './sched.ts';
 export * from './snapshot.ts';
 export * from './supervisor.ts';
+export * from './token-bucket.ts';
 export * from './units.ts';
 export * from './wait-list.ts';
 export * from './watch.ts';
