@@ -12,6 +12,9 @@ const OPEN_MAX = 128;
 const NAME = /^(\d{8})\.seg$/;
 
 interface Segment {
+  bytes: number;
+  /** Bytes from the start that survive a crash. */
+  durable_bytes: number;
   users: number;
   file: Promise<File> | undefined;
   /** Set when it is to be removed as soon as nobody uses it. */
@@ -43,8 +46,26 @@ export class SegmentFiles {
       .toSorted((a, b) => a - b);
   }
 
-  add(segment: number): void {
-    if (!this.#segments.has(segment)) this.#segments.set(segment, { users: 0, file: undefined, onFree: undefined });
+  add(segment: number, bytes: number): void {
+    assert(!this.#segments.has(segment), `segment ${segment} is new`);
+    this.#segments.set(segment, { bytes, durable_bytes: bytes, users: 0, file: undefined, onFree: undefined });
+  }
+
+  /** How long a segment is, as far as it holds records. */
+  bytesOf(segment: number): number {
+    return this.#known(segment).bytes;
+  }
+
+  durableBytesOf(segment: number): number {
+    return this.#known(segment).durable_bytes;
+  }
+
+  setDurableBytes(segment: number, bytes: number): void {
+    this.#known(segment).durable_bytes = bytes;
+  }
+
+  setBytes(segment: number, bytes: number): void {
+    this.#known(segment).bytes = bytes;
   }
 
   has(segment: number): boolean {

@@ -57,9 +57,25 @@ export interface SegmentLogInit {
   /** At least as large as the `seq` of every record before `from`. Default 0. */
   seq_known?: number;
   /** Called at open for each record from `from` on, in order. */
-  onRecord?(head: RecordHead, position: Position): void;
-  onDamage?(damage: Damage): void;
+  onRecord?: (head: RecordHead, position: Position) => void;
+  onDamage?: (damage: Damage) => void;
+  /** Called when records have been appended, before their appends resolve: `tail` and this never disagree. */
+  onAppended?: (records: readonly RecordInput[], places: readonly Appended[]) => void;
   signal: AbortSignal;
+}
+
+export interface AppendInit {
+  /**
+   * Resolve only when the records are durable. Default true. With false it resolves when they are written; what makes
+   * them durable is the next durable append or `sync`, and `isDurable` tells whether it did.
+   */
+  durable?: boolean;
+}
+
+interface Group {
+  readonly records: readonly RecordInput[];
+  readonly bytes: number;
+  readonly durable: boolean;
 }
 
 export interface LogRecord {
@@ -86,7 +102,8 @@ interface Active {
 export class SegmentLog implements AsyncDisposable {
   readonly files: SegmentFiles;
   readonly #segment_bytes: number;
-  readonly #commits: GroupCommit<readonly RecordInput[], readonly Appended[]>;
+  readonly #onAppended: SegmentLogInit['onAppended'];
+  readonly #commits: GroupCommit<Group, readonly Appended[]>;
   #active: Active | undefined;
   #rotateNext = false;
   #segment_last = 0;
@@ -97,6 +114,7 @@ export class SegmentLog implements AsyncDisposable {
 
   private constructor(init: SegmentLogInit) {
     this.#segment_bytes = init.segment_bytes ?? 256 * MIB;
+    this.#onAppended = init.onAppended;
     this.files = new SegmentFiles(init.fs ?? realFileSystem, join(init.dir, 'segments'));
     this.#commits = new GroupCommit({
       name: 'log',
@@ -130,7 +148,7 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   /** Appends records that stand or fall together; resolves when they are durable. */
-  append(records: readonly RecordInput[], signal: AbortSignal): Promise<readonly Appended[]> {
+  append(records: readonly RecordInput[], signal: AbortSignal, init: AppendInit = {}): Promise<readonly Appended[]> {
     let bytes = 0;
     for (const record of records) {
       assert(record.id.length === ID_BYTES, 'a record id has 32 bytes');
@@ -145,7 +163,17 @@ export class SegmentLog implements AsyncDisposable {
     }
     const refusal = this.#refusedFor();
     if (refusal !== undefined) return Promise.reject(refusal);
-    return this.#commits.append(records, bytes, signal);
+    return this.#commits.append({ records, bytes, durable: init.durable ?? true }, bytes, signal);
+  }
+
+  /** Makes durable what was appended before; what could not be made so is told by `isDurable`. */
+  async sync(signal: AbortSignal): Promise<void> {
+    await this.#commits.append({ records: [], bytes: 0, durable: true }, 0, signal);
+  }
+
+  /** Whether what lies before `end` of a segment survives a crash. */
+  isDurable(segment: number, end: number): boolean {
+    return this.files.has(segment) && end <= this.files.durableBytesOf(segment);
   }
 
   /** The record at a position; undefined when there is none, or it is damaged. */
@@ -195,7 +223,8 @@ export class SegmentLog implements AsyncDisposable {
   /** Commits what waits, then closes the files. */
   async close(): Promise<void> {
     await this.#commits.close();
-    await this.#seal();
+    // What waits for no sync was acknowledged to nobody: a failure here loses nothing that was promised.
+    await this.#seal().catch(() => undefined);
     await this.files.close();
   }
 
@@ -207,11 +236,20 @@ export class SegmentLog implements AsyncDisposable {
     this.#seq = init.seq_known ?? 0;
     const segments = await this.files.list();
     for (const segment of segments) {
-      this.files.add(segment);
+      this.files.add(segment, await this.#sizeOf(segment));
       this.#segment_last = segment;
       if (segment < (init.from?.segment ?? 0)) continue;
       const from = segment === init.from?.segment ? init.from.offset : 0;
       await this.#replay(segment, from, segment === segments.at(-1), init);
+    }
+  }
+
+  async #sizeOf(segment: number): Promise<number> {
+    const file = await this.files.fs.open(this.files.path(segment), 'read');
+    try {
+      return await file.size();
+    } finally {
+      await file.close();
     }
   }
 
@@ -232,9 +270,11 @@ export class SegmentLog implements AsyncDisposable {
       if (end.torn_bytes > 0) init.onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
       if (!isLast) return;
       if (end.torn_bytes > 0) await file.truncate(end.tail);
+      this.files.setBytes(segment, end.tail);
       // Also when nothing was cut: records that were written but not synced before the crash are acknowledged by being
       // replayed, so they must not be lost by the next one.
       await file.sync();
+      this.files.setDurableBytes(segment, end.tail);
       keep = end.tail < this.#segment_bytes;
       if (keep) this.#active = { segment, file, tail: end.tail };
     } finally {
@@ -242,38 +282,54 @@ export class SegmentLog implements AsyncDisposable {
     }
   }
 
-  async #commit(batch: readonly (readonly RecordInput[])[]): Promise<readonly (readonly Appended[])[]> {
+  async #commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
     const results: (readonly Appended[])[] = [];
-    let next = 0;
-    while (next < batch.length) {
-      const active = await this.#roomFor(groupBytes(batch[next] as readonly RecordInput[]));
-      const write = new BatchWrite(active, this.#seq);
-      while (next < batch.length && active.tail + write.bytes + groupBytes(batch[next]!) <= this.#segment_bytes) {
-        results.push(write.add(batch[next]!));
-        next += 1;
-      }
-      await this.#writeAndSync(active, write);
-    }
+    while (results.length < batch.length) await this.#commitPart(batch, results);
+    if (batch.some((group) => group.durable)) await this.#syncActive();
     this.#failures = 0;
     this.#refusal = undefined;
     return results;
   }
 
-  async #writeAndSync(active: Active, write: BatchWrite): Promise<void> {
+  /** Writes as many groups as the segment has room for, at least one. */
+  async #commitPart(batch: readonly Group[], results: (readonly Appended[])[]): Promise<void> {
+    const first = results.length;
+    const active = await this.#roomFor((batch[first] as Group).bytes);
+    const write = new BatchWrite(active, this.#seq);
+    for (const group of batch.slice(first)) {
+      if (active.tail + write.bytes + group.bytes > this.#segment_bytes) break;
+      results.push(write.add(group.records));
+    }
+    await this.#write(active, write);
+    for (let index = first; index < results.length; index++) {
+      this.#onAppended?.((batch[index] as Group).records, results[index] as readonly Appended[]);
+    }
+  }
+
+  async #write(active: Active, write: BatchWrite): Promise<void> {
+    if (write.bytes === 0) return;
     try {
       await active.file.write(write.buffers(), active.tail);
     } catch (error) {
       await this.#rollBack(active, error);
       throw this.#refuseAfter(error);
     }
+    active.tail += write.bytes;
+    this.#seq = write.seq;
+    this.files.setBytes(active.segment, active.tail);
+  }
+
+  async #syncActive(): Promise<void> {
+    const active = this.#active;
+    if (active === undefined || this.isDurable(active.segment, active.tail)) return;
+    const { tail } = active;
     try {
       await active.file.sync();
     } catch (error) {
       await this.#retire(active);
       throw this.#refuseAfter(error);
     }
-    active.tail += write.bytes;
-    this.#seq = write.seq;
+    this.files.setDurableBytes(active.segment, tail);
   }
 
   /** The segment to write to, a new one when `bytes` do not fit. */
@@ -286,7 +342,7 @@ export class SegmentLog implements AsyncDisposable {
     try {
       const file = await this.files.fs.create(this.files.path(segment));
       this.#segment_last = segment;
-      this.files.add(segment);
+      this.files.add(segment, 0);
       const opened = { segment, file, tail: 0 };
       // The name must be as durable as the records that will be acknowledged in it.
       await this.files.fs.syncDir(this.files.dir);
@@ -310,6 +366,7 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   async #seal(): Promise<void> {
+    await this.#syncActive();
     const active = this.#active;
     this.#active = undefined;
     await active?.file.close();
@@ -327,9 +384,6 @@ export class SegmentLog implements AsyncDisposable {
     return this.#refusal !== undefined && sched.now_ms() < this.#refuse_until_ms ? this.#refusal : undefined;
   }
 }
-
-const groupBytes = (group: readonly RecordInput[]): number =>
-  group.reduce((sum, record) => sum + recordBytes(record.payload.length, record.meta?.length ?? 0), 0);
 
 /** Gathers what one write puts on disk. */
 class BatchWrite {

@@ -1,0 +1,97 @@
+/**
+ * Bytes that were verified, kept in memory by what is asked for most.
+ *
+ * Promise: `get` gives back exactly what was `put`. One sweep over many things does not push out what is used again and
+ * again: an entry begins on probation and is protected only when it is asked for a second time.
+ * Bound: `bytes_max` over both parts; an entry larger than an eighth of it is not kept. Overflow: the least recent entry
+ * on probation goes, then the least recent protected one. Cancellation: none.
+ */
+const PROTECTED_SHARE = 0.8;
+const ENTRY_SHARE_MAX = 1 / 8;
+
+interface Entry<V> {
+  readonly value: V;
+  readonly bytes: number;
+}
+
+/** Keys in order of last use, oldest first: the order of a Map. */
+class Part<V> {
+  readonly entries = new Map<string, Entry<V>>();
+  bytes = 0;
+
+  add(key: string, entry: Entry<V>): void {
+    this.entries.set(key, entry);
+    this.bytes += entry.bytes;
+  }
+
+  take(key: string): Entry<V> | undefined {
+    const entry = this.entries.get(key);
+    if (entry === undefined) return undefined;
+    this.entries.delete(key);
+    this.bytes -= entry.bytes;
+    return entry;
+  }
+
+  takeOldest(): [string, Entry<V>] | undefined {
+    const key = this.entries.keys().next().value;
+    if (key === undefined) return undefined;
+    return [key, this.take(key) as Entry<V>];
+  }
+}
+
+export class RamCache<V> {
+  readonly bytes_max: number;
+  readonly #probation = new Part<V>();
+  readonly #protected = new Part<V>();
+  hits_total = 0;
+  misses_total = 0;
+
+  constructor(bytes_max: number) {
+    this.bytes_max = bytes_max;
+  }
+
+  get used_bytes(): number {
+    return this.#probation.bytes + this.#protected.bytes;
+  }
+
+  get(key: string): V | undefined {
+    const kept = this.#protected.take(key);
+    const entry = kept ?? this.#probation.take(key);
+    if (entry === undefined) {
+      this.misses_total += 1;
+      return undefined;
+    }
+    this.hits_total += 1;
+    this.#protected.add(key, entry);
+    if (kept === undefined) this.#demote();
+    return entry.value;
+  }
+
+  put(key: string, value: V, bytes: number): void {
+    if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
+    this.delete(key);
+    this.#probation.add(key, { value, bytes });
+    while (this.used_bytes > this.bytes_max) {
+      if ((this.#probation.takeOldest() ?? this.#protected.takeOldest()) === undefined) return;
+    }
+  }
+
+  delete(key: string): void {
+    this.#probation.take(key);
+    this.#protected.take(key);
+  }
+
+  clear(): void {
+    while (this.#probation.takeOldest() !== undefined);
+    while (this.#protected.takeOldest() !== undefined);
+  }
+
+  /** Keeps the protected part within its share; what falls out gets another chance on probation. */
+  #demote(): void {
+    while (this.#protected.bytes > this.bytes_max * PROTECTED_SHARE) {
+      const oldest = this.#protected.takeOldest();
+      if (oldest === undefined) return;
+      this.#probation.add(...oldest);
+    }
+  }
+}

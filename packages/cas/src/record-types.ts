@@ -1,0 +1,28 @@
+/** What a record in a volume's log is. The numbers are on disk: they never change and are never used again. */
+export const RecordType = {
+  /** A piece of a larger object. Id: BLAKE3 of the payload. */
+  chunk: 1,
+  /** A whole object that fits one chunk. Id: its address, which is BLAKE3 of the payload. Meta: the media type. */
+  object: 2,
+  /** A stretch of a manifest. Id: BLAKE3 of the payload. */
+  page: 3,
+  /** An object of several chunks. Id: its address. Meta: the media type. */
+  manifest: 4,
+  /** Keeps the object with this address when what is not pinned is reclaimed. */
+  pin: 5,
+  unpin: 6,
+  /** The object with this address is gone. */
+  remove: 7,
+} as const;
+
+export type RecordTypeName = keyof typeof RecordType;
+
+/** Records that are found by the hash of their payload. */
+export function isContent(type: number): boolean {
+  return type === RecordType.chunk || type === RecordType.object || type === RecordType.page;
+}
+
+/** Records that stand for an object as a whole. */
+export function isObject(type: number): boolean {
+  return type === RecordType.object || type === RecordType.manifest;
+}

@@ -1,0 +1,84 @@
+/**
+ * A volume: a place that holds records durably. A local directory, memory (amnesia), and one day another node.
+ *
+ * Replication, erasure coding, scrub and repair work on volumes alone. So the interface has what they need and nothing
+ * that only a directory could give: puts that are durable when they resolve, reads that are verified, an inventory in
+ * order of ids that can be resumed anywhere, and a state that says whether it takes writes, with the reason.
+ */
+import type { RonError } from '@ron/kernel';
+
+/** What is looked for: content by the hash of its bytes, an object by its address, or whether an object is pinned. */
+export type Kind = 'content' | 'object';
+
+export interface NewRecord {
+  /** One of RecordType. */
+  readonly type: number;
+  readonly id: Uint8Array;
+  readonly payload: Uint8Array;
+  readonly meta?: Uint8Array;
+}
+
+export interface StoredRecord {
+  readonly type: number;
+  readonly payload: Uint8Array;
+  readonly meta: Uint8Array;
+}
+
+export type VolumeCondition = 'ok' | 'full' | 'read_only' | 'failed';
+
+export interface VolumeState {
+  readonly condition: VolumeCondition;
+  /** For people: what happened, and to what. Empty when ok. */
+  readonly reason: string;
+}
+
+export interface VolumeStats {
+  /** Bytes on disk or in memory. */
+  readonly used_bytes: number;
+  readonly segments: number;
+}
+
+/** A record that is not what it should be. It is kept aside, never deleted. */
+export interface DamagedRecord {
+  readonly volume: string;
+  readonly id_hex: string;
+  readonly what: string;
+}
+
+export interface Volume extends AsyncDisposable {
+  readonly name: string;
+  /** Volumes of one domain fail together. */
+  readonly domain: string;
+  readonly state: VolumeState;
+
+  /** Stores records that stand or fall together; durable when it resolves. */
+  put(records: readonly NewRecord[], signal: AbortSignal): Promise<void>;
+
+  /**
+   * A record, verified: content has the hash that it is asked for by. Undefined when it is not here. Throws `integrity`
+   * when it is here and damaged; then it is quarantined, and from then on not here.
+   */
+  get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined>;
+
+  /** Contents in the order asked for, each verified; neighbours on disk are read together. Throws like `get`, or `not_found`. */
+  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<Uint8Array>;
+
+  has(kind: Kind, id: Uint8Array): boolean;
+  isPinned(id: Uint8Array): boolean;
+
+  /** Ids of a kind after `after`, ascending, at most `count`. */
+  inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Uint8Array[]>;
+
+  stats(): VolumeStats;
+  close(): Promise<void>;
+}
+
+export interface VolumeEvents {
+  onDamage?(record: DamagedRecord): void;
+  onState?(state: VolumeState): void;
+}
+
+export function conditionOf(error: RonError): VolumeCondition {
+  if (error.code === 'storage_full') return 'full';
+  return error.message.includes('read-only') ? 'read_only' : 'failed';
+}
