@@ -1,3 +1,4 @@
+export { BlockingPool, type BlockingPoolInit } from './blocking.ts';
 export * from './breaker.ts';
 export * from './broadcast.ts';
 export * from './cell.ts';
