@@ -1,0 +1,73 @@
+/**
+ * Who may hold a connection.
+ *
+ * Promise: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. Calls between our own
+ * services are not counted per address: a connection that shows a valid capability gives its place back. So that such a
+ * caller gets through when its address is full, a few connections above that limit are let in on probation: their first
+ * request must carry a capability, or is refused.
+ * Bound: `PROBATION_MAX` connections on probation. Overflow: an answer 429 and a close before anything is read.
+ */
+import type { Socket } from 'node:net';
+import { RonError } from '@ron/kernel';
+import type { Admission } from '@ron/kernel';
+import type { Ticket } from './connection.ts';
+
+const PROBATION_MAX = 64;
+/** Peers of a Unix socket have no address; its directory decides who may connect. */
+export const LOCAL_PEER = 'unix';
+
+export class Gatekeeper {
+  readonly #admission: Admission;
+  readonly #is_trusted_proxy: (ip: string) => boolean;
+  #probation = 0;
+
+  constructor(admission: Admission, is_trusted_proxy: (ip: string) => boolean) {
+    this.#admission = admission;
+    this.#is_trusted_proxy = is_trusted_proxy;
+  }
+
+  /** A ticket to hold while the connection is open, or why there is none. */
+  admit(socket: Socket): Ticket | RonError {
+    const ip = peerOf(socket);
+    // A proxy or a local peer speaks for many clients.
+    const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
+    switch (this.#admission.tryConnect(key)) {
+      case 'ok':
+        return { ip, counted: key !== undefined, probation: false };
+      case 'conns_max':
+        return new RonError('conns_max', 'as many connections as allowed are open');
+      case 'conn_limit':
+        break;
+    }
+    if (this.#probation >= PROBATION_MAX || this.#admission.tryConnect(undefined) !== 'ok') return connLimit();
+    this.#probation += 1;
+    return { ip, counted: false, probation: true };
+  }
+
+  /** The connection showed a valid capability. */
+  vouch(ticket: Ticket): void {
+    if (ticket.probation) this.#probation -= 1;
+    ticket.probation = false;
+    if (!ticket.counted) return;
+    ticket.counted = false;
+    this.#admission.uncount(ticket.ip);
+  }
+
+  /** The connection is closed. */
+  release(ticket: Ticket): void {
+    if (ticket.probation) this.#probation -= 1;
+    ticket.probation = false;
+    this.#admission.disconnect(ticket.counted ? ticket.ip : undefined);
+    ticket.counted = false;
+  }
+}
+
+export function connLimit(): RonError {
+  return new RonError('conn_limit', 'this address holds as many connections as allowed');
+}
+
+function peerOf(socket: Socket): string {
+  const address = socket.remoteAddress;
+  if (address === undefined) return LOCAL_PEER;
+  return address.startsWith('::ffff:') ? address.slice(7) : address;
+}

@@ -1,0 +1,80 @@
+/**
+ * Pulls a request body, one chunk at a time.
+ *
+ * Promise: chunks come in order and exactly once; `next` answers undefined at the end and rejects when the body broke off,
+ * when the client left, or when `fail` was called. The source is only ever paused, never destroyed: destroying a request
+ * takes its connection along, and the refusal must still go out on it.
+ * Bound: reads ahead no more than the source's own buffer. Overflow: none, it pulls.
+ * Cancellation: `fail(error)` rejects the pending and every later `next`.
+ */
+import type { Readable } from 'node:stream';
+import { RonError, sched } from '@ron/kernel';
+import type { Parked } from '@ron/kernel';
+
+export class BodyReader {
+  readonly #source: Readable;
+  #waiter: Parked<Uint8Array | undefined> | undefined;
+  #ended = false;
+  #error: unknown;
+
+  constructor(source: Readable) {
+    this.#source = source;
+    source.on('readable', this.#onReadable);
+    source.once('end', this.#onEnd);
+    source.once('error', this.#onError);
+    source.once('close', this.#onClose);
+  }
+
+  /** Whether somebody waits for bytes that have not come. */
+  get waiting(): boolean {
+    return this.#waiter !== undefined;
+  }
+
+  next(): Promise<Uint8Array | undefined> {
+    if (this.#error !== undefined) return Promise.reject(this.#error);
+    const chunk = this.#source.read() as Uint8Array | null;
+    if (chunk !== null) return Promise.resolve(chunk);
+    if (this.#ended) return Promise.resolve(undefined);
+    this.#waiter = sched.park('body');
+    return this.#waiter.promise;
+  }
+
+  fail(error: unknown): void {
+    this.#error ??= error;
+    const waiter = this.#waiter;
+    this.#waiter = undefined;
+    waiter?.fail(this.#error);
+  }
+
+  /** Stops listening. What is left in the source stays there. */
+  detach(): void {
+    this.#source.off('readable', this.#onReadable);
+    this.#source.off('end', this.#onEnd);
+    this.#source.off('close', this.#onClose);
+    // The error listener stays: an error that nobody hears would end the process.
+  }
+
+  readonly #onReadable = (): void => {
+    if (this.#waiter === undefined) return;
+    const chunk = this.#source.read() as Uint8Array | null;
+    if (chunk === null) return;
+    const waiter = this.#waiter;
+    this.#waiter = undefined;
+    waiter.wake(chunk);
+  };
+
+  readonly #onEnd = (): void => {
+    this.#ended = true;
+    const waiter = this.#waiter;
+    this.#waiter = undefined;
+    waiter?.wake(undefined);
+  };
+
+  readonly #onError = (error: unknown): void => {
+    this.fail(error instanceof RonError ? error : new RonError('bad_request', 'the body broke off', { cause: error }));
+  };
+
+  readonly #onClose = (): void => {
+    if (!this.#ended) this.fail(new RonError('bad_request', 'the client left before the body was complete'));
+  };
+}

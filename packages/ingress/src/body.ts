@@ -1,0 +1,158 @@
+/**
+ * Request bodies: gathered whole within a total time, or streamed while the client keeps sending.
+ *
+ * Promise: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
+ * capability's second phase sees every decoded byte before the handler does, and the end before the handler learns of it.
+ * Bound: for a plain body `bytes_max`; for a compressed one `bytes_max` on the wire and `decompress_abs_bytes` decoded.
+ * A streamed body holds one chunk and the source's buffer.
+ * Cancellation: `fail(error)` rejects whoever waits. The request itself is never destroyed: it would take its connection
+ * along, and the refusal must still go out on it.
+ */
+import type { IncomingMessage } from 'node:http';
+import { RonError } from '@ron/kernel';
+import { insist } from './access.ts';
+import type { Phase2 } from './access.ts';
+import { BodyReader } from './body-reader.ts';
+import { decodeBody } from './decompress.ts';
+
+export interface BodyLimits {
+  /** Infinity for none. */
+  readonly bytes_max: number;
+  readonly decompress_max_ratio: number;
+  readonly decompress_abs_bytes: number;
+}
+
+export class Body implements AsyncIterable<Uint8Array> {
+  readonly #req: IncomingMessage;
+  readonly #reader: BodyReader;
+  readonly #phase2: Phase2 | undefined;
+  /** Undefined for a plain body: then wire and decoded bytes are the same. */
+  readonly #wire_bytes_max: number | undefined;
+  readonly #wire_start_bytes: number;
+  readonly #bytes_max: number;
+  #received_bytes = 0;
+
+  /** Throws `payload_too_large` or `unsupported_media` before anything is read. */
+  constructor(req: IncomingMessage, limits: BodyLimits, phase2: Phase2 | undefined, signal: () => AbortSignal) {
+    this.#req = req;
+    this.#phase2 = phase2;
+    if (Number(req.headers['content-length'] ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
+    const encoding = req.headers['content-encoding'];
+    const plain = encoding === undefined || encoding === 'identity';
+    this.#bytes_max = plain ? limits.bytes_max : limits.decompress_abs_bytes;
+    this.#wire_bytes_max = plain ? undefined : limits.bytes_max;
+    this.#wire_start_bytes = req.socket.bytesRead;
+    this.#reader = new BodyReader(
+      plain
+        ? req
+        : decodeBody(req, encoding, {
+            ratio_max: limits.decompress_max_ratio,
+            bytes_max: limits.decompress_abs_bytes,
+            signal: signal(),
+          }),
+    );
+  }
+
+  /** Whether somebody waits for bytes that have not come. */
+  get waiting(): boolean {
+    return this.#reader.waiting;
+  }
+
+  fail(error: unknown): void {
+    this.#reader.fail(error);
+  }
+
+  /** The next chunk, counted and checked; undefined at the end. */
+  async next(): Promise<Uint8Array | undefined> {
+    const chunk = await this.#reader.next();
+    if (chunk === undefined) {
+      this.#reader.detach();
+      if (this.#phase2 !== undefined) insist(this.#phase2.end());
+      return undefined;
+    }
+    this.#received_bytes += chunk.byteLength;
+    if (this.#received_bytes > this.#bytes_max) throw tooLarge(this.#bytes_max);
+    const { socket } = this.#req;
+    if (this.#wire_bytes_max !== undefined && socket.bytesRead - this.#wire_start_bytes > this.#wire_bytes_max) {
+      throw tooLarge(this.#wire_bytes_max);
+    }
+    if (this.#phase2 !== undefined) insist(this.#phase2.update(chunk));
+    return chunk;
+  }
+
+  async whole(): Promise<Uint8Array> {
+    const chunks: Uint8Array[] = [];
+    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) chunks.push(chunk);
+    return joined(chunks);
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
+    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) yield chunk;
+  }
+}
+
+/**
+ * Gathers a plain body that nothing has to look at on the way: the common small request, without a promise per chunk.
+ * `done` is called once.
+ */
+export class PlainBody {
+  readonly #chunks: Uint8Array[] = [];
+  readonly #bytes_max: number;
+  #left: number;
+  #done: ((error: RonError | undefined, body: Uint8Array | undefined) => void) | undefined;
+
+  constructor(
+    req: IncomingMessage,
+    bytes_max: number,
+    done: (error: RonError | undefined, body: Uint8Array | undefined) => void,
+  ) {
+    this.#bytes_max = bytes_max;
+    this.#left = bytes_max;
+    this.#done = done;
+    req.on('data', (chunk: Uint8Array) => this.#onData(req, chunk));
+    req.on('end', () => this.#settle(undefined));
+    req.on('error', () => this.#settle(new RonError('bad_request', 'the body broke off')));
+  }
+
+  get waiting(): boolean {
+    return this.#done !== undefined;
+  }
+
+  fail(error: RonError): void {
+    this.#settle(error);
+  }
+
+  #onData(req: IncomingMessage, chunk: Uint8Array): void {
+    this.#left -= chunk.byteLength;
+    if (this.#left >= 0) {
+      this.#chunks.push(chunk);
+      return;
+    }
+    req.pause();
+    this.#settle(tooLarge(this.#bytes_max));
+  }
+
+  #settle(error: RonError | undefined): void {
+    const done = this.#done;
+    this.#done = undefined;
+    done?.(error, error === undefined ? joined(this.#chunks) : undefined);
+  }
+}
+
+/** A body without encoding and without a capability that has to see it. */
+export function isPlain(req: IncomingMessage, phase2: Phase2 | undefined): boolean {
+  return phase2 === undefined && req.headers['content-encoding'] === undefined;
+}
+
+/** Throws when the declared length alone is too much. */
+export function checkDeclaredLength(req: IncomingMessage, bytes_max: number): void {
+  if (Number(req.headers['content-length'] ?? 0) > bytes_max) throw tooLarge(bytes_max);
+}
+
+function joined(chunks: readonly Uint8Array[]): Uint8Array {
+  return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
+}
+
+function tooLarge(bytes_max: number): RonError {
+  return new RonError('payload_too_large', `the body is larger than ${bytes_max} bytes`, { details: { bytes_max } });
+}

@@ -1,0 +1,89 @@
+/**
+ * What the listener knows about one open connection.
+ *
+ * Promise: the requests in flight on it are known, so that whatever they hold is given back when the connection dies,
+ * also for pipelined requests whose response object Node never closes.
+ * Bound: one object per connection, one entry per request in flight.
+ */
+import type { Socket } from 'node:net';
+import { TransferWatch } from './transfer-watch.ts';
+
+/** A request in flight, as its connection sees it. */
+export interface Flight {
+  /** The connection is gone: give everything back. Idempotent. */
+  connectionLost(): void;
+  /** Whether a body that must be complete by a certain time is not. */
+  bodyOverdue(now_ms: number): boolean;
+  /** Whether the client owes us body bytes that somebody waits for. */
+  wantsBytes(): boolean;
+  /** The client stopped sending its body, or was too late with it. */
+  readStalled(): void;
+}
+
+/** What a connection was counted as when it was accepted. */
+export interface Ticket {
+  readonly ip: string;
+  /** Counted against the limit of its address; a valid capability lifts that. */
+  counted: boolean;
+  /** Accepted above the limit of its address, to show a capability in its first request or be refused. */
+  probation: boolean;
+}
+
+const kConnection = Symbol('ron.connection');
+
+interface Carrier extends Socket {
+  [kConnection]?: Connection;
+}
+
+export class Connection {
+  readonly socket: Socket;
+  readonly ticket: Ticket;
+  readonly flights: Flight[] = [];
+  readonly writing = new TransferWatch();
+  readonly reading = new TransferWatch();
+  active_ms: number;
+
+  constructor(socket: Socket, ticket: Ticket, now_ms: number) {
+    this.socket = socket;
+    this.ticket = ticket;
+    this.active_ms = now_ms;
+    (socket as Carrier)[kConnection] = this;
+  }
+
+  /** The record of a socket; every socket of a listener has one from its first instant. */
+  static of(socket: Socket): Connection {
+    return (socket as Carrier)[kConnection]!;
+  }
+
+  /** No request in flight and nothing left to send. */
+  get idle(): boolean {
+    return this.flights.length === 0 && this.socket.writableLength === 0;
+  }
+
+  add(flight: Flight): void {
+    this.flights.push(flight);
+  }
+
+  remove(flight: Flight): void {
+    const place = this.flights.indexOf(flight);
+    if (place >= 0) this.flights.splice(place, 1);
+  }
+}
+
+interface StreamHandle {
+  readonly bytesWritten?: number;
+  readonly writeQueueSize?: number;
+}
+
+/**
+ * Bytes that the kernel has taken from us. Node's public counters move only when a whole write is done, so a slow but
+ * honest reader of one large write would look dead; the handle's own counters move with every packet.
+ */
+export function sentBytes(socket: Socket): number {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const handle = (socket as unknown as { _handle?: StreamHandle | null })._handle;
+  if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined) {
+    return handle.bytesWritten - handle.writeQueueSize;
+  }
+  return socket.bytesWritten - socket.writableLength;
+}

@@ -1,0 +1,88 @@
+/**
+ * The end of a listener, without cutting anybody off.
+ *
+ *   running --begin()--> draining --drained(signal)--> still answering health probes --close(signal)--> stopped
+ *
+ * Promise: from `begin` on, work is refused with 503 and answers in flight close their connection; the listener itself
+ * stays open, so that health probes and refusals still get answers. `drained` waits until no request is in flight;
+ * `close` does too, then stops listening and closes what is idle. No request in flight is reset before `signal` aborts.
+ * Bound: `signal` bounds the wait; then what is left is destroyed and counted.
+ */
+import { sched } from '@ron/kernel';
+import type { Parked } from '@ron/kernel';
+import type { Listener } from './listener.ts';
+import type { Gate } from './readiness.ts';
+import type { Responder } from './responder.ts';
+import type { Sweeper } from './sweeper.ts';
+
+export interface DrainInit {
+  readonly listeners: readonly Listener[];
+  readonly sweeper: Sweeper;
+  readonly responder: Responder;
+  readonly gate: Gate;
+}
+
+export class Drain {
+  readonly #init: DrainInit;
+  #begun = false;
+  #closing: Promise<{ aborted: number }> | undefined;
+
+  constructor(init: DrainInit) {
+    this.#init = init;
+  }
+
+  get begun(): boolean {
+    return this.#begun;
+  }
+
+  begin(): void {
+    if (this.#begun) return;
+    this.#begun = true;
+    const { gate, responder, sweeper } = this.#init;
+    gate.close('shutting down');
+    responder.draining = true;
+    sweeper.beginDrain();
+  }
+
+  /** Whether every request in flight has been answered before the signal aborted. Cuts nothing. */
+  async drained(signal: AbortSignal): Promise<boolean> {
+    this.begin();
+    await this.#until(() => this.#inflight() === 0, signal);
+    return this.#inflight() === 0;
+  }
+
+  /** Idempotent: later calls wait for the first. `aborted` is how many requests were cut when the signal fired. */
+  close(signal: AbortSignal): Promise<{ aborted: number }> {
+    this.#closing ??= this.#close(signal);
+    return this.#closing;
+  }
+
+  async #close(signal: AbortSignal): Promise<{ aborted: number }> {
+    const { listeners, sweeper } = this.#init;
+    await this.drained(signal);
+    for (const listener of listeners) await listener.stop();
+    await this.#until(() => sweeper.all.size === 0, signal);
+    const aborted = this.#inflight();
+    for (const connection of sweeper.all) connection.socket.destroy();
+    sweeper.close();
+    return { aborted };
+  }
+
+  #inflight(): number {
+    let flights = 0;
+    for (const connection of this.#init.sweeper.all) flights += connection.flights.length;
+    return flights;
+  }
+
+  /** Looks after each sweep. Resolves, never rejects, when the signal aborts. */
+  async #until(done: () => boolean, signal: AbortSignal): Promise<void> {
+    while (!done() && !signal.aborted) {
+      const parked: Parked<void> = sched.park('ingress-drain');
+      const wake = (): void => parked.wake();
+      signal.addEventListener('abort', wake, { once: true });
+      this.#init.sweeper.afterSweep(wake);
+      await parked.promise;
+      signal.removeEventListener('abort', wake);
+    }
+  }
+}

@@ -1,0 +1,207 @@
+/**
+ * One request that went past the front: what it is, what it holds, and how it gives that back.
+ *
+ * Promise: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
+ * has been handed over or the connection is lost, whichever way it ends. While it waits in a queue it holds no in-flight
+ * place: the queue counts it then.
+ * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Deadline, RonError, sched } from '@ron/kernel';
+import { insist } from './access.ts';
+import type { AccessFacts, Grant } from './access.ts';
+import type { Body, PlainBody } from './body.ts';
+import type { Connection, Flight } from './connection.ts';
+import type { RouteMetrics } from './ingress-metrics.ts';
+import type { PreparedRoute } from './prepared-route.ts';
+import type { RouteContext } from './routes.ts';
+
+/** What an exchange needs from the listener. One object for all exchanges. */
+export interface ExchangeHost {
+  leave(): void;
+  reenter(): void;
+  readonly onExpire: (op: string) => void;
+  readStalled(exchange: Exchange): void;
+  /** After the last byte, or after the client left (`status` 0). */
+  finished(exchange: Exchange, status: number, seconds: number): void;
+}
+
+const kExchange = Symbol('ron.exchange');
+
+interface Carrier extends IncomingMessage {
+  [kExchange]?: Exchange;
+}
+
+const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
+
+export class Exchange implements Flight, RouteContext {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  readonly connection: Connection;
+  readonly corr_id: string;
+  readonly ip: string;
+  readonly start_ms: number;
+  readonly #host: ExchangeHost;
+  metrics: RouteMetrics;
+  prepared: PreparedRoute | undefined = undefined;
+  budget_ms = 0;
+  params: Readonly<Record<string, string>> = NO_FIELDS;
+  query: Readonly<Record<string, string>> = NO_FIELDS;
+  body: unknown = undefined;
+  body_bytes: Uint8Array | undefined = undefined;
+  grant: Grant | undefined = undefined;
+  /** The body, when it is streamed, encoded, or seen by the capability. */
+  incoming: Body | undefined = undefined;
+  /** The body, when it is gathered as it comes. */
+  plain: PlainBody | undefined = undefined;
+  /** When a buffered body must be complete. */
+  body_due_ms = Infinity;
+  /** An engine reads the request itself. */
+  is_raw = false;
+  /** The client asked to be told before it sends its body. */
+  expects_continue = false;
+  #deadline: Deadline | undefined = undefined;
+  #gone: AbortController | undefined = undefined;
+  #holds_place: boolean;
+  #over = false;
+
+  constructor(
+    host: ExchangeHost,
+    req: IncomingMessage,
+    res: ServerResponse,
+    connection: Connection,
+    corr_id: string,
+    ip: string,
+    start_ms: number,
+    metrics: RouteMetrics,
+    holds_place: boolean,
+  ) {
+    this.#host = host;
+    this.req = req;
+    this.res = res;
+    this.connection = connection;
+    this.corr_id = corr_id;
+    this.ip = ip;
+    this.start_ms = start_ms;
+    this.metrics = metrics;
+    this.#holds_place = holds_place;
+    (req as Carrier)[kExchange] = this;
+    res.on('close', onClose);
+    connection.add(this);
+  }
+
+  /** The exchange of a request that the front let through. */
+  static of(req: IncomingMessage): Exchange {
+    return (req as Carrier)[kExchange]!;
+  }
+
+  get headers(): IncomingMessage['headers'] {
+    return this.req.headers;
+  }
+
+  get method(): string {
+    return this.req.method!;
+  }
+
+  get over(): boolean {
+    return this.#over;
+  }
+
+  /** Made when somebody asks; it counts from the moment when the headers were complete. */
+  get deadline(): Deadline {
+    if (this.#deadline === undefined) {
+      const left_ms = this.budget_ms - (sched.now_ms() - this.start_ms);
+      this.#deadline = Deadline.after(this.prepared?.op ?? 'handler', left_ms, { onExpire: this.#host.onExpire });
+      if (this.#over) this.#deadline.cancel(clientLeft());
+    }
+    return this.#deadline;
+  }
+
+  /** Aborts when the client leaves or the connection is cut, but not when the budget ends: for streams. */
+  get gone(): AbortSignal {
+    if (this.#gone === undefined) {
+      this.#gone = new AbortController();
+      if (this.#over) this.#gone.abort(clientLeft());
+    }
+    return this.#gone.signal;
+  }
+
+  actsOn(facts: AccessFacts): void {
+    if (this.grant === undefined) return;
+    insist(this.grant.phase2.facts(facts));
+    insist(this.grant.phase2.settle());
+  }
+
+  get stream(): AsyncIterable<Uint8Array> {
+    if (this.incoming === undefined) throw new RonError('internal', 'this route has no streamed body');
+    return this.incoming;
+  }
+
+  /** It waits in a queue from now on. */
+  parks(): void {
+    if (!this.#holds_place) return;
+    this.#holds_place = false;
+    this.#host.leave();
+  }
+
+  /** Its work begins. */
+  resumes(): void {
+    if (this.#holds_place || this.#over) return;
+    this.#holds_place = true;
+    this.#host.reenter();
+  }
+
+  bodyOverdue(now_ms: number): boolean {
+    return now_ms >= this.body_due_ms;
+  }
+
+  wantsBytes(): boolean {
+    // A buffered body has a total time, which is stricter.
+    if (this.body_due_ms !== Infinity) return false;
+    if (this.incoming !== undefined) return this.incoming.waiting;
+    return this.is_raw && !this.req.complete && this.req.readableLength === 0 && this.req.readableFlowing !== false;
+  }
+
+  readStalled(): void {
+    this.body_due_ms = Infinity;
+    this.#host.readStalled(this);
+  }
+
+  /** Fails whoever waits for the body. False when nobody does. */
+  failBody(error: RonError): boolean {
+    const reader =
+      this.plain?.waiting === true ? this.plain : this.incoming?.waiting === true ? this.incoming : undefined;
+    reader?.fail(error);
+    return reader !== undefined;
+  }
+
+  connectionLost(): void {
+    this.end();
+  }
+
+  /** Gives everything back. */
+  end(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.connection.remove(this);
+    if (this.#holds_place) this.#host.leave();
+    this.#holds_place = false;
+    const left = !this.res.writableFinished;
+    if (left) {
+      this.#deadline?.cancel(clientLeft());
+      this.#gone?.abort(clientLeft());
+      this.incoming?.fail(clientLeft());
+      this.plain?.fail(clientLeft());
+    } else this.#deadline?.[Symbol.dispose]();
+    const seconds = (sched.now_ms() - this.start_ms) / 1000;
+    this.#host.finished(this, left ? 0 : this.res.statusCode, seconds);
+  }
+}
+
+function onClose(this: ServerResponse): void {
+  Exchange.of(this.req).end();
+}
+
+function clientLeft(): RonError {
+  return new RonError('canceled', 'the client went away');
+}

@@ -1,0 +1,141 @@
+/**
+ * Bytes that lie verified in RAM, answered before routing.
+ *
+ * Promise: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
+ * and metric code; the contract suite runs with it on and off. What it cannot answer at once it leaves to the router.
+ * Bound: keeps nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` leaves in one write with its
+ * head; an answer that the client does not take at once is watched like any other.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { sched } from '@ron/kernel';
+import type { Admission } from '@ron/kernel';
+import { refusalError } from './access.ts';
+import type { AccessFacts } from './access.ts';
+import { byteHead } from './byte-answer.ts';
+import type { ByteSource } from './bytes.ts';
+import type { Connection } from './connection.ts';
+import { Exchange } from './exchange.ts';
+import type { ExchangeHost } from './exchange.ts';
+import { hasBody } from './header-checks.ts';
+import type { HeaderView } from './header-scan.ts';
+import type { Pipeline } from './pipeline.ts';
+import type { PreparedRoute } from './prepared-route.ts';
+import type { Responder } from './responder.ts';
+import type { Sweeper } from './sweeper.ts';
+
+/** Up to this size a body is kept as text too: Node then joins head and body into one string and one write. */
+const TEXT_BYTES_MAX = 16 * 1024;
+
+export type RamSource = ByteSource & { readonly ram: Uint8Array };
+
+/** An object in RAM with its answer prepared. Make it once, when the bytes enter the cache. */
+export class FastEntry {
+  readonly source: RamSource;
+  /** What a request for it acts on, for the capability check of routes that ask for one. */
+  readonly facts: AccessFacts | undefined;
+  readonly text: string | undefined;
+  /** Flat names and values of the 200 answer; the last is the place for the correlation id. Made by the first answer. */
+  head: string[] | undefined = undefined;
+  head_304: string[] | undefined = undefined;
+
+  constructor(source: RamSource, facts?: AccessFacts) {
+    this.source = source;
+    this.facts = facts;
+    const { buffer, byteOffset, byteLength } = source.ram;
+    this.text =
+      byteLength <= TEXT_BYTES_MAX ? Buffer.from(buffer, byteOffset, byteLength).toString('latin1') : undefined;
+  }
+}
+
+export interface FastSource {
+  /** The route that answers the same requests when the bytes are not in RAM, as in `GET /o/:addr`. */
+  readonly route: string;
+  /** By the whole request target, so that nothing is parsed. Asked for every request: it must be cheap and canonical. */
+  lookup(target: string): FastEntry | undefined;
+}
+
+export interface FastPathInit {
+  readonly source: FastSource;
+  readonly admission: Admission;
+  readonly responder: Responder;
+  readonly sweeper: Sweeper;
+  readonly host: ExchangeHost;
+  readonly pipeline: Pipeline;
+}
+
+/** What the front has found out about a request. One object, filled anew for each. */
+export interface Arrival {
+  connection: Connection;
+  corr_id: string;
+  ip: string;
+  start_ms: number;
+}
+
+export class FastPath {
+  readonly #init: FastPathInit;
+  readonly #route: PreparedRoute;
+
+  /** `route` is the row that the source names, prepared. */
+  constructor(init: FastPathInit, route: PreparedRoute) {
+    this.#init = init;
+    this.#route = route;
+  }
+
+  lookup(target: string): FastEntry | undefined {
+    return this.#init.source.lookup(target);
+  }
+
+  /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */
+  serve(req: IncomingMessage, res: ServerResponse, entry: FastEntry, view: HeaderView, arrival: Arrival): boolean {
+    const { method } = req;
+    if ((method !== 'GET' && method !== 'HEAD') || hasBody(view) || view.expect) return false;
+    if (this.#route.row.scope === null) {
+      if (arrival.connection.ticket.probation) return false;
+    } else {
+      const verdict = this.#init.pipeline.phase1(this.#route.row, view.authorization, arrival.ip, entry.facts, 0);
+      if (verdict instanceof Promise) return false;
+      const refusal = verdict.ok ? (verdict.phase2.end() ?? verdict.phase2.settle()) : verdict;
+      if (refusal !== undefined) {
+        this.#init.pipeline.fail(this.#exchange(req, res, arrival), refusalError(refusal));
+        return true;
+      }
+      this.#init.pipeline.granted(arrival.connection);
+    }
+    if (view.conditional || (view.if_none_match !== undefined && view.if_none_match !== entry.source.etag)) {
+      this.#init.pipeline.answerBytes(this.#exchange(req, res, arrival), entry.source, undefined);
+      return true;
+    }
+    const status = view.if_none_match === undefined ? 200 : 304;
+    const head = status === 200 ? (entry.head ??= this.#head(entry, 200)) : (entry.head_304 ??= this.#head(entry, 304));
+    head[head.length - 1] = arrival.corr_id;
+    res.writeHead(status, head);
+    if (status === 304 || method === 'HEAD') res.end();
+    else if (entry.text !== undefined) res.end(entry.text, 'latin1');
+    else res.end(entry.source.ram);
+    this.#settle(req, res, arrival, status);
+    return true;
+  }
+
+  /** Gives the place back at once when the whole answer has left; else watches it until it has. */
+  #settle(req: IncomingMessage, res: ServerResponse, arrival: Arrival, status: number): void {
+    if (res.socket !== null && req.socket.writableLength === 0) {
+      this.#init.admission.leave();
+      this.#route.metrics.count(status, (sched.now_ms() - arrival.start_ms) / 1000);
+      return;
+    }
+    this.#exchange(req, res, arrival);
+    this.#init.sweeper.watch(arrival.connection);
+  }
+
+  #head(entry: FastEntry, status: 200 | 304): string[] {
+    const { source } = entry;
+    const answer = status === 304 ? { status } : { status, start: 0, end: source.size };
+    return [...byteHead(source, answer, this.#init.responder.byteHeaders(undefined)), 'X-Corr-ID', ''];
+  }
+
+  #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
+    const { host } = this.#init;
+    const { connection, corr_id, ip, start_ms } = arrival;
+    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, true);
+  }
+}

@@ -1,0 +1,186 @@
+/**
+ * The first thing a request meets: the checks before routing, in their order, and the fast path.
+ *
+ *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or the router
+ *
+ * Promise: nothing is queued, read or looked up for a request that these refuse. Health routes pass the header checks
+ * only: they answer in a drain and under full load.
+ * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
+ */
+import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import { RonError, sched } from '@ron/kernel';
+import type { Admission } from '@ron/kernel';
+import { clientIp } from './client-ip.ts';
+import { Connection } from './connection.ts';
+import { corrIdFrom } from './corr-id.ts';
+import { Exchange } from './exchange.ts';
+import type { ExchangeHost } from './exchange.ts';
+import type { Arrival, FastPath } from './fast-path.ts';
+import { headerRefusal } from './header-checks.ts';
+import { newHeaderView, scanHeaders } from './header-scan.ts';
+import { hostAllowed } from './host-guard.ts';
+import type { IngressMetrics } from './ingress-metrics.ts';
+import type { IngressConfig } from './limits.ts';
+import type { PathGuard } from './path-guard.ts';
+import type { Readiness } from './readiness.ts';
+import type { Responder } from './responder.ts';
+import type { Sweeper } from './sweeper.ts';
+
+/** One connection may not take all places by pipelining. */
+const PIPELINED_MAX = 32;
+
+export interface FrontInit {
+  readonly config: IngressConfig;
+  readonly admission: Admission;
+  readonly readiness: Readiness;
+  readonly responder: Responder;
+  readonly metrics: IngressMetrics;
+  readonly sweeper: Sweeper;
+  readonly host: ExchangeHost;
+  readonly health_paths: ReadonlySet<string>;
+  /** Host values to answer for; undefined = any. */
+  readonly hosts: readonly string[] | undefined;
+  readonly path: PathGuard;
+}
+
+const DRAINING = new RonError('draining', 'the service is shutting down');
+const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
+const PIPELINED = new RonError('inflight_limit', `more than ${PIPELINED_MAX} requests are pipelined on one connection`);
+const NOT_HERE = new RonError('not_found', 'only health routes are served here');
+
+export class Front {
+  readonly #init: FrontInit;
+  readonly #view = newHeaderView();
+  readonly #health_length_max: number;
+  #route: RequestListener | undefined;
+  #fast: FastPath | undefined;
+  /** The last Host that passed: nearly always the next one too. */
+  #known_host: string | undefined;
+  readonly #arrival: Arrival = { connection: undefined as never, corr_id: '', ip: '', start_ms: 0 };
+
+  constructor(init: FrontInit) {
+    this.#init = init;
+    this.#health_length_max = Math.max(...[...init.health_paths].map((path) => path.length)) + 80;
+  }
+
+  /** Where requests go that the front lets through. Called once, before the first request. */
+  open(route: RequestListener, fast: FastPath | undefined): void {
+    this.#route = route;
+    this.#fast = fast;
+  }
+
+  readonly handle = (req: IncomingMessage, res: ServerResponse): void => {
+    this.#enter(req, res, false);
+  };
+
+  /** For a client that waits for leave to send its body. */
+  readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void => {
+    this.#enter(req, res, true);
+  };
+
+  readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void => {
+    scanHeaders(req.rawHeaders, this.#view);
+    const error = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
+    this.refuse(req, res, error, corrIdFrom(this.#view.corr_id), sched.now_ms());
+  };
+
+  /** For the second listener: health routes only. */
+  readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
+    const start_ms = sched.now_ms();
+    scanHeaders(req.rawHeaders, this.#view);
+    const corr_id = corrIdFrom(this.#view.corr_id);
+    const refusal = this.#headerRefusal(req) ?? (this.#isHealth(req.url!) ? undefined : NOT_HERE);
+    if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
+    this.#routed(req, res, corr_id, start_ms, false, false);
+  };
+
+  #enter(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
+    const { admission, path, readiness, responder } = this.#init;
+    const fast = this.#fast;
+    const start_ms = sched.now_ms();
+    const connection = Connection.of(req.socket);
+    connection.active_ms = start_ms;
+    const view = this.#view;
+    scanHeaders(req.rawHeaders, view);
+    const corr_id = corrIdFrom(view.corr_id);
+    const url = req.url!;
+    const hit = fast?.lookup(url);
+    const refusal = this.#headerRefusal(req) ?? (hit === undefined ? path(url) : undefined);
+    if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
+    if (hit === undefined && this.#isHealth(url))
+      return this.#routed(req, res, corr_id, start_ms, false, expects_continue);
+    if (responder.draining) return this.refuse(req, res, DRAINING, corr_id, start_ms);
+    const not_ready = readiness.refusal();
+    if (not_ready !== undefined) return this.refuse(req, res, new RonError('not_ready', not_ready), corr_id, start_ms);
+    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
+    const entered = admission.tryEnter();
+    if (entered !== 'ok')
+      return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
+    if (hit !== undefined) {
+      const arrival = this.#arrival;
+      arrival.connection = connection;
+      arrival.corr_id = corr_id;
+      arrival.start_ms = start_ms;
+      arrival.ip = this.#ip(req, connection);
+      if (fast!.serve(req, res, hit, view, arrival)) return;
+    }
+    this.#routed(req, res, corr_id, start_ms, true, expects_continue);
+  }
+
+  #routed(
+    req: IncomingMessage,
+    res: ServerResponse,
+    corr_id: string,
+    start_ms: number,
+    holds_place: boolean,
+    expects_continue: boolean,
+  ): void {
+    const { host, metrics, sweeper } = this.#init;
+    const connection = Connection.of(req.socket);
+    const ip = this.#ip(req, connection);
+    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, holds_place);
+    exchange.expects_continue = expects_continue;
+    sweeper.watch(connection);
+    this.#route!(req, res);
+  }
+
+  #headerRefusal(req: IncomingMessage): RonError | undefined {
+    const { config, hosts } = this.#init;
+    const refusal = headerRefusal(req, this.#view, config.header_count_max);
+    const host = this.#view.host;
+    if (refusal !== undefined || hosts === undefined || host === undefined || host === this.#known_host) return refusal;
+    if (hostAllowed(host, hosts)) {
+      this.#known_host = host;
+      return undefined;
+    }
+    return new RonError('bad_host', 'this listener does not answer for that Host');
+  }
+
+  #ip(req: IncomingMessage, connection: Connection): string {
+    const { trusted_proxies } = this.#init.config;
+    return trusted_proxies.length === 0
+      ? connection.ticket.ip
+      : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
+  }
+
+  #isHealth(url: string): boolean {
+    if (url.length > this.#health_length_max) return false;
+    const query = url.indexOf('?');
+    return this.#init.health_paths.has(query < 0 ? url : url.slice(0, query));
+  }
+
+  #rateLimited(): RonError {
+    return new RonError('rate_limited', 'requests come faster than the limit', {
+      retry_after_ms: this.#init.admission.retryAfter_ms(),
+    });
+  }
+
+  /** Answers without an exchange. The connection closes while draining or when a body is left unread. */
+  refuse(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
+    const { metrics, responder, sweeper } = this.#init;
+    metrics.countRefusal(error);
+    responder.problem(res, error, corr_id);
+    metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
+    if (req.socket.writableLength > 0) sweeper.watch(Connection.of(req.socket));
+  }
+}

@@ -1,0 +1,38 @@
+/**
+ * Refuses what the parser lets through but two readers could understand differently.
+ *
+ * Promise: after these checks a request is HTTP/1.0 or 1.1 with exactly one Host (1.1), at most one Authorization, and a
+ * body framed by Content-Length or by exactly `chunked`, never by anything else. The parser itself already refuses
+ * duplicate lengths, length together with encoding, folded lines and bare line feeds.
+ * Bound: looks at one header view; keeps nothing.
+ */
+import type { IncomingMessage } from 'node:http';
+import { RonError } from '@ron/kernel';
+import type { HeaderView } from './header-scan.ts';
+
+export function headerRefusal(req: IncomingMessage, view: HeaderView, header_count_max: number): RonError | undefined {
+  // The parser also accepts 0.9 and 2.0 on a request line; neither is spoken here.
+  if (req.httpVersionMajor !== 1) return new RonError('bad_request', `HTTP/${req.httpVersion} is not spoken here`);
+  if (req.rawHeaders.length > header_count_max * 2) {
+    return new RonError('headers_too_large', `more than ${header_count_max} header lines`);
+  }
+  if (view.host_count !== 1 && (view.host_count > 1 || req.httpVersionMinor === 1)) {
+    return new RonError('bad_request', 'exactly one Host header is needed');
+  }
+  if (view.authorization_count > 1) return new RonError('bad_request', 'more than one Authorization header');
+  if (view.transfer_encoding !== undefined) return framingRefusal(req, view.transfer_encoding, view.content_length);
+  return undefined;
+}
+
+function framingRefusal(req: IncomingMessage, encoding: string, length: string | undefined): RonError | undefined {
+  if (length !== undefined) return new RonError('bad_request', 'Content-Length together with Transfer-Encoding');
+  if (encoding.toLowerCase() !== 'chunked') return new RonError('bad_request', 'the only Transfer-Encoding is chunked');
+  // A 1.0 proxy in between would not know where such a body ends.
+  if (req.httpVersionMinor === 0) return new RonError('bad_request', 'Transfer-Encoding on an HTTP/1.0 request');
+  return undefined;
+}
+
+/** Whether a body follows the headers. */
+export function hasBody(view: HeaderView): boolean {
+  return view.transfer_encoding !== undefined || (view.content_length !== undefined && view.content_length !== '0');
+}

@@ -1,0 +1,89 @@
+/**
+ * One pass over the raw header lines, for the few that decide what happens before routing.
+ *
+ * Promise: finds a header whatever its case, counts the ones that must be unique, and allocates nothing: the view is
+ * filled in place and is valid until the next scan. `req.headers`, which Node builds lazily, is not touched.
+ */
+export interface HeaderView {
+  host: string | undefined;
+  host_count: number;
+  corr_id: string | undefined;
+  authorization: string | undefined;
+  authorization_count: number;
+  if_none_match: string | undefined;
+  /** Any of Range, If-Range, If-Match, If-Modified-Since, If-Unmodified-Since, or a second If-None-Match. */
+  conditional: boolean;
+  content_length: string | undefined;
+  transfer_encoding: string | undefined;
+  expect: boolean;
+}
+
+export function newHeaderView(): HeaderView {
+  return {
+    host: undefined,
+    host_count: 0,
+    corr_id: undefined,
+    authorization: undefined,
+    authorization_count: 0,
+    if_none_match: undefined,
+    conditional: false,
+    content_length: undefined,
+    transfer_encoding: undefined,
+    expect: false,
+  };
+}
+
+/** `name` in any case against `lower`, which is in lower case and of the same length. */
+function is(name: string, lower: string): boolean {
+  return name === lower || name.toLowerCase() === lower;
+}
+
+/** Names are told apart by length first: most headers of a request are dismissed by one comparison. */
+export function scanHeaders(raw: readonly string[], view: HeaderView): void {
+  view.host = view.corr_id = view.authorization = view.if_none_match = undefined;
+  view.content_length = view.transfer_encoding = undefined;
+  view.host_count = view.authorization_count = 0;
+  view.conditional = view.expect = false;
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = raw[i]!;
+    switch (name.length) {
+      case 4:
+        if (is(name, 'host')) {
+          view.host = raw[i + 1];
+          view.host_count += 1;
+        }
+        break;
+      case 5:
+        if (is(name, 'range')) view.conditional = true;
+        break;
+      case 6:
+        if (is(name, 'expect')) view.expect = true;
+        break;
+      case 8:
+        if (is(name, 'if-match') || is(name, 'if-range')) view.conditional = true;
+        break;
+      case 9:
+        if (is(name, 'x-corr-id')) view.corr_id = raw[i + 1];
+        break;
+      case 13:
+        if (is(name, 'authorization')) {
+          view.authorization = raw[i + 1];
+          view.authorization_count += 1;
+        } else if (is(name, 'if-none-match')) {
+          if (view.if_none_match !== undefined) view.conditional = true;
+          view.if_none_match = raw[i + 1];
+        }
+        break;
+      case 14:
+        if (is(name, 'content-length')) view.content_length = raw[i + 1];
+        break;
+      case 17:
+        if (is(name, 'transfer-encoding')) view.transfer_encoding = raw[i + 1];
+        else if (is(name, 'if-modified-since')) view.conditional = true;
+        break;
+      case 19:
+        if (is(name, 'if-unmodified-since')) view.conditional = true;
+        break;
+    }
+  }
+}

@@ -1,0 +1,95 @@
+/**
+ * The routes that every service has and that never wait behind work: health, readiness, metrics, version, OpenAPI.
+ *
+ * Promise: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 from the first instant of a drain.
+ */
+import { RonError } from '@ron/kernel';
+import { Type } from 'typebox';
+import type { Readiness } from './readiness.ts';
+import { json, route, text } from './routes.ts';
+import type { Route } from './routes.ts';
+
+export interface HealthReport {
+  readonly ok: boolean;
+  /** Why not, and anything else worth telling; never secrets. */
+  readonly details?: Readonly<Record<string, unknown>>;
+}
+
+export interface HealthInit {
+  readonly service: string;
+  readonly version: Readonly<Record<string, string>>;
+  readonly readiness: Readiness;
+  readonly draining: () => boolean;
+  /** Asked at every probe. Default: healthy as long as it answers. */
+  readonly health: (() => HealthReport) | undefined;
+  readonly metrics: { text(): Promise<string>; readonly contentType: string };
+  readonly openapi: () => string;
+}
+
+const NO_STORE = { 'Cache-Control': 'no-store' };
+const COMMON = { scope: null, lane: 'inline', body: 'none', access: 'health', tags: ['health'] } as const;
+const Loose = Type.Object({}, { additionalProperties: true });
+
+export function healthRoutes(init: HealthInit): Route[] {
+  return [
+    route({
+      ...COMMON,
+      method: 'GET',
+      path: '/healthz',
+      summary: 'Whether the process works: 503 once a critical task has failed for good.',
+      schema: { response: { 200: Loose } },
+      handler: () => healthAnswer(init),
+    }),
+    route({
+      ...COMMON,
+      method: 'GET',
+      path: '/readyz',
+      summary: 'Whether traffic should come here. `lane` makes the soft gates of that lane hard.',
+      schema: {
+        query: Type.Object(
+          { lane: Type.Optional(Type.String({ pattern: '^[A-Za-z0-9_.-]{1,64}$' })) },
+          { additionalProperties: false },
+        ),
+        response: { 200: Loose },
+      },
+      handler: ({ query }) => readyAnswer(init, query.lane),
+    }),
+    route({
+      ...COMMON,
+      method: 'GET',
+      path: '/metrics',
+      summary: 'Metrics in the Prometheus text format.',
+      handler: async () => text(200, init.metrics.contentType, await init.metrics.text(), NO_STORE),
+    }),
+    route({
+      ...COMMON,
+      method: 'GET',
+      path: '/version',
+      summary: 'Which build this is.',
+      schema: { response: { 200: Loose } },
+      handler: () => json(200, { service: init.service, ...init.version }, NO_STORE),
+    }),
+    route({
+      ...COMMON,
+      method: 'GET',
+      path: '/openapi.json',
+      summary: 'This document.',
+      handler: () => text(200, 'application/json; charset=utf-8', init.openapi()),
+    }),
+  ];
+}
+
+function healthAnswer(init: HealthInit): ReturnType<typeof json> {
+  const report = init.health?.() ?? { ok: true };
+  if (report.ok)
+    return json(200, { status: 'ok', service: init.service, draining: init.draining(), ...report.details }, NO_STORE);
+  throw new RonError('unhealthy', 'a critical task has failed for good', { details: report.details ?? {} });
+}
+
+function readyAnswer(init: HealthInit, lane: string | undefined): ReturnType<typeof json> {
+  const report = init.readiness.report(lane);
+  if (report.ready) return json(200, report, NO_STORE);
+  const closed = report.gates.filter((gate) => !gate.open).map((gate) => `${gate.gate}: ${gate.reason}`);
+  const code = init.draining() ? 'draining' : 'not_ready';
+  throw new RonError(code, closed.join('; '), { details: { ...report } });
+}

@@ -1,0 +1,12 @@
+export * from './access.ts';
+export * from './bytes.ts';
+export { FastEntry } from './fast-path.ts';
+export type { FastSource, RamSource } from './fast-path.ts';
+export type { HealthReport } from './health.ts';
+export * from './ingress-keys.ts';
+export * from './ingress.ts';
+export * from './limits.ts';
+export type { IngressLog } from './pipeline.ts';
+export type { LaneQueue } from './prepared-route.ts';
+export * from './readiness.ts';
+export * from './routes.ts';

@@ -1,0 +1,83 @@
+/**
+ * What a listener counts. Plain series, resolved once per route: a request touches numbers only.
+ *
+ * Promise: every answer is counted once by route and class, every refusal once under the metric that the error table
+ * names for its code. Bound: routes and codes are closed sets.
+ */
+import { ERRORS, isRonError } from '@ron/kernel';
+import type { Counter, CounterSeries, ErrorCode, HistogramSeries, Metrics } from '@ron/kernel';
+
+const CLASSES = ['2xx', '3xx', '4xx', '5xx', 'aborted'] as const;
+const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
+/** What a listener itself may wait for. */
+export const IO_OPS = ['header', 'read', 'write', 'handler'] as const;
+
+/** The series of one route. */
+export class RouteMetrics {
+  readonly #classes: readonly CounterSeries[];
+  readonly #seconds: HistogramSeries;
+
+  constructor(classes: readonly CounterSeries[], seconds: HistogramSeries) {
+    this.#classes = classes;
+    this.#seconds = seconds;
+  }
+
+  /** `status` 0 means that the client went away before the answer was out. */
+  count(status: number, seconds: number): void {
+    const place = status === 0 ? 4 : status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3;
+    this.#classes[place]!.inc();
+    this.#seconds.observe(seconds);
+  }
+}
+
+export class IngressMetrics {
+  readonly rejected: Counter<'reason'>;
+  readonly io_timeouts: Counter<'op'>;
+  readonly #routes = new Map<string, RouteMetrics>();
+  /** For what never reached a route: 404, refusals before routing. */
+  readonly none: RouteMetrics;
+
+  constructor(metrics: Metrics, shared: SharedCounters, routes: readonly string[]) {
+    this.rejected = shared.rejected;
+    this.io_timeouts = shared.io_timeouts;
+    const names = [...routes, 'none'];
+    const requests = metrics.counter(
+      'http_requests_total',
+      'Answers by route and class; aborted: the client left first.',
+      {
+        route: names,
+        class: CLASSES,
+      },
+    );
+    const seconds = metrics.histogram(
+      'http_request_seconds',
+      'From the end of the headers to the end of the answer.',
+      SECONDS,
+      {
+        route: names,
+      },
+    );
+    for (const name of names) {
+      const classes = CLASSES.map((class_name) => requests.at(name, class_name));
+      this.#routes.set(name, new RouteMetrics(classes, seconds.at(name)));
+    }
+    this.none = this.#routes.get('none')!;
+  }
+
+  route(name: string): RouteMetrics {
+    return this.#routes.get(name) ?? this.none;
+  }
+
+  /** Counts a refusal under the metric of its row. What a queue or a deadline refused has been counted there already. */
+  countRefusal(error: unknown): ErrorCode {
+    const code = isRonError(error) ? error.code : 'internal';
+    if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();
+    return code;
+  }
+}
+
+/** Counters that the whole service shares; the listener adds to them. */
+export interface SharedCounters {
+  readonly rejected: Counter<'reason'>;
+  readonly io_timeouts: Counter<'op'>;
+}

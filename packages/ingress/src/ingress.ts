@@ -1,0 +1,247 @@
+/**
+ * One hardened HTTP listener for a service: give it routes, get back something that listens, drains and closes.
+ *
+ *   connection caps -> header checks -> drain -> rate -> capability (phase 1) -> body cap -> decompression guard
+ *     -> queue -> handler, with phase 2 of the capability while the body is read
+ */
+import type { Server as TlsServer } from 'node:https';
+import { isIPv6 } from 'node:net';
+import { Admission, ERRORS, RonError } from '@ron/kernel';
+import type { Metrics } from '@ron/kernel';
+import { connLimit, Gatekeeper } from './accept.ts';
+import type { AccessCheck } from './access.ts';
+import { guardOpenReads, parseBind } from './bind.ts';
+import { compileProxies } from './client-ip.ts';
+import { Drain } from './drain.ts';
+import type { Exchange, ExchangeHost } from './exchange.ts';
+import { FastPath } from './fast-path.ts';
+import type { FastPathInit, FastSource } from './fast-path.ts';
+import { Front } from './front.ts';
+import { hostsFor } from './host-guard.ts';
+import { healthRoutes } from './health.ts';
+import type { HealthReport } from './health.ts';
+import { IngressMetrics, IO_OPS } from './ingress-metrics.ts';
+import type { SharedCounters } from './ingress-metrics.ts';
+import { ingressConfig } from './limits.ts';
+import type { IngressConfig } from './limits.ts';
+import { Listener } from './listener.ts';
+import { pathGuard } from './path-guard.ts';
+import { Pipeline } from './pipeline.ts';
+import type { IngressLog } from './pipeline.ts';
+import type { LaneQueue } from './prepared-route.ts';
+import { Readiness } from './readiness.ts';
+import { Responder } from './responder.ts';
+import { buildRouter } from './router.ts';
+import { routeName } from './routes.ts';
+import type { Route } from './routes.ts';
+import { Sweeper } from './sweeper.ts';
+import { readTls, reloadTls } from './tls.ts';
+
+export interface IngressInit {
+  readonly service: string;
+  /** Shown at `/version` and in the OpenAPI document. */
+  readonly version: string;
+  readonly metrics: Metrics;
+  /** Counters that the service already has. Default: made here. */
+  readonly counters?: SharedCounters;
+  readonly config?: Partial<IngressConfig>;
+  readonly routes: readonly Route[];
+  /** Work queues by lane. Every lane that a route names must be here. */
+  readonly lanes?: Readonly<Record<string, LaneQueue>>;
+  /** Bytes in RAM that are answered before routing. */
+  readonly fast?: FastSource;
+  /** Checks capabilities. May be left out only when every route is open. */
+  readonly access?: AccessCheck;
+  /** The gates of `/readyz`. The listener adds `draining`. */
+  readonly readiness?: Readiness;
+  /** Asked by `/healthz`. */
+  readonly health?: () => HealthReport;
+  readonly log?: IngressLog;
+}
+
+export interface Ingress extends AsyncDisposable {
+  readonly readiness: Readiness;
+  readonly admission: Admission;
+  readonly draining: boolean;
+  /** Where it listens. Throws before `listen`. */
+  readonly url: string;
+  readonly metrics_url: string | undefined;
+  listen(): Promise<string>;
+  /** From now on work is refused; see `Drain`. */
+  beginDrain(): void;
+  /** Waits until every request in flight is answered; false when the signal aborted first. Cuts nothing. */
+  drained(signal: AbortSignal): Promise<boolean>;
+  /** Drains, then stops. What still runs when `signal` aborts is cut and counted. */
+  close(signal: AbortSignal): Promise<{ aborted: number }>;
+  /** Reads the certificate files again. Rejects, and keeps the old pair, when they cannot be used. */
+  reloadTls(): Promise<void>;
+}
+
+export async function createIngress(init: IngressInit): Promise<Ingress> {
+  const config = ingressConfig(init.config);
+  const target = parseBind(config.bind);
+  const metrics_target = config.metrics_addr === undefined ? undefined : parseBind(config.metrics_addr);
+  const open_reads = init.routes.filter((row) => row.scope === null && row.access !== 'health').map(routeName);
+  guardOpenReads(target, open_reads, config.open_beyond_loopback);
+  const tls = config.tls === undefined ? undefined : await readTls(config.tls);
+
+  const readiness = init.readiness ?? new Readiness();
+  const drain_gate = readiness.gate('draining', { kind: 'hard' });
+  const responder = new Responder({ tls: tls !== undefined });
+  const admission = new Admission({
+    inflight_max: config.max_inflight,
+    ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
+    connections_max: config.max_conns,
+    connections_per_ip_max: config.connection_limit_per_ip,
+  });
+  let openapi_json = '{}';
+  const health = healthRoutes({
+    service: init.service,
+    version: { version: init.version, node: process.version },
+    readiness,
+    draining: () => responder.draining,
+    health: init.health,
+    metrics: init.metrics,
+    openapi: () => openapi_json,
+  });
+  const routes = [...health, ...init.routes];
+  const metrics = new IngressMetrics(init.metrics, init.counters ?? ownCounters(init.metrics), routes.map(routeName));
+  const proxies = compileProxies(config.trusted_proxies);
+  const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
+  const sweeper = new Sweeper({
+    period_ms: config.sweep_ms,
+    read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
+    write: { stall_ms: config.write_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
+    drain_idle_ms: config.drain_idle_ms,
+    onWriteCut: () => metrics.io_timeouts.at('write').inc(),
+  });
+  const closing = new AbortController();
+  const pipeline = new Pipeline({
+    config,
+    metrics,
+    responder,
+    access: init.access,
+    lanes: init.lanes ?? {},
+    log: init.log,
+    signal: closing.signal,
+    onGranted: (ticket) => gatekeeper.vouch(ticket),
+    onOpenRoute: (ticket) => {
+      if (ticket.probation) throw connLimit();
+    },
+  });
+  const host = exchangeHost(admission, metrics, pipeline, config, init.log);
+  const front = new Front({
+    config,
+    admission,
+    readiness,
+    responder,
+    metrics,
+    sweeper,
+    host,
+    health_paths: new Set(health.map((row) => row.path)),
+    hosts: target.kind === 'tcp' ? hostsFor(target.host, config.hosts) : undefined,
+    path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
+  });
+  const common = { config, gatekeeper, sweeper, responder, metrics, handleExpectation: front.handleExpectation };
+  const main = new Listener({ ...common, tls, handle: front.handle, handleContinue: front.handleContinue });
+  const second =
+    metrics_target === undefined
+      ? undefined
+      : new Listener({ ...common, tls: undefined, handle: front.handleHealth, handleContinue: front.handleHealth });
+  const router = await buildRouter({
+    routes,
+    pipeline,
+    openapi: { title: init.service, version: init.version },
+    server: main.server,
+  });
+  openapi_json = router.openapi_json;
+  const fast =
+    init.fast === undefined
+      ? undefined
+      : fastPath(init.fast, { source: init.fast, admission, responder, sweeper, host, pipeline });
+  front.open(router.handle, fast);
+  const drain = new Drain({
+    listeners: second === undefined ? [main] : [main, second],
+    sweeper,
+    responder,
+    gate: drain_gate,
+  });
+
+  const close = async (signal: AbortSignal): Promise<{ aborted: number }> => {
+    const result = await drain.close(signal);
+    closing.abort(new RonError('closed', 'the listener is closed'));
+    await router.close();
+    return result;
+  };
+  return {
+    readiness,
+    admission,
+    get draining() {
+      return drain.begun;
+    },
+    get url() {
+      return main.url;
+    },
+    get metrics_url() {
+      return second?.url;
+    },
+    async listen() {
+      if (second !== undefined && metrics_target !== undefined) await second.listen(metrics_target);
+      return main.listen(target);
+    },
+    beginDrain: () => drain.begin(),
+    drained: (signal) => drain.drained(signal),
+    close,
+    async reloadTls() {
+      if (config.tls !== undefined) await reloadTls(main.server as unknown as TlsServer, config.tls);
+    },
+    async [Symbol.asyncDispose]() {
+      await close(AbortSignal.abort());
+    },
+  };
+}
+
+function fastPath(source: FastSource, init: FastPathInit): FastPath {
+  const prepared = init.pipeline.preparedRoute(source.route);
+  if (prepared === undefined)
+    throw new RonError('internal', `the fast path answers for ${source.route}, which is no route`);
+  return new FastPath(init, prepared);
+}
+
+/** Where a parameter may hold an encoded slash: the part of the path before the first parameter. */
+function encodedSlashPrefixes(routes: readonly Route[]): string[] {
+  return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
+}
+
+function ownCounters(metrics: Metrics): SharedCounters {
+  return {
+    rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
+    io_timeouts: metrics.counter('io_timeouts_total', 'Waits that ended by their deadline.', { op: [...IO_OPS] }),
+  };
+}
+
+function exchangeHost(
+  admission: Admission,
+  metrics: IngressMetrics,
+  pipeline: Pipeline,
+  config: IngressConfig,
+  log: IngressLog | undefined,
+): ExchangeHost {
+  return {
+    leave: () => admission.leave(),
+    reenter: () => admission.reenter(),
+    onExpire: (op) => metrics.io_timeouts.at(op).inc(),
+    readStalled: (exchange) => {
+      metrics.io_timeouts.at('read').inc();
+      const error = new RonError('request_timeout', 'the body did not come in time', { op: 'read' });
+      if (!exchange.failBody(error)) pipeline.fail(exchange, error);
+    },
+    finished: (exchange: Exchange, status: number, seconds: number) => {
+      exchange.metrics.count(status, seconds);
+      if (config.access_log) {
+        const { method, url } = exchange.req;
+        log?.info({ corr_id: exchange.corr_id, method, url, status, seconds, ip: exchange.ip }, 'request');
+      }
+    },
+  };
+}

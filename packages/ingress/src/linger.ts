@@ -1,0 +1,32 @@
+/**
+ * Closing a connection on a client that is still sending.
+ *
+ * Promise: an answer given before the whole request was read reaches the client: closing at once would make the kernel
+ * reset the connection and throw the answer away. We stop writing, go on discarding for a while, then close.
+ * Bound: `LINGER_MS` and `LINGER_BYTES` per connection. Cancellation: destroying the socket ends it.
+ */
+import type { Socket } from 'node:net';
+import { sched } from '@ron/kernel';
+
+const LINGER_MS = 1000;
+const LINGER_BYTES = 1024 * 1024;
+const LOOK_MS = 50;
+
+/** Call before the last answer is written; takes effect when Node wants to close the socket after it. */
+export function lingerOnClose(socket: Socket): void {
+  socket.destroySoon = () => startLinger(socket);
+}
+
+/** Ends our side, and destroys the socket when the client ends too or has used up its time or bytes. */
+export function startLinger(socket: Socket): void {
+  if (socket.destroyed) return;
+  const until_ms = sched.now_ms() + LINGER_MS;
+  const until_bytes = socket.bytesRead + LINGER_BYTES;
+  const look = (): void => {
+    if (socket.destroyed) return;
+    const over = socket.readableEnded || sched.now_ms() >= until_ms || socket.bytesRead > until_bytes;
+    if (over) socket.destroy();
+    else sched.timer(LOOK_MS, look, 'ingress-linger');
+  };
+  socket.end(look);
+}

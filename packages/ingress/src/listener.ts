@@ -1,0 +1,203 @@
+/**
+ * One listening socket with every limit set, and the events around its connections.
+ *
+ * Promise: a connection is refused or accepted before a byte of it is read; what the parser refuses is answered as a
+ * problem and counted; nothing of Node's defaults is left in force where a limit of ours exists.
+ * Bound: connections by the gatekeeper, headers and time by the options below.
+ * Cancellation: `stop()` ends listening; connections are the owner's business.
+ */
+import { createServer } from 'node:http';
+import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import { createServer as createTlsServer } from 'node:https';
+import type { Socket } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { RonError, sched } from '@ron/kernel';
+import type { Gatekeeper } from './accept.ts';
+import { urlOf } from './bind.ts';
+import type { BindTarget } from './bind.ts';
+import { Connection } from './connection.ts';
+import type { Ticket } from './connection.ts';
+import type { IngressMetrics } from './ingress-metrics.ts';
+import type { IngressConfig } from './limits.ts';
+import { parserRefusal } from './parser-errors.ts';
+import { answerRaw } from './raw-answer.ts';
+import type { Responder } from './responder.ts';
+import type { Sweeper } from './sweeper.ts';
+import type { TlsMaterial } from './tls.ts';
+import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
+
+export interface ListenerInit {
+  readonly config: IngressConfig;
+  readonly tls: TlsMaterial | undefined;
+  readonly gatekeeper: Gatekeeper;
+  readonly sweeper: Sweeper;
+  readonly responder: Responder;
+  readonly metrics: IngressMetrics;
+  readonly handle: RequestListener;
+  readonly handleContinue: RequestListener;
+  readonly handleExpectation: RequestListener;
+}
+
+export class Listener {
+  readonly server: Server;
+  readonly #init: ListenerInit;
+  /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
+  readonly #handshaking = new Map<string, Ticket>();
+  #url: string | undefined;
+
+  constructor(init: ListenerInit) {
+    this.#init = init;
+    this.server = makeServer(init.config, init.tls);
+    const { server } = this;
+    server.on('connection', (socket: Socket) => this.#onConnection(socket));
+    if (init.tls !== undefined) server.on('secureConnection', (socket: Socket) => this.#onSecure(socket));
+    server.on('clientError', (error: Error, socket: Socket) => this.#onClientError(error, socket));
+    server.on('request', init.handle);
+    server.on('checkContinue', init.handleContinue);
+    server.on('checkExpectation', init.handleExpectation);
+    server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#refuseRaw(socket, NO_TUNNELS));
+    // Without a listener Node goes on with the request as if no upgrade had been asked for, which is what we want.
+  }
+
+  async listen(target: BindTarget): Promise<string> {
+    const { backlog } = this.#init.config;
+    if (target.kind === 'unix') {
+      await prepareSocketPath(target.path);
+      await listening(this.server, { path: target.path, backlog });
+      await restrictSocket(target.path);
+      this.#url = `unix:${target.path}`;
+    } else {
+      await listening(this.server, { host: target.host, port: target.port, backlog });
+      this.#url = urlOf(target.host, (this.server.address() as AddressInfo).port, this.#init.tls !== undefined);
+    }
+    return this.#url;
+  }
+
+  get url(): string {
+    if (this.#url === undefined) throw new RonError('internal', 'the listener does not listen yet');
+    return this.#url;
+  }
+
+  /** Accepts no more connections. Resolves when the socket is closed; open connections stay open. */
+  async stop(): Promise<void> {
+    if (!this.server.listening) return;
+    // http.Server.close() waits for every connection; the net layer below it only stops accepting.
+    await new Promise<void>((resolve) => {
+      this.server.close(() => resolve());
+      resolve();
+    });
+  }
+
+  #onConnection(socket: Socket): void {
+    const { gatekeeper, responder, metrics, tls } = this.#init;
+    const ticket = gatekeeper.admit(socket);
+    if (ticket instanceof RonError) {
+      metrics.countRefusal(ticket);
+      // Node has not attached its parser yet when it was added after us; it must not see this socket.
+      if (tls === undefined) answerRaw(socket, ticket, responder.common);
+      else socket.destroy();
+      return;
+    }
+    socket.once('close', () => gatekeeper.release(ticket));
+    if (tls === undefined) this.#open(socket, ticket);
+    else {
+      const peer = peerKey(socket);
+      this.#handshaking.set(peer, ticket);
+      socket.once('close', () => this.#handshaking.delete(peer));
+    }
+  }
+
+  #onSecure(socket: Socket): void {
+    const peer = peerKey(socket);
+    const ticket = this.#handshaking.get(peer);
+    this.#handshaking.delete(peer);
+    if (ticket === undefined) socket.destroy();
+    else this.#open(socket, ticket);
+  }
+
+  #open(socket: Socket, ticket: Ticket): void {
+    const { sweeper } = this.#init;
+    const connection = new Connection(socket, ticket, sched.now_ms());
+    sweeper.open(connection);
+    socket.once('close', () => {
+      sweeper.closed(connection);
+      for (const flight of connection.flights.splice(0)) flight.connectionLost();
+    });
+  }
+
+  #onClientError(error: Error & { code?: string }, socket: Socket): void {
+    const connection = Connection.of(socket) as Connection | undefined;
+    // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
+    if (error.code === 'HPE_CLOSED_CONNECTION' && connection !== undefined && connection.flights.length > 0) return;
+    const refusal = parserRefusal(error);
+    if (refusal === undefined) {
+      socket.destroy();
+      return;
+    }
+    this.#refuseRaw(socket, refusal);
+  }
+
+  #refuseRaw(socket: Socket, refusal: RonError): void {
+    const { metrics, responder } = this.#init;
+    metrics.countRefusal(refusal);
+    if (refusal.code === 'request_timeout') metrics.io_timeouts.at('header').inc();
+    metrics.none.count(refusal.status, 0);
+    // Half an answer may be out already: then all we can do is to close.
+    const answering = socket.writableLength > 0 || answerStarted(socket);
+    if (answering) socket.destroy();
+    else answerRaw(socket, refusal, responder.common);
+  }
+}
+
+const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
+
+/** Whether the response that now owns the socket has sent its head. */
+function answerStarted(socket: Socket): boolean {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const message = (socket as Socket & { _httpMessage?: ServerResponse | null })._httpMessage;
+  return message?.headersSent === true;
+}
+
+function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
+  const options = {
+    headersTimeout: config.header_timeout_ms,
+    // A total over the whole request would cut healthy uploads; bodies have clocks of their own.
+    requestTimeout: 0,
+    connectionsCheckingInterval: Math.min(config.sweep_ms, 250),
+    keepAliveTimeout: config.idle_timeout_ms,
+    maxHeaderSize: config.header_bytes_max,
+    noDelay: true,
+    insecureHTTPParser: false,
+    // Checked by us, so that the refusal is a problem answer like all others.
+    requireHostHeader: false,
+    joinDuplicateHeaders: false,
+    optimizeEmptyRequests: true,
+  };
+  const server =
+    tls === undefined
+      ? createServer(options)
+      : createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2', handshakeTimeout: config.header_timeout_ms });
+  // Node drops header lines beyond its count without a word; the size limit bounds them and the front counts them.
+  server.maxHeadersCount = 0;
+  server.timeout = 0;
+  return server;
+}
+
+function listening(
+  server: Server,
+  where: { host?: string; port?: number; path?: string; backlog: number },
+): Promise<void> {
+  return new Promise((resolve, reject) => {
+    const onError = (error: Error): void =>
+      reject(new RonError('internal', `cannot listen: ${error.message}`, { cause: error }));
+    server.once('error', onError);
+    server.listen(where, () => {
+      server.off('error', onError);
+      resolve();
+    });
+  });
+}
+
+function peerKey(socket: Socket): string {
+  return `${socket.remoteAddress} ${socket.remotePort}`;
+}

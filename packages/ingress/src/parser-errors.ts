@@ -1,0 +1,33 @@
+/**
+ * What the HTTP parser refuses, as errors of our table.
+ *
+ * Promise: every parser error has a status of its own kind: 408 for headers that took too long, 431 for too many, 413 for
+ * chunk extensions without end, 400 for the rest.
+ */
+import { RonError } from '@ron/kernel';
+
+interface ParserError extends Error {
+  readonly code?: string;
+  readonly reason?: string;
+}
+
+/** Undefined for an error that needs no answer: the client reset the connection, or closed it between two requests. */
+export function parserRefusal(error: ParserError): RonError | undefined {
+  const code = error.code ?? '';
+  switch (code) {
+    case 'ERR_HTTP_REQUEST_TIMEOUT':
+      return new RonError('request_timeout', 'the headers were not complete in time', { op: 'header' });
+    case 'HPE_HEADER_OVERFLOW':
+      return new RonError('headers_too_large', 'the request line and headers are larger than the limit');
+    case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':
+      return new RonError('payload_too_large', 'the chunk extensions are larger than the limit');
+    case 'ECONNRESET':
+    case 'EPIPE':
+    case 'ETIMEDOUT':
+      return undefined;
+    default:
+      return new RonError('bad_request', `the request is not HTTP/1.1: ${error.reason ?? 'parse error'}`, {
+        cause: error,
+      });
+  }
+}

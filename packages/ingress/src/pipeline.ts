@@ -1,0 +1,276 @@
+/**
+ * What happens to a request after it was routed: capability, parameters, body, queue, handler, answer. In this order.
+ *
+ * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
+ * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
+ * queue, under the deadline of the request. Whatever fails becomes one problem answer.
+ * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
+ */
+import { RonError, sched } from '@ron/kernel';
+import { refusalError } from './access.ts';
+import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
+import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
+import { budgetFrom } from './budget.ts';
+import { serveBytes } from './bytes.ts';
+import type { ByteOutcome, ByteSource } from './bytes.ts';
+import type { Connection, Ticket } from './connection.ts';
+import type { Exchange } from './exchange.ts';
+import type { IngressMetrics } from './ingress-metrics.ts';
+import { jsonText } from './json-text.ts';
+import type { IngressConfig } from './limits.ts';
+import { isJson, prepareRoute } from './prepared-route.ts';
+import type { LaneQueue, PreparedRoute } from './prepared-route.ts';
+import type { Responder } from './responder.ts';
+import { toRonError, validationError } from './route-errors.ts';
+import type { Validate } from './route-errors.ts';
+import type { Answer, AnswerHeaders, Route } from './routes.ts';
+
+export interface IngressLog {
+  info(fields: object, message: string): void;
+  error(fields: object, message: string): void;
+}
+
+export interface PipelineInit {
+  readonly config: IngressConfig;
+  readonly metrics: IngressMetrics;
+  readonly responder: Responder;
+  readonly access: AccessCheck | undefined;
+  readonly lanes: Readonly<Record<string, LaneQueue>>;
+  readonly log: IngressLog | undefined;
+  /** Aborts when the listener closes. */
+  readonly signal: AbortSignal;
+  /** A capability was accepted on a connection that was counted or on probation. */
+  readonly onGranted: (ticket: Ticket) => void;
+  /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
+  readonly onOpenRoute: (ticket: Ticket) => void;
+}
+
+export class Pipeline {
+  readonly #init: PipelineInit;
+  readonly #prepared = new Map<string, PreparedRoute>();
+
+  constructor(init: PipelineInit) {
+    this.#init = init;
+  }
+
+  prepare(row: Route): PreparedRoute {
+    const { config, metrics, lanes, access } = this.#init;
+    if (row.scope !== null && access === undefined) {
+      throw new RonError('internal', `${row.method} ${row.path} needs ${row.scope}, but nothing checks capabilities`);
+    }
+    const prepared = prepareRoute(row, config, metrics, lanes);
+    this.#prepared.set(prepared.name, prepared);
+    return prepared;
+  }
+
+  /** The route of that name, once the table has been prepared. */
+  preparedRoute(name: string): PreparedRoute | undefined {
+    return this.#prepared.get(name);
+  }
+
+  /** Takes over a routed exchange. Everything after this ends in an answer. */
+  begin(exchange: Exchange, prepared: PreparedRoute): void {
+    exchange.prepared = prepared;
+    exchange.metrics = prepared.metrics;
+    exchange.budget_ms = budgetFrom(exchange.req.headers, prepared.budget_ms, sched.wall_ms());
+    try {
+      const verdict = this.#authorize(exchange, prepared.row);
+      if (verdict instanceof Promise) {
+        exchange.deadline
+          .run(() => verdict)
+          .then((settled) => this.#admitted(exchange, prepared, settled))
+          .catch((error: unknown) => this.fail(exchange, error));
+      } else this.#admitted(exchange, prepared, verdict);
+    } catch (error) {
+      this.fail(exchange, error);
+    }
+  }
+
+  #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
+    if (row.scope === null) return undefined;
+    const { headers } = exchange.req;
+    const length = headers['content-length'];
+    const body_bytes =
+      length !== undefined ? Number(length) : headers['transfer-encoding'] === undefined ? 0 : undefined;
+    return this.phase1(row, headers.authorization, exchange.ip, row.facts?.(exchange), body_bytes);
+  }
+
+  /** Phase 1 of the capability check. The route must ask for a scope. */
+  phase1(
+    row: Route,
+    authorization: string | undefined,
+    source_ip: string,
+    facts: AccessFacts | undefined,
+    body_bytes: number | undefined,
+  ): Grant | Refusal | Promise<Grant | Refusal> {
+    const { facts_later } = row;
+    const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
+    return this.#init.access!.checkHeaders(request, this.#init.signal);
+  }
+
+  /** A capability was accepted on this connection. */
+  granted(connection: Connection): void {
+    const { ticket } = connection;
+    if (ticket.counted || ticket.probation) this.#init.onGranted(ticket);
+  }
+
+  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+    if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
+    else if (!verdict.ok) throw refusalError(verdict);
+    else {
+      exchange.grant = verdict;
+      this.granted(exchange.connection);
+    }
+    check(prepared.parts.params, 'params', exchange.params);
+    check(prepared.parts.query, 'query', exchange.query);
+    this.#openBody(exchange, prepared);
+  }
+
+  #openBody(exchange: Exchange, prepared: PreparedRoute): void {
+    const { req, grant } = exchange;
+    const { row, limits } = prepared;
+    const length = req.headers['content-length'];
+    const has_body = req.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
+    if (row.body === 'none') {
+      if (has_body) throw new RonError('bad_request', 'this route takes no body');
+      return this.#run(exchange, prepared);
+    }
+    if (prepared.reads_json && has_body && !isJson(req.headers['content-type'])) {
+      throw new RonError('unsupported_media', 'this route reads application/json');
+    }
+    checkDeclaredLength(req, limits.bytes_max);
+    const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
+    if (row.body === 'stream' || !isPlain(req, phase2)) {
+      exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
+    }
+    if (exchange.expects_continue) exchange.res.writeContinue();
+    if (row.body === 'stream') return this.#run(exchange, prepared);
+    exchange.body_due_ms = sched.now_ms() + this.#init.config.read_timeout_ms;
+    if (exchange.incoming === undefined) this.#gather(exchange, prepared);
+    else {
+      exchange.incoming
+        .whole()
+        .then((body) => this.#gathered(exchange, prepared, body))
+        .catch((error: unknown) => this.fail(exchange, error));
+    }
+  }
+
+  #gather(exchange: Exchange, prepared: PreparedRoute): void {
+    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, (error, body) => {
+      try {
+        if (body === undefined) throw error;
+        this.#gathered(exchange, prepared, body);
+      } catch (thrown) {
+        this.fail(exchange, thrown);
+      }
+    });
+  }
+
+  #gathered(exchange: Exchange, prepared: PreparedRoute, body: Uint8Array): void {
+    exchange.body_due_ms = Infinity;
+    exchange.body_bytes = body;
+    if (prepared.reads_json) {
+      exchange.body = body.byteLength === 0 ? undefined : prepared.parts.parseJson(jsonText(body));
+      check(prepared.parts.body, 'body', exchange.body ?? null);
+    }
+    this.#run(exchange, prepared);
+  }
+
+  /** Runs the handler in its lane and answers. */
+  #run(exchange: Exchange, prepared: PreparedRoute): void {
+    const { grant } = exchange;
+    if (grant !== undefined && prepared.settles_first) {
+      const refusal = (prepared.row.body === 'none' ? grant.phase2.end() : undefined) ?? grant.phase2.settle();
+      if (refusal !== undefined) throw refusalError(refusal);
+    }
+    if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
+    exchange.parks();
+    prepared.queue
+      .submit(prepared.row.lane, exchange.deadline, async () => {
+        exchange.resumes();
+        return prepared.row.handler(exchange);
+      })
+      .then((answer) => this.#answer(exchange, prepared, answer))
+      .catch((error: unknown) => this.fail(exchange, error));
+  }
+
+  #runInline(exchange: Exchange, prepared: PreparedRoute): void {
+    const answer = prepared.row.handler(exchange);
+    if (answer instanceof Promise) {
+      exchange.deadline
+        .run(() => answer)
+        .then((settled) => this.#answer(exchange, prepared, settled))
+        .catch((error: unknown) => this.fail(exchange, error));
+    } else this.#answer(exchange, prepared, answer);
+  }
+
+  #answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
+    const { responder } = this.#init;
+    const { res, corr_id } = exchange;
+    switch (answer.kind) {
+      case 'json': {
+        const text = prepared.parts.serialize(answer.status, answer.value);
+        return responder.text(res, answer.status, JSON_TYPE, text, corr_id, answer.headers);
+      }
+      case 'text':
+        return responder.text(res, answer.status, answer.media_type, answer.text, corr_id, answer.headers);
+      case 'empty':
+        return responder.empty(res, answer.status, corr_id, answer.headers);
+      case 'bytes':
+        return this.answerBytes(exchange, answer.source, answer.headers);
+      case 'raw':
+        exchange.is_raw = true;
+        responder.prepareRaw(res, corr_id);
+        answer.serve(exchange.req, res, exchange.gone).catch((error: unknown) => this.fail(exchange, error));
+    }
+  }
+
+  /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
+  answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
+    const { config, responder } = this.#init;
+    void serveBytes(exchange.req, exchange.res, source, {
+      corr_id: exchange.corr_id,
+      signal: exchange.gone,
+      stall_ms: config.write_timeout_ms,
+      rate_bytes_per_s_min: config.rate_bytes_per_s_min,
+      headers: responder.byteHeaders(extra),
+      refuse: (error) => this.fail(exchange, error),
+      onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
+    });
+  }
+
+  #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
+    const { metrics, log } = this.#init;
+    if (outcome.result === 'stalled' || outcome.result === 'too_slow') metrics.io_timeouts.at('write').inc();
+    // The client saw a cut connection, not a problem: the log is the only place where this shows.
+    if (outcome.result === 'source') {
+      metrics.countRefusal(outcome.error);
+      log?.error(
+        { corr_id: exchange.corr_id, url: exchange.req.url, err: outcome.error },
+        'an answer was cut: its source failed',
+      );
+    }
+  }
+
+  /** The one way out for everything that went wrong. */
+  fail(exchange: Exchange, thrown: unknown): void {
+    if (exchange.over) return;
+    const { metrics, responder, log } = this.#init;
+    const error = toRonError(thrown);
+    metrics.countRefusal(error);
+    if (error.status >= 500 && !error.retryable) {
+      const { method, url } = exchange.req;
+      log?.error(
+        { corr_id: exchange.corr_id, method, url, code: error.code, err: error.cause ?? error },
+        'request failed',
+      );
+    }
+    responder.problem(exchange.res, error, exchange.corr_id, error.code === 'request_timeout');
+  }
+}
+
+const JSON_TYPE = 'application/json; charset=utf-8';
+
+function check(validate: Validate | undefined, where: string, value: unknown): void {
+  if (validate !== undefined && !validate(value)) throw validationError(where, validate.errors);
+}

@@ -1,0 +1,95 @@
+/**
+ * A row of the table with everything looked up that does not change from request to request.
+ *
+ * Promise: a row that cannot work (a lane that no queue serves, a health route that would wait) is refused at start.
+ */
+import { RonError } from '@ron/kernel';
+import type { Deadline } from '@ron/kernel';
+import type { BodyLimits } from './body.ts';
+import type { IngressMetrics, RouteMetrics } from './ingress-metrics.ts';
+import type { IngressConfig } from './limits.ts';
+import type { Validate } from './route-errors.ts';
+import { routeName } from './routes.ts';
+import type { Route } from './routes.ts';
+
+/** What a lane needs from a work queue. */
+export interface LaneQueue {
+  submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>): Promise<R>;
+}
+
+/** Validators and serializers, compiled from the schema of the row. */
+export interface RouteParts {
+  readonly params: Validate | undefined;
+  readonly query: Validate | undefined;
+  readonly body: Validate | undefined;
+  /** Throws `bad_request`. */
+  readonly parseJson: (text: string) => unknown;
+  readonly serialize: (status: number, value: unknown) => string;
+}
+
+export interface PreparedRoute {
+  readonly row: Route;
+  readonly name: string;
+  readonly metrics: RouteMetrics;
+  /** Undefined: inline. */
+  readonly queue: LaneQueue | undefined;
+  /** The word for it in `io_timeouts_total{op}`. */
+  readonly op: string;
+  readonly budget_ms: number;
+  readonly limits: BodyLimits;
+  readonly reads_json: boolean;
+  /** Everything that the capability restricts is known before the handler starts. */
+  readonly settles_first: boolean;
+  /** Set by the router, once the schemas are compiled and before the first request. */
+  parts: RouteParts;
+}
+
+/** Streamed bodies go by progress, not by a total; this only bounds what a lost job may hold. */
+const STREAM_DEADLINE_MS = 24 * 3600 * 1000;
+
+const NO_PARTS: RouteParts = {
+  params: undefined,
+  query: undefined,
+  body: undefined,
+  parseJson: JSON.parse,
+  serialize: (_status, value) => JSON.stringify(value),
+};
+
+export function prepareRoute(
+  row: Route,
+  config: IngressConfig,
+  metrics: IngressMetrics,
+  lanes: Readonly<Record<string, LaneQueue>>,
+): PreparedRoute {
+  const name = routeName(row);
+  const inline = row.lane === 'inline';
+  const queue = inline ? undefined : lanes[row.lane];
+  if (!inline && queue === undefined) throw new RonError('internal', `${name}: no queue serves the lane ${row.lane}`);
+  if (row.access === 'health' && (!inline || row.scope !== null || row.body !== 'none' || row.path.includes(':'))) {
+    throw new RonError('internal', `${name}: a health route is inline, open, without body and without parameters`);
+  }
+  const streams = row.body === 'stream';
+  return {
+    row,
+    name,
+    metrics: metrics.route(name),
+    queue,
+    op: row.op ?? (inline ? 'handler' : row.lane),
+    budget_ms: row.deadline_ms ?? (streams ? STREAM_DEADLINE_MS : config.request_deadline_ms),
+    limits: {
+      bytes_max: row.body_bytes_max ?? (streams ? Infinity : config.body_bytes_max),
+      decompress_max_ratio: config.decompress_max_ratio,
+      decompress_abs_bytes: config.decompress_abs_bytes,
+    },
+    reads_json: row.body === 'buffered' && row.schema?.body !== undefined,
+    settles_first: !streams && row.facts_later === undefined,
+    parts: NO_PARTS,
+  };
+}
+
+export function isJson(content_type: string | undefined): boolean {
+  if (content_type === undefined) return false;
+  if (content_type === 'application/json') return true;
+  const end = content_type.indexOf(';');
+  return (end < 0 ? content_type : content_type.slice(0, end)).trim().toLowerCase() === 'application/json';
+}

@@ -1,0 +1,106 @@
+/**
+ * Whether traffic should come here, and why not.
+ *
+ * Promise: a closed hard gate makes `/readyz` 503; a closed soft gate leaves it 200 and names itself in `degraded`. A
+ * probe for a lane (`/readyz?lane=NAME`) treats the soft gates of that lane as hard. Every gate is listed with its reason.
+ * Bound: gates are declared once, at start. Cancellation: nothing waits here.
+ */
+import { assert } from '@ron/kernel';
+
+export type GateKind = 'hard' | 'soft';
+
+export interface GateInit {
+  readonly kind: GateKind;
+  /** A probe that asks for one of these lanes takes a soft gate as hard. The gate's own name always counts as one. */
+  readonly lanes?: readonly string[];
+  /** While it is closed, work is refused with 503 `not_ready` as well. Default false: the load balancer decides. */
+  readonly refuses_work?: boolean;
+  /** Asked at every probe: a reason closes the gate, undefined opens it. Leave out to use `open` and `close`. */
+  readonly sample?: () => string | undefined;
+}
+
+export interface GateReport {
+  readonly gate: string;
+  readonly kind: GateKind;
+  readonly open: boolean;
+  readonly reason?: string;
+}
+
+export interface ReadyReport {
+  readonly ready: boolean;
+  readonly degraded: readonly string[];
+  readonly gates: readonly GateReport[];
+}
+
+export class Gate {
+  readonly name: string;
+  readonly kind: GateKind;
+  readonly lanes: ReadonlySet<string>;
+  readonly refuses_work: boolean;
+  readonly #sample: (() => string | undefined) | undefined;
+  #reason: string | undefined;
+
+  constructor(name: string, init: GateInit) {
+    this.name = name;
+    this.kind = init.kind;
+    this.lanes = new Set([name, ...(init.lanes ?? [])]);
+    this.refuses_work = init.refuses_work ?? false;
+    this.#sample = init.sample;
+  }
+
+  /** Why it is closed; undefined when it is open. */
+  get reason(): string | undefined {
+    return this.#sample === undefined ? this.#reason : this.#sample();
+  }
+
+  open(): void {
+    this.#reason = undefined;
+  }
+
+  close(reason: string): void {
+    assert(this.#sample === undefined, `gate ${this.name} is sampled, it cannot be set`);
+    this.#reason = reason;
+  }
+}
+
+export class Readiness {
+  readonly #gates = new Map<string, Gate>();
+  /** Only the gates that also refuse work, so that a request looks at few or none. */
+  readonly #refusing: Gate[] = [];
+
+  gate(name: string, init: GateInit): Gate {
+    assert(!this.#gates.has(name), `readiness gate ${name} is declared twice`);
+    const gate = new Gate(name, init);
+    this.#gates.set(name, gate);
+    if (gate.refuses_work) this.#refusing.push(gate);
+    return gate;
+  }
+
+  /** The reason why work is refused now, if it is. */
+  refusal(): string | undefined {
+    for (const gate of this.#refusing) {
+      const reason = gate.reason;
+      if (reason !== undefined) return `${gate.name}: ${reason}`;
+    }
+    return undefined;
+  }
+
+  report(lane?: string): ReadyReport {
+    let ready = true;
+    const degraded: string[] = [];
+    const gates: GateReport[] = [];
+    for (const gate of this.#gates.values()) {
+      const reason = gate.reason;
+      gates.push({
+        gate: gate.name,
+        kind: gate.kind,
+        open: reason === undefined,
+        ...(reason === undefined ? {} : { reason }),
+      });
+      if (reason === undefined) continue;
+      if (gate.kind === 'hard' || (lane !== undefined && gate.lanes.has(lane))) ready = false;
+      else degraded.push(gate.name);
+    }
+    return { ready, degraded, gates };
+  }
+}

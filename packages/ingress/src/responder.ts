@@ -1,0 +1,115 @@
+/**
+ * Writes answers. The one place that knows which headers every answer carries.
+ *
+ * Promise: every answer has `nosniff`, `no-referrer`, the correlation id and a right length; while draining, and whenever
+ * the rest of the request will not be read, it also closes the connection. No answer names an allowed origin.
+ * A failure after the headers are out destroys the connection: a cut answer never looks whole.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { problemFor } from './problem.ts';
+import { lingerOnClose } from './linger.ts';
+import type { AnswerHeaders } from './routes.ts';
+
+/** An unread body up to this size is read and dropped, which costs less than a new connection. */
+const DISCARD_BYTES_MAX = 64 * 1024;
+
+export interface ResponderInit {
+  /** Whether answers go out over TLS: then they carry HSTS. */
+  readonly tls: boolean;
+}
+
+export class Responder {
+  draining = false;
+  /** Flat name, value, name, value: what Node writes with the least work. */
+  readonly #common: readonly string[];
+
+  constructor(init: ResponderInit) {
+    const common = ['X-Content-Type-Options', 'nosniff', 'Referrer-Policy', 'no-referrer'];
+    if (init.tls) common.push('Strict-Transport-Security', 'max-age=31536000');
+    this.#common = common;
+  }
+
+  /** The headers of every answer, for writers that build their own head. */
+  get common(): readonly string[] {
+    return this.#common;
+  }
+
+  /** The same for the byte server, which takes them by name. */
+  byteHeaders(extra: AnswerHeaders | undefined): Record<string, string> {
+    const headers: Record<string, string> = { ...extra };
+    for (let i = 0; i < this.#common.length; i += 2) headers[this.#common[i]!] = this.#common[i + 1]!;
+    if (this.draining) headers['Connection'] = 'close';
+    return headers;
+  }
+
+  /** For an engine that writes its own head. */
+  prepareRaw(res: ServerResponse, corr_id: string): void {
+    for (let i = 0; i < this.#common.length; i += 2) res.setHeader(this.#common[i]!, this.#common[i + 1]!);
+    res.setHeader('X-Corr-ID', corr_id);
+    if (this.draining) res.setHeader('Connection', 'close');
+  }
+
+  text(
+    res: ServerResponse,
+    status: number,
+    media_type: string,
+    text: string,
+    corr_id: string,
+    extra?: AnswerHeaders,
+  ): void {
+    const head = this.#head(res, corr_id, extra);
+    const bytes = Buffer.byteLength(text);
+    head.push('Content-Type', media_type, 'Content-Length', String(bytes));
+    res.writeHead(status, head);
+    if (res.req.method === 'HEAD') res.end();
+    // Plain ASCII needs no encoding on its way out.
+    else res.end(text, bytes === text.length ? 'latin1' : 'utf8');
+  }
+
+  empty(res: ServerResponse, status: number, corr_id: string, extra?: AnswerHeaders): void {
+    const head = this.#head(res, corr_id, extra);
+    if (status !== 204 && status !== 304) head.push('Content-Length', '0');
+    res.writeHead(status, head);
+    res.end();
+  }
+
+  /** Refuses. `close` forces the connection closed after the answer; it is anyway when the body will not be read. */
+  problem(res: ServerResponse, error: unknown, corr_id: string, close = false): void {
+    if (res.headersSent || res.destroyed) {
+      res.destroy();
+      return;
+    }
+    const { status, headers, body } = problemFor(error, corr_id);
+    const head = [...this.#common];
+    for (const name in headers) head.push(name, headers[name]!);
+    const abandoned = unreadBody(res.req);
+    if (close || this.draining || abandoned) head.push('Connection', 'close');
+    if (abandoned && res.req.socket !== null) lingerOnClose(res.req.socket);
+    res.writeHead(status, head);
+    if (res.req.method === 'HEAD') res.end();
+    else res.end(body);
+  }
+
+  #head(res: ServerResponse, corr_id: string, extra: AnswerHeaders | undefined): string[] {
+    const head = [...this.#common];
+    head.push('X-Corr-ID', corr_id);
+    if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
+    if (this.draining || unreadBody(res.req)) head.push('Connection', 'close');
+    return head;
+  }
+}
+
+/** Whether more body is on its way than we care to read and drop. A body that somebody began to read counts always. */
+export function unreadBody(req: IncomingMessage): boolean {
+  if (req.complete) return false;
+  const raw = req.rawHeaders;
+  for (let i = 0; i < raw.length; i += 2) {
+    const name = raw[i]!;
+    if (name.length === 14 && name.toLowerCase() === 'content-length') {
+      const length = Number(raw[i + 1]);
+      return length > DISCARD_BYTES_MAX || (length > 0 && req.readableDidRead);
+    }
+    if (name.length === 17 && name.toLowerCase() === 'transfer-encoding') return true;
+  }
+  return false;
+}

@@ -1,0 +1,57 @@
+/**
+ * Turns whatever the router, the validator or a handler throws into an error of our table.
+ *
+ * Promise: total, and never leaks the text of a foreign error to a client.
+ */
+import { isRonError, RonError } from '@ron/kernel';
+
+interface Foreign {
+  readonly code?: unknown;
+}
+
+/** What the validator says about one fault. */
+export interface Fault {
+  readonly instancePath?: string;
+  readonly message?: string;
+  readonly params?: Readonly<Record<string, unknown>>;
+}
+
+/** A compiled schema: false means that `errors` says why. */
+export interface Validate {
+  (value: unknown): unknown;
+  readonly errors?: readonly Fault[] | null;
+}
+
+const FAULTS_MAX = 10;
+
+export function toRonError(error: unknown): RonError {
+  if (isRonError(error)) return error;
+  switch ((error as Foreign | undefined)?.code) {
+    case 'FST_ERR_BAD_URL':
+      return new RonError('bad_path', 'the path cannot be decoded', { cause: error });
+    case 'FST_ERR_MAX_PARAM_LENGTH':
+      return new RonError('uri_too_long', 'a path parameter is longer than the limit', { cause: error });
+    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
+      return new RonError('unsupported_media', 'the Content-Type is not one this route reads', { cause: error });
+    default:
+      return new RonError('internal', 'a handler failed', { cause: error });
+  }
+}
+
+/** `where` is params, query or body. */
+export function validationError(where: string, faults: readonly Fault[] | null | undefined): RonError {
+  const errors = (faults ?? []).slice(0, FAULTS_MAX).map((fault) => ({
+    at: `${where}${fault.instancePath ?? ''}`,
+    message: faultMessage(fault),
+  }));
+  const first = errors[0];
+  const message = first === undefined ? `${where} is not valid` : `${first.at} ${first.message}`;
+  return new RonError('validation', message, { details: { errors } });
+}
+
+/** The validator says that there is an unknown field but not which; the client wants to know. */
+function faultMessage(fault: Fault): string {
+  const unknown = fault.params?.['additionalProperty'];
+  if (typeof unknown === 'string') return `has an unknown field: ${unknown.slice(0, 64)}`;
+  return fault.message ?? 'is not valid';
+}

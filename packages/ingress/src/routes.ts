@@ -1,0 +1,134 @@
+/**
+ * The HTTP surface of a service as one table: method, path, schema, scope, lane, body mode and handler of every route.
+ *
+ * Promise: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
+ * Its answer is a value; it never touches the socket (but see `raw`, for engines that must).
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { Deadline } from '@ron/kernel';
+import type { Static, TSchema } from 'typebox';
+import type { AccessFacts, FactName, Grant } from './access.ts';
+import type { ByteSource } from './bytes.ts';
+
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+
+/** Objects here should say `additionalProperties: false`: an unknown field is refused, never dropped. */
+export interface RouteSchema {
+  readonly params?: TSchema;
+  /** Everything in a query arrives as text and is never coerced: declare strings with patterns. */
+  readonly query?: TSchema;
+  readonly body?: TSchema;
+  /** By status; used to serialize and for the OpenAPI document. */
+  readonly response?: Readonly<Record<number, TSchema>>;
+}
+
+type Of<T, Fallback> = T extends TSchema ? Static<T> : Fallback;
+
+/** What a handler is given. */
+export interface RouteContext<S extends RouteSchema = RouteSchema> {
+  readonly params: Of<S['params'], Readonly<Record<string, string>>>;
+  readonly query: Of<S['query'], Readonly<Record<string, string>>>;
+  /** The parsed body of a `buffered` route with a body schema. */
+  readonly body: Of<S['body'], undefined>;
+  /** The bytes of a `buffered` body as they were read, decoded: for signatures over them. */
+  readonly body_bytes: Uint8Array | undefined;
+  /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once. */
+  readonly stream: AsyncIterable<Uint8Array>;
+  readonly headers: IncomingMessage['headers'];
+  readonly method: string;
+  readonly corr_id: string;
+  readonly ip: string;
+  /** What the capability allows; undefined on open routes. */
+  readonly grant: Grant | undefined;
+  /** States what only the body said (`facts_later`), item by item. Throws when the capability does not allow it. */
+  actsOn(facts: AccessFacts): void;
+  /** The budget of the request. Its signal also aborts when the client leaves. Ask for it only if you need it. */
+  readonly deadline: Deadline;
+}
+
+/** What a handler answers. */
+export type Answer =
+  | { readonly kind: 'json'; readonly status: number; readonly value: unknown; readonly headers?: AnswerHeaders }
+  | { readonly kind: 'empty'; readonly status: number; readonly headers?: AnswerHeaders }
+  | {
+      readonly kind: 'text';
+      readonly status: number;
+      readonly media_type: string;
+      readonly text: string;
+      readonly headers?: AnswerHeaders;
+    }
+  | { readonly kind: 'bytes'; readonly source: ByteSource; readonly headers?: AnswerHeaders }
+  | {
+      readonly kind: 'raw';
+      readonly serve: (req: IncomingMessage, res: ServerResponse, signal: AbortSignal) => Promise<void>;
+    };
+
+export type AnswerHeaders = Readonly<Record<string, string>>;
+
+export const json = (status: number, value: unknown, headers?: AnswerHeaders): Answer =>
+  headers === undefined ? { kind: 'json', status, value } : { kind: 'json', status, value, headers };
+
+export const empty = (status: number, headers?: AnswerHeaders): Answer =>
+  headers === undefined ? { kind: 'empty', status } : { kind: 'empty', status, headers };
+
+export const text = (status: number, media_type: string, body: string, headers?: AnswerHeaders): Answer =>
+  headers === undefined
+    ? { kind: 'text', status, media_type, text: body }
+    : { kind: 'text', status, media_type, text: body, headers };
+
+/** Bytes with a known size and tag: ranges and conditions are handled for you. */
+export const bytes = (source: ByteSource, headers?: AnswerHeaders): Answer =>
+  headers === undefined ? { kind: 'bytes', source } : { kind: 'bytes', source, headers };
+
+/** Hands the exchange to an engine that speaks HTTP itself. Limits on stalls and drain still hold. */
+export const raw = (serve: Extract<Answer, { kind: 'raw' }>['serve']): Answer => ({ kind: 'raw', serve });
+
+/** `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. */
+export type BodyMode = 'none' | 'buffered' | 'stream';
+
+/** `inline`: answered at once on the event loop, for what is in RAM. Anything else names a lane of a work queue. */
+export type Lane = 'inline' | (string & {});
+
+export interface RouteInit<S extends RouteSchema = RouteSchema> {
+  readonly method: Method;
+  /** As the router reads it: `/o/:addr`. HEAD comes with GET. */
+  readonly path: string;
+  /** Whether a parameter may hold `%2F`. Default false. */
+  readonly encoded_slash?: boolean;
+  readonly summary: string;
+  readonly schema?: S;
+  /** The capability scope that is needed; null = open to all. Never left out, so that it is never forgotten. */
+  readonly scope: string | null;
+  /** What the request acts on, as path and query say: what caveats are compared with. Default: nothing. */
+  readonly facts?: (request: {
+    readonly params: Readonly<Record<string, string>>;
+    readonly query: Readonly<Record<string, string>>;
+  }) => AccessFacts;
+  /** What only the body says. The handler must call `actsOn` before it changes anything, or it is refused. */
+  readonly facts_later?: readonly FactName[];
+  readonly lane: Lane;
+  readonly body: BodyMode;
+  /** Total budget; for `stream` bodies and byte answers it ends with the first byte out. Default: the listener's. */
+  readonly deadline_ms?: number;
+  /** The word for this deadline in `io_timeouts_total{op}`. Default: the lane, or `handler`. */
+  readonly op?: string;
+  /** Largest body. Default for `buffered`: the listener's; for `stream`: none, the handler counts. */
+  readonly body_bytes_max?: number;
+  /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */
+  readonly access?: 'work' | 'health';
+  readonly tags?: readonly string[];
+  readonly handler: (context: RouteContext<S>) => Answer | Promise<Answer>;
+}
+
+/** A row whose types have been checked against each other and are no longer needed. */
+export type Route = RouteInit;
+
+/** Declares one row. Only there so that the handler's types follow from the schema. */
+export function route<const S extends RouteSchema>(init: RouteInit<S>): Route {
+  return init;
+}
+
+/** The name of a route in metrics and logs. */
+export function routeName(row: Pick<Route, 'method' | 'path'>): string {
+  return `${row.method} ${row.path}`;
+}

@@ -1,0 +1,120 @@
+/**
+ * One timer for all connections: cuts transfers that stand still or crawl, and while draining closes idle connections.
+ *
+ * Promise: a client that stops reading or stops sending is cut within its limit plus one period, whatever route or path
+ * answers it; while draining an idle connection is closed once it has been quiet for `drain_idle_ms`, and one with a
+ * request in flight never is.
+ * Bound: a sweep looks at the connections with something in flight, and at all of them only while draining.
+ * Cancellation: `close()` stops it.
+ */
+import { sched } from '@ron/kernel';
+import type { Timer } from '@ron/kernel';
+import { sentBytes } from './connection.ts';
+import type { Connection } from './connection.ts';
+import type { TransferLimits } from './transfer-watch.ts';
+
+export interface SweeperInit {
+  readonly period_ms: number;
+  readonly read: TransferLimits;
+  readonly write: TransferLimits;
+  readonly drain_idle_ms: number;
+  /** A response that nobody reads was cut. */
+  readonly onWriteCut: (connection: Connection) => void;
+}
+
+export class Sweeper {
+  readonly #init: SweeperInit;
+  /** Every open connection. */
+  readonly all = new Set<Connection>();
+  /** Those with a request in flight or an answer not yet taken by the client. */
+  readonly #busy = new Set<Connection>();
+  #after: (() => void)[] = [];
+  #draining = false;
+  #timer: Timer | undefined;
+
+  constructor(init: SweeperInit) {
+    this.#init = init;
+    this.#arm();
+  }
+
+  open(connection: Connection): void {
+    this.all.add(connection);
+  }
+
+  closed(connection: Connection): void {
+    this.all.delete(connection);
+    this.#busy.delete(connection);
+  }
+
+  /** Something is in flight on it. It is watched until a sweep finds it idle. */
+  watch(connection: Connection): void {
+    this.#busy.add(connection);
+  }
+
+  beginDrain(): void {
+    this.#draining = true;
+    this.#timer?.cancel();
+    this.#arm();
+  }
+
+  /** Calls `then` once, after the next sweep. */
+  afterSweep(then: () => void): void {
+    this.#after.push(then);
+  }
+
+  close(): void {
+    this.#timer?.cancel();
+    this.#timer = undefined;
+  }
+
+  #arm(): void {
+    this.#timer = sched.timer(this.#init.period_ms, () => this.#tick(), 'ingress-sweep', {
+      // A drain must end even when nothing else keeps the process alive.
+      keepAlive: this.#draining,
+    });
+  }
+
+  #tick(): void {
+    this.sweep(sched.now_ms());
+    const after = this.#after;
+    this.#after = [];
+    for (const then of after) then();
+    if (this.#timer !== undefined) this.#arm();
+  }
+
+  /** One look at everything that could have stopped. */
+  sweep(now_ms: number): void {
+    for (const connection of this.#busy) {
+      if (connection.idle) {
+        connection.writing.rest();
+        connection.reading.rest();
+        this.#busy.delete(connection);
+      } else this.#judge(connection, now_ms);
+    }
+    if (this.#draining) this.#closeIdle(now_ms);
+  }
+
+  #judge(connection: Connection, now_ms: number): void {
+    const { socket, writing, reading, flights } = connection;
+    if (socket.writableLength === 0) writing.rest();
+    else if (writing.check(now_ms, sentBytes(socket), this.#init.write) !== 'ok') {
+      this.#init.onWriteCut(connection);
+      socket.destroy();
+      return;
+    }
+    // Only the newest request of a connection can still be sending its body.
+    const newest = flights[flights.length - 1];
+    if (newest?.bodyOverdue(now_ms) === true) newest.readStalled();
+    if (newest === undefined || !newest.wantsBytes()) reading.rest();
+    else if (reading.check(now_ms, socket.bytesRead, this.#init.read) !== 'ok') {
+      reading.rest();
+      newest.readStalled();
+    }
+  }
+
+  #closeIdle(now_ms: number): void {
+    for (const connection of this.all) {
+      if (connection.idle && now_ms - connection.active_ms >= this.#init.drain_idle_ms) connection.socket.destroySoon();
+    }
+  }
+}
