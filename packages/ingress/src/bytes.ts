@@ -150,7 +150,8 @@ class Transfer {
     this.#length = length;
     res.once('close', this.#onClose);
     init.signal.addEventListener('abort', this.#onAbort, { once: true });
-    if (init.signal.aborted) this.#onAbort();
+    if (req.socket.destroyed) this.#onClose();
+    else if (init.signal.aborted) this.#onAbort();
     this.#arm();
   }
 
@@ -278,10 +279,8 @@ class Transfer {
     if (this.#timer === undefined) return;
     const now_ms = sched.now_ms();
     const { stall_ms } = this.#init;
-    const { socket } = this.#req;
-    if (socket.destroyed) this.#onClose();
-    else if (this.#waiting === 'client') {
-      const verdict = this.#watch.check(now_ms, sentBytes(socket), this.#init);
+    if (this.#waiting === 'client') {
+      const verdict = this.#watch.check(now_ms, sentBytes(this.#req.socket), this.#init);
       if (verdict !== 'ok') this.#end(verdict, new RonError('timeout', 'the client does not read', { op: 'write' }));
     } else {
       // The client owes nothing now. A turn is bounded by the answers before it, which have their own limits.
