@@ -1,3 +1,4 @@
+export * from './admission.ts';
 export { BlockingPool, type BlockingPoolInit } from './blocking.ts';
 export * from './breaker.ts';
 export * from './broadcast.ts';
