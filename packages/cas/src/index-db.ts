@@ -69,7 +69,6 @@ export class IndexDb implements AsyncDisposable {
   #pending: Pending = new Map();
   #flushing: Pending = new Map();
   #flush: Promise<void> | undefined;
-  #applied: Applied | undefined;
   #closed = false;
 
   private constructor(db: RootDatabase<Buffer, Buffer>) {
@@ -111,11 +110,6 @@ export class IndexDb implements AsyncDisposable {
     this.#pending.set(textOf(table, id), undefined);
   }
 
-  /** Everything up to here is in the index once the next flush has ended. */
-  applied(applied: Applied): void {
-    this.#applied = applied;
-  }
-
   get isFull(): boolean {
     return this.#pending.size >= PENDING_MAX;
   }
@@ -124,11 +118,13 @@ export class IndexDb implements AsyncDisposable {
     return this.#pending.size + this.#flushing.size;
   }
 
-  /** Takes what is in memory to disk. Calls while one is under way wait for it and then for the rest. */
-  async flush(): Promise<void> {
-    while (this.#flush !== undefined) await this.#flush;
-    if (this.#applied === undefined && this.#pending.size === 0) return;
-    this.#flush = this.#flushOnce().finally(() => (this.#flush = undefined));
+  /**
+   * Takes what is in memory to disk, with the place in the log that it reflects. `beforeStore` runs after the entries
+   * were taken and before they are stored. Calls while one is under way wait for it and then take the rest.
+   */
+  async flush(applied: Applied, beforeStore: () => Promise<void>): Promise<void> {
+    while (this.#flush !== undefined) await this.#flush.catch(() => undefined);
+    this.#flush = this.#flushOnce(applied, beforeStore).finally(() => (this.#flush = undefined));
     await this.#flush;
   }
 
@@ -145,7 +141,7 @@ export class IndexDb implements AsyncDisposable {
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
-    await this.flush();
+    await this.#flush?.catch(() => undefined);
     await this.#db.close();
   }
 
@@ -153,20 +149,30 @@ export class IndexDb implements AsyncDisposable {
     return this.close();
   }
 
-  async #flushOnce(): Promise<void> {
-    const applied = this.#applied;
+  async #flushOnce(applied: Applied, beforeStore: () => Promise<void>): Promise<void> {
     this.#flushing = this.#pending;
     this.#pending = new Map();
+    try {
+      await beforeStore();
+      await this.#store(applied);
+      this.#flushing = new Map();
+    } catch (error) {
+      // Nothing is lost: what has not been set again since goes back to where it was.
+      this.#pending = new Map([...this.#flushing, ...this.#pending]);
+      this.#flushing = new Map();
+      throw error;
+    }
+  }
+
+  async #store(applied: Applied): Promise<void> {
     await this.#db.transaction(() => {
       for (const [key, place] of this.#flushing) {
-        // Inside a transaction callback these are done at once; the transaction's promise is the one that counts.
         if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
         else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
       }
-      if (applied !== undefined) this.#db.putSync(META_KEY, encodeApplied(applied));
+      this.#db.putSync(META_KEY, encodeApplied(applied));
     });
     await this.#db.flushed;
-    this.#flushing = new Map();
   }
 
   #readApplied(): Applied | undefined {

@@ -53,6 +53,8 @@ export interface LocalVolumeInit extends VolumeEvents {
   signal: AbortSignal;
 }
 
+/** A flush is bounded by the disk alone: half an index is worth nothing. */
+const NEVER = new AbortController().signal;
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 1000;
 /** Neighbouring records are read together up to this many bytes. */
@@ -69,7 +71,6 @@ export class LocalVolume implements Volume {
   readonly #events: VolumeEvents;
   #state: VolumeState = OK;
   #flushTimer: Timer | undefined;
-  #flushing: Promise<void> = Promise.resolve();
   #relocated_ms = -Infinity;
   #closing: Promise<void> | undefined;
 
@@ -99,8 +100,7 @@ export class LocalVolume implements Volume {
         records.forEach((record, at) => apply(index, record.id, { ...sizesOf(record), ...places[at]! }));
       },
     });
-    index.applied({ position: log.tail, seq: log.seq });
-    await index.flush();
+    await index.flush({ position: log.tail, seq: log.seq }, () => Promise.resolve());
     return new LocalVolume(init, log, index);
   }
 
@@ -108,18 +108,19 @@ export class LocalVolume implements Volume {
     return this.#state;
   }
 
-  async put(records: readonly NewRecord[], signal: AbortSignal): Promise<void> {
+  async put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
     if (this.index.isFull) await this.#flush();
-    try {
-      await this.log.append(records, signal);
-      this.#become(OK);
-    } catch (error) {
-      if (isRonError(error, 'storage_full') || isRonError(error, 'not_ready')) {
-        this.#become({ condition: conditionOf(error), reason: `${this.name}: ${error.message}` });
-      }
-      throw error;
-    }
+    await this.#watchState(this.log.append(records, signal, { durable: durability === 'now' }));
     this.#flushSoon();
+  }
+
+  async sync(signal: AbortSignal): Promise<void> {
+    await this.#watchState(this.log.sync(signal));
+  }
+
+  isDurable(kind: Kind, id: Uint8Array): boolean {
+    const place = this.#placeOf(kind, id);
+    return place !== undefined && this.log.isDurable(place.segment, place.offset + onDisk(place));
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
@@ -182,8 +183,8 @@ export class LocalVolume implements Volume {
 
   async #close(): Promise<void> {
     this.#flushTimer?.cancel();
+    await this.#flush().catch(() => undefined);
     await this.log.close();
-    await this.#flush();
     await this.index.close();
   }
 
@@ -285,6 +286,18 @@ export class LocalVolume implements Volume {
     this.#events.onDamage?.({ volume: this.name, id_hex: hexOf(id), what });
   }
 
+  async #watchState(write: Promise<unknown>): Promise<void> {
+    try {
+      await write;
+      this.#become(OK);
+    } catch (error) {
+      if (isRonError(error, 'storage_full') || isRonError(error, 'not_ready')) {
+        this.#become({ condition: conditionOf(error), reason: `${this.name}: ${error.message}` });
+      }
+      throw error;
+    }
+  }
+
   #become(state: VolumeState): void {
     if (state.condition === this.#state.condition && state.reason === this.#state.reason) return;
     this.#state = state;
@@ -304,10 +317,9 @@ export class LocalVolume implements Volume {
     );
   }
 
-  #flush(): Promise<void> {
-    this.index.applied({ position: this.log.tail, seq: this.log.seq });
-    this.#flushing = this.index.flush();
-    return this.#flushing;
+  /** The index must not know what the log could lose: the log is synced between taking the entries and storing them. */
+  async #flush(): Promise<void> {
+    await this.index.flush({ position: this.log.tail, seq: this.log.seq }, () => this.log.sync(NEVER));
   }
 }
 

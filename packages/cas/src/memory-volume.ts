@@ -63,6 +63,14 @@ export class MemoryVolume implements Volume {
     }
   }
 
+  sync(): Promise<void> {
+    return Promise.resolve();
+  }
+
+  isDurable(kind: Kind, id: Uint8Array): boolean {
+    return this.has(kind, id);
+  }
+
   has(kind: Kind, id: Uint8Array): boolean {
     return this.#tables[kind].has(keyOf(id));
   }

@@ -67,6 +67,11 @@ export class RamCache<V> {
     return entry.value;
   }
 
+  /** Whether it is kept; asking this way is not a use. */
+  has(key: string): boolean {
+    return this.#probation.entries.has(key) || this.#protected.entries.has(key);
+  }
+
   put(key: string, value: V, bytes: number): void {
     if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
     this.delete(key);

@@ -51,8 +51,14 @@ export interface Volume extends AsyncDisposable {
   readonly domain: string;
   readonly state: VolumeState;
 
-  /** Stores records that stand or fall together; durable when it resolves. */
-  put(records: readonly NewRecord[], signal: AbortSignal): Promise<void>;
+  /** Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. */
+  put(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void>;
+
+  /** Makes durable what was put before. Afterwards `isDurable` tells what could not be. */
+  sync(signal: AbortSignal): Promise<void>;
+
+  /** Whether it is here and would survive a crash. Only then may somebody else's write be answered with "it exists". */
+  isDurable(kind: Kind, id: Uint8Array): boolean;
 
   /**
    * A record, verified: content has the hash that it is asked for by. Undefined when it is not here. Throws `integrity`

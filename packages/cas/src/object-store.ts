@@ -1,0 +1,176 @@
+/**
+ * Objects by their address, on a volume.
+ *
+ * Promise: what `writer().finish` returned is there until it is removed; what `open` gives is verified, byte by byte.
+ * Contents that were verified are kept in memory; the same content asked for by many at once is read from disk once.
+ * Bound: the cache has a byte bound; reads under way are bounded by whoever admits requests.
+ * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
+ */
+import { RonError } from '@ron/kernel';
+import { addressBytes, type Address } from '@ron/proto';
+import { chunkKey, Leases } from './leases.ts';
+import { parseManifest } from './manifest.ts';
+import { ObjectWriter } from './object-writer.ts';
+import { RamCache } from './ram-cache.ts';
+import { RecordType } from './record-types.ts';
+import { SingleFlight } from './single-flight.ts';
+import { StoredObject, type Contents } from './stored-object.ts';
+import type { StoredRecord, Volume } from './volume.ts';
+
+export interface ObjectStoreInit {
+  volume: Volume;
+  /** A power of two, at least 64 KiB. Default 64 KiB. */
+  chunk_bytes?: number;
+  /** Memory for verified contents. Default 64 MiB. */
+  cache_bytes?: number;
+  /** The largest object. Default 5 TiB. */
+  object_bytes_max?: number;
+}
+
+const KIB = 1024;
+const EMPTY = new Uint8Array(0);
+const utf8 = new TextDecoder();
+
+export class ObjectStore {
+  readonly volume: Volume;
+  readonly leases = new Leases();
+  readonly cache: RamCache<Uint8Array>;
+  readonly chunk_bytes: number;
+  readonly object_bytes_max: number;
+  readonly #objects: RamCache<StoredObject>;
+  readonly #reads = new SingleFlight<Uint8Array>();
+  readonly #contents: Contents;
+
+  constructor(init: ObjectStoreInit) {
+    this.volume = init.volume;
+    this.chunk_bytes = init.chunk_bytes ?? 64 * KIB;
+    this.object_bytes_max = init.object_bytes_max ?? 5 * KIB ** 4;
+    const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
+    this.cache = new RamCache(cache_bytes);
+    this.#objects = new RamCache(cache_bytes / 8);
+    this.#contents = {
+      get: (id, signal) => this.#content(id, signal),
+      getMany: (ids, signal) => this.#contentsOf(ids, signal),
+    };
+  }
+
+  /** A writer for one object. */
+  writer(): ObjectWriter {
+    const { volume, leases, chunk_bytes, object_bytes_max } = this;
+    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max: object_bytes_max });
+  }
+
+  has(address: Address): boolean {
+    return this.volume.has('object', addressBytes(address));
+  }
+
+  /** An object whose whole body is in memory already. For answers that must not wait. */
+  cached(address: Address): StoredObject | undefined {
+    const object = this.#objects.get(address);
+    return object?.whole === undefined ? undefined : object;
+  }
+
+  /** The object, or undefined when it is not here. */
+  async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
+    const known = this.#objects.get(address);
+    if (known !== undefined) return known;
+    const hash = addressBytes(address);
+    const record = await this.volume.get('object', hash, signal);
+    if (record === undefined) return undefined;
+    const object = this.#objectOf(address, hash, record);
+    this.#objects.put(address, object, KIB + (object.whole?.length ?? record.payload.length));
+    return object;
+  }
+
+  isPinned(address: Address): boolean {
+    return this.volume.isPinned(addressBytes(address));
+  }
+
+  async pin(address: Address, signal: AbortSignal): Promise<void> {
+    this.#requireHere(address);
+    await this.volume.put([{ type: RecordType.pin, id: addressBytes(address), payload: EMPTY }], signal);
+  }
+
+  async unpin(address: Address, signal: AbortSignal): Promise<void> {
+    this.#requireHere(address);
+    await this.volume.put([{ type: RecordType.unpin, id: addressBytes(address), payload: EMPTY }], signal);
+  }
+
+  /** Forgets an object; its contents are reclaimed by compaction unless others name them. */
+  async remove(address: Address, signal: AbortSignal): Promise<void> {
+    this.#requireHere(address);
+    await this.volume.put([{ type: RecordType.remove, id: addressBytes(address), payload: EMPTY }], signal);
+    this.#objects.delete(address);
+  }
+
+  #requireHere(address: Address): void {
+    if (!this.has(address)) throw new RonError('not_found', `${address} is not stored here`);
+  }
+
+  #objectOf(address: Address, hash: Uint8Array, record: StoredRecord): StoredObject {
+    const media_type = utf8.decode(record.meta);
+    if (record.type === RecordType.object) {
+      const whole = record.payload;
+      const layout = { size: whole.length, chunk_bytes: this.chunk_bytes, whole, manifest: undefined };
+      return new StoredObject(address, hash, media_type, layout, this.#contents);
+    }
+    try {
+      const manifest = parseManifest(record.payload, hash);
+      const { size, chunk_bytes } = manifest;
+      return new StoredObject(
+        address,
+        hash,
+        media_type,
+        { size, chunk_bytes, whole: undefined, manifest },
+        this.#contents,
+      );
+    } catch (error) {
+      throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
+    }
+  }
+
+  async #content(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    const key = chunkKey(id);
+    const known = this.cache.get(key);
+    if (known !== undefined) return known;
+    return await this.#reads.run(key, signal, async (flight) => {
+      const record = await this.volume.get('content', id, flight);
+      if (record === undefined) {
+        throw new RonError('integrity', 'a part of the object is missing', {
+          details: { id: Buffer.from(id).toString('hex') },
+        });
+      }
+      this.cache.put(key, record.payload, record.payload.length);
+      return record.payload;
+    });
+  }
+
+  /** In order; what is cached is given from memory, stretches that are not are read together. */
+  async *#contentsOf(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+    let at = 0;
+    while (at < ids.length) {
+      const cached = this.cache.get(chunkKey(ids[at]!));
+      if (cached !== undefined) {
+        yield cached;
+        at += 1;
+        continue;
+      }
+      let end = at + 1;
+      while (end < ids.length && !this.cache.has(chunkKey(ids[end]!))) end += 1;
+      for await (const bytes of this.#missing(ids.slice(at, end), signal)) {
+        this.cache.put(chunkKey(ids[at]!), bytes, bytes.length);
+        yield bytes;
+        at += 1;
+      }
+    }
+  }
+
+  async *#missing(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+    try {
+      yield* this.volume.getMany(ids, signal);
+    } catch (error) {
+      if (!(error instanceof RonError) || error.code !== 'not_found') throw error;
+      throw new RonError('integrity', 'a part of the object is missing', { cause: error });
+    }
+  }
+}
