@@ -30,7 +30,7 @@ export async function replay(build: Build, seed: string, options: Options = {}):
   const init = { ...searchInit({}), steps_max: kind === 'livelock' ? steps : steps_max, script: choices };
   const search = new Search(build, init);
   await finish(search);
-  if (search.offScript || fingerprint(search.trace(steps)) !== expected) {
+  if (fingerprint(search.trace(steps)) !== expected) {
     throw new Error(
       `the seed '${seed}' does not fit ${options.name ?? 'this model'}: the model, or the code that it runs, has ` +
         'changed since the seed was printed. Explore again.',

@@ -180,6 +180,31 @@ test('a rejection that nobody handles fails its schedule, not the process', asyn
   assert.ok(failure.trace.indexOf('worker: work') < failure.trace.indexOf('watcher: start'));
 });
 
+test('a wait that fails before anybody waits for it is handled in time, also where a schedule is cut', async () => {
+  const build: Build = (world) => {
+    const parked = sched.park<string>('answer');
+    let answer = '';
+    world.task('failer', async () => parked.fail(new Error('refused')));
+    world.task('waiter', async () => {
+      await world.io('slow');
+      answer = await parked.promise.catch((error: Error) => error.message);
+    });
+    world.task('other', () => world.io('turn'));
+    return { state: () => answer, final: () => assert.equal(answer, 'refused') };
+  };
+  for (const options of [{}, { hash: true }, { sleepSets: true }]) await assertHolds(build, options);
+});
+
+test('a wait that fails and that nobody waits for fails its schedule', async () => {
+  const failure = await failureOf((world) => {
+    const parked = sched.park<void>('answer');
+    world.task('failer', async () => parked.fail(new Error('refused')));
+    return {};
+  });
+  assert.match(String(failure.error), /unhandled rejection: refused/);
+  assert.deepEqual(failure.trace, ['failer: start', 'model: answer (fails)']);
+});
+
 test('a model that differs from one run to the next is nondeterministic', async () => {
   let runs = 0;
   const models: Record<string, Build> = {
@@ -199,6 +224,21 @@ test('a model that differs from one run to the next is nondeterministic', async 
           for (let turn = 0; turn < turns; turn++) await world.io('turn');
         });
       }
+      return {};
+    },
+    'another delay': (world) => {
+      const delay_ms = runs++ === 0 ? 10 : 20;
+      world.task('a', async () => void sched.timer(delay_ms, () => {}, 'alarm'));
+      world.task('b', async () => {});
+      return {};
+    },
+    'a task that is over before its choice': (world) => {
+      const isShort = runs++ > 0;
+      world.task('a', async () => {
+        if (isShort) return;
+        await world.io('turn');
+        world.choose('choice', [1, 2]);
+      });
       return {};
     },
     'another choice': (world) => {

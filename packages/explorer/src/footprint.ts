@@ -17,11 +17,13 @@ export interface Segment {
 }
 
 const CLOCK = 0;
+/** What is ready in which order: a pause has to wait for what was ready before it. */
+const ORDER = 1;
 
 /** Records one segment at a time. What happens between two, such as a check of the model, leaves no mark. */
 export class Footprint {
   readonly #numbers = new Map<object, number>();
-  #named = CLOCK + 1;
+  #named = ORDER + 1;
   #segment: Segment | undefined;
   #sawKernel = false;
 
@@ -70,6 +72,14 @@ export class Footprint {
 
   writesClock(): void {
     if (this.#segment !== undefined) add(this.#segment.writes, CLOCK);
+  }
+
+  makesReady(): void {
+    if (this.#segment !== undefined) add(this.#segment.reads, ORDER);
+  }
+
+  pauses(): void {
+    if (this.#segment !== undefined) add(this.#segment.writes, ORDER);
   }
 
   touchesEverything(): void {

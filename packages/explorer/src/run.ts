@@ -42,16 +42,19 @@ export class Run {
   /** The first error that a task ended with. */
   rejection: { readonly error: unknown } | undefined;
 
-  readonly #host: RunHost;
   /** Whatever runs outside a task: the building of the model. */
-  readonly #root: Task;
+  readonly root: Task;
+  /** It ran to its end and nothing was wrong. */
+  isSound = false;
+
+  readonly #host: RunHost;
   readonly #names = new Map<string, number>();
   #orders_given = 0;
 
   constructor(host: RunHost, footprint: Footprint | undefined) {
     this.#host = host;
     this.footprint = footprint;
-    this.#root = new Task(this, -1, 0, 'model', false);
+    this.root = new Task(this, -1, 0, 'model', false);
   }
 
   /** The run whose code is running, if any. */
@@ -61,14 +64,14 @@ export class Run {
 
   /** Calls `build` as code of this run but of none of its tasks. */
   enter<T>(build: () => T): T {
-    const built = taskOfCode.run(this.#root, build);
+    const built = taskOfCode.run(this.root, build);
     drainMicrotasks();
     return built;
   }
 
   /** The task whose code is running. */
   task(): Task {
-    return taskOfCode.getStore() ?? this.#root;
+    return taskOfCode.getStore() ?? this.root;
   }
 
   /** Adds a task whose start is a step; `run` is called in that step. */
@@ -78,7 +81,7 @@ export class Run {
     const task = new Task(this, this.tasks.length, identity, this.#uniqueName(label), mustEnd);
     this.tasks.push(task);
     const step = new Step(task, 'start', 'start');
-    step.go = () => void taskOfCode.run(task, run);
+    step.go = () => this.as(task, () => void run());
     this.offer(step);
   }
 
@@ -89,6 +92,11 @@ export class Run {
   reject(task: Task, error: unknown): void {
     task.done = true;
     this.rejection ??= { error };
+  }
+
+  /** Calls `work` as code of `task`. */
+  as(task: Task, work: () => void): void {
+    taskOfCode.run(task, work);
   }
 
   leaveUnhandled(reason: unknown): void {
@@ -103,6 +111,8 @@ export class Run {
   }
 
   offer(step: Step): void {
+    if (step.kind === 'pause') this.footprint?.pauses();
+    else if (step.kind !== 'io') this.footprint?.makesReady();
     step.order = this.#orders_given++;
     this.ready.push(step);
   }
@@ -114,7 +124,7 @@ export class Run {
     timer.go = () => {
       this.now_ms = timer.due_ms;
       this.footprint?.writesClock();
-      taskOfCode.run(timer.task, fire);
+      this.as(timer.task, fire);
     };
     this.timers.push(timer);
     return timer;

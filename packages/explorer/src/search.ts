@@ -48,8 +48,6 @@ export class Search implements RunHost {
   broken: Broken | undefined;
   /** Nothing is left to explore within the bounds. */
   exhausted = false;
-  /** The script wanted a choice that does not exist. */
-  offScript = false;
 
   readonly #build: Build;
   readonly #init: SearchInit;
@@ -120,7 +118,8 @@ export class Search implements RunHost {
   }
 
   onUnhandled(run: Run, reason: unknown): void {
-    if (this.broken !== undefined) return;
+    // In a schedule that was cut or failed, whoever would have handled it may not have got there.
+    if (this.broken !== undefined || !run.isSound) return;
     const error = new Error(`unhandled rejection: ${messageOf(reason)}`, { cause: reason });
     this.#fail('task', error, run);
   }
@@ -188,6 +187,7 @@ export class Search implements RunHost {
     } catch (error) {
       return this.#fail('final', error);
     }
+    run.isSound = true;
     this.#init.onEnd?.(`state ${this.#model.state?.() ?? ''}`);
     return false;
   }
@@ -227,10 +227,8 @@ export class Search implements RunHost {
   #toTry(count: number): readonly number[] {
     const { script } = this.#init;
     if (script === undefined) return upTo(count);
-    const wanted = script.get(this.#path.length) ?? 0;
-    if (wanted < count) return [wanted];
-    this.offScript = true;
-    return [0];
+    // A choice that does not exist here makes a trace that is not the seed's: `replay` compares them.
+    return [Math.min(script.get(this.#path.length) ?? 0, count - 1)];
   }
 
   /** The step that `node` chooses, unless other steps are pending than when the node was made. */

@@ -48,7 +48,7 @@ export class Seen {
 
 /** Everything about `run` that decides what can follow, the model's own data aside. */
 export function runState(run: Run): string {
-  const tasks = run.tasks.map((task) => `${task.identity}@${task.history}${task.done ? '.' : ''}`);
+  const tasks = [run.root, ...run.tasks].map((task) => `${task.identity}@${task.history}${task.done ? '.' : ''}`);
   const ready = run.ready.map((step) => `${step.identity}${outcomeOf(step)}`);
   const timers = run.timers.map((timer) => `${timer.identity}+${timer.due_ms}`);
   // Pauses let what was ready before them go first, so with one around the order of readiness is part of the state.

@@ -67,7 +67,8 @@ export class VirtualSched implements Sched {
     return {
       promise,
       wake: (value) => settle(() => resolve(value), value, false),
-      fail: (error) => settle(() => reject(error), error, true),
+      // As code of its task, so that a rejection which nobody handles is known to be of this run.
+      fail: (error) => settle(() => run.as(step.task, () => reject(error)), error, true),
     };
   }
 
