@@ -7,6 +7,6 @@ export * from './ingress-keys.ts';
 export * from './ingress.ts';
 export * from './limits.ts';
 export type { IngressLog } from './pipeline.ts';
-export type { LaneQueue } from './prepared-route.ts';
+export type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 export * from './readiness.ts';
 export * from './routes.ts';

@@ -28,7 +28,7 @@ import { Listener } from './listener.ts';
 import { pathGuard } from './path-guard.ts';
 import { Pipeline } from './pipeline.ts';
 import type { IngressLog } from './pipeline.ts';
-import type { LaneQueue } from './prepared-route.ts';
+import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 import { Readiness } from './readiness.ts';
 import { Responder } from './responder.ts';
 import { buildRouter } from './router.ts';
@@ -48,6 +48,8 @@ export interface IngressInit {
   readonly routes: readonly Route[];
   /** Work queues by lane. Every lane that a route names must be here. */
   readonly lanes?: Readonly<Record<string, LaneQueue>>;
+  /** The deadlines that routes name. A `ServiceRuntime` fits. */
+  readonly deadlines?: DeclaredDeadlines;
   /** Bytes in RAM that are answered before routing. */
   readonly fast?: FastSource;
   /** Checks capabilities. May be left out only when every route is open. */
@@ -122,6 +124,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     responder,
     access: init.access,
     lanes: init.lanes ?? {},
+    deadlines: init.deadlines,
     log: init.log,
     signal: closing.signal,
     onGranted: (ticket) => gatekeeper.vouch(ticket),

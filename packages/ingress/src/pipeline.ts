@@ -19,7 +19,7 @@ import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
-import type { LaneQueue, PreparedRoute } from './prepared-route.ts';
+import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
 import type { Responder } from './responder.ts';
 import { toRonError, validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
@@ -36,6 +36,7 @@ export interface PipelineInit {
   readonly responder: Responder;
   readonly access: AccessCheck | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
+  readonly deadlines: DeclaredDeadlines | undefined;
   readonly log: IngressLog | undefined;
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
@@ -54,11 +55,11 @@ export class Pipeline {
   }
 
   prepare(row: Route): PreparedRoute {
-    const { config, metrics, lanes, access } = this.#init;
+    const { config, metrics, lanes, deadlines, access } = this.#init;
     if (row.scope !== null && access === undefined) {
       throw new RonError('internal', `${row.method} ${row.path} needs ${row.scope}, but nothing checks capabilities`);
     }
-    const prepared = prepareRoute(row, config, metrics, lanes);
+    const prepared = prepareRoute(row, config, metrics, lanes, deadlines);
     this.#prepared.set(prepared.name, prepared);
     return prepared;
   }
@@ -72,7 +73,7 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
-    exchange.budget_ms = budgetFrom(exchange.req.headers, prepared.budget_ms, sched.wall_ms());
+    exchange.budget_ms = budgetFrom(exchange.req.headers, prepared.budget_ms(), sched.wall_ms());
     try {
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {

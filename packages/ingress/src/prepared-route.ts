@@ -17,6 +17,11 @@ export interface LaneQueue {
   submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>): Promise<R>;
 }
 
+/** Where the deadlines are declared that routes name. The runtime of a service fits. */
+export interface DeclaredDeadlines {
+  deadline(name: string): Deadline;
+}
+
 /** Validators and serializers, compiled from the schema of the row. */
 export interface RouteParts {
   readonly params: Validate | undefined;
@@ -35,7 +40,8 @@ export interface PreparedRoute {
   readonly queue: LaneQueue | undefined;
   /** The word for it in `io_timeouts_total{op}`. */
   readonly op: string;
-  readonly budget_ms: number;
+  /** Asked for each request: a reload may change it. */
+  readonly budget_ms: () => number;
   readonly limits: BodyLimits;
   readonly reads_json: boolean;
   /** Everything that the capability restricts is known before the handler starts. */
@@ -60,6 +66,7 @@ export function prepareRoute(
   config: IngressConfig,
   metrics: IngressMetrics,
   lanes: Readonly<Record<string, LaneQueue>>,
+  deadlines: DeclaredDeadlines | undefined,
 ): PreparedRoute {
   const name = routeName(row);
   const inline = row.lane === 'inline';
@@ -74,8 +81,8 @@ export function prepareRoute(
     name,
     metrics: metrics.route(name),
     queue,
-    op: row.op ?? (inline ? 'handler' : row.lane),
-    budget_ms: row.deadline_ms ?? (streams ? STREAM_DEADLINE_MS : config.request_deadline_ms),
+    op: row.deadline ?? (inline ? 'handler' : row.lane),
+    budget_ms: budgetOf(row, deadlines, config),
     limits: {
       bytes_max: row.body_bytes_max ?? (streams ? Infinity : config.body_bytes_max),
       decompress_max_ratio: config.decompress_max_ratio,
@@ -85,6 +92,18 @@ export function prepareRoute(
     settles_first: !streams && row.facts_later === undefined,
     parts: NO_PARTS,
   };
+}
+
+function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: IngressConfig): () => number {
+  const { deadline } = row;
+  if (deadline !== undefined) {
+    if (deadlines === undefined) throw new RonError('internal', `${routeName(row)}: nobody declares the deadline ${deadline}`);
+    // Throws here, at start, when it is not declared.
+    deadlines.deadline(deadline);
+    return () => deadlines.deadline(deadline).budget_ms;
+  }
+  const budget_ms = row.deadline_ms ?? (row.body === 'stream' ? STREAM_DEADLINE_MS : config.request_deadline_ms);
+  return () => budget_ms;
 }
 
 export function isJson(content_type: string | undefined): boolean {

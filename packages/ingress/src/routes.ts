@@ -108,10 +108,10 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly facts_later?: readonly FactName[];
   readonly lane: Lane;
   readonly body: BodyMode;
-  /** Total budget; for `stream` bodies and byte answers it ends with the first byte out. Default: the listener's. */
+  /** The declared deadline that is its budget, by name; it is also the word for it in `io_timeouts_total{op}`. */
+  readonly deadline?: string;
+  /** Or a budget of its own: total; for `stream` bodies and byte answers it ends with the first byte out. Default: the listener's. */
   readonly deadline_ms?: number;
-  /** The word for this deadline in `io_timeouts_total{op}`. Default: the lane, or `handler`. */
-  readonly op?: string;
   /** Largest body. Default for `buffered`: the listener's; for `stream`: none, the handler counts. */
   readonly body_bytes_max?: number;
   /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */

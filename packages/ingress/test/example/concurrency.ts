@@ -1,0 +1,32 @@
+/** Everything that runs, waits or is shared in the example service. */
+import { declareConcurrency } from '@ron/kernel';
+
+export const concurrency = declareConcurrency({
+  service: 'notes',
+  channels: {
+    work: {
+      kind: 'work',
+      capacity: 64,
+      config_key: 'notes.queue',
+      lanes: ['get', 'put', 'slow'],
+      from: 'listener',
+      to: 'pool',
+    },
+  },
+  tasks: {
+    pool: {
+      count: 4,
+      config_key: 'notes.workers',
+      criticality: 'critical',
+      does: 'takes requests from the work queue',
+    },
+    ticker: { count: 1, criticality: 'critical', does: 'counts; crashes when it is told to' },
+  },
+  locks: {
+    shelf: { rank: 1, guards: 'the notes and the byte count of those in RAM' },
+  },
+  deadlines: {
+    get: { ms: 2000, covers: 'a read up to its first byte' },
+    slow: { ms: 30_000, covers: 'a request that is slow on purpose' },
+  },
+});

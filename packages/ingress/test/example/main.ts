@@ -1,0 +1,6 @@
+/** Process entry of the example service. */
+import { runProcess } from '@ron/kernel';
+import { schema } from './config.ts';
+import { startNotes } from './service.ts';
+
+await runProcess({ name: 'notes', schema, start: startNotes });

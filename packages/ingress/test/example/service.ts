@@ -1,0 +1,107 @@
+/** Wires the tasks, the queue and the routes of the example service: this file is its topology. */
+import { Checker, MemoryKeySource } from '@ron/auth';
+import { ServiceRuntime, sleep, sched } from '@ron/kernel';
+import type { Log, Metrics, Service, TaskContext } from '@ron/kernel';
+import { createIngress, ingressConfigOf, Readiness } from '@ron/ingress';
+import type { Gate, Ingress, IngressConfig } from '@ron/ingress';
+import { concurrency } from './concurrency.ts';
+import type { NotesConfig } from './config.ts';
+import { routes } from './routes.ts';
+import { emptyShelf, Shelf } from './shelf.ts';
+
+export interface NotesInit {
+  readonly config: NotesConfig;
+  /** The config in force; may change while the service runs. */
+  readonly source?: { readonly value: NotesConfig };
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly onFatal?: (kind: string, error: unknown) => void;
+  /** Limits that tests set without going through keys. */
+  readonly override?: Partial<IngressConfig>;
+}
+
+export interface Notes extends Service, AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly shelf: Shelf;
+  readonly gates: { readonly replay: Gate; readonly brownout: Gate };
+}
+
+const FLUSH_MS = 500;
+
+export async function startNotes(init: NotesInit): Promise<Notes> {
+  const { config, metrics, log, onFatal } = init;
+  const source = init.source ?? { value: config };
+  const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const work = runtime.workQueue('work');
+  const shelf = new Shelf(runtime.cell('shelf', emptyShelf()), config.notes.ram_bytes);
+  const readiness = new Readiness();
+  const gates = {
+    replay: readiness.gate('replay', { kind: 'hard', refuses_work: true }),
+    brownout: readiness.gate('brownout', { kind: 'soft', lanes: ['bridge'] }),
+  };
+  readiness.gate('overload', { kind: 'soft', sample: () => (work.overloaded ? 'the work queue is late' : undefined) });
+
+  const key = config.notes.key_hex;
+  const keys =
+    key === undefined
+      ? undefined
+      : new MemoryKeySource({ audience: 'root', keys: [{ key_id: 'k1', secret: Buffer.from(key, 'hex') }] });
+  const ingress = await createIngress({
+    service: 'notes',
+    version: '0.1.0',
+    metrics,
+    counters: runtime,
+    deadlines: runtime,
+    config: ingressConfigOf(config, init.override),
+    routes: routes({ shelf, config: () => source.value, crash: () => runtime.supervisor.kill('ticker') }),
+    lanes: { get: work, put: work, slow: work },
+    access: keys === undefined ? { checkHeaders: () => DENIED } : new Checker({ audience: 'storage', keys }),
+    ...(config.notes.ram_bytes > 0 && {
+      fast: { route: 'GET /notes/:name', lookup: (target: string) => shelf.hot(target) },
+    }),
+    readiness,
+    health: () => {
+      const { fatal } = runtime.supervisor;
+      return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
+    },
+    log,
+  });
+
+  runtime.spawn('pool', async ({ signal, stopping }: TaskContext) => {
+    for (let job = await work.take(stopping); job !== undefined; job = await work.take(stopping)) await job.run(signal);
+  });
+  runtime.spawn('ticker', async ({ stopping }: TaskContext) => {
+    for (;;) await sleep(1000, stopping, 'ticker');
+  });
+  const url = await ingress.listen();
+  const drain_ms = config.drain_deadline;
+
+  return {
+    url,
+    ingress,
+    runtime,
+    shelf,
+    gates,
+    async drain() {
+      const start_ms = sched.now_ms();
+      ingress.beginDrain();
+      const clean = await ingress.drained(AbortSignal.timeout(drain_ms));
+      const left_ms = Math.max(0, drain_ms - (sched.now_ms() - start_ms));
+      const { aborted } = await runtime.stop({ drain_ms: left_ms });
+      const cut = await ingress.close(AbortSignal.timeout(FLUSH_MS));
+      log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');
+    },
+    async abort() {
+      await ingress.close(AbortSignal.abort());
+      await runtime.stop({ drain_ms: 0 });
+    },
+    reload: () => ingress.reloadTls(),
+    async [Symbol.asyncDispose]() {
+      await ingress.close(AbortSignal.abort());
+      await runtime.stop({ drain_ms: 0 });
+    },
+  };
+}
+
+const DENIED = { ok: false, code: 'unauthorized', reason: 'this service has no key' } as const;

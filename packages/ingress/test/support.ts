@@ -1,0 +1,169 @@
+/** What the tests of the listener share: the example service in this process, and clients that hide nothing. */
+import { once } from 'node:events';
+import { request } from 'node:http';
+import type { IncomingHttpHeaders } from 'node:http';
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
+import { deriveAudienceKey, mintWith } from '@ron/auth';
+import type { MintInit } from '@ron/auth';
+import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import type { IngressConfig } from '@ron/ingress';
+import { schema } from './example/config.ts';
+import { startNotes } from './example/service.ts';
+import type { Notes } from './example/service.ts';
+
+export const KEY_HEX = '07'.repeat(32);
+
+export interface TestService extends AsyncDisposable {
+  readonly notes: Notes;
+  readonly url: string;
+  readonly port: number;
+  readonly metrics: Metrics;
+  /** Log lines so far. */
+  readonly lines: string[];
+  send(method: string, path: string, init?: SendInit): Promise<Reply>;
+  /** The value of one series, as a scrape shows it; 0 when it is not there. */
+  metric(series: string): Promise<number>;
+}
+
+export async function startService(
+  flags: readonly string[] = [],
+  override: Partial<IngressConfig> = {},
+): Promise<TestService> {
+  const lines: string[] = [];
+  const metrics = new Metrics('notes');
+  const log = createLog({ service: 'notes', level: 'warn', sink: { write: (line) => void lines.push(String(line)) } });
+  const config = loadConfig({ schema, flags: [`--notes.key_hex=${KEY_HEX}`, ...flags] });
+  const notes = await startNotes({ config, metrics, log, override: { sweep_ms: 20, ...override } });
+  const { url } = notes;
+  return {
+    notes,
+    url,
+    port: Number(new URL(url).port),
+    metrics,
+    lines,
+    send: (method, path, init) => send(url, method, path, init),
+    metric: async (series) => metricIn(await metrics.text(), series),
+    [Symbol.asyncDispose]: () => notes[Symbol.asyncDispose](),
+  };
+}
+
+export function metricIn(text: string, series: string): number {
+  const line = text.split('\n').find((candidate) => candidate.startsWith(`${series} `));
+  return line === undefined ? 0 : Number(line.slice(series.length + 1));
+}
+
+export interface SendInit {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+}
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly body: Buffer;
+  readonly text: string;
+  /** Undefined unless the answer is a problem. */
+  readonly problem: { code: string; corr_id: string; retryable: boolean; status: number; detail: string } | undefined;
+}
+
+/** One request on a connection of its own. Rejects when the answer is cut. */
+export function send(url: string, method: string, path: string, init: SendInit = {}): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    const req = request({ hostname, port, method, path, headers: { ...init.headers }, agent: false }, (res) => {
+      const chunks: Buffer[] = [];
+      res.on('data', (chunk: Buffer) => chunks.push(chunk));
+      res.on('error', reject);
+      res.on('end', () => resolve(reply(res.statusCode!, res.headers, Buffer.concat(chunks))));
+    });
+    req.on('error', reject);
+    req.end(init.body);
+  });
+}
+
+function reply(status: number, headers: IncomingHttpHeaders, body: Buffer): Reply {
+  const text = body.toString();
+  const is_problem = headers['content-type'] === 'application/problem+json' && text !== '';
+  return { status, headers, body, text, problem: is_problem ? JSON.parse(text) : undefined };
+}
+
+/** A socket that remembers everything it was sent. */
+export class RawClient {
+  readonly socket: Socket;
+  received = '';
+  closed = false;
+
+  constructor(port: number) {
+    this.socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+    this.socket.setEncoding('latin1');
+    this.socket.on('data', (text: string) => (this.received += text));
+    this.socket.on('error', () => undefined);
+    this.socket.on('close', () => (this.closed = true));
+    this.socket.on('end', () => this.socket.end());
+  }
+
+  static async open(port: number): Promise<RawClient> {
+    const client = new RawClient(port);
+    await once(client.socket, 'connect');
+    return client;
+  }
+
+  write(text: string): void {
+    this.socket.write(text, 'latin1');
+  }
+
+  /** Everything up to the end of the connection. */
+  async rest(): Promise<string> {
+    if (!this.closed) await once(this.socket, 'close');
+    return this.received;
+  }
+
+  /** Until what was received matches. */
+  async until(pattern: RegExp): Promise<RegExpExecArray> {
+    for (;;) {
+      const match = pattern.exec(this.received);
+      if (match !== null) return match;
+      if (this.closed) throw new Error(`closed before ${pattern}: ${JSON.stringify(this.received)}`);
+      await Promise.race([once(this.socket, 'data'), once(this.socket, 'close')]);
+    }
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+}
+
+/** The status and the problem of a raw answer. */
+export function rawAnswer(text: string): {
+  status: number;
+  head: string;
+  problem: Record<string, unknown> | undefined;
+} {
+  const end = text.indexOf('\r\n\r\n');
+  const head = text.slice(0, end);
+  const body = text.slice(end + 4);
+  const is_problem = /content-type: application\/problem\+json/i.test(head);
+  return { status: Number(head.split(' ')[1]), head, problem: is_problem ? JSON.parse(body) : undefined };
+}
+
+/** An `Authorization` header that the example service accepts. */
+export function capability(init: Partial<MintInit> = {}): { authorization: string } {
+  const key = deriveAudienceKey(Buffer.from(KEY_HEX, 'hex'), 'storage');
+  const minted = mintWith(key, 'k1', {
+    audience: 'storage',
+    scopes: ['storage:put', 'storage:admin'],
+    ttl_ms: 60_000,
+    ...init,
+  });
+  return { authorization: `Bearer ${minted.token}` };
+}
+
+/** Waits until `holds`; looks often, gives up after ten seconds. */
+export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const until_ms = performance.now() + 10_000;
+  while (!(await holds())) {
+    if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
