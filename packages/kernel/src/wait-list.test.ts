@@ -39,9 +39,10 @@ test('nobody waits: nobody can be woken', () => {
   assert.throws(() => list.peek(), /somebody waits/);
 });
 
-test('a wait with a time ends with what `expired` gives, and its timer goes when it ends otherwise', async () => {
+test('a wait with a time ends with what `expired` gives, and its timer goes when it ends otherwise', async (t) => {
   const list = newList();
   const kept = setInterval(() => {}, 1_000); // the list's own timers do not keep the process alive
+  t.after(() => clearInterval(kept));
   const late = list.park(forever, 1, 2);
   const woken = list.park(forever, 2, 1);
   const controller = new AbortController();
@@ -51,7 +52,6 @@ test('a wait with a time ends with what `expired` gives, and its timer goes when
   await assert.rejects(aborted, (reason) => reason === 'gone');
   await assert.rejects(woken, (reason) => reason === 'failed');
   assert.equal(await late, 'late 1');
-  clearInterval(kept);
   assert.equal(list.size, 0);
 });
 

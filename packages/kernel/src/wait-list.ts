@@ -58,8 +58,6 @@ class Waiter<V, P> {
   }
 }
 
-export type { Waiter };
-
 export interface WaitListInit<V, P> {
   /** The primitive whose state this list is part of; it is the object that steps touch. */
   owner: object;
