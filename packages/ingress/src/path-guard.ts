@@ -47,7 +47,6 @@ function flawOf(target: string, prefixes: readonly string[]): string | undefined
   let dotsOnly = true;
   let empty = true;
   for (let i = 1; i <= target.length;) {
-    const at = i;
     let code = i < target.length ? target.charCodeAt(i) : -1;
     i += 1;
     if (code === PERCENT) {
@@ -59,7 +58,7 @@ function flawOf(target: string, prefixes: readonly string[]): string | undefined
         i = utf8End(target, i, code);
         if (i < 0) return 'it does not decode to UTF-8';
       }
-      if (code === SLASH && inPath && !prefixes.some((prefix) => at >= prefix.length && target.startsWith(prefix)))
+      if (code === SLASH && inPath && !prefixes.some((prefix) => target.startsWith(prefix)))
         return 'an encoded slash is not allowed here';
       if (code === QUESTION || code === SEMICOLON) code = 0x80; // An encoded delimiter is data.
     } else if (code !== -1 && (code <= 0x20 || code >= 0x7f || code === HASH))

@@ -19,8 +19,6 @@ const UNSATISFIABLE: RangeVerdict = { kind: 'unsatisfiable' };
 
 const COMMA = 44;
 const ZERO = 48;
-/** Numbers of up to this many digits are exact; longer ones are larger than any object. */
-const EXACT_DIGITS_MAX = 15;
 
 export function parseRange(header: string | undefined, size: number): RangeVerdict {
   if (header === undefined) return NONE;
@@ -33,14 +31,15 @@ export function parseRange(header: string | undefined, size: number): RangeVerdi
   if (first === undefined || last === undefined) return IGNORE;
   if (first === '') return suffixRange(last, size);
   if (last !== '' && isLess(last, first)) return IGNORE;
-  const start = position(first);
+  // Rounding does no harm: it only touches numbers that are larger than any object.
+  const start = Number(first);
   if (start >= size) return UNSATISFIABLE;
-  return { kind: 'single', start, end: last === '' ? size : Math.min(position(last) + 1, size) };
+  return { kind: 'single', start, end: last === '' ? size : Math.min(Number(last) + 1, size) };
 }
 
 function suffixRange(length: string, size: number): RangeVerdict {
   if (length === '') return IGNORE;
-  const suffix = position(length);
+  const suffix = Number(length);
   if (suffix === 0) return UNSATISFIABLE;
   // The whole of nothing is satisfiable, but no Content-Range can say so: answer 200 with the empty body.
   if (size === 0) return IGNORE;
@@ -90,8 +89,4 @@ function digits(text: string, from: number, to: number): string | undefined {
 
 function isLess(a: string, b: string): boolean {
   return a.length === b.length ? a < b : a.length < b.length;
-}
-
-function position(text: string): number {
-  return text.length <= EXACT_DIGITS_MAX ? Number(text) : Number.MAX_SAFE_INTEGER;
 }
