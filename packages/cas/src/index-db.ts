@@ -6,9 +6,12 @@
  * Bound: `PENDING_MAX` entries in memory; then `set` asks its caller to wait for `flushed`. Overflow: back-pressure.
  * Cancellation: none; a flush ends by itself.
  *
- * LMDB pages carry no checksums: what an entry says is checked against the record it points to, at every read.
+ * LMDB pages carry no checksums: what an entry says is checked against the record it points to, at every read. And a
+ * damaged tree can make LMDB end the process: so an index that was not closed in order is walked through at open, under a
+ * mark that makes the start after such an end begin anew.
  */
-import { existsSync, rmSync } from 'node:fs';
+import { closeSync, existsSync, mkdirSync, openSync, readSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
 import { open, type RootDatabase } from 'lmdb';
 import type { Position } from '@ron/log';
 
@@ -20,6 +23,9 @@ const VALUE_BYTES = 32;
 /** Three tables in one tree, told apart by the first byte of the key. */
 export type Table = 'content' | 'object' | 'pin';
 const TABLE_BYTE: Record<Table, number> = { content: 1, object: 2, pin: 3 };
+/** The first page of an LMDB file: where its mark, page size, last page and transaction number lie. */
+const LMDB_META = { magic: 24, page_bytes: 48, last_page: 144, transaction: 152, bytes: 160 } as const;
+const LMDB_MAGIC = 0xbe_ef_c0_de;
 const META_KEY = Buffer.from([0]);
 
 export interface Place extends Position {
@@ -71,27 +77,53 @@ export class IndexDb implements AsyncDisposable {
   #flush: Promise<void> | undefined;
   #closed = false;
 
-  private constructor(db: RootDatabase<Buffer, Buffer>) {
+  readonly #path: string;
+
+  private constructor(db: RootDatabase<Buffer, Buffer>, path: string) {
     this.#db = db;
+    this.#path = path;
   }
 
-  /** Opens the index at `path`; one that cannot be opened or is of another format is deleted, and the log replayed. */
+  /** Throws the index away: the log tells that it cannot be right. */
+  async startAnew(): Promise<IndexDb> {
+    await this.#db.close();
+    return IndexDb.#anew(this.#path, '').index;
+  }
+
+  /** Opens the index at `path`; one that cannot be trusted is deleted, and the log replayed. */
   static open(path: string): { index: IndexDb; applied: Applied | undefined; rebuilt: string | undefined } {
-    try {
-      const index = new IndexDb(openDb(path));
-      const applied = index.#readApplied();
-      if (applied !== undefined || index.#db.getCount({ limit: 1 }) === 0)
-        return { index, applied, rebuilt: undefined };
-      index.#db.close().catch(() => undefined);
-      return IndexDb.#anew(path, 'it holds entries but not how far it got');
-    } catch (error) {
-      return IndexDb.#anew(path, error instanceof Error ? error.message : String(error));
+    const distrust = whyNotTrusted(path);
+    if (distrust === undefined) {
+      try {
+        return IndexDb.#openTrusted(path);
+      } catch (error) {
+        return IndexDb.#anew(path, error instanceof Error ? error.message : String(error));
+      }
     }
+    return IndexDb.#anew(path, distrust);
+  }
+
+  static #openTrusted(path: string): { index: IndexDb; applied: Applied | undefined; rebuilt: string | undefined } {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const isFirst = !existsSync(dataFile(path));
+    // Damage inside makes LMDB end the process. The mark stays behind then, and the next start begins anew.
+    writeFileSync(openingMark(path), '');
+    const index = new IndexDb(openDb(path), path);
+    const applied = index.#readApplied();
+    if (!existsSync(cleanMark(path))) index.#walk();
+    rmSync(cleanMark(path), { force: true });
+    rmSync(openingMark(path));
+    if (applied !== undefined || isFirst) return { index, applied, rebuilt: undefined };
+    index.#db.close().catch(() => undefined);
+    return IndexDb.#anew(path, 'it does not say how far it got');
   }
 
   static #anew(path: string, why: string): { index: IndexDb; applied: undefined; rebuilt: string } {
-    if (existsSync(path)) rmSync(path, { recursive: true });
-    return { index: new IndexDb(openDb(path)), applied: undefined, rebuilt: why };
+    rmSync(path, { recursive: true, force: true });
+    rmSync(openingMark(path), { force: true });
+    rmSync(cleanMark(path), { force: true });
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    return { index: new IndexDb(openDb(path), path), applied: undefined, rebuilt: why };
   }
 
   get(table: Table, id: Uint8Array): Place | undefined {
@@ -143,6 +175,7 @@ export class IndexDb implements AsyncDisposable {
     this.#closed = true;
     await this.#flush?.catch(() => undefined);
     await this.#db.close();
+    writeFileSync(cleanMark(this.#path), '');
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -175,6 +208,11 @@ export class IndexDb implements AsyncDisposable {
     await this.#db.flushed;
   }
 
+  /** Visits every page that holds entries. */
+  #walk(): void {
+    for (const key of this.#db.getKeys()) if (key.length === 0) throw new Error('an entry without a key');
+  }
+
   #readApplied(): Applied | undefined {
     const bytes = this.#db.getBinary(META_KEY);
     if (bytes === undefined || bytes.length !== VALUE_BYTES || bytes.readUInt32LE(0) !== FORMAT) return undefined;
@@ -192,6 +230,42 @@ function encodeApplied(applied: Applied): Buffer {
   return bytes;
 }
 
+const dataFile = (path: string): string => join(path, 'data.mdb');
+const openingMark = (path: string): string => `${path}.opening`;
+const cleanMark = (path: string): string => `${path}.clean`;
+
+/** Why an index must not even be opened; undefined when it may be. LMDB maps the file: what it reads had better exist. */
+function whyNotTrusted(path: string): string | undefined {
+  if (existsSync(openingMark(path))) return 'the last attempt to open it did not end';
+  if (!existsSync(dataFile(path))) return undefined;
+  const size = statSync(dataFile(path)).size;
+  const head = Buffer.alloc(LMDB_META.bytes);
+  const fd = openSync(dataFile(path), 'r');
+  try {
+    if (readSync(fd, head, 0, head.length, 0) < head.length) return 'its file is too short';
+    const page_bytes = head.readUInt32LE(LMDB_META.page_bytes);
+    if (head.readUInt32LE(LMDB_META.magic) !== LMDB_MAGIC || page_bytes < 512 || page_bytes > 65_536)
+      return 'its file is no index';
+    const second = Buffer.alloc(LMDB_META.bytes);
+    if (readSync(fd, second, 0, second.length, page_bytes) < second.length) return 'its file is too short';
+    if (second.readUInt32LE(LMDB_META.magic) !== LMDB_MAGIC) return 'its file is no index';
+    const newest = transactionOf(head) >= transactionOf(second) ? head : second;
+    const needed = (newest.readBigUInt64LE(LMDB_META.last_page) + 1n) * BigInt(page_bytes);
+    return BigInt(size) < needed ? 'its file is too short' : undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+const transactionOf = (meta: Buffer): bigint => meta.readBigUInt64LE(LMDB_META.transaction);
+
 function openDb(path: string): RootDatabase<Buffer, Buffer> {
-  return open<Buffer, Buffer>({ path, encoding: 'binary', keyEncoding: 'binary', compression: false, maxReaders: 126 });
+  return open<Buffer, Buffer>({
+    path,
+    noSubdir: false,
+    encoding: 'binary',
+    keyEncoding: 'binary',
+    compression: false,
+    maxReaders: 126,
+  });
 }

@@ -25,7 +25,7 @@ import {
   type RecordHead,
   type RecordInput,
 } from '@ron/log';
-import { IndexDb, type Place, type Table } from './index-db.ts';
+import { IndexDb, type Applied, type Place, type Table } from './index-db.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
 import {
   conditionOf,
@@ -85,8 +85,7 @@ export class LocalVolume implements Volume {
 
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
     mkdirSync(join(init.dir, 'quarantine'), { recursive: true, mode: 0o700 });
-    const { index, applied, rebuilt } = IndexDb.open(join(init.dir, 'index'));
-    if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
+    const { index, applied } = await openIndex(init);
     const log = await SegmentLog.open({
       dir: init.dir,
       signal: init.signal,
@@ -321,6 +320,17 @@ export class LocalVolume implements Volume {
   async #flush(): Promise<void> {
     await this.index.flush({ position: this.log.tail, seq: this.log.seq }, () => this.log.sync(NEVER));
   }
+}
+
+/** The index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
+async function openIndex(init: LocalVolumeInit): Promise<{ index: IndexDb; applied: Applied | undefined }> {
+  const { index, applied, rebuilt } = IndexDb.open(join(init.dir, 'index'));
+  if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
+  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs)))
+    return { index, applied };
+  const { segment, offset } = applied.position;
+  init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
+  return { index: await index.startAnew(), applied: undefined };
 }
 
 const TABLE_OF_TYPE: Record<number, readonly Table[]> = {

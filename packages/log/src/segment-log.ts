@@ -124,6 +124,20 @@ export class SegmentLog implements AsyncDisposable {
     });
   }
 
+  /** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
+  static async reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
+    const files = new SegmentFiles(fs, join(dir, 'segments'));
+    if (position.offset === 0) return true;
+    try {
+      const file = await fs.open(files.path(position.segment), 'read');
+      const size = await file.size();
+      await file.close();
+      return size >= position.offset;
+    } catch {
+      return false;
+    }
+  }
+
   static async open(init: SegmentLogInit): Promise<SegmentLog> {
     const log = new SegmentLog(init);
     await log.files.fs.makeDir(log.files.dir);

@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import fc from 'fast-check';
+import { RamCache } from './ram-cache.ts';
+
+test('it never holds more than its bytes, and gives back what was put last', () => {
+  const calls = fc.array(
+    fc.record({ key: fc.integer({ min: 0, max: 30 }), bytes: fc.integer({ min: 0, max: 60 }), isGet: fc.boolean() }),
+    { maxLength: 300 },
+  );
+  fc.assert(
+    fc.property(calls, (sequence) => {
+      const cache = new RamCache<number>(400);
+      const last = new Map<number, number>();
+      for (const [index, { key, bytes, isGet }] of sequence.entries()) {
+        if (isGet) {
+          const value = cache.get(`${key}`);
+          if (value !== undefined) assert.equal(value, last.get(key));
+        } else {
+          cache.put(`${key}`, index, bytes);
+          if (bytes <= 50) last.set(key, index);
+        }
+        assert.ok(cache.used_bytes <= 400);
+      }
+    }),
+  );
+});
+
+test('a sweep over many things does not push out what is used again and again', () => {
+  const cache = new RamCache<string>(1000);
+  cache.put('hot', 'hot', 100);
+  assert.equal(cache.get('hot'), 'hot');
+  for (let index = 0; index < 1000; index++) cache.put(`cold ${index}`, 'cold', 100);
+  assert.equal(cache.get('hot'), 'hot');
+});
+
+test('what is larger than an eighth is not kept', () => {
+  const cache = new RamCache<string>(800);
+  cache.put('large', 'x', 101);
+  assert.equal(cache.get('large'), undefined);
+  assert.equal(cache.used_bytes, 0);
+});

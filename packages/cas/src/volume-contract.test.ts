@@ -1,0 +1,143 @@
+/** What every volume promises, run on each kind of it. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { blake3 } from '@napi-rs/blake-hash';
+import { isRonError } from '@ron/kernel';
+import { LocalVolume } from './local-volume.ts';
+import { MemoryVolume } from './memory-volume.ts';
+import { RecordType } from './record-types.ts';
+import type { NewRecord, Volume } from './volume.ts';
+
+const signal = new AbortController().signal;
+
+interface Opened {
+  volume: Volume;
+  [Symbol.asyncDispose](): Promise<void>;
+}
+
+const KINDS: Record<string, () => Promise<Opened>> = {
+  local: async () => {
+    const dir = mkdtempSync(join(tmpdir(), 'ron-volume-'));
+    const volume = await LocalVolume.open({ dir, signal, segment_bytes: 1 << 20 });
+    return {
+      volume,
+      [Symbol.asyncDispose]: async () => {
+        await volume.close();
+        rmSync(dir, { recursive: true });
+      },
+    };
+  },
+  memory: async () => {
+    const volume = new MemoryVolume({ bytes_max: 8 << 20 });
+    return { volume, [Symbol.asyncDispose]: () => volume.close() };
+  },
+};
+
+function chunk(text: string): NewRecord {
+  const payload = Buffer.from(text);
+  return { type: RecordType.chunk, id: blake3(payload), payload };
+}
+
+function object(text: string): NewRecord {
+  return { ...chunk(text), type: RecordType.object, meta: Buffer.from('text/plain') };
+}
+
+const mark = (type: number, of: NewRecord): NewRecord => ({ type, id: of.id, payload: new Uint8Array(0) });
+
+for (const [kind, open] of Object.entries(KINDS)) {
+  suite(`a ${kind} volume`, () => {
+    test('gives back what was put, and nothing else', async () => {
+      await using opened = await open();
+      const { volume } = opened;
+      await volume.put([chunk('a'), object('b')], signal);
+      assert.equal(Buffer.from((await volume.get('content', chunk('a').id, signal))!.payload).toString(), 'a');
+      const found = await volume.get('object', object('b').id, signal);
+      assert.equal(Buffer.from(found!.meta).toString(), 'text/plain');
+      assert.equal(await volume.get('object', chunk('a').id, signal), undefined);
+      assert.equal(await volume.get('content', chunk('never').id, signal), undefined);
+      assert.ok(volume.isDurable('content', chunk('a').id) && volume.has('object', object('b').id));
+    });
+
+    test('a small object is content too', async () => {
+      await using opened = await open();
+      await opened.volume.put([object('b')], signal);
+      assert.ok(await opened.volume.get('content', object('b').id, signal));
+    });
+
+    test('gives many contents in the order asked for', async () => {
+      await using opened = await open();
+      const records = Array.from({ length: 40 }, (_, index) => chunk(`chunk ${index} ${'x'.repeat(index * 10)}`));
+      for (const record of records) await opened.volume.put([record], signal, 'later');
+      await opened.volume.sync(signal);
+      const wanted = [...records.slice(10, 30), ...records.slice(0, 5), records[39]!, records[2]!];
+      const texts: string[] = [];
+      for await (const bytes of opened.volume.getMany(
+        wanted.map((record) => record.id),
+        signal,
+      )) {
+        texts.push(Buffer.from(bytes).toString());
+      }
+      assert.deepEqual(
+        texts,
+        wanted.map((record) => Buffer.from(record.payload).toString()),
+      );
+    });
+
+    test('many contents of which one is missing end with not_found', async () => {
+      await using opened = await open();
+      await opened.volume.put([chunk('a')], signal);
+      await assert.rejects(
+        async () => {
+          for await (const bytes of opened.volume.getMany([chunk('a').id, chunk('no').id], signal)) assert.ok(bytes);
+        },
+        (error) => isRonError(error, 'not_found'),
+      );
+    });
+
+    test('forgets what is removed, keeps the last word on pins', async () => {
+      await using opened = await open();
+      const { volume } = opened;
+      await volume.put([object('b')], signal);
+      await volume.put([mark(RecordType.pin, object('b'))], signal);
+      assert.ok(volume.isPinned(object('b').id));
+      await volume.put([mark(RecordType.unpin, object('b'))], signal);
+      assert.ok(!volume.isPinned(object('b').id));
+      await volume.put([mark(RecordType.remove, object('b'))], signal);
+      assert.equal(await volume.get('object', object('b').id, signal), undefined);
+      assert.ok(!volume.has('object', object('b').id));
+      await volume.put([object('b')], signal);
+      assert.ok(volume.has('object', object('b').id), 'what was removed can come back');
+    });
+
+    test('lists ids in order, from anywhere', async () => {
+      await using opened = await open();
+      const records = Array.from({ length: 25 }, (_, index) => chunk(`${index}`));
+      await opened.volume.put(records, signal);
+      const sorted = records.map((record) => Buffer.from(record.id)).toSorted((a, b) => Buffer.compare(a, b));
+      const first = await opened.volume.inventory('content', undefined, 10);
+      const rest = await opened.volume.inventory('content', first.at(-1), 100);
+      assert.deepEqual(
+        [...first, ...rest].map((id) => Buffer.from(id).toString('hex')),
+        sorted.map((id) => id.toString('hex')),
+      );
+    });
+
+    test('a put whose signal is aborted already is refused', async () => {
+      await using opened = await open();
+      await assert.rejects(opened.volume.put([chunk('a')], AbortSignal.abort(new Error('gone'))), /gone/);
+      assert.ok(!opened.volume.has('content', chunk('a').id));
+    });
+  });
+}
+
+test('memory is bounded, and full is storage_full', async () => {
+  const volume = new MemoryVolume({ bytes_max: 2000 });
+  await volume.put([{ ...chunk('a'), payload: Buffer.alloc(1000), id: blake3(Buffer.alloc(1000)) }], signal);
+  await assert.rejects(
+    volume.put([{ type: RecordType.chunk, id: blake3(Buffer.alloc(1001)), payload: Buffer.alloc(1001) }], signal),
+    (error) => isRonError(error, 'storage_full'),
+  );
+});
