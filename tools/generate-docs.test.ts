@@ -40,6 +40,18 @@ test('the documents in this project are what its code declares', () => {
   assert.equal(check.status, 0);
 });
 
+test('the check fails when a document is stale, and names it and the command that refreshes it', async (t) => {
+  const root = await project(t);
+  const run = (...args: string[]): ReturnType<typeof spawnSync> =>
+    spawnSync(process.execPath, ['tools/generate-docs.ts', ...args, root], { cwd: ROOT, encoding: 'utf8' });
+  assert.equal(run().status, 0);
+  assert.equal(run('--check').status, 0);
+  await rm(join(root, 'docs/errors.md'));
+  const check = run('--check');
+  assert.equal(check.status, 1);
+  assert.match(String(check.stderr), /^docs\/errors\.md is not what the code declares: run `npm run docs`\n$/);
+});
+
 test('a project without services gets documents that say so', async (t) => {
   const root = await project(t);
   await writeDocuments(root);

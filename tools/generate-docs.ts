@@ -1,5 +1,6 @@
 /**
  * `npm run docs`: writes the tables in `docs/` from what the code declares; with `--check` only says which are stale.
+ * An argument names another project than this one.
  *
  * A document keeps what people wrote: only the part between the two markers is replaced.
  */
@@ -7,6 +8,7 @@ import { globSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
+import { parseArgs } from 'node:util';
 import {
   ERRORS,
   EXIT_CODES,
@@ -34,14 +36,15 @@ export interface Document {
 }
 
 interface Declared<T> {
-  readonly service: string;
+  /** Where it was found; the modules of one service share it. */
+  readonly folder: string;
   readonly value: T;
 }
 
 /** Every document, rendered from the declarations found below `root`. */
 export async function documents(root: string): Promise<Document[]> {
-  const concurrency = await declared(root, 'concurrency.ts', isConcurrency);
-  const configs = await declared(root, 'config.ts', isConfigSchema);
+  const concurrency = await collect(root, 'concurrency.ts', isConcurrency);
+  const configs = await collect(root, 'config.ts', isConfigSchema);
   return [
     {
       file: 'docs/concurrency.md',
@@ -55,12 +58,13 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/config.md',
       intro:
         '# Configuration\n\n' +
-        'Command line over environment over file over default. The file is TOML; `--config FILE` names it.\n' +
+        'Command line over environment over file over default. The file is TOML. `--config FILE`, or the\n' +
+        'variable `RON_<SERVICE>_CONFIG`, names it; `--config-table NAME` reads one table of a file for several services.\n' +
         'Whatever is wrong stops the start: an unknown key, a wrong type, a value out of range. All problems are listed at\n' +
         'once, each with the key that was probably meant. `kill -HUP` reads the file again and takes the new values whole\n' +
         'or not at all; keys marked *restart* cannot change that way.\n\n' +
         'Durations are written `200ms`, `5s`, `2m`; sizes `64KiB`, `1MiB`; rates `50MiB/s`.',
-      body: configBody(configs),
+      body: configBody(configs, concurrency),
     },
     {
       file: 'docs/errors.md',
@@ -90,7 +94,7 @@ export async function staleDocuments(root: string): Promise<string[]> {
   const stale: string[] = [];
   for (const document of await documents(root)) {
     const existing = await read(join(root, document.file));
-    if (existing === undefined || merge(existing, document) !== existing) stale.push(document.file);
+    if (merge(existing, document) !== existing) stale.push(document.file);
   }
   return stale;
 }
@@ -104,7 +108,7 @@ export async function writeDocuments(root: string): Promise<void> {
 }
 
 /** What modules of this name export below the service folders, in the order of their paths. */
-async function declared<T>(
+async function collect<T>(
   root: string,
   module: string,
   isWanted: (value: unknown) => value is T,
@@ -115,9 +119,7 @@ async function declared<T>(
     const exported: Record<string, unknown> = await import(pathToFileURL(join(root, file)).href);
     const values = Object.values(exported).filter(isWanted);
     if (values.length === 0) throw new Error(`${file} exports no declaration`);
-    const folder = file.split('/')[1]!;
-    const service = file.startsWith('services/') ? folder : 'example';
-    for (const value of values) found.push({ service, value });
+    for (const value of values) found.push({ folder: dirname(file), value });
   }
   return found;
 }
@@ -127,11 +129,16 @@ function concurrencyBody(all: readonly Declared<Concurrency>[]): string {
   return all.map(({ value }) => `## ${value.service}\n\n${renderConcurrency(value)}`).join('\n\n');
 }
 
-function configBody(all: readonly Declared<ConfigSchema<KeyTable>>[]): string {
+function configBody(
+  all: readonly Declared<ConfigSchema<KeyTable>>[],
+  concurrency: readonly Declared<Concurrency>[],
+): string {
   if (all.length === 0) return 'No service declares anything yet.';
-  return all
-    .map(({ service, value }) => `## ${service}\n\n${renderConfigDocs(value, `RON_${service.toUpperCase()}_`)}`)
-    .join('\n\n');
+  const sections = all.map(({ folder, value }) => {
+    const service = concurrency.find((declared) => declared.folder === folder)?.value.service ?? folder.split('/')[1]!;
+    return `## ${service}\n\n${renderConfigDocs(value, `RON_${service.toUpperCase()}_`)}`;
+  });
+  return sections.join('\n\n');
 }
 
 function errorsBody(): string {
@@ -165,8 +172,9 @@ async function read(path: string): Promise<string | undefined> {
 }
 
 if (import.meta.main) {
-  const root = join(import.meta.dirname, '..');
-  if (process.argv.includes('--check')) {
+  const { values, positionals } = parseArgs({ options: { check: { type: 'boolean' } }, allowPositionals: true });
+  const root = positionals[0] ?? join(import.meta.dirname, '..');
+  if (values.check === true) {
     const stale = await staleDocuments(root);
     for (const file of stale) process.stderr.write(`${file} is not what the code declares: run \`npm run docs\`\n`);
     process.exitCode = stale.length === 0 ? 0 : 1;

@@ -1,4 +1,5 @@
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
 import { mkdtemp, rm, writeFile } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -74,15 +75,20 @@ test('a change to a key that needs a restart is refused whole, and says so witho
   assert.equal(source.value.server.max_inflight, 512, 'not even the reloadable part is taken');
 });
 
-test('reloads run one after another, in order', async (t) => {
+test('reloads run one after another: the second does not read before the first has ended', async (t) => {
+  // A pipe gives each reader what was written for it, so a reader that came too early would be seen.
   const path = await configFile(t, 'server.max_inflight = 1');
   await using source = await ConfigSource.open({ schema, file: { path } });
+  await rm(path);
+  assert.equal(spawnSync('mkfifo', [path]).status, 0);
+  const first = source.reload();
+  const second = source.reload();
   await writeFile(path, 'server.max_inflight = 2');
-  const results = await Promise.all([source.reload(), source.reload(), source.reload()]);
-  assert.deepEqual(
-    results.map((result) => result.ok && result.changed.length),
-    [1, 0, 0],
-  );
+  assert.deepEqual(await first, { ok: true, changed: ['server.max_inflight'] });
+  assert.equal(source.value.server.max_inflight, 2);
+  await writeFile(path, 'server.max_inflight = 3');
+  assert.deepEqual(await second, { ok: true, changed: ['server.max_inflight'] });
+  assert.equal(source.value.server.max_inflight, 3);
 });
 
 test('a file that is missing, too long or not UTF-8 is refused at the start', async (t) => {

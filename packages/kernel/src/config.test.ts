@@ -90,6 +90,8 @@ test('flags take =, a space, a bare boolean and a list', () => {
   assert.equal(config.amnesia.enabled, true);
   assert.deepEqual(config.data_dirs, ['a', 'b']);
   assert.equal(load({ flags: ['--amnesia.enabled', 'false'] }).amnesia.enabled, false);
+  const [twice] = problemsOf({ flags: ['--read_timeout=1s', '--read_timeout=2s'] });
+  assert.equal(twice?.found, 'the flag twice', 'which of the two was meant?');
 });
 
 test('every problem of every source is listed, with key, source, expected and found', () => {

@@ -152,6 +152,8 @@ suite('a service as a process', { concurrency: 3 }, () => {
     child.kill('SIGHUP');
     const good = await child.logged('configuration reloaded');
     assert.deepEqual(good['changed'], ['log.level', 'server.max_inflight']);
+    await fetch(url);
+    assert.equal((await child.logged('asked'))['level'], 'debug', 'the new level is in force');
 
     await writeFile(path, '[server]\nmax_inflght = 3\nmax_inflight = 0');
     child.kill('SIGHUP');

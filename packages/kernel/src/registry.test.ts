@@ -40,6 +40,7 @@ const declared = declareConcurrency({
       guards: 'calls to one peer',
     },
   },
+  retries: { lookup: { policy: 'rpc', idempotent_because: 'a lookup changes nothing' } },
 });
 
 test('the tables say what was declared, in Markdown that keeps its columns', () => {
@@ -61,6 +62,7 @@ test('the tables say what was declared, in Markdown that keeps its columns', () 
   assert.ok(rows.includes('| `read` | 5000 ms | `read_timeout` | one read |'));
   assert.ok(rows.includes('| `rpc` | 1000 ms | fixed | a call to index |'));
   assert.ok(text.indexOf('`meta`') < text.indexOf('`counters`'), 'locks by rank');
+  assert.ok(rows.includes('| `lookup` | rpc | 3 | a lookup changes nothing |'));
   assert.match(text, /over 50 % errors in 10000 ms, from 10 calls/);
 });
 
@@ -90,5 +92,7 @@ test('a declaration that contradicts itself is refused', () => {
   refused({ tasks: { a: { count: -1, criticality: 'critical', does: '' } } }, /has a count/);
   refused({ deadlines: { a: { ms: 0, covers: '' } } }, /positive/);
   refused({ locks: { a: { rank: 1, guards: '' }, b: { rank: 1, guards: '' } } }, /rank of its own/);
+  const events = { kind: 'broadcast', capacity: 1, from: '', to: '' };
+  refused({ channels: { a: events, b: { ...events, label: 'a' } } }, /name of its own in metrics/);
   refused({ deadlines: { 'a b': { ms: 1, covers: '' } } }, /lower case/);
 });

@@ -7,6 +7,7 @@
  * Bound: every channel has a capacity. Overflow: every channel says what happens. Cancellation: nothing waits here.
  */
 import { assert } from './errors.ts';
+import { POLICIES } from './retry-policy.ts';
 
 interface Ends {
   /** Who puts in, and who takes out. */
@@ -16,6 +17,8 @@ interface Ends {
 
 interface Bounded {
   readonly capacity: number;
+  /** Its name in metrics, where operators know it by another one. Default: its own. */
+  readonly label?: string;
   /** The config key that overrides the capacity. Default none: it is fixed. */
   readonly config_key?: string;
 }
@@ -81,6 +84,12 @@ export interface BreakerKind {
   readonly guards: string;
 }
 
+export interface RetryKind {
+  readonly policy: keyof typeof POLICIES;
+  /** Why doing it twice has the same effect as doing it once. Without a reason it may not be retried. */
+  readonly idempotent_because: string;
+}
+
 /** Restarts answered per window before a task stays down. */
 export interface Restarts {
   readonly max: number;
@@ -102,6 +111,10 @@ export interface Concurrency {
   readonly deadlines: Readonly<Record<string, DeadlineKind>>;
   /** One row per kind of target; `peers` may stand for many breakers. Default none. */
   readonly breakers?: Readonly<Record<string, BreakerKind>>;
+  /** Operations that are tried again. Default none. */
+  readonly retries?: Readonly<Record<string, RetryKind>>;
+  /** Labels of `backoff_retries_total`. Default `['op']`; `result` tells how the retry went. */
+  readonly retry_labels?: readonly ('op' | 'result')[];
 }
 
 export const RESTARTS_DEFAULT: Restarts = { max: 5, window_ms: 60_000 };
@@ -111,8 +124,8 @@ const declarations = new WeakSet<object>();
 
 /** Checks and freezes a declaration. */
 export function declareConcurrency<const D extends Concurrency>(declaration: D): D {
-  const { service, channels, tasks, locks, deadlines, breakers = {} } = declaration;
-  for (const [what, table] of Object.entries({ channels, tasks, locks, deadlines, breakers })) {
+  const { service, channels, tasks, locks, deadlines, breakers = {}, retries = {} } = declaration;
+  for (const [what, table] of Object.entries({ channels, tasks, locks, deadlines, breakers, retries })) {
     for (const name of Object.keys(table)) assert(NAME.test(name), `${service}: ${what} ${name}: lower case words`);
   }
   for (const [name, channel] of Object.entries(channels)) {
@@ -120,6 +133,8 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
     if (channel.kind === 'work') assert(channel.lanes.length > 0, `${service}: channel ${name} has a lane`);
   }
+  const labels = Object.entries(channels).map(([name, channel]) => labelOf(name, channel));
+  assert(new Set(labels).size === labels.length, `${service}: every channel has a name of its own in metrics`);
   for (const [kind, task] of Object.entries(tasks)) {
     assert(isCount(task.count, 0), `${service}: task ${kind} has a count`);
   }
@@ -132,14 +147,19 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
   return deepFreeze(declaration);
 }
 
+/** The name of a channel in metrics. */
+export function labelOf(name: string, channel: Channel): string {
+  return channel.kind === 'watch' ? name : (channel.label ?? name);
+}
+
 /** Whether a value came from `declareConcurrency`: how the docs find declarations among a module's exports. */
 export function isConcurrency(value: unknown): value is Concurrency {
   return typeof value === 'object' && value !== null && declarations.has(value);
 }
 
-/** The Markdown tables of a service: channels, tasks, locks, deadlines, breakers. */
+/** The Markdown tables of a service, one for each kind of thing it declares. */
 export function renderConcurrency(declaration: Concurrency): string {
-  const { channels, tasks, locks, deadlines, breakers = {}, restarts = RESTARTS_DEFAULT } = declaration;
+  const { channels, tasks, locks, deadlines, breakers = {}, retries = {}, restarts = RESTARTS_DEFAULT } = declaration;
   const sections = [
     section(
       'Channels',
@@ -150,7 +170,7 @@ export function renderConcurrency(declaration: Concurrency): string {
         channel.kind,
         channel.kind === 'watch' ? '1' : configurable(String(channel.capacity), channel.config_key),
         `${channel.from} -> ${channel.to}`,
-        ...overflowOf(channel, busyMetric(declaration)),
+        ...overflowOf(channel, busyMetric(declaration, labelOf(name, channel))),
       ],
     ),
     section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'What it does'], (kind, task) => [
@@ -177,13 +197,22 @@ export function renderConcurrency(declaration: Concurrency): string {
       `after ${breaker.cooldown_ms} ms and ${breaker.half_open_probes} good probes`,
       breaker.guards,
     ]),
+    section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it may be done twice'], (name, retry) => [
+      code(name),
+      retry.policy,
+      String(POLICIES[retry.policy].tries_max),
+      retry.idempotent_because,
+    ]),
   ];
   return sections.filter((text) => text !== '').join('\n\n');
 }
 
-/** `busy_rejections_total{endpoint,queue}` with the labels of this service. */
-function busyMetric(declaration: Concurrency): string {
-  return `busy_rejections_total{${(declaration.busy_labels ?? ['queue']).join(',')}}`;
+/** `busy_rejections_total{queue="work",endpoint}`: with the labels of this service. */
+function busyMetric(declaration: Concurrency, queue: string): string {
+  const labels = (declaration.busy_labels ?? ['queue']).map((label) =>
+    label === 'queue' ? `queue="${queue}"` : label,
+  );
+  return `busy_rejections_total{${labels.join(',')}}`;
 }
 
 /** Policy, effect on the caller, metric. */

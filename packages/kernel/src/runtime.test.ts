@@ -12,7 +12,15 @@ const concurrency = declareConcurrency({
   busy_labels: ['queue', 'endpoint'],
   channels: {
     work: { kind: 'work', capacity: 2, lanes: ['get', 'put'], from: 'listener', to: 'pool' },
-    repair: { kind: 'mpsc', capacity: 2, from: 'planner', to: 'workers', policy: 'reject new', overflow: 'next tick' },
+    repair: {
+      kind: 'mpsc',
+      capacity: 2,
+      label: 'plans',
+      from: 'planner',
+      to: 'workers',
+      policy: 'reject new',
+      overflow: 'next tick',
+    },
     audit: {
       kind: 'mpsc',
       capacity: 4,
@@ -44,6 +52,8 @@ const concurrency = declareConcurrency({
       guards: 'peers',
     },
   },
+  retries: { lookup: { policy: 'rpc', idempotent_because: 'a lookup changes nothing' } },
+  retry_labels: ['op', 'result'],
 });
 
 type Runtime = ServiceRuntime<typeof concurrency>;
@@ -78,6 +88,9 @@ test('only declared names compile, and at run time they throw and name the one t
   assert.throws(() => runtime.cell('__proto__', 0), /lock __proto__ is not declared/);
   // @ts-expect-error: not declared
   assert.throws(() => runtime.breaker('kms'), /breaker kms is not declared/);
+  const deadline = runtime.deadline('read');
+  // @ts-expect-error: not declared
+  assert.throws(() => void runtime.retry('put', () => Promise.resolve(), { deadline }), /retry put is not declared/);
   assert.throws(() => runtime.spawn('request', () => Promise.resolve()), /one-shot/);
   assert.throws(() => void runtime.run('pool', () => Promise.resolve()), /long-lived/);
 });
@@ -106,7 +119,7 @@ test('a config key that the config does not have is found at the start', (t) => 
 
 test('unbuilt() lists what was declared and never built', async (t) => {
   const runtime = runtimeOf(t);
-  assert.equal(runtime.unbuilt().length, 12);
+  assert.equal(runtime.unbuilt().length, 13);
   runtime.workQueue('work');
   runtime.mpsc('repair');
   runtime.mpsc('audit');
@@ -118,6 +131,7 @@ test('unbuilt() lists what was declared and never built', async (t) => {
   runtime.deadline('read');
   runtime.deadline('fill');
   runtime.breaker('peers');
+  await runtime.retry('lookup', () => Promise.resolve(), { deadline: runtime.deadline('read') });
   assert.deepEqual(runtime.unbuilt(), ['lock counters']);
   runtime.cell('counters', {});
   assert.deepEqual(runtime.unbuilt(), []);
@@ -136,12 +150,12 @@ test('queues are measured: depth, drops, refusals, and busy under the labels of 
   for (const item of [1, 2, 3, 4]) audit.pushDropOldest(item);
   const found = await series(runtime);
   assert.equal(found.get('queue_depth{queue="work"}'), 2);
-  assert.equal(found.get('queue_depth{queue="repair"}'), 2);
+  assert.equal(found.get('queue_depth{queue="plans"}'), 2);
   assert.equal(found.get('busy_rejections_total{queue="work",endpoint="put"}'), 1);
   assert.equal(found.get('busy_rejections_total{queue="work",endpoint="get"}'), 0);
   assert.equal(found.get('queue_dropped_total{queue="audit"}'), 2);
   assert.equal(found.get('queue_dropped_total{queue="work"}'), 0);
-  assert.equal(found.get('queue_rejected_total{queue="repair"}'), 1);
+  assert.equal(found.get('queue_rejected_total{queue="plans"}'), 1);
   await runtime.stop({ drain_ms: 0 });
   await Promise.all(accepted);
 });
@@ -207,6 +221,49 @@ test('breakers of a kind are shown together, and forgetting one does not take it
   const after = await series(runtime);
   assert.equal(after.get('breaker_state{target="peers",state="open"}'), 0);
   assert.equal(after.get('breaker_open_total{target="peers"}'), 3);
+});
+
+test('retries of a declared operation are counted by how they went', async (t) => {
+  const runtime = runtimeOf(t);
+  const policy = { tries_max: 3, backoff_ms: () => 1 };
+  const flaky = (_signal: AbortSignal, attempt: number): Promise<number> =>
+    attempt < 2 ? Promise.reject(new RonError('busy', 'not now')) : Promise.resolve(attempt);
+  assert.equal(await runtime.retry('lookup', flaky, { deadline: runtime.deadline('read'), policy }), 2);
+  const found = await series(runtime);
+  assert.equal(found.get('backoff_retries_total{op="lookup",result="failed"}'), 1);
+  assert.equal(found.get('backoff_retries_total{op="lookup",result="ok"}'), 1);
+});
+
+test('close hooks run in order after the tasks have ended; one that hangs is cut, told about and does not hold the rest', async (t) => {
+  const lines: string[] = [];
+  const runtime = runtimeOf(t, lines);
+  const order: string[] = [];
+  runtime.spawn('pool', async (ctx) => {
+    await sleep(60_000, ctx.stopping).catch(() => {});
+    await sleep(30, ctx.signal);
+    if (ctx.index === 0) order.push(`task ended while ${runtime.lifecycle.state}`);
+  });
+  runtime.onClose('hangs', { deadline_ms: 30 }, (signal) => sleep(60_000, signal));
+  runtime.onClose('store', { deadline_ms: 1000 }, () => void order.push('store closed'));
+  assert.equal(runtime.lifecycle.state, 'running');
+  const stopped = runtime.stop({ drain_ms: 5000 });
+  assert.equal(runtime.lifecycle.state, 'draining');
+  await stopped;
+  assert.equal(runtime.lifecycle.state, 'stopped');
+  assert.deepEqual(order, ['task ended while draining', 'store closed']);
+  assert.match(lines.join(''), /"hook":"hangs","outcome":"late"/);
+  assert.throws(() => runtime.onClose('late', { deadline_ms: 1 }, () => {}), /before the stop/);
+});
+
+test('a second stop without patience ends the first at once', async (t) => {
+  const runtime = runtimeOf(t);
+  runtime.spawn('pool', (ctx) => sleep(60_000, ctx.signal));
+  const first = runtime.stop({ drain_ms: 60_000 });
+  const began_ms = performance.now();
+  const second = runtime.stop({ drain_ms: 0 });
+  assert.deepEqual(await first, { aborted: 3, stuck: 0 });
+  assert.deepEqual(await second, await first);
+  assert.ok(performance.now() - began_ms < 5000);
 });
 
 test('stop answers who still waits, closes every channel and resolves once for all callers', async (t) => {

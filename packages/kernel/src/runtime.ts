@@ -5,8 +5,8 @@
  * with the declared numbers or those of the config key it names; `unbuilt()` lists what was declared and never built, so
  * a test can hold a service to its declaration. Everything built is measured.
  * Bound: the declaration; a channel is built once. Overflow: per channel, as declared.
- * Cancellation: `stop` closes the request queues, lets tasks finish within the drain, aborts the rest, closes what is
- * left; it always resolves. Called again it can only shorten the drain.
+ * Cancellation: `stop` refuses new work, lets tasks finish within the drain, aborts the rest, then runs the close hooks in
+ * their order and closes the channels; it always resolves. Called again it can only shorten the drain.
  */
 import { Breaker, type BreakerInit } from './breaker.ts';
 import { Broadcast } from './broadcast.ts';
@@ -14,24 +14,20 @@ import { Cell } from './cell.ts';
 import { configValue } from './config.ts';
 import { Deadline, type DeadlineInit } from './deadline.ts';
 import { assert, ERRORS, RonError } from './errors.ts';
+import { Lifecycle, type CloseHookInit } from './lifecycle.ts';
 import type { Log } from './log.ts';
 import type { Counter } from './metrics-series.ts';
 import type { Metrics } from './metrics.ts';
 import { Mpsc } from './mpsc.ts';
-import { nearest } from './nearest.ts';
-import { RESTARTS_DEFAULT, type Channel, type Concurrency } from './registry.ts';
+import { labelOf, RESTARTS_DEFAULT, type Channel, type Concurrency } from './registry.ts';
+import { RetryBudget } from './retry-budget.ts';
+import { POLICIES, type RetryPolicy } from './retry-policy.ts';
+import { idempotent, retry, type RetryInit } from './retry.ts';
 import { measureRuntime, type BreakerGroup, type MeasuredQueue } from './runtime-metrics.ts';
+import { declared, isKind, retryLabels, type ChannelName, type NameIn } from './runtime-names.ts';
 import { Supervisor, type StopReport, type SupervisorEvent, type TaskContext } from './supervisor.ts';
 import { Watch } from './watch.ts';
 import { WorkQueue } from './work-queue.ts';
-
-/** Names of the declared channels of one kind. */
-type ChannelName<D extends Concurrency, Kind extends Channel['kind']> = {
-  [N in keyof D['channels']]: D['channels'][N] extends { kind: Kind } ? N : never;
-}[keyof D['channels']] &
-  string;
-
-type NameIn<Table> = keyof NonNullable<Table> & string;
 
 export interface RuntimeInit {
   metrics: Metrics;
@@ -47,25 +43,40 @@ export interface RuntimeInit {
 /** Operations of any listener or client, besides the declared deadlines. */
 const IO_OPS = ['connect', 'handler', 'header', 'idle', 'read', 'write'];
 const BREAKERS_MAX = 4096;
+/** More than the supervisor grants its tasks, so that it is the one that reports them. */
+const ABORT_GRACE_MS = 1000;
+
+interface CloseHook {
+  readonly hook: string;
+  readonly init: CloseHookInit;
+  readonly close: (signal: AbortSignal) => Promise<void> | void;
+}
 
 export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposable {
   readonly declaration: D;
   readonly metrics: Metrics;
   readonly log: Log;
   readonly supervisor: Supervisor;
+  readonly lifecycle: Lifecycle;
   /** For refusals: `rejected.at(code).inc()`. */
   readonly rejected: Counter<'reason'>;
   /** Counted by every deadline that `deadline()` gives out. */
   readonly io_timeouts: Counter<'op'>;
-  readonly backoff_retries: Counter<'op'>;
+  readonly backoff_retries: Counter<'op' | 'result'>;
   readonly #config: { readonly value: unknown } | undefined;
+  /** What was read from the config in force; a request asks for its deadline every time. */
+  #numbers: { config: unknown; byKey: Map<string, number> } = { config: undefined, byKey: new Map() };
   readonly #built = new Set<string>();
   readonly #queues = new Map<string, MeasuredQueue>();
   readonly #mpscs = new Map<string, Mpsc<never>>();
   readonly #broadcasts = new Map<string, Broadcast<never>>();
   readonly #watches = new Map<string, Watch<never>>();
   readonly #breakers: ReadonlyMap<string, BreakerGroup>;
+  readonly #budget = new RetryBudget();
+  readonly #hooks: CloseHook[] = [];
+  #stopped: Promise<StopReport> | undefined;
   readonly #onExpire = (op: string): void => this.io_timeouts.at(op).inc();
+  readonly #onRetry = (op: string, result: string): void => this.backoff_retries.at({ op, result }).inc();
 
   constructor(declaration: D, init: RuntimeInit) {
     const { metrics, log, config, onFatal, rejected_reasons = [] } = init;
@@ -74,6 +85,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     this.metrics = metrics;
     this.log = log;
     this.#config = config;
+    this.lifecycle = new Lifecycle(declaration.service, { abort_grace_ms: ABORT_GRACE_MS });
     const kinds = Object.keys(declaration.breakers ?? {});
     this.#breakers = new Map(kinds.map((kind) => [kind, { live: new Set(), forgotten_total: 0 }]));
     this.supervisor = new Supervisor({
@@ -90,7 +102,11 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     this.io_timeouts = metrics.counter('io_timeouts_total', 'Deadlines that passed, by operation.', {
       op: [...new Set([...IO_OPS, ...ops])],
     });
-    this.backoff_retries = metrics.counter('backoff_retries_total', 'Retries after a wait, by operation.', { op: ops });
+    this.backoff_retries = metrics.counter(
+      'backoff_retries_total',
+      'Retries after a wait, by operation.',
+      retryLabels(declaration),
+    );
     this.#checkConfigKeys();
     measureRuntime(metrics, {
       declaration,
@@ -107,14 +123,14 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const { lanes, budget_ms } = channel;
     const capacity = this.#number(channel.config_key, channel.capacity);
     const queue = new WorkQueue(name, { capacity, lanes, ...(budget_ms === undefined ? {} : { budget_ms }) });
-    this.#queues.set(name, { queue, lanes });
+    this.#queues.set(labelOf(name, channel), { queue, lanes });
     return queue;
   }
 
   mpsc<T>(name: ChannelName<D, 'mpsc'>): Mpsc<T> {
     const channel = this.#channel(name, 'mpsc');
     const mpsc = new Mpsc<T>(name, this.#number(channel.config_key, channel.capacity));
-    this.#mpscs.set(name, mpsc as unknown as Mpsc<never>);
+    this.#mpscs.set(labelOf(name, channel), mpsc as unknown as Mpsc<never>);
     return mpsc;
   }
 
@@ -124,7 +140,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
       onLag: (lagged, subscriber) =>
         this.log.warn({ topic: name, subscriber, lagged }, 'a subscriber is too slow and lost events'),
     });
-    this.#broadcasts.set(name, broadcast as unknown as Broadcast<never>);
+    this.#broadcasts.set(labelOf(name, channel), broadcast as unknown as Broadcast<never>);
     return broadcast;
   }
 
@@ -185,27 +201,76 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return this.supervisor.run(kind, work);
   }
 
+  /**
+   * Does the work of a declared operation, and does it again as its policy says. `policy` may be replaced by one with
+   * configured numbers. All callers share one retry budget.
+   */
+  retry<T>(
+    op: NameIn<D['retries']>,
+    work: (signal: AbortSignal, attempt: number) => Promise<T>,
+    init: Pick<RetryInit, 'deadline' | 'breaker'> & { policy?: RetryPolicy },
+  ): Promise<T> {
+    const { policy } = declared('retry', this.declaration.retries ?? {}, op);
+    this.#built.add(`retry ${op}`);
+    const shared = { budget: this.#budget, onRetry: this.#onRetry };
+    return retry(idempotent(op, work), { policy: POLICIES[policy], ...init, ...shared });
+  }
+
+  /** Adds what is to be closed once the tasks have ended; hooks run in the order in which they were added. */
+  onClose(hook: string, init: CloseHookInit, close: (signal: AbortSignal) => Promise<void> | void): void {
+    assert(this.#stopped === undefined, `close hook ${hook} is added before the stop`);
+    this.#hooks.push({ hook, init, close });
+  }
+
   /** What was declared and never built. Empty when the declaration is the truth. */
   unbuilt(): string[] {
-    const { channels, tasks, locks, deadlines, breakers = {} } = this.declaration;
-    const tables = { channel: channels, task: tasks, lock: locks, deadline: deadlines, breaker: breakers };
+    const { channels, tasks, locks, deadlines, breakers = {}, retries = {} } = this.declaration;
+    const tables = {
+      channel: channels,
+      task: tasks,
+      lock: locks,
+      deadline: deadlines,
+      breaker: breakers,
+      retry: retries,
+    };
     const all = Object.entries(tables).flatMap(([what, table]) => Object.keys(table).map((name) => `${what} ${name}`));
     return all.filter((name) => !this.#built.has(name));
   }
 
-  /** Stops everything that was built. Never rejects. */
-  async stop(init: { drain_ms: number }): Promise<StopReport> {
-    for (const { queue } of this.#queues.values()) queue.close();
-    const report = await this.supervisor.stop(init);
-    const gone = new RonError('draining', `${this.declaration.service} has stopped`);
-    for (const { queue } of this.#queues.values()) queue.abortQueued(gone);
-    for (const table of [this.#mpscs, this.#broadcasts, this.#watches])
-      for (const channel of table.values()) channel.close();
-    return report;
+  /** Stops everything that was built. Never rejects. With `drain_ms` 0 nothing is waited for, hooks included. */
+  stop(init: { drain_ms: number }): Promise<StopReport> {
+    this.#stopped ??= this.#stop(init.drain_ms);
+    if (init.drain_ms <= 0) this.lifecycle.abort();
+    // The supervisor keeps the shorter of two drains.
+    void this.supervisor.stop(init);
+    return this.#stopped;
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop({ drain_ms: 0 });
+  }
+
+  async #stop(drain_ms: number): Promise<StopReport> {
+    const { lifecycle, supervisor } = this;
+    const report = supervisor.stop({ drain_ms });
+    lifecycle.beginDrain();
+    for (const { queue } of this.#queues.values()) queue.close();
+    lifecycle.onClose('tasks', { deadline_ms: Math.max(drain_ms, 1) }, async () => void (await report));
+    for (const { hook, init, close } of this.#hooks) lifecycle.onClose(hook, init, close);
+    lifecycle.onClose('channels', { deadline_ms: ABORT_GRACE_MS }, () => this.#closeChannels());
+    const { problems } = await lifecycle.close();
+    for (const { hook, outcome, took_ms, error } of problems) {
+      this.log.warn({ hook, outcome, took_ms, ...(error === undefined ? {} : { err: error }) }, 'close hook');
+    }
+    return report;
+  }
+
+  #closeChannels(): void {
+    const gone = new RonError('draining', `${this.declaration.service} has stopped`);
+    for (const { queue } of this.#queues.values()) queue.abortQueued(gone);
+    for (const table of [this.#mpscs, this.#broadcasts, this.#watches]) {
+      for (const channel of table.values()) channel.close();
+    }
   }
 
   #channel<Kind extends Channel['kind']>(name: string, kind: Kind): Channel & { kind: Kind } {
@@ -219,8 +284,15 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   /** The number of the config key in force now, or the declared one where there is no key or no config. */
   #number(config_key: string | undefined, fallback: number): number {
     if (config_key === undefined || this.#config === undefined) return fallback;
-    const value = configValue(this.#config.value, config_key);
-    assert(typeof value === 'number', `config key ${config_key} gives a number`);
+    const config = this.#config.value;
+    if (config !== this.#numbers.config) this.#numbers = { config, byKey: new Map() };
+    let value = this.#numbers.byKey.get(config_key);
+    if (value === undefined) {
+      const found = configValue(config, config_key);
+      assert(typeof found === 'number', `config key ${config_key} gives a number`);
+      value = found;
+      this.#numbers.byKey.set(config_key, value);
+    }
     return value;
   }
 
@@ -238,18 +310,4 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     if (what === 'fatal' || what === 'failed' || what === 'stuck') this.log.error(fields, `task ${what}`);
     else this.log.warn(fields, `task ${what}`);
   }
-}
-
-function declared<T>(what: string, table: Readonly<Record<string, T>>, name: string): T {
-  const entry = Object.hasOwn(table, name) ? table[name] : undefined;
-  if (entry !== undefined) return entry;
-  const meant = nearest(name, Object.keys(table));
-  throw new RonError(
-    'internal',
-    `${what} ${name} is not declared${meant === undefined ? '' : `; did you mean ${meant}?`}`,
-  );
-}
-
-function isKind<Kind extends Channel['kind']>(channel: Channel, kind: Kind): channel is Channel & { kind: Kind } {
-  return channel.kind === kind;
 }

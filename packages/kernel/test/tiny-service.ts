@@ -42,6 +42,7 @@ const concurrency = declareConcurrency({
 type Runtime = ServiceRuntime<typeof concurrency>;
 
 async function answer(runtime: Runtime, queue: WorkQueue, req: IncomingMessage, res: ServerResponse): Promise<void> {
+  runtime.log.debug({ url: req.url }, 'asked');
   if (req.url === '/metrics') return void res.end(await runtime.metrics.text());
   const work_ms = Number(new URL(req.url ?? '/', 'http://x').searchParams.get('ms') ?? 0);
   using deadline = runtime.deadline('request');
@@ -98,6 +99,8 @@ await runProcess({
         await runtime.stop({ drain_ms: 0 });
         server.close();
         server.closeAllConnections();
+        // Longer than the drain that it ends: the exit code must still be that of the abort.
+        await sleep(100, AbortSignal.timeout(1000));
       },
     };
   },
