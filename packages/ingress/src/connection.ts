@@ -50,9 +50,9 @@ export class Connection {
     (socket as Carrier)[kConnection] = this;
   }
 
-  /** The record of a socket; every socket of a listener has one from its first instant. */
-  static of(socket: Socket): Connection {
-    return (socket as Carrier)[kConnection]!;
+  /** The record of a socket; undefined when the connection was refused. */
+  static of(socket: Socket): Connection | undefined {
+    return (socket as Carrier)[kConnection];
   }
 
   /** No request in flight and nothing left to send. */

@@ -87,11 +87,13 @@ export class Front {
   /** For the second listener: health routes only. */
   readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
     const start_ms = sched.now_ms();
+    const connection = Connection.of(req.socket);
+    if (connection === undefined) return;
     scanHeaders(req.rawHeaders, this.#view);
     const corr_id = corrIdFrom(this.#view.corr_id);
     const refusal = this.#headerRefusal(req) ?? (this.#isHealth(req.url!) ? undefined : NOT_HERE);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    this.#routed(req, res, corr_id, start_ms, false, false);
+    this.#routed(req, res, connection, corr_id, start_ms, false, false);
   };
 
   #enter(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
@@ -99,6 +101,8 @@ export class Front {
     const fast = this.#fast;
     const start_ms = sched.now_ms();
     const connection = Connection.of(req.socket);
+    // Refused when it was accepted: its answer is on the way, and no request on it counts.
+    if (connection === undefined) return;
     connection.active_ms = start_ms;
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
@@ -108,7 +112,7 @@ export class Front {
     const refusal = this.#headerRefusal(req) ?? (hit === undefined ? path(url) : undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
     if (hit === undefined && this.#isHealth(url))
-      return this.#routed(req, res, corr_id, start_ms, false, expects_continue);
+      return this.#routed(req, res, connection, corr_id, start_ms, false, expects_continue);
     if (responder.draining) return this.refuse(req, res, DRAINING, corr_id, start_ms);
     const not_ready = readiness.refusal();
     if (not_ready !== undefined) return this.refuse(req, res, new RonError('not_ready', not_ready), corr_id, start_ms);
@@ -124,19 +128,19 @@ export class Front {
       arrival.ip = this.#ip(req, connection);
       if (fast!.serve(req, res, hit, view, arrival)) return;
     }
-    this.#routed(req, res, corr_id, start_ms, true, expects_continue);
+    this.#routed(req, res, connection, corr_id, start_ms, true, expects_continue);
   }
 
   #routed(
     req: IncomingMessage,
     res: ServerResponse,
+    connection: Connection,
     corr_id: string,
     start_ms: number,
     holds_place: boolean,
     expects_continue: boolean,
   ): void {
     const { host, metrics, sweeper } = this.#init;
-    const connection = Connection.of(req.socket);
     const ip = this.#ip(req, connection);
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, holds_place);
     exchange.expects_continue = expects_continue;
@@ -181,6 +185,7 @@ export class Front {
     metrics.countRefusal(error);
     responder.problem(res, error, corr_id);
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
-    if (req.socket.writableLength > 0) sweeper.watch(Connection.of(req.socket));
+    const connection = Connection.of(req.socket);
+    if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
   }
 }

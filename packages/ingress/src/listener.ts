@@ -49,8 +49,9 @@ export class Listener {
     this.#init = init;
     this.server = makeServer(init.config, init.tls);
     const { server } = this;
-    server.on('connection', (socket: Socket) => this.#onConnection(socket));
-    if (init.tls !== undefined) server.on('secureConnection', (socket: Socket) => this.#onSecure(socket));
+    // Before Node's own listener, which attaches the parser: its first request must find the record of its connection.
+    server.prependListener('connection', (socket: Socket) => this.#onConnection(socket));
+    if (init.tls !== undefined) server.prependListener('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('clientError', (error: Error, socket: Socket) => this.#onClientError(error, socket));
     server.on('request', init.handle);
     server.on('checkContinue', init.handleContinue);
@@ -93,7 +94,6 @@ export class Listener {
     const ticket = gatekeeper.admit(socket);
     if (ticket instanceof RonError) {
       metrics.countRefusal(ticket);
-      // Node has not attached its parser yet when it was added after us; it must not see this socket.
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
       else socket.destroy();
       return;
@@ -126,9 +126,11 @@ export class Listener {
   }
 
   #onClientError(error: Error & { code?: string }, socket: Socket): void {
-    const connection = Connection.of(socket) as Connection | undefined;
+    const connection = Connection.of(socket);
+    // Refused when it was accepted, and still sending: that was answered.
+    if (connection === undefined) return;
     // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
-    if (error.code === 'HPE_CLOSED_CONNECTION' && connection !== undefined && connection.flights.length > 0) return;
+    if (error.code === 'HPE_CLOSED_CONNECTION' && connection.flights.length > 0) return;
     const refusal = parserRefusal(error);
     if (refusal === undefined) {
       socket.destroy();

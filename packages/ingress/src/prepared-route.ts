@@ -97,7 +97,8 @@ export function prepareRoute(
 function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: IngressConfig): () => number {
   const { deadline } = row;
   if (deadline !== undefined) {
-    if (deadlines === undefined) throw new RonError('internal', `${routeName(row)}: nobody declares the deadline ${deadline}`);
+    if (deadlines === undefined)
+      throw new RonError('internal', `${routeName(row)}: nobody declares the deadline ${deadline}`);
     // Throws here, at start, when it is not declared.
     deadlines.deadline(deadline);
     return () => deadlines.deadline(deadline).budget_ms;

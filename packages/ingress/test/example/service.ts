@@ -27,6 +27,9 @@ export interface Notes extends Service, AsyncDisposable {
   readonly gates: { readonly replay: Gate; readonly brownout: Gate };
 }
 
+const TICK_MS = 10;
+/** After the drain deadline: for aborted work to end, and for its answers to leave. */
+const END_MS = 50;
 const FLUSH_MS = 500;
 
 export async function startNotes(init: NotesInit): Promise<Notes> {
@@ -42,6 +45,7 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
   };
   readiness.gate('overload', { kind: 'soft', sample: () => (work.overloaded ? 'the work queue is late' : undefined) });
 
+  let crash = false;
   const key = config.notes.key_hex;
   const keys =
     key === undefined
@@ -54,7 +58,7 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
     counters: runtime,
     deadlines: runtime,
     config: ingressConfigOf(config, init.override),
-    routes: routes({ shelf, config: () => source.value, crash: () => runtime.supervisor.kill('ticker') }),
+    routes: routes({ shelf, config: () => source.value, crash: () => (crash = true) }),
     lanes: { get: work, put: work, slow: work },
     access: keys === undefined ? { checkHeaders: () => DENIED } : new Checker({ audience: 'storage', keys }),
     ...(config.notes.ram_bytes > 0 && {
@@ -69,10 +73,19 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
   });
 
   runtime.spawn('pool', async ({ signal, stopping }: TaskContext) => {
-    for (let job = await work.take(stopping); job !== undefined; job = await work.take(stopping)) await job.run(signal);
+    // An idle worker ends when the service stops or it is told to; one with a job in hand only when it is told to.
+    const idle = AbortSignal.any([signal, stopping]);
+    for (let job = await work.take(idle); job !== undefined; job = await work.take(idle)) await job.run(signal);
   });
-  runtime.spawn('ticker', async ({ stopping }: TaskContext) => {
-    for (;;) await sleep(1000, stopping, 'ticker');
+  runtime.spawn('ticker', async ({ signal, stopping }: TaskContext) => {
+    const ends = AbortSignal.any([signal, stopping]);
+    for (;;) {
+      await sleep(TICK_MS, ends, 'ticker');
+      if (crash) {
+        crash = false;
+        throw new Error('told to crash');
+      }
+    }
   });
   const url = await ingress.listen();
   const drain_ms = config.drain_deadline;
@@ -87,7 +100,7 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
       const start_ms = sched.now_ms();
       ingress.beginDrain();
       const clean = await ingress.drained(AbortSignal.timeout(drain_ms));
-      const left_ms = Math.max(0, drain_ms - (sched.now_ms() - start_ms));
+      const left_ms = Math.max(END_MS, drain_ms - (sched.now_ms() - start_ms));
       const { aborted } = await runtime.stop({ drain_ms: left_ms });
       const cut = await ingress.close(AbortSignal.timeout(FLUSH_MS));
       log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');

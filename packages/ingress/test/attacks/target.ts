@@ -1,0 +1,208 @@
+/**
+ * The example service as a process of its own, seen from outside: what it answers, what it holds, what it counts.
+ */
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import type { ChildProcessByStdio } from 'node:child_process';
+import { once } from 'node:events';
+import { readFileSync, readdirSync } from 'node:fs';
+import { connect } from 'node:net';
+import type { Socket } from 'node:net';
+import { createInterface } from 'node:readline';
+import type { Readable } from 'node:stream';
+import { fileURLToPath } from 'node:url';
+import { KEY_HEX, capability, eventually, metricIn, send } from '../support.ts';
+import type { Reply, SendInit } from '../support.ts';
+
+const MAIN = fileURLToPath(new URL('../example/main.ts', import.meta.url));
+export const KIB = 1024;
+export const MIB = 1024 * KIB;
+
+export class Target implements AsyncDisposable {
+  readonly url: string;
+  readonly port: number;
+  readonly pid: number;
+  readonly #child: ChildProcessByStdio<null, Readable, Readable>;
+  #log = '';
+
+  private constructor(child: ChildProcessByStdio<null, Readable, Readable>, url: string) {
+    this.#child = child;
+    this.url = url;
+    this.port = Number(new URL(url).port);
+    this.pid = child.pid!;
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.#log = (this.#log + text).slice(-20_000)));
+  }
+
+  static async start(...flags: readonly string[]): Promise<Target> {
+    const args = [MAIN, `--notes.key_hex=${KEY_HEX}`, '--log.level=warn', ...flags];
+    const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    const early: string[] = [];
+    const gather = (chunk: Buffer): void => void early.push(String(chunk));
+    child.stderr.on('data', gather);
+    for await (const line of createInterface({ input: child.stdout })) {
+      const ready = JSON.parse(line) as { event: string; url: string };
+      if (ready.event !== 'ready') continue;
+      child.stderr.off('data', gather);
+      child.stdout.resume();
+      return new Target(child, ready.url);
+    }
+    throw new Error(`the service did not start: ${early.join('')}`);
+  }
+
+  get up(): boolean {
+    return this.#child.exitCode === null && this.#child.signalCode === null;
+  }
+
+  /** The end of its log. */
+  get log(): string {
+    return this.#log;
+  }
+
+  /** Resident memory. */
+  get rss_bytes(): number {
+    const line = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8'));
+    return Number(line![1]) * KIB;
+  }
+
+  /** Open descriptors. */
+  get descriptors(): number {
+    return readdirSync(`/proc/${this.pid}/fd`).length;
+  }
+
+  send(method: string, path: string, init?: SendInit): Promise<Reply> {
+    return send(this.url, method, path, init);
+  }
+
+  async put(name: string, body: Uint8Array | string): Promise<void> {
+    const reply = await this.send('PUT', `/notes/${name}`, { body, headers: capability() });
+    assert.ok(reply.status === 201 || reply.status === 200, reply.text);
+  }
+
+  async metric(series: string): Promise<number> {
+    return metricIn((await this.send('GET', '/metrics')).text, series);
+  }
+
+  open(init: { local?: string } = {}): Promise<Wire> {
+    return Wire.open(this.port, init.local);
+  }
+
+  async [Symbol.asyncDispose](): Promise<void> {
+    if (!this.up) return;
+    this.#child.kill('SIGKILL');
+    await once(this.#child, 'exit');
+  }
+}
+
+/** A socket that hides nothing: what was sent is what was written, what came is kept as it came. */
+export class Wire {
+  readonly socket: Socket;
+  received = '';
+  /** When it was closed, in `performance.now()` time. */
+  closed_ms: number | undefined;
+  #wake: (() => void) | undefined;
+
+  private constructor(socket: Socket) {
+    this.socket = socket;
+    socket.setNoDelay(true);
+    socket.on('data', (chunk: Buffer) => {
+      this.received += chunk.toString('latin1');
+      this.#wake?.();
+    });
+    socket.on('error', () => undefined);
+    socket.on('end', () => void socket.end());
+    socket.on('close', () => {
+      this.closed_ms = performance.now();
+      this.#wake?.();
+    });
+  }
+
+  static async open(port: number, local?: string): Promise<Wire> {
+    const socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, ...(local && { localAddress: local }) });
+    const wire = new Wire(socket);
+    await once(socket, 'connect');
+    return wire;
+  }
+
+  get closed(): boolean {
+    return this.closed_ms !== undefined;
+  }
+
+  write(text: string | Uint8Array): void {
+    if (typeof text === 'string') this.socket.write(text, 'latin1');
+    else this.socket.write(text);
+  }
+
+  /** Waits for `holds`, looking whenever something came; false when it never did. */
+  async until(holds: () => boolean, timeout_ms = 10_000): Promise<boolean> {
+    const until_ms = performance.now() + timeout_ms;
+    while (!holds()) {
+      if (this.closed || performance.now() > until_ms) return false;
+      let timer: NodeJS.Timeout | undefined;
+      await new Promise<void>((resolve) => {
+        this.#wake = resolve;
+        timer = setTimeout(resolve, until_ms - performance.now() + 1);
+      });
+      clearTimeout(timer);
+      this.#wake = undefined;
+    }
+    return true;
+  }
+
+  /** Everything until the connection ends. Fails when it does not. */
+  async rest(timeout_ms = 10_000): Promise<string> {
+    await this.until(() => this.closed, timeout_ms);
+    assert.ok(this.closed, `still open after ${timeout_ms} ms; received ${JSON.stringify(this.received.slice(0, 300))}`);
+    return this.received;
+  }
+
+  /** The status lines that came. */
+  get statuses(): number[] {
+    return [...this.received.matchAll(/(?:^|\n|\}|[^\r\n])HTTP\/1\.1 (\d{3}) /g)].map((match) => Number(match[1]));
+  }
+
+  destroy(): void {
+    this.socket.destroy();
+  }
+}
+
+export interface AttackInit {
+  /** How much resident memory may grow. Default 64 MiB: what the heap does by itself under load. */
+  growth_bytes_max?: number;
+  /** Series that must have moved. */
+  counters?: readonly string[];
+  /** Descriptors that may still be open afterwards. Default 2: the probe's own connection, and one that is closing. */
+  descriptors_max?: number;
+}
+
+/**
+ * Runs an attack and holds the service to what it promises: it stays up, health answers quickly while it goes on and
+ * after it, memory stays flat, the counters tell of it, and no descriptor is left behind.
+ */
+export async function withstands(target: Target, attack: () => Promise<void>, init: AttackInit = {}): Promise<void> {
+  const counters = init.counters ?? [];
+  const counted = await Promise.all(counters.map((series) => target.metric(series)));
+  const descriptors = target.descriptors;
+  const rss_bytes = target.rss_bytes;
+  await attack();
+  assert.ok(target.up, `the process died: ${target.log}`);
+  const from_ms = performance.now();
+  assert.equal((await target.send('GET', '/healthz')).status, 200);
+  const health_ms = performance.now() - from_ms;
+  assert.ok(health_ms < 1000, `health took ${health_ms} ms`);
+  const limit = descriptors + (init.descriptors_max ?? 2);
+  await eventually(`descriptors back to ${descriptors}`, () => target.descriptors <= limit);
+  const growth_bytes = target.rss_bytes - rss_bytes;
+  const growth_bytes_max = init.growth_bytes_max ?? 64 * MIB;
+  assert.ok(growth_bytes < growth_bytes_max, `memory grew by ${Math.round(growth_bytes / MIB)} MiB`);
+  for (const [i, series] of counters.entries())
+    assert.ok((await target.metric(series)) > counted[i]!, `${series} did not move`);
+  assert.doesNotMatch(target.log, /"level":(?:50|60|"error"|"fatal")/, 'an attack is no error of ours');
+}
+
+/** A request as it goes over the wire. */
+export function raw(request_line: string, headers: readonly string[] = ['Host: localhost'], body = ''): string {
+  return `${[request_line, ...headers].join('\r\n')}\r\n\r\n${body}`;
+}
+
+export const PROBE = raw('GET /greeting HTTP/1.1');
+export const AUTHORIZATION = `Authorization: ${capability({ ttl_ms: 3_600_000 }).authorization}`;

@@ -1,0 +1,113 @@
+/** A drain refuses new work, finishes what is in hand, closes every connection and resets none. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { test } from 'node:test';
+import { capability, eventually, rawAnswer, RawClient, startService } from './support.ts';
+
+const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
+
+test('an answer in flight is finished, closes its connection, and the listener stops only then', async () => {
+  await using service = await startService();
+  const { ingress } = service.notes;
+  const client = await RawClient.open(service.port);
+  client.write(get('/slow/300'));
+  await eventually('it executes', () => ingress.admission.inflight === 1);
+  const closed = ingress.close(AbortSignal.timeout(5000));
+  assert.equal((await service.send('GET', '/readyz')).status, 503);
+  assert.equal((await service.send('GET', '/greeting')).status, 503, 'it still listens');
+  const { status, head } = rawAnswer(await client.rest());
+  assert.equal(status, 200);
+  assert.match(head, /^connection: close$/im);
+  assert.deepEqual(await closed, { aborted: 0 });
+  await assert.rejects(service.send('GET', '/healthz'), /ECONNREFUSED/);
+});
+
+test('a request that was read before the drain is answered, also when its body comes after', async () => {
+  await using service = await startService();
+  const { ingress } = service.notes;
+  const client = await RawClient.open(service.port);
+  const { authorization } = capability();
+  client.write(
+    `PUT /notes/d HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${authorization}\r\nContent-Length: 5\r\n\r\nhe`,
+  );
+  await eventually('it has begun', () => ingress.admission.inflight === 1);
+  ingress.beginDrain();
+  client.write('llo');
+  const { status } = rawAnswer(await client.rest());
+  assert.equal(status, 201);
+});
+
+test('an idle connection is closed, one that was just used may send its next request and is told', async () => {
+  await using service = await startService([], { drain_idle_ms: 150 });
+  const { ingress } = service.notes;
+  const idle = await RawClient.open(service.port);
+  idle.write(get('/greeting'));
+  await idle.until(/"greeting"/);
+  const late = await RawClient.open(service.port);
+  late.write(get('/greeting'));
+  await late.until(/"greeting"/);
+  ingress.beginDrain();
+  late.write(get('/greeting'));
+  await late.until(/HTTP\/1\.1 503/);
+  await late.rest();
+  await idle.rest();
+  assert.doesNotMatch(idle.received, /503/, 'nobody asked, nobody is told');
+});
+
+test('a long download that began before the drain is finished', async () => {
+  await using service = await startService(['--notes.ram_bytes=0']);
+  const { ingress } = service.notes;
+  const size = 8 * 1024 * 1024;
+  await service.send('PUT', '/notes/long', { body: Buffer.alloc(size, 1), headers: capability() });
+  const client = await RawClient.open(service.port);
+  client.write(get('/notes/long'));
+  await client.until(/\r\n\r\n/);
+  client.socket.pause();
+  const closed = ingress.close(AbortSignal.timeout(5000));
+  await eventually('the drain waits', () => ingress.draining);
+  client.socket.resume();
+  const text = await client.rest();
+  assert.equal(text.length - text.indexOf('\r\n\r\n') - 4, size);
+  assert.deepEqual(await closed, { aborted: 0 });
+});
+
+test('what outlives the signal is cut and counted', async () => {
+  await using service = await startService();
+  const { ingress } = service.notes;
+  const client = await RawClient.open(service.port);
+  client.write(get('/slow/20000'));
+  await eventually('it executes', () => ingress.admission.inflight === 1);
+  assert.equal(await ingress.drained(AbortSignal.timeout(100)), false);
+  assert.equal(client.closed, false, 'waiting cuts nothing');
+  assert.deepEqual(await ingress.close(AbortSignal.timeout(100)), { aborted: 1 });
+  await client.rest();
+  assert.equal(client.received, '');
+  await eventually('its work is told', () => ingress.admission.inflight === 0);
+  assert.equal(await service.metric('http_requests_total{route="GET /slow/:ms",class="aborted"}'), 1);
+});
+
+test('stragglers of the pool are aborted by the service and still get an answer', async () => {
+  await using service = await startService(['--drain_deadline=1s']);
+  const straggler = service.send('GET', '/slow/20000');
+  await eventually('it executes', () => service.notes.ingress.admission.inflight === 1);
+  const start_ms = performance.now();
+  await service.notes.drain();
+  const reply = await straggler;
+  assert.equal(reply.status, 503);
+  assert.equal(reply.problem?.code, 'canceled');
+  assert.ok(performance.now() - start_ms < 2500, 'within the drain deadline and a little');
+  assert.equal(await service.metric('tasks_aborted_total{kind="pool"}'), 1);
+});
+
+test('a client that leaves gives everything back, and its work is told', async () => {
+  await using service = await startService(['--notes.workers=1']);
+  const { ingress } = service.notes;
+  const client = await RawClient.open(service.port);
+  client.write(get('/slow/20000').repeat(3));
+  await eventually('one runs, two wait', async () => (await service.metric('queue_depth{queue="work"}')) === 2);
+  client.destroy();
+  await once(client.socket, 'close');
+  await eventually('nothing is in flight', () => ingress.admission.inflight === 0);
+  await eventually('nothing waits', async () => (await service.metric('queue_depth{queue="work"}')) === 0);
+  assert.equal((await service.send('GET', '/slow/0')).status, 200, 'the worker is free again');
+});
