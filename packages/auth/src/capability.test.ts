@@ -120,6 +120,7 @@ test('attenuation narrows scopes, expiry and bytes to the strictest', async () =
     'scopes in storage:put,storage:get,storage:admin',
     `expires < ${clock.wall_ms + 10}`,
     'scopes in storage:get',
+    `expires < ${clock.wall_ms + 20}`,
     'bytes <= 100',
     'bytes <= 7',
     'bytes <= 50',

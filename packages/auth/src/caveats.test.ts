@@ -123,7 +123,10 @@ test('what is not exactly the grammar is refused, and says what is wanted', () =
       assert.match(refusal(`${key} ${rest}`), /^malformed caveat ".*"; it is "\w+ (=|<|<=|\^=|in) " and /);
   }
   const scopes = (count: number): string =>
-    Array.from({ length: count }, (_, at) => `a:${'b'.repeat(at + 1)}`).join(',');
+    Array.from(
+      { length: count },
+      (_, at) => `storage:${String.fromCharCode(97 + (at % 26), 97 + Math.floor(at / 26))}`,
+    ).join(',');
   assert.equal(parseCaveat(`scopes in ${scopes(32)}`).ok, true);
   assert.match(refusal(`scopes in ${scopes(33)}`), /^malformed/);
 });

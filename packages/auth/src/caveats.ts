@@ -90,13 +90,13 @@ const GRAMMAR: Readonly<Record<CaveatKey, readonly [op: string, value: string, p
 };
 
 export function parseCaveat(text: string): Decoded<Caveat> {
-  const [key = '', op = ''] = text.split(' ', 2);
+  const [key = ''] = text.split(' ', 1);
   if (!isCaveatKey(key)) return { ok: false, reason: `unknown caveat ${quote(text)}` };
-  const [wantedOp, wantedValue, parse] = GRAMMAR[key];
-  const head = `${key} ${wantedOp} `;
-  const caveat = op === wantedOp && text.startsWith(head) ? parse(text.slice(head.length)) : undefined;
+  const [op, wanted, parse] = GRAMMAR[key];
+  const head = `${key} ${op} `;
+  const caveat = text.startsWith(head) ? parse(text.slice(head.length)) : undefined;
   if (caveat !== undefined) return { ok: true, value: caveat };
-  return { ok: false, reason: `malformed caveat ${quote(text)}; it is "${head}" and ${wantedValue}` };
+  return { ok: false, reason: `malformed caveat ${quote(text)}; it is "${head}" and ${wanted}` };
 }
 
 export function formatCaveat(caveat: Caveat): string {

@@ -109,6 +109,7 @@ test('what the body states is checked for every item of a batch, and must be sta
   assert.equal(good.settle(), undefined);
   assert.match(good.facts({ tenant: 'acme', label: 'other' })?.reason ?? '', /a label that begins with ron\//);
   assert.match(good.settle()?.reason ?? '', /a label that begins with ron\//);
+  assert.match(good.facts({ tenant: 'acme', label: 'ron/3' })?.reason ?? '', /a label that begins with ron\//);
   const partial = await phase2(caveats, later);
   assert.match(partial.facts({ tenant: 'acme' })?.reason ?? '', /states no label/);
   const silent = await phase2(caveats, later);
