@@ -258,6 +258,7 @@ test('close hooks run in order after the tasks have ended; one that hangs is cut
 test('a second stop without patience ends the first at once', async (t) => {
   const runtime = runtimeOf(t);
   runtime.spawn('pool', (ctx) => sleep(60_000, ctx.signal));
+  runtime.onClose('slow', { deadline_ms: 60_000 }, (signal) => sleep(60_000, signal));
   const first = runtime.stop({ drain_ms: 60_000 });
   const began_ms = performance.now();
   const second = runtime.stop({ drain_ms: 0 });
