@@ -30,6 +30,8 @@ export interface FinishInit {
   /** The address that the sender claims. A mismatch is refused and leaves nothing. */
   expected?: Address | undefined;
   media_type?: string | undefined;
+  /** Told the address before the object becomes visible; what it throws refuses the object. */
+  onAddress?: ((address: Address) => void) | undefined;
 }
 
 export interface ObjectWriterInit {
@@ -170,7 +172,7 @@ export class ObjectWriter {
   async #finishSmall(init: FinishInit, signal: AbortSignal): Promise<Written> {
     const payload = this.#buffer.subarray(0, this.#filled);
     const id = blake3(payload);
-    const address = this.#requireExpected(formatAddress(id), init.expected);
+    const address = this.#requireAllowed(formatAddress(id), init);
     if (this.#init.volume.isDurable('object', id)) return { address, size: this.#size, existed: true };
     await this.#init.volume.put([{ type: RecordType.object, id, payload, meta: metaOf(init) }], signal);
     return { address, size: this.#size, existed: false };
@@ -186,7 +188,7 @@ export class ObjectWriter {
     if (this.#entries.length > 0) await this.#storePage(signal);
     const values = (this.#pages.length === 1 ? this.#lastPage : this.#pages).map((entry) => entry.subtree);
     const hash = combineSubtrees(values);
-    const address = this.#requireExpected(formatAddress(hash), init.expected);
+    const address = this.#requireAllowed(formatAddress(hash), init);
     if (volume.isDurable('object', hash)) return { address, size: this.#size, existed: true };
     await this.#makeDurable(signal);
     const payload = encodeManifest({ size: this.#size, chunk_bytes, pages: this.#pages });
@@ -208,10 +210,11 @@ export class ObjectWriter {
     }
   }
 
-  #requireExpected(address: Address, expected: Address | undefined): Address {
+  #requireAllowed(address: Address, { expected, onAddress }: FinishInit): Address {
+    onAddress?.(address);
     if (expected === undefined || expected === address) return address;
-    throw new RonError('conflict', 'the bytes do not have the address they were sent to', {
-      details: { reason: 'address_mismatch', expected, actual: address },
+    throw new RonError('address_mismatch', 'the bytes do not have the address they were sent to', {
+      details: { expected, actual: address },
     });
   }
 }

@@ -14,6 +14,8 @@ import { parseRange } from './range.ts';
 export interface ByteDescription extends Validators {
   readonly size: number;
   readonly media_type: string;
+  /** Whether `Range` is honoured. Default true. */
+  readonly ranges?: boolean;
   /** `Cache-Control`, `Vary` and the like: sent with every answer, the bodiless ones too. */
   readonly headers?: Readonly<Record<string, string>>;
 }
@@ -34,7 +36,8 @@ export function byteAnswer(method: string, headers: IncomingHttpHeaders, source:
       error: new RonError('precondition_failed', 'the stored bytes are not the ones you asked for'),
     };
   }
-  const range = method === 'GET' && verdict === 'proceed' ? parseRange(headers.range, source.size) : undefined;
+  const mayRange = method === 'GET' && verdict === 'proceed' && source.ranges !== false;
+  const range = mayRange ? parseRange(headers.range, source.size) : undefined;
   if (range?.kind === 'single') return { status: 206, start: range.start, end: range.end };
   if (range?.kind !== 'unsatisfiable') return { status: 200, start: 0, end: source.size };
   const details = { size: source.size };
@@ -57,7 +60,7 @@ export function byteHead(
     if (source.last_modified_ms !== undefined)
       head.push('Last-Modified', new Date(source.last_modified_ms).toUTCString());
   }
-  head.push('ETag', source.etag, 'Accept-Ranges', 'bytes');
+  head.push('ETag', source.etag, 'Accept-Ranges', source.ranges === false ? 'none' : 'bytes');
   for (const name in source.headers)
     if (!has(extra, name)) pushHeader(head, answer.status, name, source.headers[name]!);
   for (const name in extra) pushHeader(head, answer.status, name, extra[name]!);

@@ -73,6 +73,12 @@ export const ERRORS = {
   not_found: row(404, false, REJECTED, 'nothing is there'),
   method_not_allowed: row(405, false, REJECTED, 'the route exists, the method does not'),
   conflict: row(409, false, REJECTED, 'it contradicts what is stored'),
+  address_mismatch: row(
+    409,
+    false,
+    REJECTED,
+    'the bytes do not have the address they were sent to; nothing of them is kept',
+  ),
   precondition_failed: row(412, false, REJECTED, 'If-Match or If-Unmodified-Since did not hold'),
   payload_too_large: row(413, false, REJECTED, 'the body is larger than the limit'),
   decompress_cap: row(413, false, REJECTED, 'the body expands beyond the ratio or size allowed'),

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 as nativeBlake3 } from '@napi-rs/blake-hash';
 import fc from 'fast-check';
-import { encodeSlice, SliceError, verifySlice, type Tree } from './bao.ts';
+import { encodeSlice, sliceBytes, SliceError, verifySlice, type Tree } from './bao.ts';
 import { parentValue, subtreeValue } from './blake3.ts';
 
 const GROUP_BYTES = 4096;
@@ -61,6 +61,7 @@ test('any range of any object verifies against the address alone', async () => {
     fc.asyncProperty(range, async ({ size, offset, length, piece }) => {
       const bytes = contentOf(size);
       const encoded = await slice(bytes, offset, length);
+      assert.equal(encoded.length, sliceBytes(size, GROUP_BYTES, offset, length));
       const proven = await verify(encoded, nativeBlake3(bytes), offset, length, piece);
       assert.deepEqual(proven, Buffer.from(bytes.subarray(offset, offset + length)));
     }),

@@ -51,6 +51,26 @@ function leftOf(count: number): number {
 
 const touches = (span: Span, first: number, count: number): boolean => first <= span.last && first + count > span.first;
 
+/** How long the slice is that `encodeSlice` gives. */
+export function sliceBytes(size: number, group_bytes: number, offset: number, length: number): number {
+  const span = spanOf(size, group_bytes, offset, length);
+  const pending = [{ first: 0, count: Math.max(1, Math.ceil(size / group_bytes)) }];
+  let bytes = LENGTH_BYTES;
+  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
+    if (!touches(span, node.first, node.count)) continue;
+    if (node.first >= span.first && node.first + node.count - 1 <= span.last) {
+      // All of it: every group and the parents between them, one less than there are groups.
+      const end = Math.min(size, (node.first + node.count) * group_bytes);
+      bytes += end - node.first * group_bytes + (node.count - 1) * 2 * BLAKE3_BYTES;
+      continue;
+    }
+    const left = leftOf(node.count);
+    bytes += 2 * BLAKE3_BYTES;
+    pending.push({ first: node.first, count: left }, { first: node.first + left, count: node.count - left });
+  }
+  return bytes;
+}
+
 /** The slice over `length` bytes from `offset` on, piece by piece. */
 export async function* encodeSlice(
   tree: Tree,

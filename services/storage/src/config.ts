@@ -1,0 +1,53 @@
+/** The configuration of storage: the listener's keys, the process's keys and its own, named as operators know them. */
+import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
+import type { ConfigOf } from '@ron/kernel';
+import { INGRESS_KEYS } from '@ron/ingress';
+
+export const schema = defineConfig({
+  ...PROCESS_KEYS,
+  ...INGRESS_KEYS,
+  data_dirs: key.list({
+    default: [],
+    items_max: 1,
+    expects: 'directory',
+    doc: 'Where objects are kept. Needed unless amnesia is on.',
+  }),
+  'storage.chunk_size': key.size({
+    default: '64KiB',
+    min: '64KiB',
+    max: '1MiB',
+    doc: 'Bytes of a chunk, a power of two. Objects already stored keep theirs.',
+  }),
+  'storage.object_bytes_max': key.size({ default: '5TiB', min: '1KiB', max: '5TiB', doc: 'The largest object.' }),
+  'storage.cache_bytes': key.size({ default: '64MiB', min: '1MiB', max: '1TiB', doc: 'Memory for verified bytes.' }),
+  'storage.segment_bytes': key.size({
+    default: '256MiB',
+    min: '4MiB',
+    max: '4095MiB',
+    doc: 'A segment file is closed when it would grow beyond this.',
+  }),
+  'storage.get_workers': key.integer({ default: 64, min: 1, max: 4096, doc: 'Reads that touch the disk at once.' }),
+  'storage.put_workers': key.integer({ default: 128, min: 1, max: 4096, doc: 'Writes at once.' }),
+  'storage.get_deadline': key.duration({
+    default: '2s',
+    min: '10ms',
+    max: '5m',
+    doc: 'A read up to its first byte.',
+    reloadable: true,
+  }),
+  'storage.put_deadline': key.duration({
+    default: '30s',
+    min: '100ms',
+    max: '1h',
+    doc: 'From the last byte of a write to its acknowledgement.',
+    reloadable: true,
+  }),
+  'auth.reads': key.boolean({ default: false, doc: 'Whether reads need the scope storage:get.' }),
+  'auth.key_file': key.optional(
+    key.text({ doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory.' }),
+  ),
+  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and touch no disk.' }),
+  'amnesia.bytes_max': key.size({ default: '256MiB', min: '1MiB', max: '1TiB', doc: 'Memory for objects in amnesia.' }),
+});
+
+export type StorageConfig = ConfigOf<typeof schema>;

@@ -1,0 +1,112 @@
+/**
+ * Objects as HTTP sees them: a stored object becomes bytes with a tag and headers, a body becomes a stored object.
+ */
+import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
+import { RonError } from '@ron/kernel';
+import { checkAddress, type Address } from '@ron/proto';
+import { sliceBytes } from '@ron/simd';
+import { FastEntry, type ByteSource, type RamSource } from '@ron/ingress';
+
+export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
+
+/** Sent with every object: it never changes, and whatever it is, it does not run here. */
+const OBJECT_HEADERS = {
+  'Cache-Control': 'public, max-age=31536000, immutable',
+  Vary: 'Accept-Encoding',
+  'X-Content-Type-Options': 'nosniff',
+  'Content-Security-Policy': 'sandbox',
+} as const;
+
+/** The address in a path, or a 400 that says what is wrong with it. */
+export function addressFrom(text: string): Address {
+  const result = checkAddress(text);
+  if (!result.ok) throw new RonError('bad_request', result.problem);
+  return result.address;
+}
+
+export async function openObject(store: ObjectStore, address: Address, signal: AbortSignal): Promise<StoredObject> {
+  const object = await store.open(address, signal);
+  if (object === undefined) throw new RonError('not_found', `${address} is not stored here`);
+  return object;
+}
+
+export function byteSource(object: StoredObject): ByteSource {
+  return {
+    size: object.size,
+    etag: `"${object.address}"`,
+    media_type: object.media_type,
+    headers: OBJECT_HEADERS,
+    ...(object.whole !== undefined && { ram: object.whole }),
+    read: (start, end, signal) => object.read(start, end, signal),
+  };
+}
+
+/** What the fast path answers with: only for objects whose whole body is verified and in memory. */
+export function fastEntry(object: StoredObject): FastEntry | undefined {
+  const source = byteSource(object);
+  return source.ram === undefined ? undefined : new FastEntry(source as RamSource, { address: object.address });
+}
+
+/** A slice that proves `length` bytes from `offset` on. It is always sent whole. */
+export function proofSource(object: StoredObject, offset: number, length: number): ByteSource {
+  return {
+    size: sliceBytes(object.size, object.chunk_bytes, offset, length),
+    etag: `"bao:${object.address}:${offset}:${length}"`,
+    media_type: BAO_MEDIA_TYPE,
+    headers: OBJECT_HEADERS,
+    ranges: false,
+    read: (_start, _end, signal) => object.slice(offset, length, signal),
+  };
+}
+
+/** How safe an object is, as the answer to a write tells it. One volume: one copy, synced. */
+export interface Durability {
+  readonly fsynced: boolean;
+  readonly copies: number;
+  readonly target: number;
+}
+
+export interface Receipt {
+  readonly address: Address;
+  readonly size: number;
+  readonly durability: Durability;
+}
+
+export function receiptOf(written: Written, durability: Durability): Receipt {
+  return { address: written.address, size: written.size, durability };
+}
+
+export function durabilityHeader({ fsynced, copies, target }: Durability): string {
+  return `fsynced=${fsynced ? 1 : 0}; copies=${copies}; target=${target}`;
+}
+
+/** Reads a body to its end and stores it. */
+export async function storeBody(
+  store: ObjectStore,
+  body: AsyncIterable<Uint8Array>,
+  init: FinishInit,
+  signal: () => AbortSignal,
+): Promise<Written> {
+  const writer = store.writer();
+  try {
+    // While the client sends, the listener's clocks govern; the deadline of the write begins with the last byte.
+    for await (const bytes of body) await writer.write(bytes, NEVER);
+    return await writer.finish(init, signal());
+  } finally {
+    writer.abort();
+  }
+}
+
+const NEVER = new AbortController().signal;
+
+const MEDIA_TYPE =
+  /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:\s*;\s*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[^"\\\r\n]{0,64}"))*$/;
+
+/** The media type to store, or a 415: it comes back in a header, so it must be one. */
+export function mediaTypeFrom(header: string | undefined): string | undefined {
+  if (header === undefined || header === '') return undefined;
+  if (header.length > 255 || !MEDIA_TYPE.test(header)) {
+    throw new RonError('unsupported_media', 'the Content-Type is not a media type');
+  }
+  return header;
+}

@@ -1,0 +1,149 @@
+/**
+ * Wires the tasks, the queues and the routes of storage: this file is its topology.
+ *
+ *     listener --> work_get(256) --> GET pool --> object store --> volume (log + index)
+ *        |    `--> work_put(256) --> PUT pool -->      |
+ *        `-- bytes verified in RAM are answered here   `--> events(1024) --> event log
+ */
+import { join } from 'node:path';
+import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
+import {
+  Deadline,
+  ServiceRuntime,
+  type Log,
+  type Metrics,
+  type Service,
+  type TaskContext,
+  type WorkQueue,
+} from '@ron/kernel';
+import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
+import { concurrency } from './concurrency.ts';
+import type { StorageConfig } from './config.ts';
+import { openEngine, type Engine, type EngineEvent } from './engine.ts';
+import { HotObjects } from './hot-objects.ts';
+import { measureEngine } from './metrics.ts';
+import { routes } from './routes.ts';
+
+export interface StorageInit {
+  readonly config: StorageConfig;
+  /** The config in force; may change while the service runs. */
+  readonly source?: { readonly value: StorageConfig };
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly onFatal?: (kind: string, error: unknown) => void;
+  readonly signal?: AbortSignal;
+}
+
+export interface Storage extends Service, AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly engine: Engine;
+  readonly keys: KeySource;
+}
+
+const VERSION = '0.1.0';
+const FLUSH_MS = 500;
+
+export async function startStorage(init: StorageInit): Promise<Storage> {
+  const { config, metrics, log, onFatal } = init;
+  const source = init.source ?? { value: config };
+  const signal = init.signal ?? new AbortController().signal;
+  const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const workGet = runtime.workQueue('work_get');
+  const workPut = runtime.workQueue('work_put');
+  const events = runtime.broadcast<EngineEvent>('events');
+  const eventLog = events.subscribe('event_log');
+  const engine = await openEngine(config, (event) => events.publish(event), signal);
+  const keys = await openKeys(config, signal);
+  const hot = new HotObjects(config.storage.cache_bytes);
+  const counters = measureEngine(metrics, engine, hot);
+
+  const readiness = new Readiness();
+  readiness.gate('volume', {
+    kind: 'soft',
+    lanes: ['put'],
+    sample: () => (engine.volume.state.condition === 'ok' ? undefined : engine.volume.state.reason),
+  });
+  readiness.gate('overload', {
+    kind: 'soft',
+    sample: () => (workGet.overloaded || workPut.overloaded ? 'requests wait too long for a worker' : undefined),
+  });
+
+  const ingress = await createIngress({
+    service: 'storage',
+    version: VERSION,
+    metrics,
+    counters: runtime,
+    deadlines: runtime,
+    config: ingressConfigOf(config),
+    routes: routes({
+      ...engine,
+      guardReads: config.auth.reads,
+      durability: () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 }),
+      onOpened: (target, object) => hot.remember(target, object),
+    }),
+    lanes: { get: workGet, put: workPut },
+    access: new Checker({ audience: 'storage', keys }),
+    fast: { route: 'GET /o/:addr', lookup: (target) => hot.lookup(target) },
+    readiness,
+    health: () => {
+      const { fatal } = runtime.supervisor;
+      return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
+    },
+    log,
+  });
+
+  runtime.spawn('get_pool', (task) => work(workGet, task));
+  runtime.spawn('put_pool', (task) => work(workPut, task));
+  runtime.spawn('event_log', async ({ stopping }) => {
+    for (;;) {
+      const event = await eventLog.recv(stopping);
+      if (event === undefined) return;
+      counters.count(event);
+      log[event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error'](event, event.kind);
+    }
+  });
+
+  const close = async (): Promise<void> => {
+    events.close();
+    await engine.volume.close();
+    await keys.close();
+  };
+  const abort = async (): Promise<void> => {
+    await ingress.close(AbortSignal.abort());
+    await runtime.stop({ drain_ms: 0 });
+    await close();
+  };
+  const url = await ingress.listen();
+  return {
+    url,
+    ingress,
+    runtime,
+    engine,
+    keys,
+    async drain() {
+      const budget = Deadline.after('drain', source.value.drain_deadline);
+      ingress.beginDrain();
+      const clean = await ingress.drained(budget.signal);
+      const { aborted } = await runtime.stop({ drain_ms: Math.max(0, budget.remaining_ms) });
+      const cut = await ingress.close(Deadline.after('drain', FLUSH_MS).signal);
+      await close();
+      log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');
+    },
+    abort,
+    reload: () => ingress.reloadTls(),
+    [Symbol.asyncDispose]: abort,
+  };
+}
+
+async function work(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
+  for (let job = await queue.take(stopping); job !== undefined; job = await queue.take(stopping)) await job.run(signal);
+}
+
+/** The keys that capabilities are checked with: a file beside the data, or nothing that outlives the process. */
+async function openKeys(config: StorageConfig, signal: AbortSignal): Promise<KeySource> {
+  const [dir] = config.data_dirs;
+  const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
+  if (path === undefined) return new MemoryKeySource();
+  return await FileKeySource.open({ path }, signal);
+}
