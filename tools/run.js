@@ -8,7 +8,7 @@ import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
 const NODE_MAJOR_MIN = 26;
-const EXIT_UNAVAILABLE = 69;
+const EXIT_OLD_NODE = 1;
 
 const [entry, ...rest] = process.argv.slice(2);
 if (Number.parseInt(process.versions.node, 10) < NODE_MAJOR_MIN) {
@@ -17,7 +17,7 @@ if (Number.parseInt(process.versions.node, 10) < NODE_MAJOR_MIN) {
       'The project brings it as the npm package "node". Run `npm install` in the project folder, allow the install\n' +
       'script of "node" if npm asks (it is listed under allowScripts in package.json), and start through an npm script.\n',
   );
-  process.exit(EXIT_UNAVAILABLE);
+  process.exit(EXIT_OLD_NODE);
 }
 if (entry === undefined) {
   process.stderr.write('usage: node tools/run.js ENTRY.ts [arguments]\n');
