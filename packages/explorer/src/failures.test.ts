@@ -269,6 +269,22 @@ test('a real timer inside a model is refused with advice', async () => {
 });
 
 test('a failure is shown with the fewest preemptions, whatever was found first', async () => {
+  const failure = await failureOf((world) => {
+    let isClosed = false;
+    world.task('user', async () => {
+      await world.io('use');
+      assert.ok(!isClosed, 'used after close');
+    });
+    world.task('closer', async () => {
+      isClosed = true;
+    });
+    return {};
+  });
+  // The search comes first upon a close between the two steps of the user.
+  assert.deepEqual([failure.preemptions, failure.trace[0]], [0, 'closer: start']);
+});
+
+test('the number of preemptions that a failure needs is found', async () => {
   // Each of n stages needs one switch there and back; only all of them together break it.
   const staged =
     (stages: number): Build =>

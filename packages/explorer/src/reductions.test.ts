@@ -289,6 +289,14 @@ const REMEMBERED: typeof SHARED = {
       log(chosen);
     });
   },
+  'what a wait will bring': (world, log) => {
+    const tries = new Variable();
+    solo(world, 'waiter', async () => {
+      const parked = sched.park<string>('winner');
+      for (const name of ['a', 'b']) world.task(name, async () => (tries.value++, parked.wake(name)));
+      log((await parked.promise) + tries.value);
+    });
+  },
   'what a wait brought': (world, log) => {
     const parked = sched.park<string>('winner');
     for (const name of ['a', 'b']) solo(world, name, async () => parked.wake(name));
@@ -318,10 +326,10 @@ const REMEMBERED: typeof SHARED = {
     });
   },
   'how many bytes were drawn': (world, log) => {
-    solo(world, 'a', async () => {
-      if (world.choose('draw', [true, false])) sched.randomBytes(1);
-    });
-    solo(world, 'b', async () => log(sched.randomBytes(1).join()));
+    const steps = new Variable();
+    solo(world, 'a', async () => (steps.value++ === 0 ? sched.randomBytes(1) : undefined));
+    solo(world, 'b', async () => steps.value++);
+    solo(world, 'c', async () => log(`${steps.value} ${sched.randomBytes(1).join()}`));
   },
 };
 
@@ -360,6 +368,30 @@ test('two who only read the clock and a signal do not disturb each other', async
     return {};
   };
   assert.equal((await explore(build, { sleepSets: true })).schedules, 1);
+});
+
+test('a state that was reached with more preemptions, or by another task, is explored again', async () => {
+  const build: Build = (world) => {
+    const log: string[] = [];
+    let hasBegun = false;
+    world.task('a', async () => {
+      await world.io('look');
+      log.push(hasBegun ? 'saw' : 'missed');
+      await world.io('end');
+      log.push('a');
+    });
+    world.task('b', async () => {
+      hasBegun = true;
+      await world.io('end');
+      log.push('b');
+    });
+    return { state: () => `${log.join(' ')}${hasBegun ? '!' : ''}` };
+  };
+  // Found last in the search: b begins; a begins, looks; b ends; a ends.
+  assert.ok((await endings(build, { preemptions: 2 })).has('state saw b a!'));
+  for (const preemptions of [0, 1, 2, 3]) {
+    assert.deepEqual(await endings(build, { preemptions, hash: true }), await endings(build, { preemptions }));
+  }
 });
 
 test('a state that leaves out what a task remembers is found out', async () => {

@@ -71,7 +71,7 @@ export class Search implements RunHost {
     return this.broken !== undefined || this.exhausted || this.schedules + this.pruned >= this.#init.schedules_max;
   }
 
-  /** Runs schedules until the search is over or the time is up. Needs a macrotask. */
+  /** Runs schedules, at least one, until the search is over or the time is up. Needs a macrotask. */
   runFor(time_ms: number): void {
     const until_ms = realSched.now_ms() + time_ms;
     const sched = installSched(realSched);
@@ -79,7 +79,8 @@ export class Search implements RunHost {
     const allowRealTimers = forbidRealTimers();
     const unwatchSignals = this.#init.sleepSets ? watchSignals(() => this.#run.footprint) : undefined;
     try {
-      while (!this.isOver && realSched.now_ms() < until_ms) this.#runOnce();
+      do this.#runOnce();
+      while (!this.isOver && realSched.now_ms() < until_ms);
     } finally {
       unwatchSignals?.();
       allowRealTimers();
