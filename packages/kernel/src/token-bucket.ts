@@ -90,9 +90,10 @@ export class TokenBucket implements AsyncDisposable {
     const need = this.#checked(count);
     if (this.#closed || this.#line.length > 0) return 0;
     const now_ms = sched.now_ms();
-    const tokens = Math.min(need, Math.floor(this.#levelAt(now_ms) / UNIT) * UNIT);
-    this.#spend(tokens, now_ms);
-    return tokens / UNIT;
+    const level = this.#levelAt(now_ms);
+    const taken = level >= need ? count : Math.floor(level / UNIT);
+    this.#setLevel(level - taken * UNIT, now_ms);
+    return taken;
   }
 
   /** Takes `count` tokens, waiting in line for them. */
@@ -161,9 +162,13 @@ export class TokenBucket implements AsyncDisposable {
   #spend(need: number, now_ms: number): boolean {
     const level = this.#levelAt(now_ms);
     if (level < need) return false;
-    this.#level = level - need;
-    this.#at_ms = now_ms;
+    this.#setLevel(level - need, now_ms);
     return true;
+  }
+
+  #setLevel(level: number, now_ms: number): void {
+    this.#level = level;
+    this.#at_ms = now_ms;
   }
 
   #wait_ms(need: number, now_ms: number): number {
