@@ -1,19 +1,19 @@
-/**
- * Real timers never fire inside a schedule, so code that starts one would just seem to hang. Here it is told why.
- */
-const NAMES = ['setTimeout', 'setInterval', 'setImmediate'] as const;
+/** Real timers never fire inside a schedule, so code that starts one would just seem to hang. Here it is told why. */
+const TIMERS = [
+  [globalThis, 'setTimeout'],
+  [globalThis, 'setInterval'],
+  [globalThis, 'setImmediate'],
+  [AbortSignal, 'timeout'],
+] as const;
 
 /** Makes real timers throw until the returned function is called. */
 export function forbidRealTimers(): () => void {
-  const saved = NAMES.map((name) => globalThis[name]);
-  for (const name of NAMES) {
-    replace(name, () => {
+  const saved = TIMERS.map(([owner, name]) => Object.getOwnPropertyDescriptor(owner, name));
+  for (const [owner, name] of TIMERS) {
+    const value = (): never => {
       throw new Error(`${name} does not work inside a model: use sched.timer, sched.pause or World.io`);
-    });
+    };
+    Object.defineProperty(owner, name, { value, configurable: true, enumerable: true, writable: true });
   }
-  return () => NAMES.forEach((name, index) => replace(name, saved[index]));
-}
-
-function replace(name: (typeof NAMES)[number], value: unknown): void {
-  Object.defineProperty(globalThis, name, { value, configurable: true, enumerable: true, writable: true });
+  return () => TIMERS.forEach(([owner, name], index) => Object.defineProperty(owner, name, saved[index] ?? {}));
 }

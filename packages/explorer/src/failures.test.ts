@@ -261,11 +261,19 @@ test('a model that differs from one run to the next is nondeterministic', async 
 });
 
 test('a real timer inside a model is refused with advice', async () => {
-  const failure = await failureOf((world) => {
-    world.task('task', () => new Promise((resolve) => setTimeout(resolve, 1)));
-    return {};
-  });
-  assert.match(String(failure.error), /setTimeout does not work inside a model: use sched\.timer/);
+  const timers = {
+    setTimeout: () => setTimeout(() => {}, 1),
+    setInterval: () => setInterval(() => {}, 1),
+    setImmediate: () => setImmediate(() => {}),
+    timeout: () => AbortSignal.timeout(1),
+  };
+  for (const [name, start] of Object.entries(timers)) {
+    const failure = await failureOf((world) => {
+      world.task('task', async () => void start());
+      return {};
+    });
+    assert.match(String(failure.error), new RegExp(`${name} does not work inside a model: use sched\\.timer`));
+  }
 });
 
 test('a failure is shown with the fewest preemptions, whatever was found first', async () => {

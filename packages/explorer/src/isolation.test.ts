@@ -22,6 +22,7 @@ function globals(): unknown[] {
     Object.getOwnPropertyDescriptor(AbortSignal.prototype, 'addEventListener'),
     Object.getOwnPropertyDescriptor(AbortController.prototype, 'abort'),
     Object.getOwnPropertyDescriptor(AbortSignal, 'any'),
+    Object.getOwnPropertyDescriptor(AbortSignal, 'timeout'),
     ...process.listeners('unhandledRejection'),
   ];
 }

@@ -158,6 +158,20 @@ export class Run {
     return this.tasks.filter((task) => task.mustEnd && !task.done);
   }
 
+  /** For messages: which tasks are blocked, and where. */
+  waits(): string {
+    const blocked = this.blocked().map((task) => `${task.name} at ${task.at}`);
+    return blocked.length === 0 ? '' : `; blocked: ${blocked.join(', ')}`;
+  }
+
+  /** The pending steps as one number that does not depend on their order. */
+  signature(): number {
+    let signature = this.ready.length;
+    for (const step of this.ready) signature += step.identity;
+    for (const timer of this.timers) signature += timer.identity + timer.due_ms;
+    return signature;
+  }
+
   /**
    * What could come next, the natural choice first: the task that moved last goes on; else the others in order of
    * creation; else time passes.

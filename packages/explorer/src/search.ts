@@ -149,7 +149,7 @@ export class Search implements RunHost {
     if (this.#hasFailed()) return false;
     if (run.isOver) return this.#end();
     if (run.depth >= this.#init.steps_max) {
-      return this.#fail('livelock', new Error(`not over after ${run.depth} steps${waits(run)}`));
+      return this.#fail('livelock', new Error(`not over after ${run.depth} steps${run.waits()}`));
     }
     const node = this.#path.isNew ? this.#open() : this.#path.node;
     if (node === undefined) {
@@ -182,7 +182,7 @@ export class Search implements RunHost {
     if (!this.#path.isNew) return this.#fail('nondeterminism', new Error(NOT_THE_SAME));
     this.schedules++;
     this.depth_max = Math.max(this.depth_max, run.depth);
-    if (run.blocked().length > 0) return this.#fail('deadlock', new Error(`nothing can happen any more${waits(run)}`));
+    if (run.blocked().length > 0) return this.#fail('deadlock', new Error(`nothing can happen any more${run.waits()}`));
     try {
       this.#model.final?.();
     } catch (error) {
@@ -216,7 +216,7 @@ export class Search implements RunHost {
       steps: enabled.map((step) => step.identity),
       tasks: enabled.map((step) => step.task.identity),
       labels: enabled.map((step) => step.label),
-      signature: signatureOf(run),
+      signature: run.signature(),
       asleep,
       segments: [],
     };
@@ -235,7 +235,7 @@ export class Search implements RunHost {
   /** The step that `node` chooses, unless other steps are pending than when the node was made. */
   #follow(node: StepNode): Step | undefined {
     const run = this.#run;
-    if (node.signature !== signatureOf(run)) return undefined;
+    if (node.signature !== run.signature()) return undefined;
     const chosen = this.#takeChoice();
     const isWanted = (step: Step): boolean =>
       step.identity === node.steps[chosen] && step.label === node.labels[chosen];
@@ -277,20 +277,6 @@ export class Search implements RunHost {
 const NOT_THE_SAME =
   'the same choices led elsewhere than before: the model keeps something between schedules, or uses the real clock, ' +
   'chance or I/O';
-
-/** Which tasks are blocked, and where. */
-function waits(run: Run): string {
-  const blocked = run.blocked();
-  return blocked.length === 0 ? '' : `; blocked: ${blocked.map((task) => `${task.name} at ${task.at}`).join(', ')}`;
-}
-
-/** The pending steps as one number that does not depend on their order. */
-function signatureOf(run: Run): number {
-  let signature = run.ready.length;
-  for (const step of run.ready) signature += step.identity;
-  for (const timer of run.timers) signature += timer.identity + timer.due_ms;
-  return signature;
-}
 
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
