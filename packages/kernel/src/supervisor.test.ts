@@ -131,7 +131,7 @@ test('kill crashes one instance: its signal aborts with the reason, and it comes
   await time.during(async () => {
     const ended: unknown[] = [];
     const supervisor = new Supervisor();
-    supervisor.spawn('worker', { criticality: 'critical', count: 2 }, async (ctx) => {
+    supervisor.spawn('worker', { criticality: 'important', count: 2 }, async (ctx) => {
       await untilAborted(ctx);
       ended.push([ctx.index, (ctx.signal.reason as RonError).code]);
     });
@@ -210,7 +210,7 @@ test('tasks that ignore even the abort do not hold up the stop beyond the grace,
   });
 });
 
-test('a second stop can only shorten the drain', async () => {
+test('a second stop shortens the drain', async () => {
   const time = new VirtualSched();
   await time.during(async () => {
     const supervisor = new Supervisor();
@@ -224,6 +224,19 @@ test('a second stop can only shorten the drain', async () => {
     assert.deepEqual(await first, { aborted: 1, stuck: 0 });
     assert.equal(await first, await second);
     assert.equal(await first, await longer);
+    assert.equal(only(supervisor, 'worker').aborted_total, 1);
+  });
+});
+
+test('a second stop cannot prolong the drain', async () => {
+  const time = new VirtualSched();
+  await time.during(async () => {
+    const supervisor = new Supervisor();
+    supervisor.spawn('worker', { criticality: 'critical' }, untilAborted);
+    const first = supervisor.stop({ drain_ms: 1000 });
+    void supervisor.stop({ drain_ms: 90_000 });
+    await time.advance(1000);
+    assert.deepEqual(await first, { aborted: 1, stuck: 0 });
   });
 });
 
@@ -257,6 +270,7 @@ test('nothing starts once the stop began: no pending restart, no new task', asyn
     await time.advance(10_000);
     assert.equal(starts, 1);
     assert.equal(stateOf(supervisor, 'worker'), 'stopped');
+    assert.deepEqual([only(supervisor, 'late').spawned_total, supervisor.live], [0, 0]);
     await assert.rejects(
       supervisor.run('request', () => Promise.resolve()),
       (error) => isRonError(error, 'canceled'),

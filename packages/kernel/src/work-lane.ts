@@ -13,7 +13,7 @@ import { JobList, type QueuedJob } from './work-job.ts';
 
 const TARGET_OF_BUDGET = 0.1;
 const INTERVAL_TARGETS = 5;
-/** Weight of a new sample in the estimate of the service time. */
+/** Weight of a new sample in a moving mean. */
 const SAMPLE_WEIGHT = 1 / 8;
 
 export class Lane extends JobList {
@@ -22,8 +22,8 @@ export class Lane extends JobList {
   busy_total = 0;
   /** The budget that the target is taken from; undefined: each job's own. */
   readonly #budget_ms: number | undefined;
-  /** The budget of a usual job. */
-  #usual_ms = 1;
+  /** The budget of a usual job; a mean, so that one client in a hurry changes little. */
+  #usual_ms = 0;
   #overloaded = false;
   /** Since when no job was taken within its target; undefined while they are. */
   #late_since_ms: number | undefined;
@@ -42,7 +42,7 @@ export class Lane extends JobList {
 
   override push(job: QueuedJob): void {
     super.push(job);
-    this.#usual_ms = this.#budget_ms ?? job.budget_ms;
+    this.#usual_ms = this.#budget_ms ?? mean(this.#usual_ms, job.budget_ms);
   }
 
   override remove(job: QueuedJob): void {
@@ -77,8 +77,7 @@ export class Lane extends JobList {
   }
 
   sample(service_ms: number, now_ms: number): void {
-    const known_ms = this.#service_ms === 0 ? service_ms : this.service_ms(now_ms);
-    this.#service_ms = known_ms + (service_ms - known_ms) * SAMPLE_WEIGHT;
+    this.#service_ms = mean(this.#service_ms === 0 ? 0 : this.service_ms(now_ms), service_ms);
     this.#sampled_ms = now_ms;
   }
 
@@ -90,4 +89,9 @@ export class Lane extends JobList {
     this.#overloaded = false;
     this.#late_since_ms = undefined;
   }
+}
+
+/** The moving mean after one more sample; 0 stands for none yet. */
+function mean(known: number, sample: number): number {
+  return known === 0 ? sample : known + (sample - known) * SAMPLE_WEIGHT;
 }

@@ -159,6 +159,20 @@ test(
 );
 
 test(
+  'in overload the newest is passed over too if it cannot make its deadline',
+  bench(async (b) => {
+    b.submit('sample', BUDGET_MS, 50);
+    await b.serve();
+    for (const name of ['a', 'b']) b.submit(name);
+    await b.time.advance(TARGET_MS + INTERVAL_MS);
+    b.submit('hasty', 20);
+    await b.serve();
+    assert.deepEqual(b.ran, ['sample', 'b']);
+    assert.equal(b.answers.get('hasty'), 'busy');
+  }),
+);
+
+test(
   'without overload a job with little time left is still tried',
   bench(async (b) => {
     b.submit('sample', BUDGET_MS, 50);
@@ -185,7 +199,7 @@ test(
 test(
   'one very slow job does not make the lane refuse for ever: its estimate halves with each budget of silence',
   bench(async (b) => {
-    b.submit('slow', 10_000, 4000);
+    b.submit('slow', BUDGET_MS, 4000);
     await b.serve();
     for (const name of ['a', 'b']) b.submit(name);
     await b.time.advance(TARGET_MS + INTERVAL_MS);
