@@ -94,5 +94,8 @@ test('a declaration that contradicts itself is refused', () => {
   refused({ locks: { a: { rank: 1, guards: '' }, b: { rank: 1, guards: '' } } }, /rank of its own/);
   const events = { kind: 'broadcast', capacity: 1, from: '', to: '' };
   refused({ channels: { a: events, b: { ...events, label: 'a' } } }, /name of its own in metrics/);
+  const work = { kind: 'work', capacity: 1, lanes: ['get'], from: '', to: '' };
+  refused({ channels: { a: work, b: { ...work, label: 'a' } } }, /lanes of its own/);
+  refused({ channels: { a: work, b: { ...events, label: 'a' } } }, /name of its own in metrics/);
   refused({ deadlines: { 'a b': { ms: 1, covers: '' } } }, /lower case/);
 });

@@ -17,7 +17,10 @@ interface Ends {
 
 interface Bounded {
   readonly capacity: number;
-  /** Its name in metrics, where operators know it by another one. Default: its own. */
+  /**
+   * Its name in metrics, where operators know it by another one. Default: its own. Work queues with the same label are
+   * parts of one and are shown added up; they have different lanes.
+   */
   readonly label?: string;
   /** The config key that overrides the capacity. Default none: it is fixed. */
   readonly config_key?: string;
@@ -133,8 +136,10 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
     if (channel.kind === 'work') assert(channel.lanes.length > 0, `${service}: channel ${name} has a lane`);
   }
-  const labels = Object.entries(channels).map(([name, channel]) => labelOf(name, channel));
-  assert(new Set(labels).size === labels.length, `${service}: every channel has a name of its own in metrics`);
+  assert(
+    hasNamesOfTheirOwn(channels),
+    `${service}: every channel has a name of its own in metrics, or lanes of its own in a shared one`,
+  );
   for (const [kind, task] of Object.entries(tasks)) {
     assert(isCount(task.count, 0), `${service}: task ${kind} has a count`);
   }
@@ -150,6 +155,17 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
 /** The name of a channel in metrics. */
 export function labelOf(name: string, channel: Channel): string {
   return channel.kind === 'watch' ? name : (channel.label ?? name);
+}
+
+/** A metric must not show two channels as one, unless they are parts of one work queue: those have lanes of their own. */
+function hasNamesOfTheirOwn(channels: Concurrency['channels']): boolean {
+  const shown = Object.entries(channels).flatMap(([name, channel]) => {
+    const label = labelOf(name, channel);
+    return channel.kind === 'work' ? channel.lanes.map((lane) => `${label} ${lane}`) : [label];
+  });
+  const queues = Object.entries(channels).filter(([, channel]) => channel.kind === 'work');
+  const labels = new Set(queues.map(([name, channel]) => labelOf(name, channel)));
+  return new Set([...shown, ...labels]).size === shown.length + labels.size;
 }
 
 /** Whether a value came from `declareConcurrency`: how the docs find declarations among a module's exports. */

@@ -15,6 +15,8 @@ import type { Supervisor, TaskTotals } from './supervisor.ts';
 import type { WorkQueue } from './work-queue.ts';
 
 export interface MeasuredQueue {
+  /** Its name in metrics; queues that share one are shown added up. */
+  readonly label: string;
   readonly queue: WorkQueue;
   readonly lanes: readonly string[];
 }
@@ -47,11 +49,11 @@ export function measureRuntime(metrics: Metrics, measured: Measured): void {
 
 function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts }: Measured): void {
   metrics.gaugeFrom('queue_depth', 'Items that wait.', ['queue'], () => [
-    ...samples('queue', queues, ({ queue }) => queue.depth),
+    ...byLabel(queues, (queue) => queue.depth),
     ...samples('queue', mpscs, (mpsc) => mpsc.depth),
   ]);
   metrics.counterFrom('queue_dropped_total', 'Items dropped after they were taken in.', ['queue'], () => [
-    ...samples('queue', queues, ({ queue }) => queue.shed_total),
+    ...byLabel(queues, (queue) => queue.shed_total),
     ...samples('queue', mpscs, (mpsc) => mpsc.dropped_total),
     ...samples('queue', broadcasts, (broadcast) => broadcast.lagged_total),
   ]);
@@ -67,7 +69,7 @@ function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts }: Measured
 function measureBusy(metrics: Metrics, { declaration, queues }: Measured): void {
   const labels = declaration.busy_labels ?? ['queue'];
   metrics.counterFrom('busy_rejections_total', 'Requests answered with busy.', labels, () =>
-    [...queues].flatMap(([name, { queue, lanes }]) =>
+    [...queues.values()].flatMap(({ label: name, queue, lanes }) =>
       lanes.map((lane) => ({
         labels: Object.fromEntries(labels.map((label) => [label, label === 'queue' ? name : lane])),
         value: queue.busyOf(lane),
@@ -103,6 +105,12 @@ function measureBreakers(metrics: Metrics, groups: Measured['breakers']): void {
       [...live].reduce((sum, breaker) => sum + breaker.rejected_total, forgotten_total),
     ),
   );
+}
+
+function byLabel(queues: Measured['queues'], read: (queue: WorkQueue) => number): Sample[] {
+  const sums = new Map<string, number>();
+  for (const { label, queue } of queues.values()) sums.set(label, (sums.get(label) ?? 0) + read(queue));
+  return samples('queue', sums, (value) => value);
 }
 
 function samples<T>(label: string, table: ReadonlyMap<string, T>, read: (value: T) => number): Sample[] {

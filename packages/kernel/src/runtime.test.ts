@@ -160,6 +160,31 @@ test('queues are measured: depth, drops, refusals, and busy under the labels of 
   await Promise.all(accepted);
 });
 
+test('work queues that share a label are shown added up, and refusals by lane', async () => {
+  const half = { kind: 'work', capacity: 1, label: 'work', from: 'listener', to: 'pool' } as const;
+  const halves = declareConcurrency({
+    service: 'storage',
+    busy_labels: ['queue', 'endpoint'],
+    channels: { work_get: { ...half, lanes: ['get'] }, work_put: { ...half, lanes: ['put'] } },
+    tasks: {},
+    locks: {},
+    deadlines: { read: { ms: 5000, covers: 'one read' } },
+  });
+  const metrics = new Metrics('storage');
+  const runtime = new ServiceRuntime(halves, { metrics, log: createLog({ service: 'storage', level: 'silent' }) });
+  const queues = { get: runtime.workQueue('work_get'), put: runtime.workQueue('work_put') };
+  const submit = (lane: 'get' | 'put'): Promise<unknown> =>
+    queues[lane].submit(lane, runtime.deadline('read'), () => Promise.resolve());
+  const accepted = [submit('get'), submit('put')].map((job) => job.catch(() => {}));
+  await assert.rejects(submit('put'), (error) => isRonError(error, 'busy'));
+  const text = await metrics.text();
+  assert.match(text, /^queue_depth\{queue="work"\} 2$/m);
+  assert.match(text, /^busy_rejections_total\{queue="work",endpoint="get"\} 0$/m);
+  assert.match(text, /^busy_rejections_total\{queue="work",endpoint="put"\} 1$/m);
+  await runtime.stop({ drain_ms: 0 });
+  await Promise.all(accepted);
+});
+
 test('a slow subscriber is counted by topic and warned about once in 5 s', async (t) => {
   const lines: string[] = [];
   const runtime = runtimeOf(t, lines);

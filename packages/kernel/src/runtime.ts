@@ -123,7 +123,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const { lanes, budget_ms } = channel;
     const capacity = this.#number(channel.config_key, channel.capacity);
     const queue = new WorkQueue(name, { capacity, lanes, ...(budget_ms === undefined ? {} : { budget_ms }) });
-    this.#queues.set(labelOf(name, channel), { queue, lanes });
+    this.#queues.set(name, { label: labelOf(name, channel), queue, lanes });
     return queue;
   }
 
