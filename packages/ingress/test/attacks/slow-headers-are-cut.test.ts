@@ -48,7 +48,14 @@ test('so are a request line without end, and a header section that ends in the l
     target,
     async () => {
       const from_ms = performance.now();
-      const starts = ['GET', 'GET /greeting', 'GET /greeting HTTP/1.1\r\n', 'GET /greeting HTTP/1.1\r\nHost: localhost\r\n', '\r\n', '\r\n\r\n'];
+      const starts = [
+        'GET',
+        'GET /greeting',
+        'GET /greeting HTTP/1.1\r\n',
+        'GET /greeting HTTP/1.1\r\nHost: localhost\r\n',
+        '\r\n',
+        '\r\n\r\n',
+      ];
       const wires = await Promise.all(
         starts.map(async (start) => {
           const wire = await target.open();

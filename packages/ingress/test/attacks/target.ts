@@ -23,6 +23,7 @@ export class Target implements AsyncDisposable {
   readonly port: number;
   readonly pid: number;
   readonly #child: ChildProcessByStdio<null, Readable, Readable>;
+  readonly #wires: Wire[] = [];
   #log = '';
 
   private constructor(child: ChildProcessByStdio<null, Readable, Readable>, url: string) {
@@ -82,11 +83,24 @@ export class Target implements AsyncDisposable {
     return metricIn((await this.send('GET', '/metrics')).text, series);
   }
 
-  open(init: { local?: string } = {}): Promise<Wire> {
-    return Wire.open(this.port, init.local);
+  /** A connection, which ends with the target at the latest. */
+  async open(local?: string): Promise<Wire> {
+    const wire = await Wire.open(this.port, local);
+    this.#wires.push(wire);
+    return wire;
+  }
+
+  /** The open descriptors once nothing is opening or closing any more. */
+  async settled(): Promise<number> {
+    for (let last = -1; ;) {
+      if (last === this.descriptors) return last;
+      last = this.descriptors;
+      await new Promise((resolve) => setTimeout(resolve, 150));
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
+    for (const wire of this.#wires) wire.destroy();
     if (!this.up) return;
     this.#child.kill('SIGKILL');
     await once(this.#child, 'exit');
@@ -151,7 +165,10 @@ export class Wire {
   /** Everything until the connection ends. Fails when it does not. */
   async rest(timeout_ms = 10_000): Promise<string> {
     await this.until(() => this.closed, timeout_ms);
-    assert.ok(this.closed, `still open after ${timeout_ms} ms; received ${JSON.stringify(this.received.slice(0, 300))}`);
+    assert.ok(
+      this.closed,
+      `still open after ${timeout_ms} ms; received ${JSON.stringify(this.received.slice(0, 300))}`,
+    );
     return this.received;
   }
 
@@ -170,7 +187,7 @@ export interface AttackInit {
   growth_bytes_max?: number;
   /** Series that must have moved. */
   counters?: readonly string[];
-  /** Descriptors that may still be open afterwards. Default 2: the probe's own connection, and one that is closing. */
+  /** Descriptors that may still be open afterwards. Default 1: the probe's own connection. */
   descriptors_max?: number;
 }
 
@@ -181,7 +198,7 @@ export interface AttackInit {
 export async function withstands(target: Target, attack: () => Promise<void>, init: AttackInit = {}): Promise<void> {
   const counters = init.counters ?? [];
   const counted = await Promise.all(counters.map((series) => target.metric(series)));
-  const descriptors = target.descriptors;
+  const descriptors = await target.settled();
   const rss_bytes = target.rss_bytes;
   await attack();
   assert.ok(target.up, `the process died: ${target.log}`);
@@ -189,7 +206,7 @@ export async function withstands(target: Target, attack: () => Promise<void>, in
   assert.equal((await target.send('GET', '/healthz')).status, 200);
   const health_ms = performance.now() - from_ms;
   assert.ok(health_ms < 1000, `health took ${health_ms} ms`);
-  const limit = descriptors + (init.descriptors_max ?? 2);
+  const limit = descriptors + (init.descriptors_max ?? 1);
   await eventually(`descriptors back to ${descriptors}`, () => target.descriptors <= limit);
   const growth_bytes = target.rss_bytes - rss_bytes;
   const growth_bytes_max = init.growth_bytes_max ?? 64 * MIB;

@@ -1,0 +1,119 @@
+/** A body that comes too slowly: in total when it is buffered, by progress and average when it is streamed. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { AUTHORIZATION, KIB, Target, Wire, raw, withstands } from './target.ts';
+
+const LIMIT_MS = 600;
+let target: Target;
+
+before(async () => {
+  target = await Target.start(`--read_timeout=${LIMIT_MS}ms`, '--server.rate_min=4KiB/s');
+});
+after(() => target[Symbol.asyncDispose]());
+
+const JSON_LINES = ['Host: localhost', 'Content-Type: application/json'];
+const READ_TIMEOUT = { counters: ['io_timeouts_total{op="read"}'] };
+
+/** Sends `piece` every `every_ms` until the connection is closed or `for_ms` have passed. */
+async function drip(wire: Wire, piece: string, every_ms: number, for_ms = 20_000): Promise<void> {
+  const until_ms = performance.now() + for_ms;
+  while (!wire.closed && performance.now() < until_ms) {
+    wire.write(piece);
+    await wire.until(() => wire.closed || wire.received !== '', every_ms);
+    if (wire.received !== '') break;
+  }
+}
+
+function assertCut(wire: Wire, from_ms: number): void {
+  assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s);
+  assert.match(wire.received, /^connection: close\r$/im);
+  const took_ms = wire.closed_ms! - from_ms;
+  assert.ok(took_ms >= LIMIT_MS * 0.9 && took_ms < LIMIT_MS + 2600, `cut after ${took_ms} ms`);
+}
+
+test('a buffered body that keeps coming, but not within the total, is cut', async () => {
+  await withstands(
+    target,
+    async () => {
+      const bodies = [
+        { head: raw('POST /orders HTTP/1.1', [...JSON_LINES, 'Content-Length: 100000']), piece: ' ' },
+        { head: raw('POST /orders HTTP/1.1', [...JSON_LINES, 'Transfer-Encoding: chunked']), piece: '1\r\n \r\n' },
+        {
+          head: raw('POST /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 9', 'Content-Encoding: gzip']),
+          piece: '',
+        },
+        // Enough bytes for the average, so that only the total can cut it.
+        { head: raw('POST /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 900000']), piece: 'a'.repeat(1000) },
+      ];
+      await Promise.all(
+        bodies.map(async ({ head, piece }) => {
+          const wire = await target.open();
+          const from_ms = performance.now();
+          wire.write(head);
+          await drip(wire, piece, 50);
+          await wire.rest();
+          assertCut(wire, from_ms);
+        }),
+      );
+    },
+    READ_TIMEOUT,
+  );
+});
+
+test('a streamed body that stops is cut', async () => {
+  await withstands(
+    target,
+    async () => {
+      const framings = ['Content-Length: 100000', 'Transfer-Encoding: chunked'];
+      await Promise.all(
+        framings.map(async (framing) => {
+          const wire = await target.open();
+          wire.write(raw('PUT /notes/stops HTTP/1.1', ['Host: localhost', AUTHORIZATION, framing], '1\r\na\r\n'));
+          const from_ms = performance.now();
+          await wire.rest();
+          assertCut(wire, from_ms);
+        }),
+      );
+    },
+    READ_TIMEOUT,
+  );
+  assert.equal((await target.send('GET', '/notes/stops')).status, 404, 'nothing of it is kept');
+});
+
+test('a streamed body below the minimum average is cut although it never stops', async () => {
+  await withstands(
+    target,
+    async () => {
+      const wire = await target.open();
+      wire.write(raw('PUT /notes/crawls HTTP/1.1', ['Host: localhost', AUTHORIZATION, 'Content-Length: 100000']));
+      const from_ms = performance.now();
+      await drip(wire, 'a', 50);
+      await wire.rest();
+      assertCut(wire, from_ms);
+    },
+    READ_TIMEOUT,
+  );
+});
+
+test('a streamed body that is slow but steady goes on for far longer than the limit', async () => {
+  const wire = await target.open();
+  wire.write(raw('PUT /notes/steady HTTP/1.1', ['Host: localhost', AUTHORIZATION, `Content-Length: ${50 * KIB}`]));
+  for (let i = 0; i < 50; i += 1) {
+    assert.equal(wire.received, '');
+    wire.write('a'.repeat(KIB));
+    await wire.until(() => wire.closed, 60);
+  }
+  assert.ok(await wire.until(() => wire.received.includes('201 Created')), wire.received);
+  wire.destroy();
+});
+
+test('a hundred of them do not keep others from being served', async () => {
+  await withstands(target, async () => {
+    const wires = await Promise.all(Array.from({ length: 100 }, () => target.open()));
+    for (const wire of wires) wire.write(raw('POST /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 10'], 'a'));
+    const from_ms = performance.now();
+    for (let i = 0; i < 20; i += 1) assert.equal((await target.send('GET', '/greeting')).status, 200);
+    assert.ok(performance.now() - from_ms < 2000);
+    await Promise.all(wires.map((wire) => wire.rest()));
+  });
+});

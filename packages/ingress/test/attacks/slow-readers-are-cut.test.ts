@@ -1,0 +1,76 @@
+/** Clients that ask for much and read little: they hold one chunk each, and are cut. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { eventually } from '../support.ts';
+import { MIB, Target, raw, withstands } from './target.ts';
+
+const LIMIT_MS = 600;
+const LARGE_BYTES = 32 * MIB;
+let target: Target;
+
+before(async () => {
+  target = await Target.start(`--write_timeout=${LIMIT_MS}ms`, '--notes.ram_bytes=8MiB', '--server.rate_min=64KiB/s');
+  await target.put('large', Buffer.alloc(LARGE_BYTES, 'large'));
+  await target.put('hot', Buffer.alloc(8 * MIB, 'hot'));
+});
+after(() => target[Symbol.asyncDispose]());
+
+const CUT = { counters: ['io_timeouts_total{op="write"}'], growth_bytes_max: 48 * MIB };
+
+/** `count` clients ask and take nothing; all must be cut at the limit, and not before. */
+async function starve(count: number, request: string, answer_bytes: number): Promise<void> {
+  const idle = await target.settled();
+  const wires = await Promise.all(Array.from({ length: count }, () => target.open()));
+  for (const wire of wires) {
+    wire.socket.pause();
+    wire.write(request);
+  }
+  const from_ms = performance.now();
+  await eventually('all connected', () => target.descriptors >= idle + count);
+  await eventually('some cut', () => target.descriptors < idle + count);
+  const first_ms = performance.now() - from_ms;
+  await eventually('all cut', () => target.descriptors <= idle);
+  const last_ms = performance.now() - from_ms;
+  assert.ok(first_ms >= LIMIT_MS * 0.9, `the first was cut after ${first_ms} ms`);
+  assert.ok(last_ms < LIMIT_MS + 2500, `the last was cut after ${last_ms} ms`);
+  for (const wire of wires) {
+    wire.socket.resume();
+    assert.ok((await wire.rest()).length < answer_bytes, 'a cut answer is not whole');
+  }
+}
+
+test('a client that reads nothing of a large answer is cut after the no-progress limit', async () => {
+  await withstands(target, () => starve(60, raw('GET /notes/large HTTP/1.1'), LARGE_BYTES), CUT);
+});
+
+test('also when the bytes come from RAM by the fast path', async () => {
+  await withstands(target, () => starve(60, raw('GET /notes/hot HTTP/1.1'), 8 * MIB), CUT);
+});
+
+test('also when it asks for many small things, pipelined', async () => {
+  await withstands(target, () => starve(10, raw('GET /openapi.json HTTP/1.1').repeat(20_000), 20 * LARGE_BYTES), CUT);
+});
+
+/** Takes what comes, with a pause of 2 ms after each piece: about 20 MiB/s. Gives back how much it was. */
+async function sip(from: Target): Promise<number> {
+  const wire = await from.open();
+  let taken_bytes = 0;
+  wire.socket.removeAllListeners('data').on('data', (chunk: Buffer) => {
+    taken_bytes += chunk.length;
+    wire.socket.pause();
+    setTimeout(() => wire.socket.resume(), 2);
+  });
+  wire.write(raw('GET /notes/large HTTP/1.1', ['Host: localhost', 'Connection: close']));
+  await wire.rest(60_000);
+  return taken_bytes;
+}
+
+test('a client that never stops, but takes too little on average, is cut', async () => {
+  await using impatient = await Target.start(`--write_timeout=${LIMIT_MS}ms`, '--server.rate_min=1000MiB/s');
+  await impatient.put('large', Buffer.alloc(LARGE_BYTES));
+  await withstands(impatient, async () => assert.ok((await sip(impatient)) < LARGE_BYTES), CUT);
+});
+
+test('one that is slow but fair gets all of it', async () => {
+  assert.ok((await sip(target)) > LARGE_BYTES);
+});
