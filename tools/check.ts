@@ -29,7 +29,7 @@ export function runChecks(onResult: (result: CheckResult) => void): boolean {
   return allOk;
 }
 
-if (import.meta.main) {
+if (process.argv[1] === import.meta.filename) {
   const ok = runChecks((result) => {
     process.stdout.write(`${result.ok ? 'ok  ' : 'FAIL'} ${result.name}\n`);
     if (!result.ok) process.stdout.write(`${result.output}\n`);

@@ -171,7 +171,7 @@ async function read(path: string): Promise<string | undefined> {
   }
 }
 
-if (import.meta.main) {
+if (process.argv[1] === import.meta.filename) {
   const { values, positionals } = parseArgs({ options: { check: { type: 'boolean' } }, allowPositionals: true });
   const root = positionals[0] ?? join(import.meta.dirname, '..');
   if (values.check === true) {

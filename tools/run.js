@@ -4,6 +4,7 @@
  * It is JavaScript that any Node since 18 can read, so that somebody whose install did not bring Node 26 gets a sentence
  * that helps instead of `ERR_UNKNOWN_FILE_EXTENSION`.
  */
+import { realpathSync } from 'node:fs';
 import { resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 
@@ -23,5 +24,7 @@ if (entry === undefined) {
   process.stderr.write('usage: node tools/run.js ENTRY.ts [arguments]\n');
   process.exit(64);
 }
-process.argv = [process.argv[0], resolve(entry), ...rest];
-await import(pathToFileURL(resolve(entry)).href);
+// The entry sees itself as the program: `process.argv[1] === import.meta.filename`, where `import.meta.main` is false.
+const path = realpathSync(resolve(entry));
+process.argv = [process.argv[0], path, ...rest];
+await import(pathToFileURL(path).href);
