@@ -49,6 +49,7 @@ export const ERRORS = {
   canceled: row(503, false, 'tasks_canceled_total{kind}', 'shutdown or the caller ended the wait'),
   breaker_open: row(503, true, 'breaker_open_total{target}', 'the circuit breaker of a target is open'),
   no_route: row(503, true, REJECTED, 'no peer is known that leads to what was asked for'),
+  unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
   degraded_audit: row(503, false, 'kms_audit_integrity_failed_total', 'an audit checkpoint was missed'),
   verify_cache_expired: row(

@@ -5,9 +5,8 @@
  * explorer can install its own and run the real kernel under every schedule.
  * Bound: a parked waiter is one object, owned by whoever parked it. Overflow: none, nothing is queued here.
  * Cancellation: a timer is cancelled by its handle; a parked waiter is woken or failed exactly once by its owner.
+ * It runs in browsers too, so it imports nothing of Node.
  */
-import { randomBytes } from 'node:crypto';
-
 /** A pending timer. Cancelling twice, or after it fired, does nothing. */
 export interface Timer {
   cancel(): void;
@@ -51,7 +50,8 @@ class RealTimer implements Timer {
   constructor(delay_ms: number, fire: () => void, keepAlive: boolean) {
     // Node fires at once when the delay does not fit 31 bits; a wait of 24 days or more is cut to the longest it can do.
     this.#handle = setTimeout(fire, Math.min(Math.max(delay_ms, 0), TIMER_DELAY_MS_MAX));
-    if (!keepAlive) this.#handle.unref();
+    // A browser's timer is a number; there is no process to keep alive there.
+    if (!keepAlive) this.#handle.unref?.();
   }
   cancel(): void {
     clearTimeout(this.#handle);
@@ -59,11 +59,21 @@ class RealTimer implements Timer {
   }
 }
 
+/** The platform fills at most this much in one call. */
+const RANDOM_BYTES_AT_ONCE = 65_536;
+
+function fillRandomly(bytes: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+  for (let at = 0; at < bytes.length; at += RANDOM_BYTES_AT_ONCE) {
+    crypto.getRandomValues(bytes.subarray(at, at + RANDOM_BYTES_AT_ONCE));
+  }
+  return bytes;
+}
+
 export const realSched: Sched = {
   now_ms: () => performance.now(),
   wall_ms: () => Date.now(),
   random: () => Math.random(),
-  randomBytes: (count) => new Uint8Array(randomBytes(count)),
+  randomBytes: (count) => fillRandomly(new Uint8Array(count)),
   timer: (delay_ms, fire, _label, init) => new RealTimer(delay_ms, fire, init?.keepAlive ?? false),
   park: <T>(): Parked<T> => {
     const { promise, resolve, reject } = Promise.withResolvers<T>();

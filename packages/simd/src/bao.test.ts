@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 as nativeBlake3 } from '@napi-rs/blake-hash';
 import fc from 'fast-check';
-import { encodeSlice, sliceBytes, SliceError, verifySlice, type Tree } from './bao.ts';
+import { encodeSlice, sliceBytes, SliceError, verifySlice, type Subtree, type Tree } from './bao.ts';
 import { parentValue, subtreeValue } from './blake3.ts';
 
 const GROUP_BYTES = 4096;
@@ -122,4 +122,27 @@ test('arbitrary bytes are refused with SliceError and nothing else', async () =>
       await assert.rejects(verify(junk, new Uint8Array(32), 0, 10), SliceError);
     }),
   );
+});
+
+test('what a slice leaves out is told with its proven value, so that bytes one already has can be checked', async () => {
+  const bytes = contentOf(11 * GROUP_BYTES + 9);
+  const offset = 7 * GROUP_BYTES;
+  const skipped: Subtree[] = [];
+  const init = { hash: nativeBlake3(bytes), offset, length: 1, group_bytes: GROUP_BYTES };
+  const encoded = await slice(bytes, offset, 1);
+  for await (const _ of verifySlice(inPieces(encoded, 99), { ...init, onSkipped: (each) => skipped.push(each) })) {
+    // Only what is left out matters here.
+  }
+  assert.deepEqual(
+    skipped.map(({ first, count }) => [first, count]),
+    [
+      [0, 4],
+      [4, 2],
+      [6, 1],
+      [8, 4],
+    ],
+  );
+  for (const { first, count, value } of skipped) {
+    assert.deepEqual(Buffer.from(value), Buffer.from(await treeOf(bytes).value(first, count, signal)));
+  }
 });

@@ -107,6 +107,15 @@ export interface VerifyInit {
   group_bytes: number;
   /** The object's length as the slice states it. It is proven when the last group is in the slice. */
   onSize?(size: number): void;
+  /** A subtree that the range does not touch, and its value, which is proven: what one has of it can be checked. */
+  onSkipped?(subtree: Subtree): void;
+}
+
+/** The groups from `first` on, `count` of them, and what they hash to. */
+export interface Subtree {
+  readonly first: number;
+  readonly count: number;
+  readonly value: Uint8Array;
 }
 
 /** The bytes that `slice` proves, nothing before it is checked. Throws SliceError when anything is wrong. */
@@ -122,7 +131,10 @@ export async function* verifySlice(
     const count = Math.max(1, Math.ceil(size / init.group_bytes));
     const pending: Expected[] = [{ first: 0, count, value: init.hash, isRoot: true }];
     for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
-      if (!touches(span, node.first, node.count)) continue;
+      if (!touches(span, node.first, node.count)) {
+        init.onSkipped?.(node);
+        continue;
+      }
       if (node.count > 1) {
         pending.push(...(await readParent(reader, node)));
         continue;
@@ -136,10 +148,7 @@ export async function* verifySlice(
   }
 }
 
-interface Expected {
-  readonly first: number;
-  readonly count: number;
-  readonly value: Uint8Array;
+interface Expected extends Subtree {
   readonly isRoot: boolean;
 }
 

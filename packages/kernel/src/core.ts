@@ -1,0 +1,11 @@
+/**
+ * The part of the kernel that runs anywhere, browsers included: it imports nothing of Node and no package. The client
+ * stands on it, and so does every command that should start at once.
+ */
+export * from './deadline.ts';
+export * from './errors.ts';
+export * from './nearest.ts';
+export * from './retry-policy.ts';
+export * from './retry.ts';
+export * from './sched.ts';
+export * from './units.ts';
