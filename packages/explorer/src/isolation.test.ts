@@ -67,8 +67,8 @@ test('the event loop gets its turn during a long exploration', async (context) =
     turns++;
     ticker = setImmediate(turn);
   });
+  context.after(() => clearImmediate(ticker));
   const { schedules } = await explore(twoTasks);
-  clearImmediate(ticker);
   assert.equal(schedules, 6);
   assert.ok(turns >= schedules, `${turns} turns`);
 });

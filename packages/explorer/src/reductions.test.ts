@@ -150,7 +150,7 @@ test('reductions find every ending of programs whose steps often commute', async
 });
 
 test('hash finds every ending within a preemption bound', async () => {
-  await forPrograms(programs('load', 'store', 'lock', 'unlock', 'alarm'), async (model) => {
+  await forPrograms(programs('load', 'store', 'alarm'), async (model) => {
     for (const preemptions of [0, 1, 2]) {
       assert.deepEqual(await endings(model, { preemptions, hash: true }), await endings(model, { preemptions }));
     }
