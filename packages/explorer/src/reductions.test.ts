@@ -122,7 +122,7 @@ function modelOf(tasks: readonly (readonly Instruction[])[]): Build {
   };
 }
 
-const PROGRAMS_COUNT = Number(process.env['EXPLORER_PROGRAMS'] ?? 25);
+const PROGRAMS_COUNT = Number(process.env['EXPLORER_PROGRAMS'] ?? 12);
 
 /** Checks `holds` for random programs that have few enough schedules. */
 async function forPrograms(
