@@ -6,8 +6,17 @@ export const concurrency = declareConcurrency({
   busy_labels: ['queue', 'endpoint'],
   channels: {
     // Two halves of work(512): an upload holds its worker for as long as its client sends, and reads must not wait for it.
-    work_get: { kind: 'work', capacity: 256, lanes: ['get'], from: 'listener', to: 'GET pool' },
-    work_put: { kind: 'work', capacity: 256, lanes: ['put'], from: 'listener', to: 'PUT pool' },
+    work_get: { kind: 'work', label: 'work', capacity: 256, lanes: ['get'], from: 'listener', to: 'GET pool' },
+    work_put: {
+      kind: 'work',
+      label: 'work',
+      capacity: 256,
+      lanes: ['put'],
+      // A write has no total budget, it goes by progress: what counts as late here is the wait for a worker.
+      budget_ms: 5000,
+      from: 'listener',
+      to: 'PUT pool',
+    },
     events: { kind: 'broadcast', capacity: 1024, from: 'engine', to: 'log and audit' },
   },
   tasks: {
@@ -24,11 +33,21 @@ export const concurrency = declareConcurrency({
       does: 'takes bytes in, hashes them and answers when they are durable',
     },
     event_log: { count: 1, criticality: 'important', does: 'writes what happened to stored records to the log' },
+    volume_watch: {
+      count: 1,
+      criticality: 'important',
+      does: 'looks every second whether the volume could take a write, for /readyz',
+    },
   },
   locks: {},
   deadlines: {
     get: { ms: 2000, config_key: 'storage.get_deadline', covers: 'a read up to its first byte' },
-    put: { ms: 30_000, config_key: 'storage.put_deadline', covers: 'a write from its last byte to its answer' },
+    wait: { ms: 5000, config_key: 'storage.put_wait', covers: 'the wait of a write for a worker' },
+    put: {
+      ms: 30_000,
+      config_key: 'storage.put_deadline',
+      covers: 'a write from its last byte to its answer, and each step of the disk before',
+    },
     read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body without progress' },
     write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer that nobody reads' },
   },

@@ -1,16 +1,16 @@
 /** The configuration of storage: the listener's keys, the process's keys and its own, named as operators know them. */
 import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
-import { INGRESS_KEYS } from '@ron/ingress';
+import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
-export const schema = defineConfig({
+const KEYS = {
   ...PROCESS_KEYS,
   ...INGRESS_KEYS,
   data_dirs: key.list({
     default: [],
     items_max: 1,
     expects: 'directory',
-    doc: 'Where objects are kept. Needed unless amnesia is on.',
+    doc: 'Where objects are kept. Needed unless amnesia is on, which ignores it.',
   }),
   'storage.chunk_size': key.size({
     default: '64KiB',
@@ -19,7 +19,16 @@ export const schema = defineConfig({
     doc: 'Bytes of a chunk, a power of two. Objects already stored keep theirs.',
   }),
   'storage.object_bytes_max': key.size({ default: '5TiB', min: '1KiB', max: '5TiB', doc: 'The largest object.' }),
-  'storage.cache_bytes': key.size({ default: '64MiB', min: '1MiB', max: '1TiB', doc: 'Memory for verified bytes.' }),
+  'storage.cache_bytes': key.size({
+    default: '64MiB',
+    min: '1MiB',
+    max: '1TiB',
+    doc: 'Memory for verified bytes; prepared answers of small objects take as much again.',
+  }),
+  'storage.fast_path': key.boolean({
+    default: true,
+    doc: 'Answer small objects that are in memory before routing. The answers are the same without.',
+  }),
   'storage.segment_bytes': key.size({
     default: '256MiB',
     min: '4MiB',
@@ -35,6 +44,13 @@ export const schema = defineConfig({
     doc: 'A read up to its first byte.',
     reloadable: true,
   }),
+  'storage.put_wait': key.duration({
+    default: '5s',
+    min: '10ms',
+    max: '5m',
+    doc: 'How long a write waits for a worker.',
+    reloadable: true,
+  }),
   'storage.put_deadline': key.duration({
     default: '30s',
     min: '100ms',
@@ -44,10 +60,19 @@ export const schema = defineConfig({
   }),
   'auth.reads': key.boolean({ default: false, doc: 'Whether reads need the scope storage:get.' }),
   'auth.key_file': key.optional(
-    key.text({ doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory.' }),
+    key.text({
+      doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory, made when it is missing.',
+    }),
   ),
-  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and touch no disk.' }),
+  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),
   'amnesia.bytes_max': key.size({ default: '256MiB', min: '1MiB', max: '1TiB', doc: 'Memory for objects in amnesia.' }),
+};
+
+export const schema = defineConfig(KEYS, (config, report) => {
+  checkIngressKeys(config, report);
+  const { storage, amnesia, data_dirs } = config;
+  if (!Number.isInteger(Math.log2(storage.chunk_size))) report('storage.chunk_size', 'a power of two');
+  if (data_dirs.length === 0 && !amnesia.enabled) report('data_dirs', 'a directory, unless amnesia.enabled is set');
 });
 
 export type StorageConfig = ConfigOf<typeof schema>;

@@ -1,6 +1,14 @@
 /** Opens what storage keeps objects on: a directory, or memory when it is to forget everything. */
-import { LocalVolume, MemoryVolume, ObjectStore, type DamagedRecord, type Volume, type VolumeState } from '@ron/cas';
-import { RonError } from '@ron/kernel';
+import {
+  LocalVolume,
+  MemoryVolume,
+  ObjectStore,
+  type DamagedRecord,
+  type LocalVolumeInit,
+  type Volume,
+  type VolumeState,
+} from '@ron/cas';
+import { assert } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 
 /** Something that happened to stored records, for the log and the metrics. */
@@ -12,42 +20,40 @@ export type EngineEvent =
 
 export interface Engine {
   readonly volume: Volume;
+  /** Where the volume lies; undefined in amnesia. */
+  readonly dir: string | undefined;
   readonly store: ObjectStore;
 }
 
-export async function openEngine(
-  config: StorageConfig,
-  publish: (event: EngineEvent) => void,
-  signal: AbortSignal,
-): Promise<Engine> {
+export interface EngineInit {
+  readonly config: StorageConfig;
+  readonly publish: (event: EngineEvent) => void;
+  /** The file system below a directory. Default: the real one. */
+  readonly fs?: LocalVolumeInit['fs'];
+  readonly signal: AbortSignal;
+}
+
+export async function openEngine(init: EngineInit): Promise<Engine> {
+  const { config } = init;
   const { storage, amnesia } = config;
-  if (!Number.isInteger(Math.log2(storage.chunk_size))) {
-    throw new RonError('internal', `storage.chunk_size must be a power of two, it is ${storage.chunk_size}`);
-  }
-  const volume = amnesia.enabled
-    ? new MemoryVolume({ bytes_max: amnesia.bytes_max })
-    : await openDirectory(config, publish, signal);
+  const dir = amnesia.enabled ? undefined : config.data_dirs[0];
+  const volume = amnesia.enabled ? new MemoryVolume({ bytes_max: amnesia.bytes_max }) : await openDirectory(dir, init);
   const store = new ObjectStore({
     volume,
     chunk_bytes: storage.chunk_size,
     cache_bytes: storage.cache_bytes,
     object_bytes_max: storage.object_bytes_max,
   });
-  return { volume, store };
+  return { volume, dir, store };
 }
 
-async function openDirectory(
-  config: StorageConfig,
-  publish: (event: EngineEvent) => void,
-  signal: AbortSignal,
-): Promise<Volume> {
-  const [dir] = config.data_dirs;
-  if (dir === undefined) {
-    throw new RonError('internal', 'data_dirs is empty: name a directory, or set amnesia.enabled to keep nothing');
-  }
+async function openDirectory(dir: string | undefined, init: EngineInit): Promise<Volume> {
+  const { config, publish, fs, signal } = init;
+  assert(dir !== undefined, 'the configuration names a directory');
   return await LocalVolume.open({
     dir,
     segment_bytes: config.storage.segment_bytes,
+    ...(fs && { fs }),
     onDamage: (record) => publish({ kind: 'damaged', record }),
     onState: (state) => publish({ kind: 'state', volume: dir, state }),
     onRebuild: (why) => publish({ kind: 'index rebuilt', volume: dir, why }),

@@ -1,11 +1,12 @@
 /**
  * Small objects with their answers prepared, by the request target that asks for them.
  *
- * Bound: `bytes_max`. Overflow: the least used go. An object is immutable, so nothing here can be stale; one that was
- * removed is dropped by `forget`.
+ * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. An object is immutable, so nothing here can be stale;
+ * one that was removed, or whose stored bytes turned out damaged, is dropped by `forget`.
  */
 import { RamCache, type StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';
+import type { Address } from '@ron/proto';
 import { fastEntry } from './objects.ts';
 
 /** What an entry costs besides its bytes: prepared headers and the maps around it. */
@@ -22,18 +23,25 @@ export class HotObjects {
     return this.#entries.get(target);
   }
 
-  remember(target: string, object: StoredObject): void {
-    if (object.whole === undefined || this.#entries.has(target)) return;
+  remember(object: StoredObject): void {
+    const target = targetOf(object.address);
+    if (object.whole === undefined || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
     const entry = fastEntry(object);
     // Twice the body: small ones are kept as text as well.
     if (entry !== undefined) this.#entries.put(target, entry, 2 * object.size + ENTRY_OVERHEAD_BYTES);
   }
 
-  forget(target: string): void {
-    this.#entries.delete(target);
+  forget(address: Address): void {
+    this.#entries.delete(targetOf(address));
   }
 
   get hits_total(): number {
     return this.#entries.hits_total;
   }
+
+  get used_bytes(): number {
+    return this.#entries.used_bytes;
+  }
 }
+
+const targetOf = (address: Address): string => `/o/${address}`;

@@ -3,19 +3,26 @@ import type { Metrics } from '@ron/kernel';
 import type { Engine, EngineEvent } from './engine.ts';
 import type { HotObjects } from './hot-objects.ts';
 
-export interface EngineCounters {
-  count(event: EngineEvent): void;
-}
-
-export function measureEngine(metrics: Metrics, { store, volume }: Engine, hot: HotObjects): EngineCounters {
+/** Gives the function that counts what happened to stored records. */
+export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
   const integrity = metrics.counter('integrity_fail_total', 'Stored records that were not what they should be.', {
     reason: ['checksum', 'log'],
   });
+  const rebuilt = metrics.counter('storage_index_rebuilt_total', 'Times that an index was made anew from the log.');
+  return (event) => {
+    if (event.kind === 'damaged') integrity.at('checksum').inc();
+    if (event.kind === 'log damage') integrity.at('log').inc();
+    if (event.kind === 'index rebuilt') rebuilt.inc();
+  };
+}
+
+export function measureEngine(metrics: Metrics, { store, volume }: Engine, hot: HotObjects): void {
   metrics.gaugeFrom('storage_used_bytes', 'Bytes that the volume takes.', ['volume'], () => [
     { labels: { volume: volume.name }, value: volume.stats().used_bytes },
   ]);
-  metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory.', [], () => [
-    { labels: {}, value: store.cache.used_bytes },
+  metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory, by cache.', ['cache'], () => [
+    { labels: { cache: 'chunks' }, value: store.cache.used_bytes },
+    { labels: { cache: 'answers' }, value: hot.used_bytes },
   ]);
   metrics.counterFrom('storage_cache_hits_total', 'Contents found in memory, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.hits_total },
@@ -24,10 +31,4 @@ export function measureEngine(metrics: Metrics, { store, volume }: Engine, hot: 
   metrics.gaugeFrom('storage_volume_ok', 'Whether the volume takes writes.', ['volume'], () => [
     { labels: { volume: volume.name }, value: volume.state.condition === 'ok' ? 1 : 0 },
   ]);
-  return {
-    count: (event) => {
-      if (event.kind === 'damaged') integrity.at('checksum').inc();
-      if (event.kind === 'log damage') integrity.at('log').inc();
-    },
-  };
 }

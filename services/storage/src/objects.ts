@@ -2,7 +2,7 @@
  * Objects as HTTP sees them: a stored object becomes bytes with a tag and headers, a body becomes a stored object.
  */
 import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
-import { RonError } from '@ron/kernel';
+import { RonError, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
 import { FastEntry, type ByteSource, type RamSource } from '@ron/ingress';
@@ -24,20 +24,22 @@ export function addressFrom(text: string): Address {
   return result.address;
 }
 
-export async function openObject(store: ObjectStore, address: Address, signal: AbortSignal): Promise<StoredObject> {
-  const object = await store.open(address, signal);
+export async function openObject(store: ObjectStore, address: Address, deadline: Deadline): Promise<StoredObject> {
+  // A part of its own, over when the object is open: its timer must not outlive this step and count as expired.
+  using opening = deadline.child(deadline.op, deadline.remaining_ms);
+  const object = await store.open(address, opening.signal);
   if (object === undefined) throw new RonError('not_found', `${address} is not stored here`);
   return object;
 }
 
-export function byteSource(object: StoredObject): ByteSource {
+export function byteSource(object: StoredObject, deadline?: Deadline): ByteSource {
   return {
     size: object.size,
     etag: `"${object.address}"`,
     media_type: object.media_type,
     headers: OBJECT_HEADERS,
     ...(object.whole !== undefined && { ram: object.whole }),
-    read: (start, end, signal) => object.read(start, end, signal),
+    read: (start, end, signal) => firstInTime(object.read(start, end, signal), deadline),
   };
 }
 
@@ -48,15 +50,30 @@ export function fastEntry(object: StoredObject): FastEntry | undefined {
 }
 
 /** A slice that proves `length` bytes from `offset` on. It is always sent whole. */
-export function proofSource(object: StoredObject, offset: number, length: number): ByteSource {
+export function proofSource(object: StoredObject, offset: number, length: number, deadline: Deadline): ByteSource {
   return {
     size: sliceBytes(object.size, object.chunk_bytes, offset, length),
     etag: `"bao:${object.address}:${offset}:${length}"`,
     media_type: BAO_MEDIA_TYPE,
     headers: OBJECT_HEADERS,
     ranges: false,
-    read: (_start, _end, signal) => object.slice(offset, length, signal),
+    read: (_start, _end, signal) => firstInTime(object.slice(offset, length, signal), deadline),
   };
+}
+
+/** The first piece comes within the deadline of the request; from then on the answer goes by progress. */
+async function* firstInTime(
+  pieces: AsyncGenerator<Uint8Array, void, void>,
+  deadline: Deadline | undefined,
+): AsyncGenerator<Uint8Array, void, void> {
+  try {
+    let next = await (deadline === undefined ? pieces.next() : deadline.run(() => pieces.next()));
+    deadline?.[Symbol.dispose]();
+    for (; next.done !== true; next = await pieces.next()) yield next.value;
+  } finally {
+    // Not waited for: what hangs in the disk would hold up the answer that says so.
+    void pieces.return().catch(() => undefined);
+  }
 }
 
 /** How safe an object is, as the answer to a write tells it. One volume: one copy, synced. */
@@ -80,27 +97,31 @@ export function durabilityHeader({ fsynced, copies, target }: Durability): strin
   return `fsynced=${fsynced ? 1 : 0}; copies=${copies}; target=${target}`;
 }
 
-/** Reads a body to its end and stores it. */
+/**
+ * Reads a body to its end and stores it. While the client sends, the listener's clocks govern; what the disk takes is
+ * bounded by a fresh deadline from `step` for each piece, and for the end.
+ */
 export async function storeBody(
   store: ObjectStore,
   body: AsyncIterable<Uint8Array>,
   init: FinishInit,
-  signal: () => AbortSignal,
+  step: () => Deadline,
 ): Promise<Written> {
   const writer = store.writer();
   try {
-    // While the client sends, the listener's clocks govern; the deadline of the write begins with the last byte.
-    for await (const bytes of body) await writer.write(bytes, NEVER);
-    return await writer.finish(init, signal());
+    for await (const bytes of body) {
+      using due = step();
+      await due.run((signal) => writer.write(bytes, signal));
+    }
+    using due = step();
+    return await due.run((signal) => writer.finish(init, signal));
   } finally {
     writer.abort();
   }
 }
 
-const NEVER = new AbortController().signal;
-
 const MEDIA_TYPE =
-  /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:\s*;\s*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[^"\\\r\n]{0,64}"))*$/;
+  /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:\s*;\s*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[\x20\x21\x23-\x5b\x5d-\x7e]{0,64}"))*$/;
 
 /** The media type to store, or a 415: it comes back in a header, so it must be one. */
 export function mediaTypeFrom(header: string | undefined): string | undefined {

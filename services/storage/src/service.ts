@@ -16,13 +16,16 @@ import {
   type TaskContext,
   type WorkQueue,
 } from '@ron/kernel';
+import { formatAddress } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
-import { openEngine, type Engine, type EngineEvent } from './engine.ts';
+import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { HotObjects } from './hot-objects.ts';
-import { measureEngine } from './metrics.ts';
+import { eventCounter, measureEngine } from './metrics.ts';
+import { patientQueue } from './patience.ts';
 import { routes } from './routes.ts';
+import { VolumeWatch } from './volume-watch.ts';
 
 export interface StorageInit {
   readonly config: StorageConfig;
@@ -32,6 +35,8 @@ export interface StorageInit {
   readonly log: Log;
   readonly onFatal?: (kind: string, error: unknown) => void;
   readonly signal?: AbortSignal;
+  /** The file system below the data directory. Default: the real one. */
+  readonly fs?: EngineInit['fs'];
 }
 
 export interface Storage extends Service, AsyncDisposable {
@@ -53,16 +58,24 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const workPut = runtime.workQueue('work_put');
   const events = runtime.broadcast<EngineEvent>('events');
   const eventLog = events.subscribe('event_log');
-  const engine = await openEngine(config, (event) => events.publish(event), signal);
-  const keys = await openKeys(config, signal);
-  const hot = new HotObjects(config.storage.cache_bytes);
-  const counters = measureEngine(metrics, engine, hot);
+  const hot = new HotObjects(config.storage.fast_path ? config.storage.cache_bytes : 0);
+  const count = eventCounter(metrics);
+  const publish = (event: EngineEvent): void => {
+    // What must not be missed is done here; subscribers may lag.
+    count(event);
+    if (event.kind === 'damaged') hot.forget(formatAddress(Buffer.from(event.record.id_hex, 'hex')));
+    events.publish(event);
+  };
+  const engine = await openEngine({ config, publish, signal, fs: init.fs });
+  const keys = await openKeys(config, engine, signal);
+  measureEngine(metrics, engine, hot);
+  const watch = new VolumeWatch(engine.volume, engine.dir);
 
   const readiness = new Readiness();
   readiness.gate('volume', {
     kind: 'soft',
     lanes: ['put'],
-    sample: () => (engine.volume.state.condition === 'ok' ? undefined : engine.volume.state.reason),
+    sample: () => watch.problem,
   });
   readiness.gate('overload', {
     kind: 'soft',
@@ -80,9 +93,10 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       ...engine,
       guardReads: config.auth.reads,
       durability: () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 }),
-      onOpened: (target, object) => hot.remember(target, object),
+      putStep: (parent) => runtime.deadline('put', { parent }),
+      onOpened: (object) => hot.remember(object),
     }),
-    lanes: { get: workGet, put: workPut },
+    lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
     access: new Checker({ audience: 'storage', keys }),
     fast: { route: 'GET /o/:addr', lookup: (target) => hot.lookup(target) },
     readiness,
@@ -99,10 +113,10 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     for (;;) {
       const event = await eventLog.recv(stopping);
       if (event === undefined) return;
-      counters.count(event);
       log[event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error'](event, event.kind);
     }
   });
+  runtime.spawn('volume_watch', ({ stopping }) => watch.run(stopping));
 
   const close = async (): Promise<void> => {
     events.close();
@@ -140,10 +154,9 @@ async function work(queue: WorkQueue, { signal, stopping }: TaskContext): Promis
   for (let job = await queue.take(stopping); job !== undefined; job = await queue.take(stopping)) await job.run(signal);
 }
 
-/** The keys that capabilities are checked with: a file beside the data, or nothing that outlives the process. */
-async function openKeys(config: StorageConfig, signal: AbortSignal): Promise<KeySource> {
-  const [dir] = config.data_dirs;
+/** The keys that capabilities are checked with: a file beside the data, or in amnesia nothing that outlives the process. */
+async function openKeys(config: StorageConfig, { dir }: Engine, signal: AbortSignal): Promise<KeySource> {
   const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
   if (path === undefined) return new MemoryKeySource();
-  return await FileKeySource.open({ path }, signal);
+  return await FileKeySource.open({ path, create: !config.amnesia.enabled }, signal);
 }

@@ -1,0 +1,25 @@
+/**
+ * A work queue in which nobody waits for a worker longer than a set time, however long the work itself may take.
+ *
+ * Promise: a job whose work has not begun when `wait` is over is answered with its `timeout`; one whose work has begun is
+ * left alone. Everything else is as the queue promises. Bound: one timer for each job that waits. Overflow: the queue's.
+ * Cancellation: by the deadline of the job, which this also ends.
+ *
+ * For writes: their budget goes by progress and may be hours, so it cannot bound the wait as well.
+ */
+import type { LaneQueue } from '@ron/ingress';
+import type { Deadline } from '@ron/kernel';
+
+export function patientQueue(queue: LaneQueue, wait: () => Deadline): LaneQueue {
+  return {
+    async submit(lane, deadline, work) {
+      using patience = wait();
+      const { signal } = patience;
+      signal.addEventListener('abort', () => deadline.cancel(signal.reason), { once: true });
+      return await queue.submit(lane, deadline, (scope) => {
+        patience[Symbol.dispose]();
+        return work(scope);
+      });
+    },
+  };
+}

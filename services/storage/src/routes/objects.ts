@@ -1,0 +1,150 @@
+/** Objects: read whole, in ranges or with a proof; their manifests; stored by address or to learn it. */
+import type { ObjectStore, StoredObject } from '@ron/cas';
+import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
+import { RonError, type Deadline } from '@ron/kernel';
+import type { Address } from '@ron/proto';
+import { Type } from 'typebox';
+import {
+  addressFrom,
+  byteSource,
+  durabilityHeader,
+  mediaTypeFrom,
+  openObject,
+  proofSource,
+  receiptOf,
+  storeBody,
+  type Durability,
+} from '../objects.ts';
+import { Addr, byAddress, DurabilitySchema, ReceiptSchema, strict } from './schemas.ts';
+
+const Whole = Type.String({ pattern: '^[0-9]{1,15}$', description: 'A number of bytes.' });
+const GetQuery = Type.Object(
+  { proof: Type.Optional(Type.Literal('bao')), offset: Type.Optional(Whole), length: Type.Optional(Whole) },
+  strict,
+);
+const ManifestSchema = Type.Object(
+  {
+    address: Type.String(),
+    size: Type.Integer(),
+    chunk_bytes: Type.Integer(),
+    chunks: Type.Array(Type.String()),
+    subtrees: Type.Array(Type.String()),
+    media_type: Type.String(),
+    durability: DurabilitySchema,
+  },
+  strict,
+);
+
+/** A manifest of more chunks than this (64 GiB of data) is not one message any more. */
+const MANIFEST_CHUNKS_MAX = 1_048_576;
+
+export interface ObjectRoutesInit {
+  readonly store: ObjectStore;
+  /** Whether reads need a capability. */
+  readonly guardReads: boolean;
+  readonly durability: () => Durability;
+  /** A fresh budget for what the disk takes, within that of the request. */
+  readonly putStep: (parent: Deadline) => Deadline;
+  /** Told of each object that a request opened, so that the next one is answered from RAM. */
+  readonly onOpened: (object: StoredObject) => void;
+}
+
+export function objectRoutes(init: ObjectRoutesInit): Route[] {
+  return [...readRoutes(init), ...writeRoutes(init)];
+}
+
+function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesInit): Route[] {
+  const read = {
+    scope: guardReads ? 'storage:get' : null,
+    lane: 'get',
+    body: 'none',
+    deadline: 'get',
+    facts: byAddress,
+  } as const;
+  return [
+    route({
+      ...read,
+      method: 'GET',
+      path: '/o/:addr',
+      summary: 'An object, a range of it, or with proof=bao a slice that proves itself against the address.',
+      schema: { params: Addr, query: GetQuery },
+      handler: async ({ params, query, deadline }) => {
+        const address = addressFrom(params.addr);
+        requireProofForRange(query);
+        const object = await openObject(store, address, deadline);
+        if (query.proof === undefined) {
+          onOpened(object);
+          return bytes(byteSource(object, deadline));
+        }
+        return bytes(proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size), deadline));
+      },
+    }),
+    route({
+      ...read,
+      method: 'GET',
+      path: '/o/:addr/manifest',
+      summary: 'What the object is made of: the ids of its chunks and their subtree values.',
+      schema: { params: Addr, response: { 200: ManifestSchema } },
+      handler: async ({ params, deadline }) => {
+        const object = await openObject(store, addressFrom(params.addr), deadline);
+        const document = await object.document(MANIFEST_CHUNKS_MAX, deadline.signal);
+        return json(200, { ...document, durability: durability() });
+      },
+    }),
+  ];
+}
+
+function requireProofForRange(query: { proof?: string; offset?: string; length?: string }): void {
+  if (query.proof === undefined && (query.offset !== undefined || query.length !== undefined)) {
+    throw new RonError('bad_request', 'offset and length belong to proof=bao; for plain bytes use the Range header');
+  }
+}
+
+function writeRoutes(init: ObjectRoutesInit): Route[] {
+  const write = {
+    scope: 'storage:put',
+    lane: 'put',
+    // No total budget: a body may take as long as its client keeps sending.
+    body: 'stream',
+    body_bytes_max: init.store.object_bytes_max,
+  } as const;
+  const response = { 200: ReceiptSchema, 201: ReceiptSchema };
+  return [
+    route({
+      ...write,
+      method: 'PUT',
+      path: '/o/:addr',
+      summary: 'Stores the bytes that have this address; any others are refused and nothing of them is kept.',
+      facts: byAddress,
+      schema: { params: Addr, response },
+      handler: (context) => put(init, context, addressFrom(context.params.addr)),
+    }),
+    route({
+      ...write,
+      method: 'POST',
+      path: '/o',
+      summary: 'Stores bytes and tells their address.',
+      facts_later: ['address'],
+      schema: { response },
+      handler: (context) => put(init, context, undefined),
+    }),
+  ];
+}
+
+async function put(
+  { store, durability, putStep }: ObjectRoutesInit,
+  context: PutContext,
+  expected: Address | undefined,
+): Promise<Answer> {
+  const { stream, headers, deadline } = context;
+  const media_type = mediaTypeFrom(headers['content-type']);
+  const onAddress = expected === undefined ? (address: string) => context.actsOn({ address }) : undefined;
+  const written = await storeBody(store, stream, { expected, media_type, onAddress }, () => putStep(deadline));
+  const receipt = receiptOf(written, durability());
+  return json(written.existed ? 200 : 201, receipt, {
+    Location: `/o/${written.address}`,
+    'Ron-Durability': durabilityHeader(receipt.durability),
+  });
+}
+
+type PutContext = Pick<RouteContext, 'stream' | 'headers' | 'deadline' | 'actsOn'>;

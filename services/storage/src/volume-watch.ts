@@ -1,0 +1,68 @@
+/**
+ * Whether a volume could take a write now, seen from outside: for `/readyz`, so that a load balancer that stopped sending
+ * writes learns when it may send them again.
+ *
+ * Promise: `problem` tells why writes fail, or would: what the last write met, unless a later look at the directory shows
+ * that it is over; and what the last look showed, also when nobody has written since.
+ * Bound: one look at a time. Cancellation: by the signal, between two looks.
+ */
+import { constants } from 'node:fs';
+import { access, statfs } from 'node:fs/promises';
+import type { Volume, VolumeState } from '@ron/cas';
+import { sleep } from '@ron/kernel';
+
+const LOOK_EVERY_MS = 1000;
+/** With less room than this hardly a write succeeds. */
+const FREE_BYTES_MIN = 1024 * 1024;
+
+export class VolumeWatch {
+  readonly #volume: Volume;
+  readonly #dir: string | undefined;
+  /** What the last look showed. */
+  #seen: string | undefined;
+  /** The state that was in force when a look showed that there is room and leave to write. */
+  #disproved: VolumeState | undefined;
+
+  /** `dir`: where the volume lies; undefined when it is in memory. */
+  constructor(volume: Volume, dir: string | undefined) {
+    this.#volume = volume;
+    this.#dir = dir;
+  }
+
+  get problem(): string | undefined {
+    if (this.#seen !== undefined) return this.#seen;
+    const { state } = this.#volume;
+    return state.condition === 'ok' || state === this.#disproved ? undefined : state.reason;
+  }
+
+  async run(stopping: AbortSignal): Promise<void> {
+    for (;;) {
+      await this.look();
+      await sleep(LOOK_EVERY_MS, stopping, 'volume_watch');
+    }
+  }
+
+  async look(): Promise<void> {
+    const dir = this.#dir;
+    if (dir === undefined) return;
+    const { state } = this.#volume;
+    this.#seen = await whyNotWritable(dir);
+    // A disk that fails in other ways shows nothing from outside: only a write can tell that it works again.
+    const isVisible = state.condition === 'full' || state.condition === 'read_only';
+    if (this.#seen === undefined && isVisible) this.#disproved = state;
+  }
+}
+
+async function whyNotWritable(dir: string): Promise<string | undefined> {
+  try {
+    await access(dir, constants.W_OK);
+    const { bavail, bsize } = await statfs(dir);
+    const free_bytes = bavail * bsize;
+    return free_bytes >= FREE_BYTES_MIN ? undefined : `${dir}: the disk is full, ${free_bytes} bytes are free`;
+  } catch (error) {
+    const { code } = error as NodeJS.ErrnoException;
+    if (code === 'ENOENT') return `${dir}: the directory is gone`;
+    const isReadOnly = code === 'EROFS' || code === 'EACCES' || code === 'EPERM';
+    return `${dir}: ${isReadOnly ? 'the disk is read-only' : 'the disk failed'} (${code ?? 'unknown error'})`;
+  }
+}
