@@ -233,6 +233,8 @@ interface Load {
   readonly workers: number;
   readonly work_ms: number;
   readonly arrivals_per_s: number;
+  /** How many come at a time. */
+  readonly burst: number;
   readonly duration_ms: number;
 }
 
@@ -243,6 +245,8 @@ interface Served {
   late: number;
   refused: number;
   worst_ms: number;
+  /** Which arrival was done first, second, ... */
+  readonly order: number[];
 }
 
 type Queue = (deadline: Deadline, work: () => Promise<void>) => Promise<void>;
@@ -252,17 +256,18 @@ async function simulate(load: Load, open: (workers: number) => { submit: Queue; 
   const time = new VirtualSched();
   return time.during(async () => {
     const { submit, close } = open(load.workers);
-    const served: Served = { good: 0, late: 0, refused: 0, worst_ms: 0 };
+    const served: Served = { good: 0, late: 0, refused: 0, worst_ms: 0, order: [] };
     let worked = 0;
-    const work = async (): Promise<void> => {
+    const work = async (arrival: number): Promise<void> => {
       await sleep(load.work_ms, never);
       worked += 1;
+      served.order.push(arrival);
     };
     const gap_ms = 1000 / load.arrivals_per_s;
-    for (let at_ms = 0; at_ms < load.duration_ms; at_ms += gap_ms) {
+    for (let arrival = 0; arrival * gap_ms < load.duration_ms; arrival += 1) {
       const deadline = Deadline.after('request', BUDGET_MS);
       const began_ms = sched.now_ms();
-      submit(deadline, work).then(
+      submit(deadline, () => work(arrival)).then(
         () => {
           if (deadline.expired || sched.now_ms() > load.duration_ms) return;
           served.good += 1;
@@ -270,7 +275,7 @@ async function simulate(load: Load, open: (workers: number) => { submit: Queue; 
         },
         () => (served.refused += 1),
       );
-      await time.advance(gap_ms);
+      if ((arrival + 1) % load.burst === 0) await time.advance(load.burst * gap_ms);
     }
     served.late = worked - served.good;
     close();
@@ -310,7 +315,7 @@ function openFifo(workers: number, skipLate: boolean): { submit: Queue; close: (
 
 test('in standing overload far more jobs end within their deadline than with a plain queue', async (t) => {
   // Four workers do 200 jobs a second; 500 come.
-  const load: Load = { workers: 4, work_ms: 20, arrivals_per_s: 500, duration_ms: 10_000 };
+  const load: Load = { workers: 4, work_ms: 20, arrivals_per_s: 500, burst: 1, duration_ms: 10_000 };
   const possible = (load.workers * load.duration_ms) / load.work_ms;
   const results = {
     'plain fifo': await simulate(load, (workers) => openFifo(workers, false)),
@@ -328,8 +333,12 @@ test('in standing overload far more jobs end within their deadline than with a p
 });
 
 test('below capacity the queue serves in order and drops nothing', async () => {
-  const load: Load = { workers: 4, work_ms: 20, arrivals_per_s: 180, duration_ms: 3000 };
+  const load: Load = { workers: 4, work_ms: 20, arrivals_per_s: 180, burst: 60, duration_ms: 3000 };
   const queued = await simulate(load, openWorkQueue);
   assert.deepEqual(queued, await simulate(load, (workers) => openFifo(workers, false)));
-  assert.equal(queued.refused + queued.late, 0);
+  assert.deepEqual([queued.good, queued.refused, queued.late], [540, 0, 0]);
+  assert.deepEqual(
+    queued.order,
+    queued.order.toSorted((a, b) => a - b),
+  );
 });
