@@ -1,0 +1,243 @@
+/**
+ * Storage as a caller sees it: objects by address, from a service that need not be trusted with what they contain.
+ *
+ * Promise: `put` tells success only when the service names the address that was computed here; `get` lets out no byte
+ * that is not proven against the address. Only what is idempotent is repeated: reads, pins, and writes whose bytes can be
+ * read again. Bound: a few pieces of 8 MiB at most, whatever the size of the object.
+ * Cancellation: every method takes a signal besides the client's own.
+ */
+import { RonError } from '@ron/kernel/core';
+import { addressHex, parseAddress, type Address } from '@ron/proto';
+import { combineSubtrees } from '@ron/simd';
+import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
+import { addressOf, ObjectHasher } from './object-hasher.ts';
+import type { OnProgress } from './progress.ts';
+import { provenPrefix } from './proven-prefix.ts';
+import { requireSameAddress, type Durability, type Receipt } from './receipt.ts';
+import { Stall } from './stall.ts';
+import { keepAlive, Transport, type TransportInit } from './transport.ts';
+import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';
+import { readVerified, type ReadInit } from './verified-read.ts';
+
+export type { ByteRange, ReadInit } from './verified-read.ts';
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+}
+
+export interface PutInit extends CallOptions {
+  /** Kept with the object. Default `application/octet-stream`. */
+  media_type?: string | undefined;
+  onProgress?: OnProgress | undefined;
+  /** The URL of an upload that was begun earlier, to go on with it. Only for bodies that can be read again. */
+  resume_url?: string | undefined;
+  /** Told the URL of a resumable upload as soon as there is one. */
+  onUploadUrl?: ((url: string) => void | Promise<void>) | undefined;
+}
+
+/** As the service states it: the size is proven only by reading the object. */
+export interface ObjectInfo {
+  readonly address: Address;
+  readonly size: number;
+  readonly media_type: string;
+}
+
+export interface Manifest extends ObjectInfo {
+  readonly chunk_bytes: number;
+  /** Chunk ids in hex. */
+  readonly chunks: readonly string[];
+  /** Chaining values in hex; empty for an object of one chunk. */
+  readonly subtrees: readonly string[];
+  readonly durability: Durability;
+}
+
+export interface Volume {
+  readonly name: string;
+  readonly domain: string;
+  readonly condition: string;
+  readonly reason: string;
+  readonly used_bytes: number;
+  readonly segments: number;
+}
+
+export class StorageClient {
+  readonly #transport: Transport;
+
+  constructor(init: TransportInit) {
+    this.#transport = new Transport(init);
+  }
+
+  get url(): string {
+    return this.#transport.base.href;
+  }
+
+  /** Stores bytes and gives their address, once the service has made them as durable as it promises. */
+  async put(body: PutBody, init: PutInit = {}): Promise<Receipt> {
+    if (!isReplayable(body)) return await this.#putStream(streamOf(body), init);
+    const source = replayable(body);
+    if (source.size <= PIECE_BYTES) return await this.#putWhole(await readWhole(source), init);
+    const signal = this.#transport.signalFor(init.signal);
+    const receipt = await uploadByTus(this.#transport, source, { ...init, signal });
+    return receipt ?? (await this.#post(source.read(0), source.size, init));
+  }
+
+  /** The bytes of an object, or of a range of it, each proven before it comes out. */
+  get(address: Address, init: ReadInit = {}): AsyncGenerator<Uint8Array, void, void> {
+    return readVerified(this.#transport, address, init);
+  }
+
+  /** A whole object in memory; refused with `payload_too_large` when it has more than `bytes_max`. */
+  async bytes(address: Address, bytes_max: number, init: ReadInit = {}): Promise<Uint8Array<ArrayBuffer>> {
+    const parts: Uint8Array[] = [];
+    let size = 0;
+    for await (const part of this.get(address, init)) {
+      size += part.length;
+      if (size > bytes_max) throw new RonError('payload_too_large', `the object has more than ${bytes_max} bytes`);
+      parts.push(part);
+    }
+    const whole = new Uint8Array(size);
+    let at = 0;
+    for (const part of parts) {
+      whole.set(part, at);
+      at += part.length;
+    }
+    return whole;
+  }
+
+  /** How many of the leading bytes that were kept from an earlier read are proven to be right. */
+  provenPrefix(address: Address, kept: ReplayableBody, init: CallOptions = {}): Promise<number> {
+    return provenPrefix(this.#transport, address, kept, init.signal);
+  }
+
+  async stat(address: Address, init: CallOptions = {}): Promise<ObjectInfo> {
+    const headers = await this.#idempotent('stat', 'HEAD', `o/${address}`, init, (response) => response.headers);
+    const size = Number(headers.get('content-length') ?? NaN);
+    if (!Number.isSafeInteger(size)) throw new RonError('integrity', 'the server states no length');
+    return { address, size, media_type: headers.get('content-type') ?? 'application/octet-stream' };
+  }
+
+  /** What the object is made of. The list of subtrees is proven against the address. */
+  async manifest(address: Address, init: CallOptions = {}): Promise<Manifest> {
+    const manifest = await this.#idempotent('manifest', 'GET', `o/${address}/manifest`, init, readJson<Manifest>);
+    if (!isManifestOf(address, manifest)) {
+      throw new RonError('integrity', `the server sent a manifest that is not the one of ${address}`);
+    }
+    return manifest;
+  }
+
+  /** Keeps the object when what is not pinned is reclaimed. */
+  async pin(address: Address, init: CallOptions = {}): Promise<void> {
+    await this.#idempotent('pin', 'PUT', `o/${address}/pin`, init, ignore);
+  }
+
+  async unpin(address: Address, init: CallOptions = {}): Promise<void> {
+    await this.#idempotent('pin', 'DELETE', `o/${address}/pin`, init, ignore);
+  }
+
+  async volumes(init: CallOptions = {}): Promise<readonly Volume[]> {
+    const read = readJson<{ volumes: readonly Volume[] }>;
+    return (await this.#idempotent('volumes', 'GET', 'admin/volumes', init, read)).volumes;
+  }
+
+  /** The answer is read within the deadline too. */
+  #idempotent<T>(
+    op: string,
+    method: string,
+    path: string,
+    init: CallOptions,
+    read: (response: Response) => T | Promise<T>,
+  ): Promise<T> {
+    const work = async (signal: AbortSignal): Promise<T> =>
+      read(await this.#transport.send(op, path, { method, signal }));
+    return this.#transport.call(op, work, { signal: init.signal });
+  }
+
+  /** The service refuses bytes that do not have the address, so a wrong byte on the way is found there. */
+  async #putWhole(body: Uint8Array<ArrayBuffer>, init: PutInit): Promise<Receipt> {
+    const address = addressOf(body);
+    const headers = { 'Content-Type': init.media_type ?? 'application/octet-stream' };
+    const work = async (signal: AbortSignal): Promise<Receipt> =>
+      receiptOf(await this.#transport.send('put', `o/${address}`, { method: 'PUT', headers, body, signal }), address);
+    const receipt = await this.#transport.call('put', work, { signal: init.signal, body_bytes: body.length });
+    init.onProgress?.({ done_bytes: body.length, total_bytes: body.length });
+    return receipt;
+  }
+
+  /** A stream that ends early is small enough to be sent by its address; a longer one goes as it comes, once. */
+  async #putStream(stream: AsyncIterable<Uint8Array>, init: PutInit): Promise<Receipt> {
+    const pieces = inPieces(stream, PIECE_BYTES);
+    const first = await pieces.next();
+    if (first.done === true) return await this.#putWhole(new Uint8Array(0), init);
+    const second = await pieces.next();
+    if (second.done === true) return await this.#putWhole(first.value, init);
+    return await this.#post(joined([first.value, second.value], pieces), undefined, init);
+  }
+
+  /** Sent once. The service has to take each chunk within the stall time, and answer within the deadline. */
+  async #post(chunks: AsyncIterable<Uint8Array>, total_bytes: number | undefined, init: PutInit): Promise<Receipt> {
+    using _ = keepAlive();
+    using stall = new Stall('put', this.#transport.stall_ms, this.#transport.signalFor(init.signal));
+    const { deadline_ms } = this.#transport;
+    const hasher = new ObjectHasher();
+    const sent = async function* (): AsyncGenerator<Uint8Array, void, void> {
+      // The clock runs only while the service is the one to wait for.
+      stall.pause();
+      for await (const chunk of chunks) {
+        hasher.update(chunk);
+        stall.beat();
+        // A copy: the platform may still send it when the buffer behind it is used again.
+        yield new Uint8Array(chunk);
+        stall.pause();
+        init.onProgress?.({ done_bytes: hasher.size, total_bytes });
+      }
+      stall.beat(deadline_ms);
+    };
+    const body = ReadableStream.from(sent());
+    const headers = { 'Content-Type': init.media_type ?? 'application/octet-stream' };
+    const response = await this.#transport.send('put', 'o', { method: 'POST', headers, body, signal: stall.signal });
+    return await receiptOf(response, hasher.finish());
+  }
+}
+
+async function* joined(
+  first: readonly Uint8Array[],
+  rest: AsyncIterable<Uint8Array>,
+): AsyncGenerator<Uint8Array, void, void> {
+  yield* first;
+  yield* rest;
+}
+
+async function readWhole(body: ReplayableBody): Promise<Uint8Array<ArrayBuffer>> {
+  const bytes = new Uint8Array(body.size);
+  let filled = 0;
+  for await (const chunk of body.read(0)) {
+    if (filled + chunk.length > body.size) throw new RonError('conflict', 'the file grew while it was read');
+    bytes.set(chunk, filled);
+    filled += chunk.length;
+  }
+  if (filled < body.size) throw new RonError('conflict', 'the file became shorter while it was read');
+  return bytes;
+}
+
+async function readJson<T>(response: Response): Promise<T> {
+  return (await response.json()) as T;
+}
+
+async function ignore(response: Response): Promise<void> {
+  await response.body?.cancel();
+}
+
+async function receiptOf(response: Response, computed: Address): Promise<Receipt> {
+  const { address, size, durability } = (await response.json()) as Receipt;
+  return { address: requireSameAddress(address, computed), size, durability };
+}
+
+function isManifestOf(address: Address, manifest: Manifest): boolean {
+  const { chunks, subtrees } = manifest;
+  if (manifest.address !== address || !Array.isArray(chunks) || !Array.isArray(subtrees)) return false;
+  if (subtrees.length === 0) return chunks.length === 1 && chunks[0] === addressHex(address);
+  if (subtrees.length < 2 || subtrees.length !== chunks.length) return false;
+  if (!subtrees.every((value) => parseAddress(`b3:${value}`) !== undefined)) return false;
+  const hash = combineSubtrees(subtrees.map((value) => Uint8Array.fromHex(value)));
+  return hash.toHex() === addressHex(address);
+}

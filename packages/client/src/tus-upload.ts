@@ -1,0 +1,240 @@
+/**
+ * Sends a body that can be read again, by tus 1.0, and takes up where an earlier attempt ended.
+ *
+ * Promise: the bytes that the server holds are those of the body: its address is compared with the one computed here,
+ * over all bytes, also those that an earlier attempt sent. After a failure the server is asked how far it got; each try
+ * has to make progress or they end. An upload that the server forgot is begun anew, once.
+ * Bound: two pieces of `PIECE_BYTES`. Cancellation: by the signal; what was sent stays with the server until it expires.
+ */
+import { isRonError, isTransient, jittered, RonError, sleep, type RetryPolicy } from '@ron/kernel/core';
+import type { Address } from '@ron/proto';
+import { AnswerError } from './answer-error.ts';
+import { inPieces, type ReplayableBody } from './body.ts';
+import { ObjectHasher } from './object-hasher.ts';
+import type { OnProgress } from './progress.ts';
+import { parseDurability, requireSameAddress, type Receipt } from './receipt.ts';
+import { keepAlive, type Transport } from './transport.ts';
+
+/** One request carries this much. A whole body up to this size is one plain request. */
+export const PIECE_BYTES = 8 * 1024 * 1024;
+
+const TUS = { 'Tus-Resumable': '1.0.0' } as const;
+/** 409: the offset is another one; 423: the last request is not over yet. Both pass when one asks and tries again. */
+const PASSING = new Set([409, 423]);
+const GONE = new Set([404, 410]);
+const UNSUPPORTED = new Set([404, 405, 501]);
+/** A refused creation has created nothing. Whether one that broke off did is unknown, and an upload too many expires. */
+const CREATE_POLICY: RetryPolicy = {
+  ...jittered({ tries_max: 3, cap_ms: 2000 }),
+  isTransient: (error) => error instanceof AnswerError && error.retryable && error.http_status !== 504,
+};
+
+export interface TusInit {
+  media_type?: string | undefined;
+  /** The URL of an upload that was begun earlier. */
+  resume_url?: string | undefined;
+  /** Told the URL of the upload, to be kept for `resume_url`. */
+  onUploadUrl?: ((url: string) => void | Promise<void>) | undefined;
+  onProgress?: OnProgress | undefined;
+  signal: AbortSignal;
+}
+
+/** What the server holds of an upload. */
+interface Held {
+  readonly offset: number;
+  /** Set when it is complete. */
+  readonly answer: Response | undefined;
+}
+
+/** Undefined when the server does not take uploads of this kind. */
+export async function uploadByTus(
+  transport: Transport,
+  body: ReplayableBody,
+  init: TusInit,
+): Promise<Receipt | undefined> {
+  using _ = keepAlive();
+  if (init.resume_url !== undefined) {
+    const resumed = await new TusUpload(transport, body, init).resume(init.resume_url);
+    if (resumed !== undefined) return resumed;
+  }
+  const upload = new TusUpload(transport, body, init);
+  for (let tries = 0; tries < 2; tries++) {
+    if (!(await upload.create())) return undefined;
+    const receipt = await upload.send({ offset: 0, answer: undefined });
+    if (receipt !== undefined) return receipt;
+  }
+  throw new RonError('unreachable', 'the server forgot the upload twice', { op: 'upload' });
+}
+
+class TusUpload {
+  readonly #transport: Transport;
+  readonly #body: ReplayableBody;
+  readonly #init: TusInit;
+  readonly #hasher = new ObjectHasher();
+  #url = '';
+  /** How much the server is known to have taken. */
+  #furthest = 0;
+
+  constructor(transport: Transport, body: ReplayableBody, init: TusInit) {
+    this.#transport = transport;
+    this.#body = body;
+    this.#init = init;
+  }
+
+  /** False when the server knows no uploads. */
+  async create(): Promise<boolean> {
+    const { media_type, signal, onUploadUrl } = this.#init;
+    const headers = {
+      ...TUS,
+      'Upload-Length': String(this.#body.size),
+      ...(media_type !== undefined && { 'Upload-Metadata': `filetype ${btoa(media_type)}` }),
+    };
+    const create = (tried: AbortSignal): Promise<Response> =>
+      this.#transport.send('upload', 'uploads', { method: 'POST', headers, signal: tried });
+    let response: Response;
+    try {
+      response = await this.#transport.call('upload', create, { signal, policy: CREATE_POLICY });
+    } catch (error) {
+      if (error instanceof AnswerError && UNSUPPORTED.has(error.http_status)) return false;
+      throw error;
+    }
+    await response.body?.cancel();
+    const location = response.headers.get('location');
+    if (location === null) throw new RonError('integrity', 'the server began an upload and did not say where');
+    this.#url = new URL(location, response.url === '' ? this.#transport.base : response.url).href;
+    await onUploadUrl?.(this.#url);
+    return true;
+  }
+
+  /** Goes on with an earlier upload; undefined when the server does not have it any more, or it is of other bytes. */
+  async resume(url: string): Promise<Receipt | undefined> {
+    this.#url = url;
+    try {
+      return await this.send(await this.#held());
+    } catch (error) {
+      if (error instanceof AnswerError && GONE.has(error.http_status)) return undefined;
+      // The body has changed since: another size, or another address in the end.
+      if (isRonError(error, 'conflict') || isRonError(error, 'integrity')) return undefined;
+      throw error;
+    }
+  }
+
+  /** Sends what is missing. Undefined when the server forgot the upload meanwhile. */
+  async send(held: Held): Promise<Receipt | undefined> {
+    const { resume_policy } = this.#transport;
+    const { signal } = this.#init;
+    let { offset, answer } = held;
+    let failures = 0;
+    let before = this.#furthest;
+    while (answer === undefined) {
+      try {
+        answer = await this.#sendFrom(offset);
+        break;
+      } catch (error) {
+        if (error instanceof AnswerError && GONE.has(error.http_status)) return undefined;
+        failures = this.#furthest > before ? 1 : failures + 1;
+        before = this.#furthest;
+        if (!isPassing(error) || failures >= resume_policy.tries_max) throw error;
+        const asked_ms = error instanceof RonError ? (error.retry_after_ms ?? 0) : 0;
+        await sleep(resume_policy.backoff_ms(failures - 1) + asked_ms, signal, 'client.resume');
+      }
+      ({ offset, answer } = await this.#held());
+    }
+    return this.#receipt(answer);
+  }
+
+  /** Reads the body from `offset` on and sends it; the answer to the last piece. The next piece is read meanwhile. */
+  async #sendFrom(offset: number): Promise<Response> {
+    await this.#hashUpTo(offset);
+    let at = offset;
+    let sending: Promise<Response> | undefined;
+    try {
+      for await (const piece of inPieces(this.#body.read(offset), PIECE_BYTES)) {
+        this.#hash(piece, at);
+        await sending;
+        sending = this.#patch(piece, at);
+        // It is awaited with the next piece; until then a failure must not count as unhandled.
+        sending.catch(() => undefined);
+        at += piece.length;
+      }
+    } catch (error) {
+      await sending?.catch(() => undefined);
+      throw error;
+    }
+    if (at !== this.#body.size) throw new RonError('validation', 'the body changed its size while it was sent');
+    if (sending === undefined) return (await this.#held()).answer ?? missing();
+    return await sending;
+  }
+
+  async #patch(piece: Uint8Array<ArrayBuffer>, at: number): Promise<Response> {
+    const headers = { ...TUS, 'Upload-Offset': String(at), 'Content-Type': 'application/offset+octet-stream' };
+    const once = { ...this.#transport.policy, tries_max: 1 };
+    const init = { signal: this.#init.signal, body_bytes: piece.length, policy: once };
+    const response = await this.#transport.call(
+      'upload',
+      (signal) => this.#transport.send('upload', this.#url, { method: 'PATCH', headers, body: piece, signal }),
+      init,
+    );
+    await response.body?.cancel();
+    const end = at + piece.length;
+    if (response.headers.get('upload-offset') !== String(end)) {
+      throw new RonError('unreachable', 'the server took only a part of what was sent', { op: 'upload' });
+    }
+    this.#reached(end);
+    return response;
+  }
+
+  async #held(): Promise<Held> {
+    const response = await this.#transport.call(
+      'upload',
+      (signal) => this.#transport.send('upload', this.#url, { method: 'HEAD', headers: TUS, signal }),
+      { signal: this.#init.signal },
+    );
+    const offset = Number(response.headers.get('upload-offset') ?? NaN);
+    const length = Number(response.headers.get('upload-length') ?? NaN);
+    if (!Number.isSafeInteger(offset) || offset < 0 || offset > this.#body.size || length !== this.#body.size) {
+      throw new RonError('conflict', 'the upload that the server has is not of this file', { op: 'upload' });
+    }
+    this.#reached(offset);
+    return { offset, answer: response.headers.has('ron-address') ? response : undefined };
+  }
+
+  #reached(offset: number): void {
+    this.#furthest = Math.max(this.#furthest, offset);
+    this.#init.onProgress?.({ done_bytes: offset, total_bytes: this.#body.size });
+  }
+
+  async #receipt(answer: Response): Promise<Receipt> {
+    const known = answer.headers.has('ron-address') ? answer : ((await this.#held()).answer ?? missing());
+    await this.#hashUpTo(this.#body.size);
+    const address: Address = this.#hasher.finish();
+    const { headers } = known;
+    return {
+      address: requireSameAddress(headers.get('ron-address'), address),
+      size: this.#body.size,
+      durability: parseDurability(headers.get('ron-durability')),
+    };
+  }
+
+  /** What the server already has is hashed here too: only then its address means anything. */
+  async #hashUpTo(offset: number): Promise<void> {
+    if (this.#hasher.size >= offset) return;
+    for await (const chunk of this.#body.read(this.#hasher.size)) {
+      this.#init.signal.throwIfAborted();
+      this.#hasher.update(chunk.subarray(0, offset - this.#hasher.size));
+      if (this.#hasher.size >= offset) return;
+    }
+  }
+
+  #hash(piece: Uint8Array, at: number): void {
+    this.#hasher.update(piece.subarray(Math.max(0, this.#hasher.size - at)));
+  }
+}
+
+function isPassing(error: unknown): boolean {
+  return isTransient(error) || (error instanceof AnswerError && PASSING.has(error.http_status));
+}
+
+function missing(): never {
+  throw new RonError('integrity', 'the server took all bytes and did not say which address they have');
+}

@@ -1,0 +1,154 @@
+/**
+ * Reads an object, or a range of it, from a server that is not trusted.
+ *
+ * Promise: no byte comes out that is not proven to be the byte of the address at this place, and the end comes only where
+ * the object or the range ends. A server that lies is `integrity`, and nothing of what it lied about has come out.
+ * A connection that breaks is taken up again at the first byte that did not arrive, as long as each try makes progress.
+ * Bound: one group of 64 KiB (or of what the server groups by) and what the platform buffers of a connection; one answer
+ * covers at most `window_bytes`. Overflow: a slow consumer slows the server down. Cancellation: by the signal, or by
+ * leaving the loop.
+ */
+import { isTransient, RonError, sleep } from '@ron/kernel/core';
+import { addressBytes, type Address } from '@ron/proto';
+import { SliceError, verifySlice, type Subtree } from '@ron/simd';
+import { chunksOf } from './body.ts';
+import { GROUP_BYTES } from './object-hasher.ts';
+import type { OnProgress } from './progress.ts';
+import { Stall } from './stall.ts';
+import { keepAlive, unreachable, type Transport } from './transport.ts';
+
+/** A range longer than this is asked for in parts, so that one answer is bounded in time. */
+export const WINDOW_BYTES = 64 * 1024 * 1024;
+/** Larger groups than this no server of ours makes. */
+const GROUP_BYTES_MAX = 1024 * 1024;
+const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
+
+export interface ByteRange {
+  readonly offset: number;
+  /** Default: to the end. A range that reaches beyond the end is cut there. */
+  readonly length?: number | undefined;
+}
+
+export interface ReadInit {
+  range?: ByteRange | undefined;
+  onProgress?: OnProgress | undefined;
+  signal?: AbortSignal | undefined;
+  /** Default 64 MiB. */
+  window_bytes?: number;
+}
+
+export async function* readVerified(
+  transport: Transport,
+  address: Address,
+  init: ReadInit,
+): AsyncGenerator<Uint8Array, void, void> {
+  const { offset, length = Infinity } = init.range ?? { offset: 0 };
+  const signal = transport.signalFor(init.signal);
+  const window_bytes = init.window_bytes ?? WINDOW_BYTES;
+  const end = offset + length;
+  using _ = keepAlive();
+  let at = offset;
+  let size = Infinity;
+  let failures = 0;
+  const onSize = (stated: number): void => {
+    if (size !== Infinity && size !== stated) throw lied(address, 'it states two different lengths');
+    size = stated;
+  };
+  while (at < Math.min(end, size)) {
+    const wanted = Math.min(window_bytes, end - at);
+    try {
+      for await (const bytes of slice(transport, address, { offset: at, length: wanted, signal, onSize })) {
+        yield bytes;
+        at += bytes.length;
+        failures = 0;
+        init.onProgress?.({ done_bytes: at - offset, total_bytes: Math.min(end, size) - offset });
+      }
+    } catch (error) {
+      const policy = at > offset ? transport.resume_policy : transport.policy;
+      failures += 1;
+      if (!isTransient(error) || failures >= policy.tries_max) throw error;
+      const asked_ms = error instanceof RonError ? (error.retry_after_ms ?? 0) : 0;
+      await sleep(policy.backoff_ms(failures - 1) + asked_ms, signal, 'client.resume');
+    }
+  }
+  if (offset > 0 && offset >= size) {
+    throw new RonError('range_not_satisfiable', `the object has ${size} bytes, the range begins at ${offset}`, {
+      details: { size },
+    });
+  }
+}
+
+export interface SliceInit {
+  offset: number;
+  length: number;
+  signal: AbortSignal;
+  /** The length that the server states; proven when the slice reached the last group. */
+  onSize?: (size: number) => void;
+  onSkipped?: (subtree: Subtree, group_bytes: number) => void;
+}
+
+/** One answer of the server: the bytes of one range, each proven before it comes out. */
+export async function* slice(
+  transport: Transport,
+  address: Address,
+  init: SliceInit,
+): AsyncGenerator<Uint8Array, void, void> {
+  const { offset, length, onSkipped } = init;
+  using stall = new Stall('get', transport.stall_ms, init.signal);
+  const { signal } = stall;
+  const path = `o/${address}?proof=bao&offset=${offset}&length=${length}`;
+  const response = await transport.send('get', path, { method: 'GET', signal });
+  if (response.headers.get('content-type') !== BAO_MEDIA_TYPE || response.body === null) {
+    await response.body?.cancel();
+    throw lied(address, 'it sent no proof');
+  }
+  const group_bytes = groupBytesOf(response, address);
+  try {
+    yield* paused(
+      stall,
+      verifySlice(beating(stall, response.body), {
+        hash: addressBytes(address),
+        offset,
+        length,
+        group_bytes,
+        ...(init.onSize !== undefined && { onSize: init.onSize }),
+        ...(onSkipped !== undefined && { onSkipped: (subtree) => onSkipped(subtree, group_bytes) }),
+      }),
+    );
+  } catch (error) {
+    if (error instanceof SliceError) throw lied(address, error.message, error);
+    throw unreachable(error, 'get', transport.base, signal);
+  }
+}
+
+/** The time that the consumer takes does not count against the server. */
+async function* paused(stall: Stall, bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  for await (const part of bytes) {
+    stall.pause();
+    yield part;
+    stall.beat();
+  }
+}
+
+async function* beating(stall: Stall, body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+  for await (const chunk of chunksOf(body)) {
+    stall.beat();
+    yield chunk;
+  }
+}
+
+/** Servers may group by more than 64 KiB. Whatever they say, only the right bytes pass. */
+function groupBytesOf(response: Response, address: Address): number {
+  const stated = response.headers.get('ron-group-bytes');
+  if (stated === null) return GROUP_BYTES;
+  const group_bytes = /^\d{1,8}$/.test(stated) ? Number(stated) : 0;
+  const isPowerOfTwo = Number.isInteger(Math.log2(group_bytes));
+  if (!isPowerOfTwo || group_bytes < GROUP_BYTES || group_bytes > GROUP_BYTES_MAX) {
+    throw lied(address, 'it states an impossible group size');
+  }
+  return group_bytes;
+}
+
+function lied(address: Address, what: string, cause?: unknown): RonError {
+  return new RonError('integrity', `the server did not send what ${address} stands for: ${what}`, { cause });
+}

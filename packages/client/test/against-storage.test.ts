@@ -1,0 +1,171 @@
+/** The client against a real storage process. */
+import assert from 'node:assert/strict';
+import { after, before, suite, test } from 'node:test';
+import { blake3 } from '@napi-rs/blake-hash';
+import { isRonError } from '@ron/kernel';
+import { formatAddress } from '@ron/proto';
+import { AnswerError, StorageClient, type Progress } from '@ron/client';
+import { contentOf, startStorage, type StorageProcess } from './storage-process.ts';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+
+suite('client and storage', () => {
+  const cleanUps: (() => Promise<void> | void)[] = [];
+  let storage: StorageProcess;
+  let client: StorageClient;
+
+  before(async () => {
+    storage = await startStorage({ after: (done) => void cleanUps.push(done as () => Promise<void>) });
+    client = new StorageClient({ url: storage.url, capability: storage.token });
+  });
+  after(async () => {
+    for (const cleanUp of cleanUps) await cleanUp();
+  });
+
+  for (const size of [0, 5, 64 * KIB, 64 * KIB + 1, 5 * MIB]) {
+    test(`${size} bytes go in and come out, and the address is the one of the bytes`, async () => {
+      const content = contentOf(size);
+      const receipt = await client.put(content, { media_type: 'text/plain' });
+      assert.equal(receipt.address, formatAddress(blake3(content)));
+      assert.deepEqual(receipt, {
+        address: receipt.address,
+        size,
+        durability: { fsynced: true, copies: 1, target: 1 },
+      });
+      assert.deepEqual(await client.bytes(receipt.address, MIB * 6), content);
+      assert.deepEqual(await client.stat(receipt.address), {
+        address: receipt.address,
+        size,
+        media_type: 'text/plain',
+      });
+    });
+  }
+
+  test('ranges come out exactly, also across groups and beyond the end', async () => {
+    const content = contentOf(300_000, 7);
+    const { address } = await client.put(content);
+    for (const [offset, length] of [
+      [0, 1],
+      [65_530, 20],
+      [131_072, 65_536],
+      [299_999, 1],
+      [299_000, 5000],
+      [1, undefined],
+    ] as const) {
+      const end = length === undefined ? undefined : offset + length;
+      const found = await client.bytes(address, MIB, { range: { offset, length } });
+      assert.deepEqual(found, content.slice(offset, end), `${offset} + ${length}`);
+    }
+    await assert.rejects(client.bytes(address, MIB, { range: { offset: 300_000 } }), (error) => {
+      assert.ok(isRonError(error, 'range_not_satisfiable'));
+      assert.deepEqual(error.details, { size: 300_000 });
+      return true;
+    });
+  });
+
+  test('an object is read in windows that add up', async () => {
+    const content = contentOf(1_000_001, 3);
+    const { address } = await client.put(content);
+    const seen: Progress[] = [];
+    const init = { window_bytes: 100_000, onProgress: (progress: Progress) => void seen.push(progress) };
+    assert.deepEqual(await client.bytes(address, 2 * MIB, init), content);
+    assert.deepEqual(seen.at(-1), { done_bytes: 1_000_001, total_bytes: 1_000_001 });
+    assert.ok(seen.every((each, at) => at === 0 || each.done_bytes > seen[at - 1]!.done_bytes));
+  });
+
+  test('streams, Blobs and bodies that can be read again give the same address', async () => {
+    const content = contentOf(9 * MIB, 5);
+    const expected = formatAddress(blake3(content));
+    const small = content.slice(0, 100_000);
+    const stream = (bytes: Uint8Array): ReadableStream<Uint8Array> => new Blob([Buffer.from(bytes)]).stream();
+    assert.equal((await client.put(stream(content))).address, expected);
+    assert.equal((await client.put(new Blob([content]))).address, expected);
+    assert.equal((await client.put(stream(small))).address, formatAddress(blake3(small)));
+    const steps: number[] = [];
+    const read = (start: number): AsyncIterable<Uint8Array> => ReadableStream.from([content.subarray(start)]);
+    const receipt = await client.put(
+      { size: content.length, read },
+      { onProgress: ({ done_bytes }) => void steps.push(done_bytes) },
+    );
+    assert.equal(receipt.address, expected);
+    assert.equal(steps.at(-1), content.length);
+  });
+
+  test('the manifest is proven, pins come and go, volumes are shown', async () => {
+    const content = contentOf(200_000, 9);
+    const { address } = await client.put(content);
+    const manifest = await client.manifest(address);
+    assert.equal(manifest.size, 200_000);
+    assert.equal(manifest.chunks.length, 4);
+    await client.pin(address);
+    await client.unpin(address);
+    const [volume] = await client.volumes();
+    assert.equal(volume!.condition, 'ok');
+  });
+
+  test('kept bytes are proven up to the first wrong subtree', async () => {
+    const content = contentOf(11 * 64 * KIB + 77, 4);
+    const { address } = await client.put(content);
+    const prefix = (bytes: Uint8Array): Promise<number> =>
+      client.provenPrefix(address, {
+        size: bytes.length,
+        read: (start) => ReadableStream.from([bytes.subarray(start)]),
+      });
+    assert.equal(await prefix(content.subarray(0, 100)), 0);
+    assert.equal(await prefix(content.subarray(0, 7 * 64 * KIB + 5)), 7 * 64 * KIB);
+    assert.equal(await prefix(content), 11 * 64 * KIB);
+    const damaged = content.slice(0, 7 * 64 * KIB);
+    damaged[4 * 64 * KIB + 3]! ^= 1;
+    assert.equal(await prefix(damaged), 4 * 64 * KIB, 'groups 0 to 3 are one subtree, and right');
+    assert.equal(await prefix(new Uint8Array(20 * 64 * KIB)), 0, 'longer than the object, and wrong');
+    assert.equal(
+      await prefix(Buffer.concat([content, new Uint8Array(5 * 64 * KIB)])),
+      11 * 64 * KIB,
+      'the rest is cut',
+    );
+  });
+
+  test('what the service refuses comes as its code, with the id that finds it in the logs', async () => {
+    const stranger = new StorageClient({ url: storage.url });
+    await assert.rejects(stranger.put(contentOf(10)), (error) => {
+      assert.ok(error instanceof AnswerError);
+      assert.equal(error.code, 'unauthorized');
+      assert.equal(error.http_status, 401);
+      assert.equal(error.retryable, false);
+      assert.match(error.corr_id!, /^[\w-]{8,}$/);
+      return true;
+    });
+    const unknown = formatAddress(new Uint8Array(32));
+    await assert.rejects(client.bytes(unknown, 10), (error) => isRonError(error, 'not_found'));
+    await assert.rejects(client.stat(unknown), (error) => isRonError(error, 'not_found'));
+  });
+
+  test('a signal ends a read between two parts', async () => {
+    const { address } = await client.put(contentOf(2 * MIB, 2));
+    const controller = new AbortController();
+    const reason = new Error('enough');
+    await assert.rejects(async () => {
+      for await (const _ of client.get(address, { signal: controller.signal, window_bytes: 64 * KIB }))
+        controller.abort(reason);
+    }, reason);
+  });
+});
+
+test('a storage that is killed during a read and comes back is read on from where it stopped', async (t) => {
+  const storage = await startStorage(t);
+  const client = new StorageClient({ url: storage.url, capability: storage.token });
+  const content = contentOf(4 * MIB, 8);
+  const { address } = await client.put(content);
+  const parts: Uint8Array[] = [];
+  let restarted: Promise<void> | undefined;
+  for await (const part of client.get(address, { window_bytes: 512 * KIB })) {
+    parts.push(part);
+    if (restarted === undefined && parts.length > 10) {
+      await storage.kill();
+      restarted = storage.start();
+    }
+  }
+  await restarted;
+  assert.deepEqual(Buffer.concat(parts), Buffer.from(content));
+});

@@ -1,0 +1,78 @@
+/** A real storage service in a process of its own, and a capability for it. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import type { TestContext } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { FileKeySource, mint } from '@ron/auth';
+import { scopesOf } from '@ron/proto';
+
+const MAIN = fileURLToPath(new URL('../../../services/storage/src/main.ts', import.meta.url));
+const never = new AbortController().signal;
+
+export interface StorageProcess {
+  readonly url: string;
+  readonly token: string;
+  /** Ends it the hard way. */
+  kill(): Promise<void>;
+  /** Starts it again on the same port and the same data. */
+  start(): Promise<void>;
+}
+
+export async function startStorage(
+  t: Pick<TestContext, 'after'>,
+  flags: readonly string[] = [],
+): Promise<StorageProcess> {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-client-'));
+  const key_file = join(dir, 'keys');
+  await using keys = await FileKeySource.open({ path: key_file }, never);
+  const { token } = await mint(keys, { audience: 'storage', scopes: scopesOf('storage'), ttl_ms: 600_000 }, never);
+  let child: ChildProcess | undefined;
+  let url = 'http://127.0.0.1:0';
+  const start = async (): Promise<void> => {
+    const bind = new URL(url).host;
+    const args = [MAIN, `--server.bind=${bind}`, `--data_dirs=${dir}/data`, `--auth.key_file=${key_file}`, ...flags];
+    child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'pipe'] });
+    let said = '';
+    child.stderr!.setEncoding('utf8').on('data', (text: string) => (said += text));
+    for await (const line of createInterface({ input: child.stdout! })) {
+      url = (JSON.parse(line) as { url: string }).url;
+      return;
+    }
+    throw new Error(`storage did not start: ${said}`);
+  };
+  const kill = async (): Promise<void> => {
+    if (child === undefined || child.exitCode !== null || child.signalCode !== null) return;
+    child.kill('SIGKILL');
+    await once(child, 'exit');
+  };
+  t.after(async () => {
+    await kill();
+    await rm(dir, { recursive: true });
+  });
+  await start();
+  return {
+    get url() {
+      return url;
+    },
+    token,
+    kill,
+    start,
+  };
+}
+
+/** Bytes that look random and can be made again. */
+export function contentOf(size: number, seed = 1): Uint8Array<ArrayBuffer> {
+  const words = new Uint32Array(Math.ceil(size / 4));
+  let state = seed | 1;
+  for (let at = 0; at < words.length; at++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    words[at] = state;
+  }
+  return new Uint8Array(words.buffer, 0, size);
+}
