@@ -47,10 +47,6 @@ test('also when the bytes come from RAM by the fast path', async () => {
   await withstands(target, () => starve(60, raw('GET /notes/hot HTTP/1.1'), 8 * MIB), CUT);
 });
 
-test('also when it asks for many small things, pipelined', async () => {
-  await withstands(target, () => starve(10, raw('GET /openapi.json HTTP/1.1').repeat(20_000), 20 * LARGE_BYTES), CUT);
-});
-
 /** Takes what comes, with a pause of 2 ms after each piece: about 20 MiB/s. Gives back how much it was. */
 async function sip(from: Target): Promise<number> {
   const wire = await from.open();
