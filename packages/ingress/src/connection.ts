@@ -6,6 +6,8 @@
  * Bound: one object per connection, one entry per request in flight.
  */
 import type { Socket } from 'node:net';
+import type { RonError } from '@ron/kernel';
+import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
 /** A request in flight, as its connection sees it. */
@@ -16,6 +18,8 @@ export interface Flight {
   bodyOverdue(now_ms: number): boolean;
   /** Whether the client owes us body bytes that somebody waits for. */
   wantsBytes(): boolean;
+  /** What came is no body: refuse. False when its body is complete, so that it was something else. */
+  bodyBroken(error: RonError): boolean;
   /** The client stopped sending its body, or was too late with it. */
   readStalled(): void;
 }
@@ -42,6 +46,7 @@ export class Connection {
   readonly writing = new TransferWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
+  #closing = false;
 
   constructor(socket: Socket, ticket: Ticket, now_ms: number) {
     this.socket = socket;
@@ -60,6 +65,26 @@ export class Connection {
     return this.flights.length === 0 && this.socket.writableLength === 0;
   }
 
+  /** Its last answer is on the way: what comes after is no request. */
+  get closing(): boolean {
+    return this.#closing;
+  }
+
+  /** The request at hand is read and answered; then it closes. */
+  lastRequest(): void {
+    this.#closing = true;
+    stopAfterThisRequest(this.socket);
+  }
+
+  /** Answers what is in flight, then closes. */
+  closeAfterFlights(): void {
+    if (this.#closing) return;
+    this.#closing = true;
+    lingerOnClose(this.socket);
+    stopParsing(this.socket);
+    if (this.flights.length === 0) this.socket.destroySoon();
+  }
+
   add(flight: Flight): void {
     this.flights.push(flight);
   }
@@ -67,6 +92,7 @@ export class Connection {
   remove(flight: Flight): void {
     const place = this.flights.indexOf(flight);
     if (place >= 0) this.flights.splice(place, 1);
+    if (this.#closing && this.flights.length === 0) this.socket.destroySoon();
   }
 }
 

@@ -60,11 +60,12 @@ export class Drain {
   async #close(signal: AbortSignal): Promise<{ aborted: number }> {
     const { listeners, sweeper } = this.#init;
     await this.drained(signal);
-    for (const listener of listeners) await listener.stop();
+    for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
     const aborted = this.#inflight();
     for (const connection of sweeper.all) connection.socket.destroy();
     sweeper.close();
+    for (const listener of listeners) listener.dispose();
     return { aborted };
   }
 

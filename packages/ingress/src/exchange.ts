@@ -22,6 +22,7 @@ export interface ExchangeHost {
   reenter(): void;
   readonly onExpire: (op: string) => void;
   readStalled(exchange: Exchange): void;
+  fail(exchange: Exchange, error: unknown): void;
   /** After the last byte, or after the client left (`status` 0). */
   finished(exchange: Exchange, status: number, seconds: number): void;
 }
@@ -90,9 +91,9 @@ export class Exchange implements Flight, RouteContext {
     connection.add(this);
   }
 
-  /** The exchange of a request that the front let through. */
-  static of(req: IncomingMessage): Exchange {
-    return (req as Carrier)[kExchange]!;
+  /** The exchange of a request; undefined when the front has not let it through. */
+  static of(req: IncomingMessage): Exchange | undefined {
+    return (req as Carrier)[kExchange];
   }
 
   get headers(): IncomingMessage['headers'] {
@@ -159,12 +160,19 @@ export class Exchange implements Flight, RouteContext {
     // A buffered body has a total time, which is stricter.
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
-    return this.is_raw && !this.req.complete && this.req.readableLength === 0 && this.req.readableFlowing !== false;
+    // What an engine has not asked for fills the buffer: an empty one means that the client sends nothing.
+    return this.is_raw && !this.req.complete && this.req.readableLength === 0;
   }
 
   readStalled(): void {
     this.body_due_ms = Infinity;
     this.#host.readStalled(this);
+  }
+
+  bodyBroken(error: RonError): boolean {
+    if (this.req.complete) return false;
+    if (!this.failBody(error)) this.#host.fail(this, error);
+    return true;
   }
 
   /** Fails whoever waits for the body. False when nobody does. */
@@ -199,7 +207,7 @@ export class Exchange implements Flight, RouteContext {
 }
 
 function onClose(this: ServerResponse): void {
-  Exchange.of(this.req).end();
+  Exchange.of(this.req)?.end();
 }
 
 function clientLeft(): RonError {

@@ -25,6 +25,8 @@ import type { Sweeper } from './sweeper.ts';
 
 /** Up to this size a body is kept as text too: Node then joins head and body into one string and one write. */
 const TEXT_BYTES_MAX = 16 * 1024;
+/** Larger ones go through the byte server, which hands them over piece by piece. */
+const WHOLE_BYTES_MAX = 1024 * 1024;
 
 export type RamSource = ByteSource & { readonly ram: Uint8Array };
 
@@ -61,6 +63,8 @@ export interface FastPathInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
+  /** Every answer is logged: then none is settled on the spot. */
+  readonly access_log: boolean;
 }
 
 /** What the front has found out about a request. One object, filled anew for each. */
@@ -87,6 +91,16 @@ export class FastPath {
 
   /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */
   serve(req: IncomingMessage, res: ServerResponse, entry: FastEntry, view: HeaderView, arrival: Arrival): boolean {
+    try {
+      return this.#serve(req, res, entry, view, arrival);
+    } catch (error) {
+      // A checker or an entry that cannot work: it ends here, not in the event loop.
+      this.#init.pipeline.fail(this.#exchange(req, res, arrival), error);
+      return true;
+    }
+  }
+
+  #serve(req: IncomingMessage, res: ServerResponse, entry: FastEntry, view: HeaderView, arrival: Arrival): boolean {
     const { method } = req;
     if ((method !== 'GET' && method !== 'HEAD') || hasBody(view) || view.expect) return false;
     if (this.#route.row.scope === null) {
@@ -101,8 +115,10 @@ export class FastPath {
       }
       this.#init.pipeline.granted(arrival.connection);
     }
-    if (view.conditional || (view.if_none_match !== undefined && view.if_none_match !== entry.source.etag)) {
-      this.#init.pipeline.answerBytes(this.#exchange(req, res, arrival), entry.source, undefined);
+    const { source } = entry;
+    const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);
+    if (conditional || source.size > WHOLE_BYTES_MAX) {
+      this.#init.pipeline.answerBytes(this.#exchange(req, res, arrival), source, undefined);
       return true;
     }
     const status = view.if_none_match === undefined ? 200 : 304;
@@ -111,14 +127,14 @@ export class FastPath {
     res.writeHead(status, head);
     if (status === 304 || method === 'HEAD') res.end();
     else if (entry.text !== undefined) res.end(entry.text, 'latin1');
-    else res.end(entry.source.ram);
+    else res.end(source.ram);
     this.#settle(req, res, arrival, status);
     return true;
   }
 
   /** Gives the place back at once when the whole answer has left; else watches it until it has. */
   #settle(req: IncomingMessage, res: ServerResponse, arrival: Arrival, status: number): void {
-    if (res.socket !== null && req.socket.writableLength === 0) {
+    if (res.socket !== null && req.socket.writableLength === 0 && !this.#init.access_log) {
       this.#init.admission.leave();
       this.#route.metrics.count(status, (sched.now_ms() - arrival.start_ms) / 1000);
       return;

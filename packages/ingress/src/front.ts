@@ -12,7 +12,7 @@ import { RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
-import { corrIdFrom } from './corr-id.ts';
+import { corrIdFrom, newCorrId } from './corr-id.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
 import type { Arrival, FastPath } from './fast-path.ts';
@@ -24,6 +24,7 @@ import type { IngressConfig } from './limits.ts';
 import type { PathGuard } from './path-guard.ts';
 import type { Readiness } from './readiness.ts';
 import type { Responder } from './responder.ts';
+import { toRonError } from './route-errors.ts';
 import type { Sweeper } from './sweeper.ts';
 
 /** One connection may not take all places by pipelining. */
@@ -40,7 +41,10 @@ export interface FrontInit {
   readonly health_paths: ReadonlySet<string>;
   /** Host values to answer for; undefined = any. */
   readonly hosts: readonly string[] | undefined;
+  /** The same for the second listener. */
+  readonly metrics_hosts: readonly string[] | undefined;
   readonly path: PathGuard;
+  readonly fail: (exchange: Exchange, error: unknown) => void;
 }
 
 const DRAINING = new RonError('draining', 'the service is shutting down');
@@ -56,6 +60,7 @@ export class Front {
   #fast: FastPath | undefined;
   /** The last Host that passed: nearly always the next one too. */
   #known_host: string | undefined;
+  #known_hosts: readonly string[] | undefined;
   readonly #arrival: Arrival = { connection: undefined as never, corr_id: '', ip: '', start_ms: 0 };
 
   constructor(init: FrontInit) {
@@ -70,12 +75,12 @@ export class Front {
   }
 
   readonly handle = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#enter(req, res, false);
+    this.#guarded(req, res, false);
   };
 
   /** For a client that waits for leave to send its body. */
   readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#enter(req, res, true);
+    this.#guarded(req, res, true);
   };
 
   readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void => {
@@ -88,35 +93,54 @@ export class Front {
   readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
     const start_ms = sched.now_ms();
     const connection = Connection.of(req.socket);
-    if (connection === undefined) return;
+    if (connection === undefined || connection.closing) return;
     scanHeaders(req.rawHeaders, this.#view);
     const corr_id = corrIdFrom(this.#view.corr_id);
-    const refusal = this.#headerRefusal(req) ?? (this.#isHealth(req.url!) ? undefined : NOT_HERE);
+    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
+    const refusal =
+      this.#headerRefusal(req, this.#init.metrics_hosts) ?? (this.#isHealth(req.url!) ? undefined : NOT_HERE);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
     this.#routed(req, res, connection, corr_id, start_ms, false, false);
   };
+
+  /** A defect in a cache or a checker costs one request, not the process. */
+  #guarded(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
+    try {
+      this.#enter(req, res, expects_continue);
+    } catch (error) {
+      const exchange = Exchange.of(req);
+      if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
+      else this.#init.fail(exchange, error);
+    }
+  }
 
   #enter(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
     const { admission, path, readiness, responder } = this.#init;
     const fast = this.#fast;
     const start_ms = sched.now_ms();
     const connection = Connection.of(req.socket);
-    // Refused when it was accepted: its answer is on the way, and no request on it counts.
-    if (connection === undefined) return;
+    // Refused when it was accepted, or told to close: its answer is on the way, and no further request on it counts.
+    if (connection === undefined || connection.closing) return;
     connection.active_ms = start_ms;
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
     const corr_id = corrIdFrom(view.corr_id);
+    // An upgrade is never taken up. Node drops the rest of its packet, which may be half a request: this one is the last.
+    if (view.upgrade) {
+      res.shouldKeepAlive = false;
+      connection.lastRequest();
+    }
+    // Health routes too: one packet of pipelined scrapes would keep the event loop busy for seconds.
+    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
     const url = req.url!;
     const hit = fast?.lookup(url);
-    const refusal = this.#headerRefusal(req) ?? (hit === undefined ? path(url) : undefined);
+    const refusal = this.#headerRefusal(req, this.#init.hosts) ?? (hit === undefined ? path(url) : undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
     if (hit === undefined && this.#isHealth(url))
       return this.#routed(req, res, connection, corr_id, start_ms, false, expects_continue);
     if (responder.draining) return this.refuse(req, res, DRAINING, corr_id, start_ms);
     const not_ready = readiness.refusal();
     if (not_ready !== undefined) return this.refuse(req, res, new RonError('not_ready', not_ready), corr_id, start_ms);
-    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
     const entered = admission.tryEnter();
     if (entered !== 'ok')
       return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
@@ -148,13 +172,14 @@ export class Front {
     this.#route!(req, res);
   }
 
-  #headerRefusal(req: IncomingMessage): RonError | undefined {
-    const { config, hosts } = this.#init;
-    const refusal = headerRefusal(req, this.#view, config.header_count_max);
-    const host = this.#view.host;
-    if (refusal !== undefined || hosts === undefined || host === undefined || host === this.#known_host) return refusal;
+  #headerRefusal(req: IncomingMessage, hosts: readonly string[] | undefined): RonError | undefined {
+    const refusal = headerRefusal(req, this.#view, this.#init.config.header_count_max);
+    const { host } = this.#view;
+    if (refusal !== undefined || hosts === undefined || host === undefined) return refusal;
+    if (host === this.#known_host && hosts === this.#known_hosts) return undefined;
     if (hostAllowed(host, hosts)) {
       this.#known_host = host;
+      this.#known_hosts = hosts;
       return undefined;
     }
     return new RonError('bad_host', 'this listener does not answer for that Host');
@@ -179,13 +204,20 @@ export class Front {
     });
   }
 
-  /** Answers without an exchange. The connection closes while draining or when a body is left unread. */
+  /**
+   * Answers without an exchange. The connection closes while draining, when a body is left unread, when the request
+   * contradicts itself, and when it was pipelined behind others: a packet full of requests must not be answered with
+   * thousands of refusals.
+   */
   refuse(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
     const { metrics, responder, sweeper } = this.#init;
     metrics.countRefusal(error);
-    responder.problem(res, error, corr_id);
-    metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
     const connection = Connection.of(req.socket);
+    // A request that contradicts itself may have meant something else by what follows it.
+    const closes = res.socket === null || error.code === 'bad_request';
+    responder.problem(res, error, corr_id, closes);
+    if (closes) connection?.closeAfterFlights();
+    metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
     if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
   }
 }

@@ -16,6 +16,7 @@ export interface HeaderView {
   content_length: string | undefined;
   transfer_encoding: string | undefined;
   expect: boolean;
+  upgrade: boolean;
 }
 
 export function newHeaderView(): HeaderView {
@@ -30,6 +31,7 @@ export function newHeaderView(): HeaderView {
     content_length: undefined,
     transfer_encoding: undefined,
     expect: false,
+    upgrade: false,
   };
 }
 
@@ -43,7 +45,7 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
   view.host = view.corr_id = view.authorization = view.if_none_match = undefined;
   view.content_length = view.transfer_encoding = undefined;
   view.host_count = view.authorization_count = 0;
-  view.conditional = view.expect = false;
+  view.conditional = view.expect = view.upgrade = false;
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!;
     switch (name.length) {
@@ -58,6 +60,9 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
         break;
       case 6:
         if (is(name, 'expect')) view.expect = true;
+        break;
+      case 7:
+        if (is(name, 'upgrade')) view.upgrade = true;
         break;
       case 8:
         if (is(name, 'if-match') || is(name, 'if-range')) view.conditional = true;

@@ -31,6 +31,12 @@ const COMMON = { scope: null, lane: 'inline', body: 'none', access: 'health', ta
 const Loose = Type.Object({}, { additionalProperties: true });
 
 export function healthRoutes(init: HealthInit): Route[] {
+  // Scrapes at the same time are one scrape: it costs milliseconds, and anybody may ask.
+  let scraping: Promise<string> | undefined;
+  const scrape = (): Promise<string> => {
+    scraping ??= init.metrics.text().finally(() => (scraping = undefined));
+    return scraping;
+  };
   return [
     route({
       ...COMMON,
@@ -59,7 +65,7 @@ export function healthRoutes(init: HealthInit): Route[] {
       method: 'GET',
       path: '/metrics',
       summary: 'Metrics in the Prometheus text format.',
-      handler: async () => text(200, init.metrics.contentType, await init.metrics.text(), NO_STORE),
+      handler: async () => text(200, init.metrics.contentType, await scrape(), NO_STORE),
     }),
     route({
       ...COMMON,

@@ -106,6 +106,16 @@ export const INGRESS_KEYS = {
   'tls.key_file': key.optional(key.text({ doc: 'PEM private key.' })),
 } as const;
 
+/** For `defineConfig`'s check: what no single key can know. */
+export function checkIngressKeys(config: IngressKeyConfig, report: (key: TlsKey, expected: string) => void): void {
+  const { cert_file, key_file } = config.tls;
+  if (cert_file !== undefined && key_file === undefined) report('tls.key_file', 'a path, because tls.cert_file is set');
+  if (cert_file === undefined && key_file !== undefined) report('tls.cert_file', 'a path, because tls.key_file is set');
+}
+
+type TlsKey = 'tls.cert_file' | 'tls.key_file';
+export type IngressKeyConfig = Config<typeof INGRESS_KEYS>;
+
 export function ingressConfigOf(
   config: Config<typeof INGRESS_KEYS>,
   override: Partial<IngressConfig> = {},

@@ -6,7 +6,7 @@
  */
 import type { Server as TlsServer } from 'node:https';
 import { isIPv6 } from 'node:net';
-import { Admission, ERRORS, RonError } from '@ron/kernel';
+import { Admission, ERRORS, RonError, warnAtMostEvery } from '@ron/kernel';
 import type { Metrics } from '@ron/kernel';
 import { connLimit, Gatekeeper } from './accept.ts';
 import type { AccessCheck } from './access.ts';
@@ -79,6 +79,8 @@ export interface Ingress extends AsyncDisposable {
   reloadTls(): Promise<void>;
 }
 
+const WARN_INTERVAL_MS = 5000;
+
 export async function createIngress(init: IngressInit): Promise<Ingress> {
   const config = ingressConfig(init.config);
   const target = parseBind(config.bind);
@@ -109,6 +111,12 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const routes = [...health, ...init.routes];
   const metrics = new IngressMetrics(init.metrics, init.counters ?? ownCounters(init.metrics), routes.map(routeName));
   const proxies = compileProxies(config.trusted_proxies);
+  init.metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
+    { labels: {}, value: admission.inflight },
+  ]);
+  init.metrics.gaugeFrom('http_connections', 'Open connections.', [], () => [
+    { labels: {}, value: admission.connections },
+  ]);
   const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
   const sweeper = new Sweeper({
     period_ms: config.sweep_ms,
@@ -143,9 +151,21 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     host,
     health_paths: new Set(health.map((row) => row.path)),
     hosts: target.kind === 'tcp' ? hostsFor(target.host, config.hosts) : undefined,
+    metrics_hosts: metrics_target?.kind === 'tcp' ? hostsFor(metrics_target.host, config.hosts) : undefined,
+    fail: (exchange, error) => pipeline.fail(exchange, error),
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
   });
-  const common = { config, gatekeeper, sweeper, responder, metrics, handleExpectation: front.handleExpectation };
+  const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
+  const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
+  const common = {
+    config,
+    gatekeeper,
+    sweeper,
+    responder,
+    metrics,
+    handleExpectation: front.handleExpectation,
+    onServerError,
+  };
   const main = new Listener({ ...common, tls, handle: front.handle, handleContinue: front.handleContinue });
   const second =
     metrics_target === undefined
@@ -161,7 +181,15 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const fast =
     init.fast === undefined
       ? undefined
-      : fastPath(init.fast, { source: init.fast, admission, responder, sweeper, host, pipeline });
+      : fastPath(init.fast, {
+          source: init.fast,
+          admission,
+          responder,
+          sweeper,
+          host,
+          pipeline,
+          access_log: config.access_log,
+        });
   front.open(router.handle, fast);
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
@@ -234,6 +262,7 @@ function exchangeHost(
     leave: () => admission.leave(),
     reenter: () => admission.reenter(),
     onExpire: (op) => metrics.io_timeouts.at(op).inc(),
+    fail: (exchange, error) => pipeline.fail(exchange, error),
     readStalled: (exchange) => {
       metrics.io_timeouts.at('read').inc();
       const error = new RonError('request_timeout', 'the body did not come in time', { op: 'read' });

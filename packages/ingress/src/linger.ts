@@ -12,6 +12,34 @@ const LINGER_MS = 1000;
 const LINGER_BYTES = 1024 * 1024;
 const LOOK_MS = 50;
 
+/** What Node keeps at a socket that it reads requests from. Not documented, so nothing here relies on it being there. */
+interface ParserCarrier {
+  readonly parser?: { onIncoming?: unknown } | null;
+}
+
+/** What a parser is told when a protocol switches: it leaves the rest of its packet alone. */
+const NO_MORE_HTTP = 2;
+
+/**
+ * The request that is being read is the last. Also of the packet at hand, which may hold a thousand more, each worth
+ * kilobytes of objects.
+ */
+export function stopAfterThisRequest(socket: Socket): void {
+  const { parser } = socket as ParserCarrier;
+  if (typeof parser?.onIncoming === 'function') parser.onIncoming = () => NO_MORE_HTTP;
+}
+
+/** Takes the socket away from Node's parser: what comes from now on is thrown away, not read as body or requests. */
+export function stopParsing(socket: Socket): void {
+  stopAfterThisRequest(socket);
+  // Listening makes Node take the stream back from its native parser; its own listener would still feed it.
+  socket.on('data', discard);
+  for (const listener of socket.listeners('data')) if (listener !== discard) socket.off('data', listener as () => void);
+  socket.resume();
+}
+
+function discard(): void {}
+
 /** Call before the last answer is written; takes effect when Node wants to close the socket after it. */
 export function lingerOnClose(socket: Socket): void {
   socket.destroySoon = () => startLinger(socket);
@@ -20,6 +48,7 @@ export function lingerOnClose(socket: Socket): void {
 /** Ends our side, and destroys the socket when the client ends too or has used up its time or bytes. */
 export function startLinger(socket: Socket): void {
   if (socket.destroyed) return;
+  stopParsing(socket);
   const until_ms = sched.now_ms() + LINGER_MS;
   const until_bytes = socket.bytesRead + LINGER_BYTES;
   const look = (): void => {

@@ -9,8 +9,8 @@
 import { createServer } from 'node:http';
 import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import type { Socket } from 'node:net';
-import type { AddressInfo } from 'node:net';
+import { Server as NetServer } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
 import type { Gatekeeper } from './accept.ts';
 import { urlOf } from './bind.ts';
@@ -36,6 +36,7 @@ export interface ListenerInit {
   readonly handle: RequestListener;
   readonly handleContinue: RequestListener;
   readonly handleExpectation: RequestListener;
+  readonly onServerError: (error: Error) => void;
 }
 
 export class Listener {
@@ -57,6 +58,8 @@ export class Listener {
     server.on('checkContinue', init.handleContinue);
     server.on('checkExpectation', init.handleExpectation);
     server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#refuseRaw(socket, NO_TUNNELS));
+    // A failed accept (no file descriptors left) must not end the process; the next one may work.
+    server.on('error', (error: Error) => init.onServerError(error));
     // Without a listener Node goes on with the request as if no upgrade had been asked for, which is what we want.
   }
 
@@ -79,14 +82,15 @@ export class Listener {
     return this.#url;
   }
 
-  /** Accepts no more connections. Resolves when the socket is closed; open connections stay open. */
-  async stop(): Promise<void> {
-    if (!this.server.listening) return;
-    // http.Server.close() waits for every connection; the net layer below it only stops accepting.
-    await new Promise<void>((resolve) => {
-      this.server.close(() => resolve());
-      resolve();
-    });
+  /** Accepts no more connections. Open ones stay open, also those whose first request is still on its way. */
+  stop(): void {
+    // http.Server's own close would cut every connection that has no request in flight at this instant.
+    if (this.server.listening) NetServer.prototype.close.call(this.server);
+  }
+
+  /** Frees what Node keeps for its checks. All connections must be gone. */
+  dispose(): void {
+    this.server.close();
   }
 
   #onConnection(socket: Socket): void {
@@ -127,8 +131,12 @@ export class Listener {
 
   #onClientError(error: Error & { code?: string }, socket: Socket): void {
     const connection = Connection.of(socket);
-    // Refused when it was accepted, and still sending: that was answered.
-    if (connection === undefined) return;
+    if (connection === undefined) {
+      // Over TLS: the handshake failed or took too long. Else it was refused when it was accepted, which was answered.
+      if (this.#init.tls !== undefined) socket.destroy();
+      return;
+    }
+    if (connection.closing) return;
     // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
     if (error.code === 'HPE_CLOSED_CONNECTION' && connection.flights.length > 0) return;
     const refusal = parserRefusal(error);
@@ -136,18 +144,27 @@ export class Listener {
       socket.destroy();
       return;
     }
-    this.#refuseRaw(socket, refusal);
+    // An answer now would be taken for that of the request before it: those in flight are answered, then it closes.
+    const newest = connection.flights.at(-1);
+    if (newest !== undefined) {
+      if (!newest.bodyBroken(refusal)) this.#count(refusal);
+      connection.closeAfterFlights();
+    } else this.#refuseRaw(socket, refusal);
   }
 
-  #refuseRaw(socket: Socket, refusal: RonError): void {
-    const { metrics, responder } = this.#init;
+  #count(refusal: RonError): void {
+    const { metrics } = this.#init;
     metrics.countRefusal(refusal);
     if (refusal.code === 'request_timeout') metrics.io_timeouts.at('header').inc();
     metrics.none.count(refusal.status, 0);
+  }
+
+  #refuseRaw(socket: Socket, refusal: RonError): void {
+    this.#count(refusal);
     // Half an answer may be out already: then all we can do is to close.
     const answering = socket.writableLength > 0 || answerStarted(socket);
     if (answering) socket.destroy();
-    else answerRaw(socket, refusal, responder.common);
+    else answerRaw(socket, refusal, this.#init.responder.common);
   }
 }
 

@@ -7,6 +7,7 @@
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
  */
 import { RonError, sched } from '@ron/kernel';
+import type { Log } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
 import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
@@ -25,10 +26,7 @@ import { toRonError, validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
 import type { Answer, AnswerHeaders, Route } from './routes.ts';
 
-export interface IngressLog {
-  info(fields: object, message: string): void;
-  error(fields: object, message: string): void;
-}
+export type IngressLog = Pick<Log, 'info' | 'warn' | 'error'>;
 
 export interface PipelineInit {
   readonly config: IngressConfig;
@@ -116,8 +114,9 @@ export class Pipeline {
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
-    if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
-    else if (!verdict.ok) throw refusalError(verdict);
+    if (verdict === undefined) {
+      if (prepared.row.access !== 'health') this.#init.onOpenRoute(exchange.connection.ticket);
+    } else if (!verdict.ok) throw refusalError(verdict);
     else {
       exchange.grant = verdict;
       this.granted(exchange.connection);
@@ -141,11 +140,16 @@ export class Pipeline {
     }
     checkDeclaredLength(req, limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
-    if (row.body === 'stream' || !isPlain(req, phase2)) {
+    if (row.body === 'engine') {
+      if (phase2 !== undefined)
+        throw new RonError('forbidden', 'capability restricts the body, and here nobody can check that');
+      if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
+      exchange.is_raw = true;
+    } else if (row.body === 'stream' || !isPlain(req, phase2)) {
       exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
     }
     if (exchange.expects_continue) exchange.res.writeContinue();
-    if (row.body === 'stream') return this.#run(exchange, prepared);
+    if (row.body !== 'buffered') return this.#run(exchange, prepared);
     exchange.body_due_ms = sched.now_ms() + this.#init.config.read_timeout_ms;
     if (exchange.incoming === undefined) this.#gather(exchange, prepared);
     else {
@@ -206,6 +210,7 @@ export class Pipeline {
   }
 
   #answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
+    if (exchange.over) return;
     const { responder } = this.#init;
     const { res, corr_id } = exchange;
     switch (answer.kind) {
@@ -220,7 +225,6 @@ export class Pipeline {
       case 'bytes':
         return this.answerBytes(exchange, answer.source, answer.headers);
       case 'raw':
-        exchange.is_raw = true;
         responder.prepareRaw(res, corr_id);
         answer.serve(exchange.req, res, exchange.gone).catch((error: unknown) => this.fail(exchange, error));
     }

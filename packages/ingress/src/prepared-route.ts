@@ -75,7 +75,7 @@ export function prepareRoute(
   if (row.access === 'health' && (!inline || row.scope !== null || row.body !== 'none' || row.path.includes(':'))) {
     throw new RonError('internal', `${name}: a health route is inline, open, without body and without parameters`);
   }
-  const streams = row.body === 'stream';
+  const streams = isStreamed(row);
   return {
     row,
     name,
@@ -94,6 +94,10 @@ export function prepareRoute(
   };
 }
 
+function isStreamed(row: Route): boolean {
+  return row.body === 'stream' || row.body === 'engine';
+}
+
 function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: IngressConfig): () => number {
   const { deadline } = row;
   if (deadline !== undefined) {
@@ -103,7 +107,7 @@ function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: 
     deadlines.deadline(deadline);
     return () => deadlines.deadline(deadline).budget_ms;
   }
-  const budget_ms = row.deadline_ms ?? (row.body === 'stream' ? STREAM_DEADLINE_MS : config.request_deadline_ms);
+  const budget_ms = row.deadline_ms ?? (isStreamed(row) ? STREAM_DEADLINE_MS : config.request_deadline_ms);
   return () => budget_ms;
 }
 

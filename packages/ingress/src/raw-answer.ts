@@ -8,7 +8,7 @@ import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { newCorrId } from './corr-id.ts';
-import { startLinger } from './linger.ts';
+import { startLinger, stopParsing } from './linger.ts';
 import { problemFor } from './problem.ts';
 
 const LINGERING_MAX = 256;
@@ -26,6 +26,7 @@ export function answerRaw(socket: Socket, error: RonError, common: readonly stri
   lingering += 1;
   socket.once('close', () => (lingering -= 1));
   socket.write(`${head}\r\n${body}`);
-  socket.resume();
   startLinger(socket);
+  // A connection that is refused when it is accepted gets its parser only after this: take it away again.
+  queueMicrotask(() => stopParsing(socket));
 }

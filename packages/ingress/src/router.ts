@@ -48,21 +48,23 @@ export async function buildRouter(init: RouterInit): Promise<Router> {
     logger: false,
     forceCloseConnections: false,
     return503OnClosing: false,
+    // The listener answers those; the default would write a second answer and reset the connection.
+    clientErrorHandler: () => undefined,
     exposeHeadRoutes: true,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX, caseSensitive: true, ignoreTrailingSlash: false },
     ajv: { customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: true, allErrors: false } },
     frameworkErrors: (error, request, reply) => {
       reply.hijack();
-      pipeline.fail(Exchange.of(request.raw), error);
+      pipeline.fail(exchangeOf(request), error);
     },
   });
   app.setErrorHandler((error, request, reply) => {
     reply.hijack();
-    pipeline.fail(Exchange.of(request.raw), error);
+    pipeline.fail(exchangeOf(request), error);
   });
   app.setNotFoundHandler((request, reply) => {
     reply.hijack();
-    pipeline.fail(Exchange.of(request.raw), new RonError('not_found', 'no such route'));
+    pipeline.fail(exchangeOf(request), new RonError('not_found', 'no such route'));
   });
   app.removeAllContentTypeParsers();
   // Routes never get here: they take their bodies themselves. What no route answers for keeps its body unread.
@@ -78,6 +80,10 @@ export async function buildRouter(init: RouterInit): Promise<Router> {
     openapi_json: JSON.stringify(app.swagger()),
     close: () => app.close(),
   };
+}
+
+function exchangeOf(request: FastifyRequest): Exchange {
+  return Exchange.of(request.raw)!;
 }
 
 type ParseJson = (text: string) => unknown;
@@ -107,7 +113,7 @@ function addRoute(app: FastifyInstance, row: Route, pipeline: Pipeline, parseJso
         prepared.parts = compiledParts(request, reply, parseJson);
       }
       reply.hijack();
-      const exchange = Exchange.of(request.raw);
+      const exchange = exchangeOf(request);
       exchange.params = request.params as Readonly<Record<string, string>>;
       exchange.query = request.query as Readonly<Record<string, string>>;
       pipeline.begin(exchange, prepared);

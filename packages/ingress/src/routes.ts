@@ -83,8 +83,11 @@ export const bytes = (source: ByteSource, headers?: AnswerHeaders): Answer =>
 /** Hands the exchange to an engine that speaks HTTP itself. Limits on stalls and drain still hold. */
 export const raw = (serve: Extract<Answer, { kind: 'raw' }>['serve']): Answer => ({ kind: 'raw', serve });
 
-/** `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. */
-export type BodyMode = 'none' | 'buffered' | 'stream';
+/**
+ * `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. `engine`:
+ * left on the request for the engine of a `raw` answer; encoded bodies and capabilities that restrict the body are refused.
+ */
+export type BodyMode = 'none' | 'buffered' | 'stream' | 'engine';
 
 /** `inline`: answered at once on the event loop, for what is in RAM. Anything else names a lane of a work queue. */
 export type Lane = 'inline' | (string & {});

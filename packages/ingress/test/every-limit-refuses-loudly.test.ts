@@ -283,6 +283,25 @@ describe('bodies', () => {
     assert.equal(status, 408);
   });
 
+  test('a body whose framing breaks is refused at once, whole or streamed', async () => {
+    await using service = await startService();
+    const chunked = 'Host: localhost\r\nTransfer-Encoding: chunked\r\n';
+    for (const head of [
+      `POST /raw HTTP/1.1\r\n`,
+      `PUT /notes/b HTTP/1.1\r\nAuthorization: ${capability().authorization}\r\n`,
+    ]) {
+      const client = await RawClient.open(service.port);
+      client.write(`${head}${chunked}\r\n3\r\nabc\r\n`);
+      await eventually('its body is awaited', () => service.notes.ingress.admission.inflight === 1);
+      client.write('no hex\r\n');
+      const { status, problem } = rawAnswer(await client.rest());
+      assert.equal(status, 400);
+      assert.equal(problem?.['code'], 'bad_request');
+      assert.equal(service.notes.ingress.admission.inflight, 0);
+    }
+    assert.equal(await service.metric('rejected_total{reason="bad_request"}'), 2, 'counted once each');
+  });
+
   test('a worker that does not read is not the fault of the client', async () => {
     await using service = await startService(['--notes.workers=1'], { read_timeout_ms: 100 });
     const slow = service.send('GET', '/slow/500');

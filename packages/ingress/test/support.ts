@@ -32,7 +32,7 @@ export async function startService(
 ): Promise<TestService> {
   const lines: string[] = [];
   const metrics = new Metrics('notes');
-  const log = createLog({ service: 'notes', level: 'warn', sink: { write: (line) => void lines.push(String(line)) } });
+  const log = createLog({ service: 'notes', level: 'warn', sink: { write: (line) => void lines.push(line) } });
   const config = loadConfig({ schema, flags: [`--notes.key_hex=${KEY_HEX}`, ...flags] });
   const notes = await startNotes({ config, metrics, log, override: { sweep_ms: 20, ...override } });
   const { url } = notes;

@@ -1,0 +1,271 @@
+/** What the pipeline does for handlers: raw answers, forwarded addresses, defects, access logs, preflights. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { createIngress, FastEntry, json, raw, route } from '@ron/ingress';
+import type { AccessCheck, AccessRequest, IngressInit, Ingress, RamSource, Route } from '@ron/ingress';
+import { createLog, Metrics, RonError } from '@ron/kernel';
+import { Type } from 'typebox';
+import { eventually, metricIn, rawAnswer, RawClient, send } from './support.ts';
+
+const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
+
+interface Made extends AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly url: string;
+  readonly port: number;
+  readonly lines: string[];
+  metric(series: string): Promise<number>;
+}
+
+async function make(init: Partial<IngressInit> & { routes: readonly Route[] }): Promise<Made> {
+  const lines: string[] = [];
+  const metrics = new Metrics('x');
+  const log = createLog({ service: 'x', sink: { write: (line) => void lines.push(line) } });
+  const { config, ...rest } = init;
+  const ingress = await createIngress({
+    service: 'x',
+    version: '0',
+    metrics,
+    log,
+    config: { sweep_ms: 20, ...config },
+    ...rest,
+  });
+  const url = await ingress.listen();
+  return {
+    ingress,
+    url,
+    port: Number(new URL(url).port),
+    lines,
+    metric: async (series) => metricIn(await metrics.text(), series),
+    [Symbol.asyncDispose]: () => ingress[Symbol.asyncDispose](),
+  };
+}
+
+const ram = Buffer.from('in ram');
+const source = (more: Partial<RamSource> = {}): RamSource => ({
+  size: ram.length,
+  etag: '"ram"',
+  media_type: 'text/plain',
+  ram,
+  async *read() {
+    yield ram;
+  },
+  ...more,
+});
+
+test('an engine that answers itself still gets the common headers, a stall limit and a drain', async () => {
+  const engine = route({
+    ...base,
+    method: 'POST',
+    path: '/engine',
+    body: 'engine',
+    handler: () =>
+      raw(async (req, res) => {
+        let bytes = 0;
+        for await (const chunk of req) bytes += (chunk as Buffer).length;
+        res.end(String(bytes));
+      }),
+  });
+  await using x = await make({ routes: [engine], config: { read_timeout_ms: 150 } });
+  const reply = await send(x.url, 'POST', '/engine', { body: 'abc', headers: { 'x-corr-id': 'e1' } });
+  assert.equal(reply.text, '3');
+  assert.equal(reply.headers['x-content-type-options'], 'nosniff');
+  assert.equal(reply.headers['x-corr-id'], 'e1');
+  const encoded = await send(x.url, 'POST', '/engine', { body: 'x', headers: { 'content-encoding': 'gzip' } });
+  assert.equal(encoded.problem?.code, 'unsupported_media');
+  const stalled = await RawClient.open(x.port);
+  stalled.write('POST /engine HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc');
+  const { status, problem } = rawAnswer(await stalled.rest());
+  assert.equal(status, 408);
+  assert.equal(problem?.['code'], 'request_timeout');
+  assert.equal(await x.metric('io_timeouts_total{op="read"}'), 1);
+});
+
+test('the client address comes from a proxy header only when the proxy is trusted', async () => {
+  const seen: AccessRequest[] = [];
+  const access: AccessCheck = {
+    checkHeaders: (request) => {
+      seen.push(request);
+      return { ok: false, code: 'forbidden', reason: 'just looking' };
+    },
+  };
+  const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/who', handler: () => json(200, {}) })];
+  for (const trusted_proxies of [[], ['127.0.0.0/8']]) {
+    await using x = await make({ routes, access, config: { trusted_proxies } });
+    await send(x.url, 'GET', '/who', { headers: { 'x-forwarded-for': '10.0.0.1, 192.0.2.7' } });
+  }
+  assert.deepEqual(
+    seen.map((request) => request.source_ip),
+    ['127.0.0.1', '192.0.2.7'],
+  );
+});
+
+test('a trusted proxy speaks for many clients and is not counted as one', async () => {
+  const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
+  await using x = await make({ routes, config: { trusted_proxies: ['127.0.0.1'], connection_limit_per_ip: 1 } });
+  const held = [await RawClient.open(x.port), await RawClient.open(x.port)];
+  assert.equal((await send(x.url, 'GET', '/a')).status, 200);
+  for (const client of held) client.destroy();
+});
+
+test('a capability that has to be looked up is waited for, within the budget of the request', async () => {
+  const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/p', handler: () => json(200, {}) })];
+  const never: AccessCheck = { checkHeaders: () => new Promise(() => undefined) };
+  await using x = await make({ routes, access: never, config: { request_deadline_ms: 50 } });
+  assert.equal((await send(x.url, 'GET', '/p')).status, 504);
+  assert.equal(x.ingress.admission.inflight, 0);
+  const refuses: AccessCheck = { checkHeaders: () => Promise.reject(new RonError('not_ready', 'no keys')) };
+  await using y = await make({ routes, access: refuses });
+  assert.equal((await send(y.url, 'GET', '/p')).status, 503);
+});
+
+test('the fast path asks the same checker, and a refusal counts the same', async () => {
+  const access: AccessCheck = {
+    checkHeaders: ({ authorization, facts }) =>
+      authorization === `Bearer ${facts?.name}`
+        ? { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2: NOTHING }
+        : { ok: false, code: 'unauthorized', reason: 'no' },
+  };
+  const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/f', handler: () => json(200, {}) })];
+  const entry = new FastEntry(source(), { name: 'f' });
+  await using x = await make({
+    routes,
+    access,
+    fast: { route: 'GET /f', lookup: (target) => (target === '/f' ? entry : undefined) },
+  });
+  assert.equal((await send(x.url, 'GET', '/f')).problem?.code, 'unauthorized');
+  assert.equal((await send(x.url, 'GET', '/f', { headers: { authorization: 'Bearer f' } })).text, 'in ram');
+  assert.equal(await x.metric('rejected_total{reason="unauthorized"}'), 1);
+  assert.equal(await x.metric('http_requests_total{route="GET /f",class="4xx"}'), 1);
+  assert.equal(x.ingress.admission.inflight, 0);
+});
+
+const NOTHING = {
+  needsBody: false,
+  update: () => undefined,
+  end: () => undefined,
+  facts: () => undefined,
+  settle: () => undefined,
+};
+
+test('a defect in a cache, a checker or an entry costs one request, not the process', async () => {
+  const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/f', handler: () => json(200, {}) })];
+  const bad = new FastEntry(source({ headers: { 'X-Bad': 'line\nbreak' } }));
+  const access: AccessCheck = {
+    checkHeaders: ({ authorization }) => {
+      if (authorization === undefined) throw new TypeError('checker');
+      return { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2: NOTHING };
+    },
+  };
+  const lookup = (target: string): FastEntry | undefined => {
+    if (target === '/throws') throw new TypeError('cache');
+    return target === '/f' ? bad : undefined;
+  };
+  await using x = await make({ routes, access, fast: { route: 'GET /f', lookup } });
+  assert.equal((await send(x.url, 'GET', '/throws')).status, 500);
+  assert.equal((await send(x.url, 'GET', '/f')).status, 500, 'the checker throws');
+  assert.equal((await send(x.url, 'GET', '/f', { headers: { authorization: 'x' } })).status, 500, 'the entry is bad');
+  assert.equal(x.ingress.admission.inflight, 0, 'no place is lost');
+  assert.equal((await send(x.url, 'GET', '/healthz')).status, 200);
+});
+
+test('an access log holds one line per answer, on both paths', async () => {
+  const entry = new FastEntry(source());
+  const routes = [route({ ...base, method: 'GET', path: '/f', handler: () => json(200, {}) })];
+  const fast = { route: 'GET /f', lookup: (target: string) => (target === '/f' ? entry : undefined) };
+  await using x = await make({ routes, fast, config: { access_log: true } });
+  await send(x.url, 'GET', '/f', { headers: { 'x-corr-id': 'fast' } });
+  await send(x.url, 'GET', '/f?routed', { headers: { 'x-corr-id': 'routed' } });
+  await eventually('two lines', () => x.lines.length === 2);
+  const [first, second] = x.lines.map((line) => JSON.parse(line));
+  assert.deepEqual([first.corr_id, first.status, first.url], ['fast', 200, '/f']);
+  assert.deepEqual([second.corr_id, second.status, second.url], ['routed', 200, '/f?routed']);
+});
+
+test('a preflight gets no leave', async () => {
+  const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
+  await using x = await make({ routes });
+  const headers = { origin: 'https://evil.example', 'access-control-request-method': 'PUT' };
+  const reply = await send(x.url, 'OPTIONS', '/a', { headers });
+  assert.equal(reply.status, 405);
+  assert.deepEqual(
+    Object.keys(reply.headers).filter((name) => name.startsWith('access-control')),
+    [],
+  );
+});
+
+test('a parameter may hold an encoded slash only where the route says so', async () => {
+  const params = Type.Object({ kid: Type.String() });
+  const kid = (path: string, encoded_slash: boolean): Route =>
+    route({
+      ...base,
+      method: 'GET',
+      path,
+      schema: { params },
+      encoded_slash,
+      handler: ({ params: { kid: id } }) => json(200, { id }),
+    });
+  await using x = await make({ routes: [kid('/keys/:kid', true), kid('/other/:kid', false)] });
+  const reply = await send(x.url, 'GET', '/keys/acme%2Fsign%2Fed25519%23v1');
+  assert.deepEqual(JSON.parse(reply.text), { id: 'acme/sign/ed25519#v1' });
+  assert.equal((await send(x.url, 'GET', '/other/a%2Fb')).problem?.code, 'bad_path');
+});
+
+test('an answer that does not fit its schema is a defect, not a leak', async () => {
+  const response = { 200: Type.Object({ n: Type.Integer() }) };
+  const routes = [
+    route({
+      ...base,
+      method: 'GET',
+      path: '/more',
+      schema: { response },
+      handler: () => json(200, { n: 1, secret: 'x' }),
+    }),
+    route({ ...base, method: 'GET', path: '/less', schema: { response }, handler: () => json(200, {}) }),
+  ];
+  await using x = await make({ routes });
+  assert.equal((await send(x.url, 'GET', '/more')).text, '{"n":1}');
+  assert.equal((await send(x.url, 'GET', '/less')).status, 500);
+});
+
+test('a body that only the handler can judge is refused when it does not ask', async () => {
+  const access: AccessCheck = {
+    checkHeaders: ({ facts_later }) => {
+      assert.deepEqual(facts_later, ['tenant']);
+      let stated = false;
+      const phase2 = {
+        ...NOTHING,
+        facts: ({ tenant }: { tenant?: string | undefined }) => {
+          stated = true;
+          return tenant === 'acme' ? undefined : ({ ok: false, code: 'forbidden', reason: 'not yours' } as const);
+        },
+        settle: () => (stated ? undefined : ({ ok: false, code: 'forbidden', reason: 'nothing stated' } as const)),
+      };
+      return { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2 };
+    },
+  };
+  const body = Type.Object({ tenant: Type.String() }, { additionalProperties: false });
+  const routes = [
+    route({
+      ...base,
+      method: 'POST',
+      path: '/later',
+      scope: 'kms:sign',
+      body: 'buffered',
+      schema: { body },
+      facts_later: ['tenant'],
+      handler: (context) => {
+        context.actsOn({ tenant: context.body.tenant });
+        return json(200, {});
+      },
+    }),
+  ];
+  await using x = await make({ routes, access });
+  const post = (tenant: string): ReturnType<typeof send> =>
+    send(x.url, 'POST', '/later', {
+      body: JSON.stringify({ tenant }),
+      headers: { 'content-type': 'application/json' },
+    });
+  assert.equal((await post('acme')).status, 200);
+  assert.equal((await post('other')).problem?.code, 'forbidden');
+});
