@@ -270,7 +270,8 @@ export class Pipeline {
         'request failed',
       );
     }
-    responder.problem(exchange.res, error, exchange.corr_id, error.code === 'request_timeout');
+    const close = error.code === 'request_timeout';
+    responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
   }
 }
 

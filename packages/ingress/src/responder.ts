@@ -74,7 +74,7 @@ export class Responder {
   }
 
   /** Refuses. `close` forces the connection closed after the answer; it is anyway when the body will not be read. */
-  problem(res: ServerResponse, error: unknown, corr_id: string, close = false): void {
+  problem(res: ServerResponse, error: unknown, corr_id: string, close = false, extra?: AnswerHeaders): void {
     if (res.headersSent || res.destroyed) {
       res.destroy();
       return;
@@ -82,6 +82,7 @@ export class Responder {
     const { status, headers, body } = problemFor(error, corr_id);
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
+    if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
     const abandoned = unreadBody(res.req);
     if (close || this.draining || abandoned) head.push('Connection', 'close');
     if (abandoned && res.req.socket !== null) lingerOnClose(res.req.socket);

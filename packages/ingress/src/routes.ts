@@ -10,7 +10,7 @@ import type { Static, TSchema } from 'typebox';
 import type { AccessFacts, FactName, Grant } from './access.ts';
 import type { ByteSource } from './bytes.ts';
 
-export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE';
+export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 
 /** Objects here should say `additionalProperties: false`: an unknown field is refused, never dropped. */
 export interface RouteSchema {
@@ -120,6 +120,8 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */
   readonly access?: 'work' | 'health';
   readonly tags?: readonly string[];
+  /** Sent with every refusal of this route, for protocols that ask for it. Answers carry their own. */
+  readonly refusal_headers?: AnswerHeaders;
   readonly handler: (context: RouteContext<S>) => Answer | Promise<Answer>;
 }
 
