@@ -1,0 +1,273 @@
+/**
+ * Storage against nginx (the same objects as files) and against a bare server that keeps a file for each object.
+ *
+ * Reads are compared by CPU per request of the server, writes by rate and p99. Rounds alternate between the servers, so
+ * that noise of the machine meets both; a figure is the median of the ratios of the rounds, with their spread.
+ * Needs nginx (`apt-get install nginx-light`).
+ */
+import { execFileSync, fork, spawn, type ChildProcess } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { blake3 } from '@napi-rs/blake-hash';
+import { FileKeySource, mint } from '@ron/auth';
+import type { LoadOrder, LoadReport } from './http-load.ts';
+import { machineLine, median, quick, table } from './lib.ts';
+
+const ROUNDS = quick ? 3 : 7;
+const KIB = 1024;
+const MIB = KIB * KIB;
+const signal = new AbortController().signal;
+// On the disk of the project, not in /tmp, which may be memory.
+const dir = mkdtempSync(join(fileURLToPath(new URL('./out/', import.meta.url)), 'storage-'));
+const children: ChildProcess[] = [];
+
+interface Server {
+  readonly port: number;
+  /** The process whose CPU counts. */
+  readonly pid: number;
+}
+
+const path = (file: string): string => fileURLToPath(new URL(file, import.meta.url));
+
+async function firstLine(child: ChildProcess): Promise<string> {
+  let text = '';
+  for await (const piece of child.stdout!) {
+    text += String(piece);
+    if (text.includes('\n')) return text.slice(0, text.indexOf('\n'));
+  }
+  throw new Error('the server ended before it said where it listens');
+}
+
+async function startStorage(name: string, ...flags: string[]): Promise<Server & { authorization: string }> {
+  const data = join(dir, name);
+  const keys = await FileKeySource.open({ path: join(data, 'keys') }, signal);
+  const { token } = await mint(keys, { audience: 'storage', scopes: ['storage:put'], ttl_ms: 3_600_000 }, signal);
+  const args = [path('../services/storage/src/main.ts'), '--server.bind=127.0.0.1:0', `--data_dirs=${data}`, ...flags];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  children.push(child);
+  const { url } = JSON.parse(await firstLine(child)) as { url: string };
+  return { port: Number(new URL(url).port), pid: child.pid!, authorization: `Bearer ${token}` };
+}
+
+async function startNginx(): Promise<Server> {
+  const port = await freePort();
+  const home = join(dir, 'nginx');
+  mkdirSync(home);
+  mkdirSync(join(dir, 'www', 'o'), { recursive: true });
+  writeFileSync(
+    join(home, 'nginx.conf'),
+    `user root; worker_processes 1; daemon off; pid ${home}/pid; error_log ${home}/error.log;
+events { worker_connections 4096; }
+http { access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_requests 1000000000;
+  open_file_cache max=10000 inactive=60s; open_file_cache_valid 60s; default_type application/octet-stream;
+  etag on; server { listen 127.0.0.1:${port}; root ${dir}/www; } }`,
+  );
+  const child = spawn('nginx', ['-c', join(home, 'nginx.conf'), '-p', home], { stdio: 'ignore' });
+  children.push(child);
+  for (let tries = 0; tries < 100; tries++) {
+    try {
+      const worker = execFileSync('pgrep', ['-P', String(child.pid)], { encoding: 'utf8' })
+        .trim()
+        .split('\n')[0];
+      await fetch(`http://127.0.0.1:${port}/`).then((answer) => answer.body?.cancel());
+      return { port, pid: Number(worker) };
+    } catch {
+      await new Promise((resolve) => setTimeout(resolve, 50));
+    }
+  }
+  throw new Error('nginx does not answer: is it installed?');
+}
+
+async function startFilePerObject(): Promise<Server> {
+  const data = join(dir, 'files');
+  mkdirSync(data);
+  const child = spawn(process.execPath, [path('./file-per-object-server.ts'), data], {
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  children.push(child);
+  return { port: Number(await firstLine(child)), pid: child.pid! };
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  return port;
+}
+
+/** Time on a CPU of all threads of a process. */
+function cpu_us(pid: number): number {
+  const task = `/proc/${pid}/task`;
+  const times = readdirSync(task).map((id) => Number(readFileSync(`${task}/${id}/schedstat`, 'utf8').split(' ')[0]));
+  return times.reduce((sum, ns) => sum + ns, 0) / 1000;
+}
+
+const load = fork(path('./http-load.ts'));
+children.push(load);
+
+async function run(order: LoadOrder): Promise<LoadReport> {
+  const answered = once(load, 'message');
+  const died = once(load, 'exit').then(() => Promise.reject(new Error('the load generator died')));
+  load.send(order);
+  const [answer] = (await Promise.race([answered, died])) as [LoadReport & { error?: string }];
+  if (answer.error !== undefined) throw new Error(answer.error);
+  return answer;
+}
+
+async function cpuPerRequest_us(server: Server, request: LoadOrder['request'], requests: number): Promise<number> {
+  const before = cpu_us(server.pid);
+  await run({ port: server.port, request: request!, connections: 16, requests });
+  return (cpu_us(server.pid) - before) / requests;
+}
+
+const get = (address: string, headers = ''): string =>
+  `GET /o/${address} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench/1\r\nAccept: */*\r\n${headers}\r\n`;
+
+/** Stores the same bytes in every server; gives their address. */
+async function store(bytes: Buffer, storages: readonly (Server & { authorization: string })[]): Promise<string> {
+  const address = `b3:${blake3(bytes).toString('hex')}`;
+  writeFileSync(join(dir, 'www', 'o', address), bytes);
+  for (const { port, authorization } of storages) {
+    const answer = await fetch(`http://127.0.0.1:${port}/o/${address}`, {
+      method: 'PUT',
+      body: bytes,
+      headers: { authorization },
+    });
+    if (!answer.ok) throw new Error(`cannot store: ${answer.status} ${await answer.text()}`);
+    await answer.body?.cancel();
+  }
+  return address;
+}
+
+const spread = (values: readonly number[]): string =>
+  `${Math.min(...values).toFixed(2)} .. ${Math.max(...values).toFixed(2)}`;
+
+interface Ratio {
+  readonly name: string;
+  readonly bar: string;
+  readonly met: (ratio: number) => boolean;
+  readonly ours: () => Promise<number>;
+  readonly peer: () => Promise<number>;
+  readonly unit: string;
+}
+
+async function compare(cases: readonly Ratio[]): Promise<string[][]> {
+  const lines: string[][] = [];
+  for (const { name, bar, met, ours, peer, unit } of cases) {
+    const pairs: [number, number][] = [];
+    for (let round = -1; round < ROUNDS; round++) {
+      const pair: [number, number] = [await ours(), await peer()];
+      if (round >= 0) pairs.push(pair);
+    }
+    const ratios = pairs.map(([mine, theirs]) => mine / theirs);
+    const figure = (values: number[]): string => `${median(values).toFixed(1)} ${unit}`;
+    lines.push([
+      name,
+      figure(pairs.map(([mine]) => mine)),
+      figure(pairs.map(([, theirs]) => theirs)),
+      median(ratios).toFixed(2),
+      spread(ratios),
+      bar,
+      met(median(ratios)) ? 'pass' : 'FALLS SHORT',
+    ]);
+    process.stdout.write(`${lines.at(-1)!.join(' | ')}\n`);
+  }
+  return lines;
+}
+
+try {
+  const [hot, cold, nginx, files] = [
+    await startStorage('hot', '--storage.cache_bytes=256MiB'),
+    await startStorage('cold', '--storage.cache_bytes=1MiB'),
+    await startNginx(),
+    await startFilePerObject(),
+  ];
+  const one = async (bytes: number): Promise<string> => await store(randomBytes(bytes), [hot]);
+  const many = async (bytes: number, count: number): Promise<string[]> => {
+    const addresses: string[] = [];
+    for (let index = 0; index < count; index++) addresses.push(await store(randomBytes(bytes), [cold]));
+    return addresses;
+  };
+  const atMost = (bar: number) => ({ bar: `<= ${bar}`, met: (ratio: number) => ratio <= bar, unit: 'us' });
+  const reads = (server: Server, requests: readonly string[], count: number) => (): Promise<number> =>
+    cpuPerRequest_us(server, requests, count);
+  const hotCase = async (name: string, bytes: number, count: number, bar: number): Promise<Ratio> => {
+    const request = [get(await one(bytes))];
+    return { name, ...atMost(bar), ours: reads(hot, request, count), peer: reads(nginx, request, count) };
+  };
+  const small = await one(KIB);
+  const tagOf = async (port: number): Promise<string> =>
+    (await fetch(`http://127.0.0.1:${port}/o/${small}`)).headers.get('etag')!;
+  const notModified = async (server: Server): Promise<string[]> => [
+    get(small, `If-None-Match: ${await tagOf(server.port)}\r\n`),
+  ];
+  const coldLarge = (await many(MIB, 64)).map((address) => get(address));
+  const coldSmall = (await many(KIB, 4000)).map((address) => get(address));
+  const hash_us = measureHash_us();
+  const scale = quick ? 0.25 : 1;
+  const puts = (server: Server, authorization: string) => async (): Promise<number> => {
+    const requests = Math.round(8000 * scale);
+    const report = await run({ port: server.port, puts: { bytes: 4 * KIB, authorization }, connections: 64, requests });
+    lastP99_ms = report.p99_ms;
+    return report.requests / report.seconds;
+  };
+  let lastP99_ms = 0;
+  const p99s: number[] = [];
+  const lines = await compare([
+    await hotCase('hot GET 1 KiB', KIB, 40_000 * scale, 1.25),
+    await hotCase('hot GET 64 KiB', 64 * KIB, 12_000 * scale, 1.2),
+    await hotCase('hot GET 1 MiB', MIB, 1200 * scale, 1.15),
+    {
+      name: '304',
+      ...atMost(1.6),
+      ours: reads(hot, await notModified(hot), 40_000 * scale),
+      peer: reads(nginx, await notModified(nginx), 40_000 * scale),
+    },
+    {
+      name: 'cold GET 1 MiB, against nginx + 16 bare BLAKE3 calls',
+      ...atMost(1.5),
+      ours: reads(cold, coldLarge, 800 * scale),
+      peer: async () => (await cpuPerRequest_us(nginx, coldLarge, 800 * scale)) + 16 * hash_us,
+    },
+    {
+      name: 'cold GET 1 KiB',
+      ...atMost(2.5),
+      ours: reads(cold, coldSmall, 16_000 * scale),
+      peer: reads(nginx, coldSmall, 16_000 * scale),
+    },
+    {
+      name: 'durable PUT 4 KiB, 64 clients, against a file for each',
+      bar: '>= 4',
+      met: (ratio) => ratio >= 4,
+      unit: '/s',
+      ours: async () => {
+        const rate = await puts(hot, hot.authorization)();
+        p99s.push(lastP99_ms);
+        return rate;
+      },
+      peer: puts(files, ''),
+    },
+  ]);
+  const p99 = `PUT p99: median ${median(p99s).toFixed(1)} ms, ${spread(p99s)} ms (bar 10 ms)`;
+  const head = ['measured', 'ron', 'peer', 'ratio', 'min .. max', 'bar', 'verdict'];
+  process.stdout.write(`\n${machineLine()}\n\n${table(head, lines)}\n\n${p99}\n`);
+} finally {
+  for (const child of children) child.kill();
+  rmSync(dir, { recursive: true });
+}
+
+/** CPU of one bare BLAKE3 over a chunk. */
+function measureHash_us(): number {
+  const chunk = randomBytes(64 * KIB);
+  const count = 5000;
+  const before = process.cpuUsage();
+  for (let index = 0; index < count; index++) blake3(chunk);
+  const { user, system } = process.cpuUsage(before);
+  return (user + system) / count;
+}
