@@ -50,6 +50,8 @@ export interface ServeBytesInit {
   readonly headers?: Readonly<Record<string, string>>;
   /** Answers a refusal (412, 416, or a source that failed at once) in place of the plain problem answer. */
   readonly refuse?: (error: unknown) => void;
+  /** Called when the head goes out: until then a deadline may have governed, from then on it is progress. */
+  readonly onHead?: () => void;
   /** Called once, when it is over. */
   readonly onOutcome?: (outcome: ByteOutcome) => void;
 }
@@ -101,7 +103,10 @@ function answer(
   const transfer = new Transfer(req, res, init, length);
   const read = (signal: AbortSignal): AsyncIterable<Uint8Array> =>
     ram === undefined ? source.read(plan.start, plan.end, signal) : ramPieces(ram, plan.start, plan.end);
-  return transfer.run(read, () => res.writeHead(plan.status, head));
+  return transfer.run(read, () => {
+    init.onHead?.();
+    res.writeHead(plan.status, head);
+  });
 }
 
 async function* ramPieces(ram: Uint8Array, start: number, end: number): AsyncGenerator<Uint8Array, void, void> {

@@ -65,6 +65,7 @@ export class Exchange implements Flight, RouteContext {
   #gone: AbortController | undefined = undefined;
   #holds_place: boolean;
   #over = false;
+  #working = false;
 
   constructor(
     host: ExchangeHost,
@@ -127,6 +128,39 @@ export class Exchange implements Flight, RouteContext {
     return this.#gone.signal;
   }
 
+  /** As `gone`, but until the head is out it also aborts when the budget ends. */
+  goneOrLate(): AbortSignal {
+    const { signal } = this.deadline;
+    const onLate = (): void => {
+      if (!this.res.headersSent) this.#gone?.abort(signal.reason);
+    };
+    const { gone } = this;
+    if (signal.aborted) onLate();
+    else signal.addEventListener('abort', onLate, { once: true });
+    return gone;
+  }
+
+  /** The first byte is on its way: from now on progress counts, not the budget. */
+  firstByteOut(): void {
+    this.#deadline?.[Symbol.dispose]();
+  }
+
+  /** Its handler runs until `work` ends, also when the client was answered or left before: the place is held as long. */
+  runsUntil(work: Promise<unknown>): void {
+    this.#working = true;
+    const onEnd = (): void => {
+      this.#working = false;
+      if (this.#over) this.#givePlace();
+    };
+    work.then(onEnd, onEnd);
+  }
+
+  #givePlace(): void {
+    if (!this.#holds_place || this.#working) return;
+    this.#holds_place = false;
+    this.#host.leave();
+  }
+
   actsOn(facts: AccessFacts): void {
     if (this.grant === undefined) return;
     insist(this.grant.phase2.facts(facts));
@@ -140,9 +174,7 @@ export class Exchange implements Flight, RouteContext {
 
   /** It waits in a queue from now on. */
   parks(): void {
-    if (!this.#holds_place) return;
-    this.#holds_place = false;
-    this.#host.leave();
+    this.#givePlace();
   }
 
   /** Its work begins. */
@@ -192,8 +224,7 @@ export class Exchange implements Flight, RouteContext {
     if (this.#over) return;
     this.#over = true;
     this.connection.remove(this);
-    if (this.#holds_place) this.#host.leave();
-    this.#holds_place = false;
+    this.#givePlace();
     const left = !this.res.writableFinished;
     if (left) {
       this.#deadline?.cancel(clientLeft());

@@ -10,3 +10,4 @@ export type { IngressLog } from './pipeline.ts';
 export type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 export * from './readiness.ts';
 export * from './routes.ts';
+export * from './service.ts';

@@ -202,6 +202,7 @@ export class Pipeline {
   #runInline(exchange: Exchange, prepared: PreparedRoute): void {
     const answer = prepared.row.handler(exchange);
     if (answer instanceof Promise) {
+      exchange.runsUntil(answer);
       exchange.deadline
         .run(() => answer)
         .then((settled) => this.#answer(exchange, prepared, settled))
@@ -235,7 +236,8 @@ export class Pipeline {
     const { config, responder } = this.#init;
     void serveBytes(exchange.req, exchange.res, source, {
       corr_id: exchange.corr_id,
-      signal: exchange.gone,
+      signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
+      onHead: () => exchange.firstByteOut(),
       stall_ms: config.write_timeout_ms,
       rate_bytes_per_s_min: config.rate_bytes_per_s_min,
       headers: responder.byteHeaders(extra),

@@ -1,9 +1,9 @@
 /** What the pipeline does for handlers: raw answers, forwarded addresses, defects, access logs, preflights. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createIngress, FastEntry, json, raw, route } from '@ron/ingress';
-import type { AccessCheck, AccessRequest, IngressInit, Ingress, RamSource, Route } from '@ron/ingress';
-import { createLog, Metrics, RonError } from '@ron/kernel';
+import { bytes, createIngress, FastEntry, json, raw, route } from '@ron/ingress';
+import type { AccessCheck, AccessRequest, ByteSource, IngressInit, Ingress, RamSource, Route } from '@ron/ingress';
+import { createLog, Metrics, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
 import { eventually, metricIn, rawAnswer, RawClient, send } from './support.ts';
 
@@ -268,4 +268,55 @@ test('a body that only the handler can judge is refused when it does not ask', a
     });
   assert.equal((await post('acme')).status, 200);
   assert.equal((await post('other')).problem?.code, 'forbidden');
+});
+
+test('bytes: the budget ends with the first byte, and is kept until then', async () => {
+  const pieces = (first_ms: number, later_ms: number): ByteSource => ({
+    size: 4,
+    etag: '"slow"',
+    media_type: 'text/plain',
+    async *read() {
+      for (const [i, letter] of [...Buffer.from('slow')].entries()) {
+        await new Promise((resolve) => setTimeout(resolve, i === 0 ? first_ms : later_ms));
+        yield Uint8Array.of(letter);
+      }
+    },
+  });
+  const queue = new WorkQueue('work', { capacity: 4, lanes: ['get'] });
+  const ends = new AbortController();
+  const worker = (async () => {
+    for (let job = await queue.take(ends.signal); job !== undefined; job = await queue.take(ends.signal))
+      await job.run();
+  })().catch(() => undefined);
+  const row = (path: string, first_ms: number, later_ms: number): Route =>
+    route({
+      ...base,
+      lane: 'get',
+      method: 'GET',
+      path,
+      deadline_ms: 150,
+      handler: ({ deadline }) => {
+        void deadline.signal;
+        return bytes(pieces(first_ms, later_ms));
+      },
+    });
+  await using x = await make({ routes: [row('/steady', 10, 100), row('/late', 2000, 0)], lanes: { get: queue } });
+  const steady = await send(x.url, 'GET', '/steady');
+  assert.equal(steady.text, 'slow', 'longer than its budget, but never late');
+  assert.equal(await x.metric('io_timeouts_total{op="other"}'), 0);
+  const late = await send(x.url, 'GET', '/late');
+  assert.equal(late.status, 504);
+  assert.equal(await x.metric('io_timeouts_total{op="other"}'), 1);
+  ends.abort();
+  await worker;
+});
+
+test('a handler that ignores its budget holds its place until it really ends', async () => {
+  const work = Promise.withResolvers<ReturnType<typeof json>>();
+  const routes = [route({ ...base, method: 'GET', path: '/deaf', deadline_ms: 50, handler: () => work.promise })];
+  await using x = await make({ routes, config: { max_inflight: 1 } });
+  assert.equal((await send(x.url, 'GET', '/deaf')).status, 504);
+  assert.equal((await send(x.url, 'GET', '/deaf')).problem?.code, 'inflight_limit');
+  work.resolve(json(200, {}));
+  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
 });

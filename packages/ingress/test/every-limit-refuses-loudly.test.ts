@@ -54,11 +54,12 @@ describe('load', () => {
   });
 
   test('requests per second', async () => {
-    await using service = await startService([], { rps_limit: 1, rps_burst: 2 });
+    await using service = await startService([], { rps_limit: 0.1, rps_burst: 2 });
     const replies = await Promise.all([1, 2, 3].map(() => service.send('GET', '/greeting')));
     const refused = replies.filter((reply) => reply.status !== 200);
     assert.equal(refused.length, 1);
     assertRefusal(refused[0]!, 429, 'rate_limited');
+    assert.ok(Number(refused[0]!.headers['retry-after']) >= 9, 'as long as the next token takes');
     assert.equal((await service.send('GET', '/readyz')).status, 200);
     await assertCounted(service, 'rejected_total{reason="rate_limited"}');
   });
@@ -360,6 +361,20 @@ describe('answers', () => {
     await eventually('the answer flows', () => service.notes.ingress.admission.inflight === 1);
     await eventually('it is cut', () => service.notes.ingress.admission.inflight === 0);
     await assertCounted(service, 'io_timeouts_total{op="write"}');
+    client.destroy();
+  });
+
+  test('small answers from RAM that pile up on one connection hold their places, and are cut too', async () => {
+    await using service = await startService([], { write_timeout_ms: 200 });
+    await service.send('PUT', '/notes/some', { body: Buffer.alloc(900_000), headers: capability() });
+    assert.ok(service.notes.shelf.hot('/notes/some'));
+    const client = await RawClient.open(service.port);
+    client.socket.pause();
+    client.write('GET /notes/some HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(16));
+    await eventually('some wait for the client', () => service.notes.ingress.admission.inflight > 2);
+    await eventually('they are cut', () => service.notes.ingress.admission.inflight === 0);
+    await assertCounted(service, 'io_timeouts_total{op="write"}');
+    assert.ok((await service.metric('http_requests_total{route="GET /notes/:name",class="aborted"}')) > 0);
     client.destroy();
   });
 

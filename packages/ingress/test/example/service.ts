@@ -2,7 +2,7 @@
 import { Checker, MemoryKeySource } from '@ron/auth';
 import { ServiceRuntime, sleep, sched } from '@ron/kernel';
 import type { Log, Metrics, Service, TaskContext } from '@ron/kernel';
-import { createIngress, ingressConfigOf, Readiness } from '@ron/ingress';
+import { createIngress, ingressConfigOf, Readiness, serviceOf } from '@ron/ingress';
 import type { Gate, Ingress, IngressConfig } from '@ron/ingress';
 import { concurrency } from './concurrency.ts';
 import type { NotesConfig } from './config.ts';
@@ -28,9 +28,6 @@ export interface Notes extends Service, AsyncDisposable {
 }
 
 const TICK_MS = 10;
-/** After the drain deadline: for aborted work to end, and for its answers to leave. */
-const END_MS = 50;
-const FLUSH_MS = 500;
 
 export async function startNotes(init: NotesInit): Promise<Notes> {
   const { config, metrics, log, onFatal } = init;
@@ -87,34 +84,9 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
       }
     }
   });
-  const url = await ingress.listen();
-  const drain_ms = config.drain_deadline;
-
-  return {
-    url,
-    ingress,
-    runtime,
-    shelf,
-    gates,
-    async drain() {
-      const start_ms = sched.now_ms();
-      ingress.beginDrain();
-      const clean = await ingress.drained(AbortSignal.timeout(drain_ms));
-      const left_ms = Math.max(END_MS, drain_ms - (sched.now_ms() - start_ms));
-      const { aborted } = await runtime.stop({ drain_ms: left_ms });
-      const cut = await ingress.close(AbortSignal.timeout(FLUSH_MS));
-      log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');
-    },
-    async abort() {
-      await ingress.close(AbortSignal.abort());
-      await runtime.stop({ drain_ms: 0 });
-    },
-    reload: () => ingress.reloadTls(),
-    async [Symbol.asyncDispose]() {
-      await ingress.close(AbortSignal.abort());
-      await runtime.stop({ drain_ms: 0 });
-    },
-  };
+  await ingress.listen();
+  const service = serviceOf({ ingress, runtime, drain_ms: () => source.value.drain_deadline, log });
+  return { ...service, ingress, runtime, shelf, gates };
 }
 
 const DENIED = { ok: false, code: 'unauthorized', reason: 'this service has no key' } as const;
