@@ -1,6 +1,6 @@
 /** Wires the tasks, the queue and the routes of the example service: this file is its topology. */
 import { Checker, MemoryKeySource } from '@ron/auth';
-import { ServiceRuntime, sleep, sched } from '@ron/kernel';
+import { ServiceRuntime, sleep } from '@ron/kernel';
 import type { Log, Metrics, Service, TaskContext } from '@ron/kernel';
 import { createIngress, ingressConfigOf, Readiness, serviceOf } from '@ron/ingress';
 import type { Gate, Ingress, IngressConfig } from '@ron/ingress';

@@ -1,0 +1,53 @@
+/**
+ * The way down that every service with a listener takes.
+ *
+ * Promise: a drain refuses new work at once and lets what was accepted finish, at most until the drain deadline; then
+ * tasks are stopped, answers that are left are cut and counted, and what the service keeps open is closed last. An abort
+ * does the same without waiting. Both are idempotent, and the second to come waits for the first.
+ * Bound: `drain_ms` and two short graces. Cancellation: an abort during a drain cuts it short.
+ */
+import { Deadline } from '@ron/kernel';
+import type { Log, Service, StopReport } from '@ron/kernel';
+import type { Ingress } from './ingress.ts';
+
+export interface ServiceInit {
+  readonly ingress: Ingress;
+  readonly runtime: { stop(init: { drain_ms: number }): Promise<StopReport> };
+  /** Asked when a drain begins, so that a reload counts. */
+  readonly drain_ms: () => number;
+  readonly log: Log;
+  /** Files, volumes, keys: closed when nothing uses them any more. */
+  readonly close?: () => Promise<void>;
+}
+
+/** After the drain deadline: for aborted work to end, and then for its answers to leave. */
+const END_MS = 50;
+const FLUSH_MS = 500;
+
+/** What `runProcess` wants to know of a service that listens. Call it when the listener listens. */
+export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
+  const { ingress, runtime, drain_ms, log, close } = init;
+  let closing: Promise<void> | undefined;
+  const closeOnce = (): Promise<void> => (closing ??= close?.() ?? Promise.resolve());
+  const abort = async (): Promise<void> => {
+    await ingress.close(AbortSignal.abort());
+    await runtime.stop({ drain_ms: 0 });
+    await closeOnce();
+  };
+  return {
+    url: ingress.url,
+    async drain() {
+      using budget = Deadline.after('drain', drain_ms());
+      ingress.beginDrain();
+      const clean = await ingress.drained(budget.signal);
+      const { aborted } = await runtime.stop({ drain_ms: Math.max(END_MS, budget.remaining_ms) });
+      using flush = Deadline.after('drain', FLUSH_MS);
+      const cut = await ingress.close(flush.signal);
+      await closeOnce();
+      log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');
+    },
+    abort,
+    reload: () => ingress.reloadTls(),
+    [Symbol.asyncDispose]: abort,
+  };
+}
