@@ -14,7 +14,8 @@ export interface ReplayableBody {
 export type PutBody = Uint8Array | Blob | ReplayableBody | ReadableStream<Uint8Array> | AsyncIterable<Uint8Array>;
 
 export function isReplayable(body: PutBody): body is Uint8Array | Blob | ReplayableBody {
-  return body instanceof Uint8Array || body instanceof Blob || 'read' in body;
+  // A stream of Node has a `read` too, and more.
+  return body instanceof Uint8Array || body instanceof Blob || ('size' in body && !(Symbol.asyncIterator in body));
 }
 
 export function replayable(body: Uint8Array | Blob | ReplayableBody): ReplayableBody {

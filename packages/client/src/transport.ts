@@ -138,10 +138,12 @@ export function unreachable(error: unknown, op: string, base: URL, signal: Abort
 }
 
 function systemCode(error: unknown): string {
+  let message = 'no reason given';
   for (let at = error, depth = 0; at instanceof Error && depth < 4; at = at.cause, depth++) {
     if ('code' in at && typeof at.code === 'string') return at.code;
+    message = at.message;
   }
-  return error instanceof Error ? error.message : 'no reason given';
+  return message;
 }
 
 /** Keeps the process alive while an operation waits for nothing but one of our timers. */

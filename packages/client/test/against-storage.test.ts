@@ -1,5 +1,6 @@
 /** The client against a real storage process. */
 import assert from 'node:assert/strict';
+import { Readable } from 'node:stream';
 import { after, before, suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
@@ -82,6 +83,7 @@ suite('client and storage', () => {
     assert.equal((await client.put(stream(content))).address, expected);
     assert.equal((await client.put(new Blob([content]))).address, expected);
     assert.equal((await client.put(stream(small))).address, formatAddress(blake3(small)));
+    assert.equal((await client.put(Readable.from([small]))).address, formatAddress(blake3(small)));
     const steps: number[] = [];
     const read = (start: number): AsyncIterable<Uint8Array> => ReadableStream.from([content.subarray(start)]);
     const receipt = await client.put(

@@ -1,0 +1,77 @@
+/**
+ * Reads the arguments of a command.
+ *
+ * Promise: an unknown flag, a flag without its value, a value where none belongs, or too many or too few arguments is a
+ * `usage` error that names the flag that was probably meant. Nothing is guessed.
+ */
+import { parseArgs } from 'node:util';
+import { nearest } from '@ron/kernel/core';
+import { COMMON_OPTIONS, type Command, type Options, type Values } from './command.ts';
+import { CliError } from './exits.ts';
+
+export interface Parsed {
+  readonly values: Values<Options> & { readonly json?: boolean; readonly help?: boolean };
+  readonly args: readonly string[];
+}
+
+export function parse(command: Command, argv: readonly string[]): Parsed {
+  const options: Options = { ...COMMON_OPTIONS, ...command.options };
+  const { tokens } = parseArgs({
+    args: [...argv],
+    options: Object.fromEntries(Object.entries(options).map(([name, { type, short }]) => [name, flag(type, short)])),
+    strict: false,
+    allowPositionals: true,
+    tokens: true,
+  });
+  const values: Record<string, unknown> = {};
+  const args: string[] = [];
+  for (const token of tokens) {
+    if (token.kind === 'positional') args.push(token.value);
+    if (token.kind !== 'option') continue;
+    const option = Object.hasOwn(options, token.name) ? options[token.name]! : unknown(command, token.rawName, options);
+    values[token.name] = valueOf(token, option, values[token.name], command);
+  }
+  if (values['help'] !== true) checkCount(command, args);
+  return { values: values as Parsed['values'], args };
+}
+
+const flag = (type: 'boolean' | 'string', short: string | undefined): { type: 'boolean' | 'string'; short?: string } =>
+  short === undefined ? { type } : { type, short };
+
+interface OptionToken {
+  readonly rawName: string;
+  readonly value: string | undefined;
+  readonly inlineValue: boolean | undefined;
+}
+
+function valueOf(token: OptionToken, option: Options[string], before: unknown, command: Command): unknown {
+  const { rawName, value, inlineValue } = token;
+  if (option.type === 'boolean') {
+    if (value !== undefined) throw usage(command, `${rawName} takes no value`);
+    return true;
+  }
+  // Not the next flag: `--dir --json` is a slip, `--dir=--json` is meant.
+  if (value === undefined || (inlineValue !== true && value.startsWith('-') && value !== '-')) {
+    throw usage(command, `${rawName} needs a value: ${rawName} ${option.value ?? 'VALUE'}`);
+  }
+  if (option.multiple === true) return [...((before as string[] | undefined) ?? []), value];
+  if (before !== undefined) throw usage(command, `${rawName} was given twice`);
+  return value;
+}
+
+function unknown(command: Command, rawName: string, options: Options): never {
+  const names = Object.keys(options).map((name) => `--${name}`);
+  const meant = rawName.startsWith('--') ? nearest(rawName, names) : undefined;
+  throw usage(command, `unknown flag ${rawName}${meant === undefined ? '' : `: did you mean ${meant}?`}`);
+}
+
+function checkCount(command: Command, args: readonly string[]): void {
+  const [min, max] = command.args;
+  if (args.length >= min && args.length <= max) return;
+  const what = args.length < min ? 'an argument is missing' : `${JSON.stringify(args[max])} is one argument too many`;
+  throw usage(command, `${what}: ron ${command.usage}`);
+}
+
+export function usage(command: Pick<Command, 'name'>, message: string): CliError {
+  return new CliError('usage', `${message}\n     \`ron ${command.name} --help\` shows how it is called`);
+}

@@ -1,0 +1,39 @@
+/**
+ * The file with which a command shows what it may do: JSON with one token for each service, or one bare token.
+ *
+ *     {"storage":"AgE..."}
+ */
+import type { Service } from '@ron/proto';
+import { CliError } from './exits.ts';
+import { readSecret, writeSecret } from './secret-file.ts';
+
+const FILE_BYTES_MAX = 65_536;
+
+export type Capabilities = Readonly<Partial<Record<Service, string>>>;
+
+/** The token for a service; undefined when there is no file, or none for this service in it. */
+export async function readCapabilityFile(path: string, service: Service): Promise<string | undefined> {
+  const found = await readCapabilities(path);
+  return typeof found === 'string' ? found : found?.[service];
+}
+
+/** All tokens of a file, or the bare one. */
+export async function readCapabilities(path: string): Promise<Capabilities | string | undefined> {
+  const text = (await readSecret(path, FILE_BYTES_MAX))?.trim();
+  if (text === undefined) return undefined;
+  if (/^[A-Za-z0-9_-]+$/.test(text)) return text;
+  try {
+    const value = JSON.parse(text) as Record<string, unknown>;
+    if (Object.values(value).every((token) => typeof token === 'string')) return value;
+  } catch {
+    // The message below says more than the parser, which would quote the secret.
+  }
+  throw new CliError(
+    'permission',
+    `${path} is no capability file: move it away and run \`ron up\`, which makes a new one`,
+  );
+}
+
+export async function writeCapabilities(path: string, capabilities: Capabilities): Promise<void> {
+  await writeSecret(path, `${JSON.stringify(capabilities, undefined, 2)}\n`);
+}

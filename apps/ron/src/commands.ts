@@ -1,0 +1,25 @@
+/** Every command, with the one line that `ron --help` shows. A command is loaded when it is called. */
+import type { Command } from './command.ts';
+
+export interface Listed {
+  readonly summary: string;
+  readonly load: () => Promise<{ readonly default: Command }>;
+}
+
+export const COMMANDS: Readonly<Record<string, Listed>> = {
+  up: { summary: 'start the network on this machine', load: () => import('./commands/up.ts') },
+  put: { summary: 'store a file and print its address', load: () => import('./commands/put.ts') },
+  get: { summary: 'fetch an object, every byte verified', load: () => import('./commands/get.ts') },
+  stat: { summary: 'size and type of an object', load: () => import('./commands/stat.ts') },
+  pin: { summary: 'keep an object when space is reclaimed', load: () => import('./commands/pin.ts') },
+  unpin: { summary: 'take the pin away', load: () => import('./commands/unpin.ts') },
+  cap: { summary: 'look at a capability, or narrow it', load: () => import('./commands/cap.ts') },
+  config: { summary: 'print or check the configuration', load: () => import('./commands/config.ts') },
+  doctor: { summary: 'check this machine and this node', load: () => import('./commands/doctor.ts') },
+  completion: { summary: 'completion for your shell', load: () => import('./commands/completion.ts') },
+};
+
+export async function loadCommand(name: string): Promise<Command> {
+  const { default: command } = await COMMANDS[name]!.load();
+  return command;
+}

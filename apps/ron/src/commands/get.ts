@@ -1,0 +1,108 @@
+/** `ron get`: an object becomes a file or goes to standard output; every byte is proven first. */
+import type { ByteRange } from '@ron/client';
+import type { Address } from '@ron/proto';
+import { usage } from '../args.ts';
+import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { CliError, type Exit } from '../exits.ts';
+import { humanSize } from '../format.ts';
+import { PartFile } from '../part-file.ts';
+import { ProgressLine } from '../progress-line.ts';
+import { addressArg, withStorage } from '../storage.ts';
+
+const options = {
+  output: { type: 'string', short: 'o', value: 'FILE', doc: 'Write to this file. Default: standard output.' },
+  range: {
+    type: 'string',
+    value: 'A-B',
+    doc: 'Only bytes A to B, both included and counted from 0; A- is to the end.',
+  },
+  ...REACH_OPTIONS,
+} as const;
+
+type GetInvocation = Invocation<typeof options>;
+
+export default command({
+  name: 'get',
+  usage: 'get ADDRESS [-o FILE] [--range A-B]',
+  about:
+    'Fetches an object. No byte is written that does not belong to the address, whoever serves it. With -o the bytes go to\n' +
+    'FILE.part, which becomes FILE when all are there; given again after an interruption the command checks what FILE.part\n' +
+    'holds and fetches the rest.',
+  options,
+  args: [1, 1],
+  examples: {
+    'ron get b3:... -o photo.jpg': 'into a file',
+    'ron get b3:... | tar x': 'to another program',
+    'ron get b3:... --range 0-99': 'the first 100 bytes',
+  },
+  async run(invocation): Promise<Exit | void> {
+    const { values, args, io } = invocation;
+    const address = addressArg(args[0]);
+    const range = values.range === undefined ? undefined : parseRange(values.range);
+    if (values.output === undefined) {
+      if (io.json) throw usage({ name: 'get' }, '--json needs -o FILE: standard output would hold the object');
+      return await toStandardOutput(invocation, address, range);
+    }
+    return await toFile(invocation, values.output, address, range);
+  },
+});
+
+function parseRange(text: string): ByteRange {
+  const match = /^(\d{1,15})-(\d{1,15})?$/.exec(text);
+  const [, first, last] = match ?? [];
+  if (match === null || (last !== undefined && Number(last) < Number(first))) {
+    throw usage({ name: 'get' }, `--range is A-B or A-, like 0-99 or 100-, not ${JSON.stringify(text)}`);
+  }
+  const offset = Number(first);
+  return { offset, length: last === undefined ? undefined : Number(last) - offset + 1 };
+}
+
+async function toStandardOutput(
+  { values, io, signal }: GetInvocation,
+  address: Address,
+  range: ByteRange | undefined,
+): Promise<void> {
+  await withStorage(values, io, signal, async (client) => {
+    using line = new ProgressLine('get', io);
+    // A terminal shows the bytes themselves; a bar would run through them.
+    const onProgress = io.stdout.isTTY ? undefined : line.update.bind(line);
+    for await (const bytes of client.get(address, { range, onProgress, signal })) await io.bytes(bytes);
+  });
+}
+
+async function toFile(
+  { values, io, signal }: GetInvocation,
+  output: string,
+  address: Address,
+  range: ByteRange | undefined,
+): Promise<void> {
+  await using part = await PartFile.open(output);
+  const size = await withStorage(values, io, signal, async (client) => {
+    using line = new ProgressLine(`get ${output}`, io);
+    // A range begins anywhere, and only whole groups can be checked again: it starts anew.
+    const kept = range === undefined ? await part.resume(client, address, signal) : 0;
+    if (range !== undefined) await part.startAt(0);
+    if (kept > 0) io.note(`resuming after ${humanSize(kept)}`);
+    let done = kept;
+    const onProgress = ({ done_bytes = 0, total_bytes = 0 }): void =>
+      line.update({ done_bytes: kept + done_bytes, total_bytes: kept + total_bytes });
+    try {
+      for await (const bytes of client.get(address, { range: range ?? { offset: kept }, onProgress, signal })) {
+        await part.write(bytes);
+        done += bytes.length;
+      }
+    } catch (error) {
+      await part.flush();
+      if (signal.aborted) throw interrupted(signal, done, part.path);
+      throw error;
+    }
+    return done;
+  });
+  await part.finish();
+  io.result('', { address, size, file: output });
+}
+
+function interrupted(signal: AbortSignal, size: number, path: string): CliError {
+  const exit = signal.reason instanceof CliError ? signal.reason.exit : 'interrupted';
+  return new CliError(exit, `interrupted: ${humanSize(size)} are in ${path}; the same command goes on from there`);
+}

@@ -1,0 +1,115 @@
+/**
+ * Where a node lives: one directory, and what lies in it.
+ *
+ *     .ron/keys              the root key, 0600
+ *     .ron/root.cap          a capability for every service, 0600
+ *     .ron/lock              held by the `ron up` that runs here
+ *     .ron/node.json         what runs here: process ids and URLs
+ *     .ron/<service>/keys    the keys of that service alone
+ *     .ron/<service>/data    what it stores
+ *     .ron/logs/<service>.log
+ */
+import { readFile } from 'node:fs/promises';
+import { join, resolve } from 'node:path';
+import { defaultPort, type Service } from '@ron/proto';
+import { readCapabilityFile } from './capability-file.ts';
+import type { Values } from './command.ts';
+import type { REACH_OPTIONS } from './command.ts';
+import { CliError, systemCode } from './exits.ts';
+import type { Io } from './io.ts';
+
+export const DIR_DEFAULT = '.ron';
+
+export interface Home {
+  readonly dir: string;
+  readonly keys: string;
+  readonly capability: string;
+  readonly lock: string;
+  readonly state: string;
+  readonly compileCache: string;
+  of(service: Service): { readonly dir: string; readonly keys: string; readonly data: string; readonly log: string };
+}
+
+export function homeAt(dir: string): Home {
+  return {
+    dir,
+    keys: join(dir, 'keys'),
+    capability: join(dir, 'root.cap'),
+    lock: join(dir, 'lock'),
+    state: join(dir, 'node.json'),
+    compileCache: join(dir, 'cache'),
+    of: (service) => ({
+      dir: join(dir, service),
+      keys: join(dir, service, 'keys'),
+      data: join(dir, service, 'data'),
+      log: join(dir, 'logs', `${service}.log`),
+    }),
+  };
+}
+
+export function homeOf(values: { readonly dir?: string | undefined }, io: Pick<Io, 'env'>): Home {
+  return homeAt(resolve(values.dir ?? (io.env['RON_DIR'] || DIR_DEFAULT)));
+}
+
+/** What `ron up` says about itself, for others on this machine. */
+export interface NodeState {
+  readonly pid: number;
+  /** ISO 8601. */
+  readonly started: string;
+  readonly services: Readonly<Partial<Record<Service, string>>>;
+  readonly pids: Readonly<Partial<Record<Service, number>>>;
+}
+
+/** Undefined when nothing was started here, or its file cannot be read as one. */
+export async function readState(home: Home): Promise<NodeState | undefined> {
+  try {
+    const state = JSON.parse(await readFile(home.state, 'utf8')) as NodeState;
+    return Number.isInteger(state.pid) && typeof state.services === 'object' ? state : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+export function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return systemCode(error) === 'EPERM';
+  }
+}
+
+/** A service as a command reaches it. */
+export interface Reached {
+  readonly url: string;
+  /** The token, if there is one. Reading needs none by default. */
+  readonly capability: string | undefined;
+  /** Where the token was looked for. */
+  readonly capability_file: string;
+}
+
+type NodeValues = Values<typeof REACH_OPTIONS>;
+
+export async function reach(service: Service, values: NodeValues, io: Pick<Io, 'env'>): Promise<Reached> {
+  const home = homeOf(values, io);
+  const given = values['capability-file'] ?? (io.env['RON_CAPABILITY_FILE'] || undefined);
+  const capability_file = given ?? home.capability;
+  const capability = await readCapabilityFile(capability_file, service);
+  if (capability === undefined && given !== undefined) {
+    throw new CliError('permission', `there is no capability for ${service} at ${given}`);
+  }
+  return { url: await urlOf(service, values, io, home), capability, capability_file };
+}
+
+async function urlOf(service: Service, values: NodeValues, io: Pick<Io, 'env'>, home: Home): Promise<string> {
+  const given = values.url ?? (io.env['RON_URL'] || undefined);
+  if (given !== undefined) {
+    if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
+      throw new CliError('usage', `${JSON.stringify(given)} is not a URL like http://127.0.0.1:7101`);
+    }
+    return given.replace(/\/$/, '');
+  }
+  const state = await readState(home);
+  const running = state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
+  return running ?? `http://127.0.0.1:${defaultPort(service)}`;
+}

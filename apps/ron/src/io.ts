@@ -1,0 +1,75 @@
+/**
+ * What a command says, and where: results on standard output, everything else on standard error.
+ *
+ * Promise: with `--json` standard output holds one JSON value a line and standard error at most one, the error. Text from
+ * outside never moves the cursor: control characters are written as escapes. Whoever stops reading ends the command, not
+ * with a stack trace.
+ */
+import { once } from 'node:events';
+import { isRonError } from '@ron/kernel/core';
+import { codeOf, CliError, EXITS, exitOf, type Exit } from './exits.ts';
+
+/** What a command gets from outside; tests give their own. */
+export class Io {
+  json = false;
+  readonly stdout: NodeJS.WriteStream = process.stdout;
+  readonly stderr: NodeJS.WriteStream = process.stderr;
+  readonly env: Readonly<Record<string, string | undefined>> = process.env;
+  #broken = false;
+
+  constructor() {
+    this.stdout.on('error', () => (this.#broken = true));
+    this.stderr.on('error', () => undefined);
+  }
+
+  /** The result: as text for people, or as a value with `--json`. */
+  result(text: string, value: unknown): void {
+    this.stdout.write(this.json ? `${JSON.stringify(value)}\n` : text === '' ? '' : `${printable(text)}\n`);
+  }
+
+  /** Something worth knowing that is not the result. Silent with `--json`. */
+  note(text: string): void {
+    if (!this.json) this.stderr.write(`${printable(text)}\n`);
+  }
+
+  error(error: unknown): Exit {
+    const exit = exitOf(error);
+    const message = error instanceof Error ? error.message : String(error);
+    const corr_id = corrIdOf(error);
+    if (this.json) {
+      const details = { code: codeOf(error), message, exit: EXITS[exit].code, corr_id };
+      this.stderr.write(`${JSON.stringify({ error: details })}\n`);
+      return exit;
+    }
+    const about = corr_id === undefined ? '' : ` (corr_id ${corr_id})`;
+    this.stderr.write(`ron: ${printable(message + about)}\n`);
+    if (exit === 'internal' && error instanceof Error && !(error instanceof CliError)) {
+      this.stderr.write(`${printable(error.stack ?? '')}\n`);
+    }
+    return exit;
+  }
+
+  /** Bytes of a result, as fast as the reader takes them. */
+  async bytes(bytes: Uint8Array): Promise<void> {
+    if (!this.#broken && !this.stdout.write(bytes)) await Promise.race([once(this.stdout, 'drain'), this.#gone()]);
+    if (this.#broken) throw new CliError('broken_pipe', 'nobody reads the output any more');
+  }
+
+  async #gone(): Promise<void> {
+    await once(this.stdout, 'close');
+    this.#broken = true;
+  }
+}
+
+/** Finds the request in the logs of the service that refused it. */
+function corrIdOf(error: unknown): string | undefined {
+  return isRonError(error) && 'corr_id' in error && typeof error.corr_id === 'string' ? error.corr_id : undefined;
+}
+
+/** Line breaks and tabs stay; what else a terminal would obey does not. */
+export function printable(text: string): string {
+  // oxlint-disable-next-line no-control-regex -- finding them is the point
+  return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => {
+    return `\\u${char.charCodeAt(0).toString(16).padStart(4, '0')}`;
+  });
+}

@@ -1,0 +1,93 @@
+/**
+ * A download on its way into a file: `FILE.part` until every byte is there and proven, then `FILE`.
+ *
+ * Promise: `FILE` appears in one step and is complete. What an earlier attempt left in the part file is used as far as it
+ * is proven to belong to the address, and cut where it is not. Bound: `BATCH_BYTES` wait to be written together.
+ */
+import { constants } from 'node:fs';
+import { open, rename, unlink, type FileHandle } from 'node:fs/promises';
+import type { StorageClient } from '@ron/client';
+import type { Address } from '@ron/proto';
+import { CliError, systemCode } from './exits.ts';
+import { fileBody } from './file-body.ts';
+
+const BATCH_BYTES = 1024 * 1024;
+
+export class PartFile implements AsyncDisposable {
+  readonly path: string;
+  readonly #target: string;
+  readonly #file: FileHandle;
+  #batch: Uint8Array[] = [];
+  #batch_bytes = 0;
+  /** Where the next byte goes; until it is known what is right, the end. */
+  #at: number;
+  #finished = false;
+
+  private constructor(target: string, path: string, file: FileHandle, size: number) {
+    this.#target = target;
+    this.path = path;
+    this.#file = file;
+    this.#at = size;
+  }
+
+  static async open(target: string): Promise<PartFile> {
+    const path = `${target}.part`;
+    try {
+      // Never through a link: the part file is ours, whoever else may write to this directory.
+      const flags = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW;
+      const file = await open(path, flags, 0o666);
+      return new PartFile(target, path, file, (await file.stat()).size);
+    } catch (error) {
+      throw new CliError('no_output', `${path} cannot be written (${systemCode(error) ?? String(error)})`);
+    }
+  }
+
+  /** How many bytes are there and right. The rest is cut off. */
+  async resume(client: StorageClient, address: Address, signal: AbortSignal): Promise<number> {
+    const proven = await client.provenPrefix(address, fileBody(this.#file, this.#at), { signal });
+    await this.startAt(proven);
+    return proven;
+  }
+
+  async startAt(offset: number): Promise<void> {
+    await this.#file.truncate(offset);
+    this.#at = offset;
+  }
+
+  async write(bytes: Uint8Array): Promise<void> {
+    this.#batch.push(bytes);
+    this.#batch_bytes += bytes.length;
+    if (this.#batch_bytes >= BATCH_BYTES) await this.flush();
+  }
+
+  async flush(): Promise<void> {
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#batch_bytes = 0;
+    try {
+      for (const bytes of batch) {
+        for (let done = 0; done < bytes.length;) {
+          const { bytesWritten } = await this.#file.write(bytes, done, bytes.length - done, this.#at);
+          done += bytesWritten;
+          this.#at += bytesWritten;
+        }
+      }
+    } catch (error) {
+      throw new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);
+    }
+  }
+
+  /** Makes it durable and gives it its name. */
+  async finish(): Promise<void> {
+    await this.flush();
+    await this.#file.datasync();
+    await rename(this.path, this.#target);
+    this.#finished = true;
+  }
+
+  /** A part file without a byte in it helps nobody: it goes. */
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.#file.close();
+    if (!this.#finished && this.#at === 0) await unlink(this.path).catch(() => undefined);
+  }
+}

@@ -1,0 +1,189 @@
+/**
+ * The services of one node, as supervised child processes.
+ *
+ * Promise: a service that crashes is started again by itself, after 100 ms to 5 s; one that crashes more than five times
+ * in a minute is given up, and then the node ends. A service that cannot even start the first time ends the start, with
+ * its last lines. `stop` drains round by round: nobody is stopped before those who call it. `abort` ends all at once.
+ * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
+ */
+import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
+import type { Service } from '@ron/proto';
+import { LogFile } from './log-file.ts';
+import type { Planned } from './plan.ts';
+import { describeExit, ServiceChild, StartError } from './service-child.ts';
+import type { Home } from '../home.ts';
+
+/** Longer than a service takes at most: it aborts its own drain after 15 s. */
+const STOP_MS_MAX = 20_000;
+const ABORT_MS = 1500;
+
+export interface NodeEvents {
+  onReady(name: Service, url: string, pid: number, isFirst: boolean, took_ms: number): void;
+  /** It will be started again in `restart_ms`. */
+  onCrash(name: Service, why: string, restart_ms: number): void;
+  onDraining(names: readonly Service[]): void;
+}
+
+export interface NodeInit extends NodeEvents {
+  services: readonly Planned[];
+  home: Home;
+  /** Whether service logs go to files. */
+  keepLogs: boolean;
+  env: Readonly<Record<string, string | undefined>>;
+}
+
+/** Why the node cannot go on. */
+export interface Failure {
+  readonly name: Service;
+  readonly error: unknown;
+  /** The last lines of its log. */
+  readonly tail: string;
+  readonly isStart: boolean;
+}
+
+interface Running {
+  readonly planned: Planned;
+  readonly log: LogFile;
+  child: ServiceChild | undefined;
+  /** Set by the first ready line; a service that is started again listens in the same place. */
+  url: string | undefined;
+}
+
+export class Node {
+  readonly #init: NodeInit;
+  readonly #running: readonly Running[];
+  readonly #supervisor: Supervisor;
+  readonly #failed = Promise.withResolvers<Failure>();
+  #ready = Promise.withResolvers<void>();
+  #stopping: Promise<void> | undefined;
+  #aborted = false;
+
+  constructor(init: NodeInit) {
+    this.#init = init;
+    this.#running = init.services.map((planned) => ({
+      planned,
+      log: new LogFile({ path: init.keepLogs ? init.home.of(planned.entry.name).log : undefined }),
+      child: undefined,
+      url: undefined,
+    }));
+    this.#supervisor = new Supervisor({
+      onFatal: (kind, error) => this.#fail(this.#byName(kind), error, false),
+      log: (event) => this.#told(event),
+    });
+  }
+
+  /** Settles when the node cannot go on; never rejects. */
+  get failed(): Promise<Failure> {
+    return this.#failed.promise;
+  }
+
+  get urls(): Partial<Record<Service, string>> {
+    return Object.fromEntries(this.#running.map(({ planned, url }) => [planned.entry.name, url]));
+  }
+
+  get pids(): Partial<Record<Service, number>> {
+    return Object.fromEntries(this.#running.map(({ planned, child }) => [planned.entry.name, child?.pid]));
+  }
+
+  /** Starts all of them; resolves when every one is ready. Whether it fails is told by `failed`. */
+  async start(): Promise<void> {
+    for (const running of this.#running) {
+      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
+    }
+    await this.#ready.promise;
+  }
+
+  forward(signal: NodeJS.Signals): void {
+    for (const { child } of this.#running) child?.signal(signal);
+  }
+
+  stop(): Promise<void> {
+    this.#stopping ??= this.#stop();
+    return this.#stopping;
+  }
+
+  /** Ends what is left: who is already draining aborts, and who has not gone after that is killed. */
+  abort(): void {
+    if (this.#aborted) return;
+    this.#aborted = true;
+    void this.stop();
+    this.forward('SIGTERM');
+    sched.timer(ABORT_MS, () => this.#killAll(), 'node.abort', { keepAlive: true });
+  }
+
+  /** One life of a service. It ends normally only when the node stops; any other end is a crash. */
+  async #run(running: Running): Promise<void> {
+    const { entry } = running.planned;
+    const began_ms = sched.now_ms();
+    const isFirst = running.url === undefined;
+    const child = new ServiceChild({
+      name: entry.name,
+      main: entry.main,
+      flags: this.#flagsOf(running),
+      env: this.#init.env,
+      log: running.log,
+    });
+    running.child = child;
+    try {
+      running.url = await child.ready;
+    } catch (error) {
+      if (isFirst && this.#stopping === undefined) this.#fail(running, error, true);
+      throw error;
+    }
+    this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
+    if (this.#running.every(({ url }) => url !== undefined)) this.#ready.resolve();
+    const exit = await child.exited;
+    if (this.#stopping === undefined) throw new Error(describeExit(exit));
+  }
+
+  /** A service that picked a free port keeps it. */
+  #flagsOf({ planned, url }: Running): readonly string[] {
+    if (url === undefined) return planned.flags;
+    return planned.flags.map((flag) =>
+      /^--server\.bind=127\.0\.0\.1:0$/.test(flag) ? `--server.bind=${new URL(url).host}` : flag,
+    );
+  }
+
+  #fail(running: Running, error: unknown, isStart: boolean): void {
+    this.#failed.resolve({ name: running.planned.entry.name, error, tail: running.log.tail, isStart });
+    // Nothing that failed is to be started again while the others drain.
+    void this.stop();
+  }
+
+  #told(event: SupervisorEvent): void {
+    if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
+    const { name } = this.#byName(event.kind).planned.entry;
+    const why = event.error instanceof Error ? event.error.message : String(event.error);
+    this.#init.onCrash(name, why, event.restart_ms);
+  }
+
+  #byName(name: string): Running {
+    return this.#running.find(({ planned }) => planned.entry.name === name)!;
+  }
+
+  async #stop(): Promise<void> {
+    const stopped = this.#supervisor.stop({ drain_ms: 10 * STOP_MS_MAX });
+    const rounds = Map.groupBy(this.#running, ({ planned }) => planned.entry.drain_round);
+    for (const round of [...rounds.keys()].toSorted((a, b) => a - b)) {
+      const live = rounds.get(round)!.filter(({ child }) => child !== undefined && !child.isGone);
+      if (live.length === 0) continue;
+      this.#init.onDraining(live.map(({ planned }) => planned.entry.name));
+      await Promise.all(live.map(({ child }) => drain(child!)));
+    }
+    await stopped;
+    for (const { log } of this.#running) log[Symbol.dispose]();
+  }
+
+  #killAll(): void {
+    for (const { child } of this.#running) child?.kill();
+  }
+}
+
+async function drain(child: ServiceChild): Promise<void> {
+  child.terminate();
+  const late = sched.timer(STOP_MS_MAX, () => child.kill(), 'service.drain', { keepAlive: true });
+  await child.exited;
+  late.cancel();
+}
+
+export { StartError };

@@ -1,0 +1,126 @@
+/**
+ * What each service is started with: the operator's file, `--set`, and what follows from the directory and the ports.
+ *
+ * Promise: a default of ours never overrides what the operator said, wherever it was said: `--set`, the environment, the
+ * file. A table or `--set` for a service that does not exist is refused with the one that was probably meant.
+ */
+import { readFile } from 'node:fs/promises';
+import { resolve } from 'node:path';
+import { nearest } from '@ron/kernel/core';
+import { isService, SERVICES } from '@ron/proto';
+import { parse as parseToml } from 'smol-toml';
+import type { Option } from '../command.ts';
+import { CliError } from '../exits.ts';
+import type { Place, ServiceEntry } from './services.ts';
+
+/** The flags that decide it; `ron config` has them too. */
+export const PLAN_OPTIONS = {
+  dir: { type: 'string', value: 'DIR', doc: 'Where the node lives. Default: RON_DIR, or ./.ron.' },
+  'base-port': {
+    type: 'string',
+    value: 'PORT',
+    doc: 'The first of its ports; storage is one above. Default 7100; 0: any free ones.',
+  },
+  only: { type: 'string', value: 'A,B', doc: 'Only these services. Default: all.' },
+  config: { type: 'string', value: 'FILE', doc: 'TOML with one table for each service. Default: none.' },
+  set: {
+    type: 'string',
+    multiple: true,
+    value: 'SERVICE.KEY=VALUE',
+    doc: 'One key; stronger than the file. Repeatable.',
+  },
+  amnesia: { type: 'boolean', doc: 'Keep nothing: objects live in memory and are gone when it stops.' },
+} as const satisfies Record<string, Option>;
+
+export interface PlanInit {
+  readonly place: Place;
+  readonly table: readonly ServiceEntry[];
+  readonly only?: string | undefined;
+  readonly config?: string | undefined;
+  readonly set?: readonly string[] | undefined;
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
+
+export interface Planned {
+  readonly entry: ServiceEntry;
+  /** Flags of its process. */
+  readonly flags: readonly string[];
+}
+
+export async function plan(init: PlanInit): Promise<Planned[]> {
+  const entries = chosen(init.table, init.only);
+  const tables = init.config === undefined ? {} : await readTables(init.config);
+  const sets = (init.set ?? []).map(parseSet);
+  for (const { name } of sets) requireBuilt(init.table, name, '--set');
+  return entries.map((entry) => {
+    const own = sets.filter(({ name }) => name === entry.name);
+    const defaults = Object.entries(entry.defaults(init.place)).filter(([key]) => {
+      const isSet = own.some((set) => set.key === key);
+      return !isSet && !hasKey(tables[entry.name], key) && init.env[variableOf(entry.name, key)] === undefined;
+    });
+    const file = init.config === undefined ? [] : [`--config=${resolve(init.config)}`, `--config-table=${entry.name}`];
+    const flags = [...defaults, ...own.map(({ key, value }) => [key, value] as const)];
+    return { entry, flags: [...file, ...flags.map(([key, value]) => `--${key}=${value}`)] };
+  });
+}
+
+export function parsePort(text: string | undefined, fallback: number): number {
+  if (text === undefined) return fallback;
+  // The last service has to fit as well.
+  const port = /^\d{1,5}$/.test(text) ? Number(text) : NaN;
+  if (port >= 0 && port <= 65_500) return port;
+  throw new CliError('usage', `--base-port is a number from 0 to 65500, not ${JSON.stringify(text)}`);
+}
+
+function chosen(table: readonly ServiceEntry[], only: string | undefined): readonly ServiceEntry[] {
+  if (only === undefined) return table;
+  const names = only.split(',').map((name) => name.trim());
+  for (const name of names) requireBuilt(table, name, '--only');
+  return table.filter((entry) => names.includes(entry.name));
+}
+
+function requireBuilt(table: readonly ServiceEntry[], name: string, flag: string): void {
+  if (table.some((entry) => entry.name === name)) return;
+  if (isService(name)) throw new CliError('usage', `${flag}: ${name} is not built yet`);
+  const meant = nearest(name, SERVICES);
+  const hint = meant === undefined ? '' : `: did you mean ${meant}?`;
+  throw new CliError('usage', `${flag}: there is no service ${JSON.stringify(name)}${hint}`);
+}
+
+/** `storage.server.max_inflight=10` */
+function parseSet(text: string): { name: string; key: string; value: string } {
+  const match = /^([a-z]+)\.([^=]+)=(.*)$/s.exec(text);
+  if (match === null) throw new CliError('usage', `--set is SERVICE.KEY=VALUE, not ${JSON.stringify(text)}`);
+  const [, name = '', key = '', value = ''] = match;
+  return { name, key, value };
+}
+
+async function readTables(path: string): Promise<Record<string, unknown>> {
+  let tables: Record<string, unknown>;
+  try {
+    tables = parseToml(await readFile(path, 'utf8'));
+  } catch (error) {
+    // Only the first line: the rest quotes the file, and there may be a secret in it.
+    const [why] = (error instanceof Error ? error.message : String(error)).split('\n');
+    throw new CliError('config', `${path}: ${why}`);
+  }
+  for (const name of Object.keys(tables)) {
+    if (isService(name)) continue;
+    const meant = nearest(name, SERVICES);
+    const hint = meant === undefined ? '' : `: did you mean [${meant}]?`;
+    throw new CliError('config', `${path}: there is no service ${JSON.stringify(name)}${hint}`);
+  }
+  return tables;
+}
+
+/** Whether a table holds a dotted key, however it is nested. */
+function hasKey(table: unknown, key: string): boolean {
+  let at = table;
+  for (const part of key.split('.')) {
+    if (typeof at !== 'object' || at === null || !Object.hasOwn(at, part)) return false;
+    at = (at as Record<string, unknown>)[part];
+  }
+  return true;
+}
+
+const variableOf = (name: string, key: string): string => `RON_${name}_${key.replaceAll('.', '_')}`.toUpperCase();

@@ -1,0 +1,177 @@
+/**
+ * `ron up` from its flags to its exit code.
+ */
+import { relative } from 'node:path';
+import { sched } from '@ron/kernel';
+import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
+import type { Values } from '../command.ts';
+import { CliError, systemCode, type Exit } from '../exits.ts';
+import { humanDuration } from '../format.ts';
+import type { Io } from '../io.ts';
+import { holdHome, type HeldHome } from './directory.ts';
+import { Node, type Failure } from './node.ts';
+import { parsePort, plan, type PLAN_OPTIONS } from './plan.ts';
+import { prepareKeys, renewCapability } from './root-capability.ts';
+import { StartError } from './service-child.ts';
+import type { ServiceEntry } from './services.ts';
+import { waitForSurvivors } from './survivors.ts';
+
+/** A terminal's Ctrl-C may reach us twice, from the terminal and from npm; people need longer to press it again. */
+const SAME_SIGNAL_MS = 300;
+const RENEW_EVERY_MS = 24 * 3600 * 1000;
+/** Exit code of a service whose configuration was refused. */
+const SERVICE_CONFIG = 78;
+
+export async function runUp(
+  values: Values<typeof PLAN_OPTIONS>,
+  io: Io,
+  table: readonly ServiceEntry[],
+): Promise<Exit> {
+  const stop = new StopSignals(io);
+  const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
+  await using held = await holdHome(values, io, stop.signal);
+  const { home } = held;
+  const place = { home, base_port, amnesia: values.amnesia === true };
+  const services = await plan({ ...values, place, table, env: io.env });
+  const waitNote = (name: string, pid: number): void => io.note(`waiting for ${name} of an earlier run (pid ${pid})`);
+  await waitForSurvivors(home, table, waitNote, stop.signal);
+  const started = new Date(sched.wall_ms()).toISOString();
+  await held.announce({ pid: process.pid, started, services: {}, pids: {} });
+  await prepareKeys(
+    home,
+    table.map(({ name }) => name),
+    stop.signal,
+  );
+
+  const node = new Node({
+    services,
+    home,
+    keepLogs: !place.amnesia,
+    env: place.amnesia ? io.env : { NODE_COMPILE_CACHE: home.compileCache, ...io.env },
+    ...reporter(io, () => announce(held, node, started)),
+  });
+  stop.onStop = () => void node.stop();
+  stop.onAbort = () => node.abort();
+  stop.onReload = () => node.forward('SIGHUP');
+  const ready = node.start().then(() => onAllReady(io, held, node, started));
+  const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
+  if (typeof why === 'string') {
+    await node.stop();
+    return stop.exit;
+  }
+  await node.stop();
+  throw failure(why, home.of(why.name).log, place.amnesia);
+}
+
+async function announce(held: HeldHome, node: Node, started: string): Promise<void> {
+  await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
+}
+
+async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): Promise<void> {
+  await announce(held, node, started);
+  const { home } = held;
+  const services = node.urls;
+  const [first] = Object.values(services);
+  const path = relative('.', home.capability);
+  const capability = path.startsWith('..') ? home.capability : path;
+  io.result(`ready  ${first}\n       capability in ${capability}, stop with Ctrl-C`, {
+    ready: true,
+    services,
+    capability_file: home.capability,
+    pids: node.pids,
+  });
+  const names = Object.keys(services) as Service[];
+  const renewLater = (): void => {
+    sched.timer(
+      RENEW_EVERY_MS,
+      () => {
+        // What cannot be renewed today is tried tomorrow; it is good for weeks.
+        void renewCapability(home, names, new AbortController().signal).catch((error: unknown) =>
+          io.note(String(error)),
+        );
+        renewLater();
+      },
+      'capability.renew',
+    );
+  };
+  renewLater();
+}
+
+function reporter(
+  io: Io,
+  announceAgain: () => Promise<void>,
+): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining'> {
+  return {
+    onReady(name, url, pid, isFirst, took_ms) {
+      const line = `${name.padEnd(8)} ${url}  pid ${pid}, ${humanDuration(took_ms)}`;
+      if (isFirst) {
+        if (!io.json) io.result(line, undefined);
+        return;
+      }
+      io.note(`${line}, again`);
+      void announceAgain().catch((error: unknown) => io.note(`cannot write what runs here: ${String(error)}`));
+    },
+    onCrash: (name, why, restart_ms) =>
+      io.note(`${name} ended (${why}); starting it again in ${humanDuration(restart_ms)}`),
+    onDraining: (names) => io.note(`draining ${names.join(', ')}`),
+  };
+}
+
+function failure({ name, error, tail, isStart }: Failure, log: string, isForgotten: boolean): CliError {
+  const lines =
+    tail === ''
+      ? ''
+      : `\n${tail
+          .split('\n')
+          .slice(-20)
+          .map((line) => `  ${line}`)
+          .join('\n')}`;
+  const where = isForgotten ? '' : `\n     all of it is in ${log}`;
+  if (!isStart) return new CliError('internal', `${name} keeps crashing and was given up${lines}${where}`, 'unhealthy');
+  const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
+  const why = error instanceof Error ? error.message : String(error);
+  const hint = tail.includes('EADDRINUSE')
+    ? '\n     another node may run here: choose other ports with --base-port'
+    : '';
+  return new CliError(isConfig ? 'config' : 'unavailable', `${why}${lines}${hint}${where}`, systemCode(error));
+}
+
+/** SIGINT and SIGTERM: the first drains, the second aborts. SIGHUP goes on to the services. */
+class StopSignals {
+  readonly #controller = new AbortController();
+  readonly #asked = Promise.withResolvers<'asked'>();
+  onStop: () => void = () => undefined;
+  onAbort: () => void = () => undefined;
+  onReload: () => void = () => undefined;
+  exit: Exit = 'ok';
+  #first_ms: number | undefined;
+
+  constructor(io: Io) {
+    process.on('SIGINT', () => this.#signal(io, 'interrupted'));
+    process.on('SIGTERM', () => this.#signal(io, 'terminated'));
+    process.on('SIGHUP', () => this.onReload());
+  }
+
+  /** Ends what comes before the services run. */
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get asked(): Promise<'asked'> {
+    return this.#asked.promise;
+  }
+
+  #signal(io: Io, second: Exit): void {
+    const now_ms = sched.now_ms();
+    if (this.#first_ms === undefined) {
+      this.#first_ms = now_ms;
+      this.#controller.abort(new CliError(second, 'stopped before it had started'));
+      this.#asked.resolve('asked');
+      this.onStop();
+    } else if (now_ms - this.#first_ms >= SAME_SIGNAL_MS && this.exit === 'ok') {
+      io.note('asked again: aborting');
+      this.exit = second;
+      this.onAbort();
+    }
+  }
+}
