@@ -79,6 +79,8 @@ export interface Ingress extends AsyncDisposable {
   reloadTls(): Promise<void>;
 }
 
+/** Connections of the second listener: a few probes and scrapers. */
+const HEALTH_ADMISSION = { inflight_max: 64, connections_max: 64, connections_per_ip_max: 32 };
 const WARN_INTERVAL_MS = 5000;
 
 export async function createIngress(init: IngressInit): Promise<Ingress> {
@@ -170,7 +172,14 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const second =
     metrics_target === undefined
       ? undefined
-      : new Listener({ ...common, tls: undefined, handle: front.handleHealth, handleContinue: front.handleHealth });
+      : new Listener({
+          ...common,
+          // Places of its own: a main listener that is full must not hide from those who watch that it is.
+          gatekeeper: new Gatekeeper(new Admission(HEALTH_ADMISSION), () => false),
+          tls: undefined,
+          handle: front.handleHealth,
+          handleContinue: front.handleHealth,
+        });
   const router = await buildRouter({
     routes,
     pipeline,

@@ -1,0 +1,134 @@
+/** Ten thousand connections that do nothing: as many as allowed are held, the others are refused and told why. */
+import assert from 'node:assert/strict';
+import { execFileSync, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { after, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { eventually, send } from '../support.ts';
+import { MIB, Target, raw, withstands } from './target.ts';
+
+const CLIENT = fileURLToPath(new URL('./idle-client.ts', import.meta.url));
+const MAX_CONNS = 1024;
+const PER_IP = 256;
+/** Connections above the limit of their address that may still show a capability. */
+const PROBATION = 64;
+
+interface Crowd {
+  readonly opened: number;
+  readonly failed: number;
+  readonly closed: number;
+  readonly held: number;
+  readonly refusals: Record<string, number>;
+  leave(): Promise<void>;
+}
+
+async function crowd(port: number, count: number, first: number, addresses: number): Promise<Crowd> {
+  const args = [CLIENT, ...[port, count, first, addresses].map(String)];
+  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] });
+  after(() => void child.kill('SIGKILL'));
+  const leave = async (): Promise<void> => {
+    child.stdin.end();
+    if (child.exitCode === null) await once(child, 'exit');
+  };
+  for await (const line of createInterface({ input: child.stdout })) return { ...JSON.parse(line), leave };
+  throw new Error('the crowd died');
+}
+
+/** Node raises its own soft limit to the hard one; below this the kernel would refuse before we can. */
+const descriptors_max = Number(
+  execFileSync('sh', ['-c', 'ulimit -Hn'], { encoding: 'utf8' }).replace('unlimited', '1e9'),
+);
+const too_few = descriptors_max < 4096 ? `needs 4096 descriptors a process, the limit is ${descriptors_max}` : false;
+
+test('ten thousand idle connections', { skip: too_few }, async () => {
+  await using target = await Target.start('--metrics_addr=127.0.0.1:0', '--server.header_timeout=60s');
+  const health = await healthUrl(target);
+  const regular = await target.open();
+  const ask = async (): Promise<void> => {
+    const from_ms = performance.now();
+    regular.received = '';
+    regular.write(raw('GET /greeting HTTP/1.1'));
+    assert.ok(await regular.until(() => regular.received.includes('hello')), regular.received);
+    assert.ok(performance.now() - from_ms < 2000, `answered after ${performance.now() - from_ms} ms`);
+  };
+  await ask();
+  await withstands(
+    target,
+    async () => {
+      const idle = await target.settled();
+      // Four processes with 2500 each, from 40 addresses: 63 of each would be let in, were it not for the others.
+      const crowds = await Promise.all([0, 1, 2, 3].map((i) => crowd(target.port, 2500, i * 10, 10)));
+      const sum = (pick: (one: Crowd) => number): number => crowds.reduce((total, one) => total + pick(one), 0);
+      assert.equal(
+        sum((one) => one.opened + one.failed),
+        10_000,
+      );
+      assert.equal(
+        sum((one) => one.held),
+        MAX_CONNS - 1,
+        'as many as allowed, less the regular client',
+      );
+      const told = sum((one) => one.refusals['429 conns_max'] ?? 0);
+      assert.ok(told > 500, `only ${told} were told why`);
+      for (const one of crowds) for (const kind of Object.keys(one.refusals)) assert.equal(kind, '429 conns_max');
+      assert.ok(target.descriptors <= idle + MAX_CONNS + 1, `${target.descriptors} descriptors`);
+      // Who is in is served; health has a port of its own; a newcomer is refused in words.
+      await ask();
+      assert.equal((await send(health, 'GET', '/healthz')).status, 200);
+      assert.equal((await send(target.url, 'GET', '/greeting')).problem?.code, 'conns_max');
+      await Promise.all(crowds.map((one) => one.leave()));
+      await eventually('all gone', () => target.descriptors <= idle + 2);
+    },
+    { counters: ['rejected_total{reason="conns_max"}'], growth_bytes_max: 96 * MIB },
+  );
+  await ask();
+});
+
+/** The port of the second listener is not announced: it is the other one that this process listens on. */
+async function healthUrl(target: Target): Promise<string> {
+  const listening = execFileSync(
+    'sh',
+    ['-c', `ls -l /proc/${target.pid}/fd /proc/${target.pid}/net/tcp; cat /proc/${target.pid}/net/tcp`],
+    { encoding: 'utf8' },
+  );
+  const inodes = new Set([...listening.matchAll(/socket:\[(\d+)\]/g)].map((match) => match[1]));
+  for (const line of listening.split('\n')) {
+    const fields = line.trim().split(/\s+/);
+    if (fields[3] !== '0A' || !inodes.has(fields[9])) continue;
+    const port = Number.parseInt(fields[1]!.split(':')[1]!, 16);
+    if (port !== target.port) return `http://127.0.0.1:${port}`;
+  }
+  throw new Error('no second listener');
+}
+
+test('one address gets its share, a few on probation, and no more', { skip: too_few }, async () => {
+  await using target = await Target.start('--server.header_timeout=60s');
+  await withstands(
+    target,
+    async () => {
+      const idle = await target.settled();
+      const one = await crowd(target.port, 400, 0, 1);
+      assert.equal(one.held, PER_IP + PROBATION);
+      assert.deepEqual(one.refusals, { '429 conn_limit': 400 - PER_IP - PROBATION });
+      // Another address is not affected.
+      assert.equal((await target.send('GET', '/greeting')).status, 200);
+      await one.leave();
+      await eventually('all gone', () => target.descriptors <= idle + 1);
+      const again = await crowd(target.port, 100, 0, 1);
+      assert.equal(again.held, 100, 'the places were given back');
+      await again.leave();
+    },
+    { counters: ['rejected_total{reason="conn_limit"}'], growth_bytes_max: 48 * MIB },
+  );
+});
+
+test('idle connections are swept by the header clock', { skip: too_few }, async () => {
+  await using target = await Target.start('--server.header_timeout=500ms');
+  await withstands(target, async () => {
+    const idle = await target.settled();
+    const wires = await Promise.all(Array.from({ length: 200 }, () => target.open()));
+    await Promise.all(wires.map((wire) => wire.rest()));
+    await eventually('all gone', () => target.descriptors <= idle + 1);
+  });
+});
