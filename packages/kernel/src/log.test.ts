@@ -31,6 +31,15 @@ test('the correlation id is on every line of its child', () => {
   assert.equal(last()['corr_id'], '01ARZ3NDEKTSV4RRFFQ69G5FAV');
 });
 
+test('a child of a child carries the bindings and the level of both', () => {
+  const { log, last } = capture();
+  const request = withCorrId(log, '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+  request.level = 'trace';
+  request.child({ step: 'read' }).trace('slow');
+  assert.equal(last()['corr_id'], '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+  assert.equal(last()['step'], 'read');
+});
+
 test('secrets do not reach the log: not in fields, headers, children, arrays or errors', () => {
   const { log, lines } = capture();
   const secret = 'hunter2';
@@ -47,11 +56,31 @@ test('secrets do not reach the log: not in fields, headers, children, arrays or 
   log.error(error, 'e');
   log.error({ err: error, error }, 'f');
   log.error({ secret: Buffer.from(secret), private_key: { d: secret } }, 'g');
-  assert.equal(lines.length, 7);
+  log.error({ failure: error, tried: [{ reason: new Error('outer', { cause: error }) }] }, 'h');
+  log.info(
+    { secret_b64: secret, plaintextKeyB64: secret, tokens: [secret], api_key: secret, credentials: secret },
+    'i',
+  );
+  log.info({ made: { toJSON: () => ({ token: secret }) } }, 'j');
+  const bound = log.child({});
+  bound.setBindings({ token: secret });
+  bound.info('k');
+  assert.equal(lines.length, 11);
   for (const line of lines) {
     assert.doesNotMatch(line, /hunter2|104,117,110/);
     assert.ok(line.includes(REDACTED), line);
   }
+});
+
+test('an error is written with its message and stack, whatever field it stands in', () => {
+  const { log, last } = capture();
+  log.warn({ failure: new RonError('timeout', 'too late'), err: new TypeError('wrong') }, 'x');
+  const { failure, err } = last() as Record<string, Record<string, string>>;
+  assert.deepEqual(
+    [failure!['message'], failure!['code'], err!['type'], err!['message']],
+    ['too late', 'timeout', 'TypeError', 'wrong'],
+  );
+  assert.match(failure!['stack']!, /log\.test\.ts/);
 });
 
 test('what only sounds like a secret is written', () => {

@@ -33,11 +33,16 @@ export function createLog(init: LogInit): Log {
     },
     init.sink ?? standardErrorSink(),
   );
-  // Bindings are written into every line of a child without passing the formatter above. Children inherit this.
-  const child = log.child.bind(log);
+  // Bindings are written into every line of a child without passing the formatter above. Children inherit these two, so
+  // both must act on the logger that they are called on.
+  // oxlint-disable-next-line typescript/unbound-method
+  const { child, setBindings } = log;
   log.child = function (this: Log, bindings: Record<string, unknown>, options?: object) {
     return child.call(this, redactFields(bindings), options);
   } as typeof log.child;
+  log.setBindings = function (this: Log, bindings: Record<string, unknown>) {
+    setBindings.call(this, redactFields(bindings));
+  };
   return log;
 }
 
@@ -69,9 +74,12 @@ export const REDACTED = '[redacted]';
 const TOO_DEEP = '[too deep]';
 const DEPTH_MAX = 6;
 
-/** The last word of a name decides: `root_secret` and `set-cookie` are secrets, `capability_file` is a path. */
+/**
+ * The last word of a name decides: `root_secret` and `set-cookie` are secrets, `capability_file` is a path. A word for how
+ * the value is written (`secret_b64`) does not count as the last one.
+ */
 const SECRET_NAME =
-  /(^|[-_.])(authorization|capability|capabilities|macaroon|secret|token|password|passphrase|cookie|private_?key|root_?key|mac_?key)$/i;
+  /(^|[-_.])(authorization|capability|capabilities|macaroons?|secrets?|tokens?|passwords?|passphrases?|cookies?|credentials?|plaintext|kek|(private|root|mac|api|audience|signing|secret|plaintext)[-_]?keys?)([-_]?(b64|base64|base64url|hex|bytes))?$/i;
 
 /** Names repeat from line to line; this spares them the two expressions. Full: the rest is worked out each time. */
 const known = new Map<string, boolean>();
@@ -105,9 +113,13 @@ function redactObject(object: Record<string, unknown>, depth: number): Record<st
 
 function redactValue(value: unknown, depth: number): unknown {
   if (typeof value !== 'object' || value === null) return value;
-  // Errors have a serializer of their own; bytes and dates hold no names.
-  if (value instanceof Error || ArrayBuffer.isView(value) || value instanceof Date) return value;
+  // Bytes and dates hold no names.
+  if (ArrayBuffer.isView(value) || value instanceof Date) return value;
   if (depth > DEPTH_MAX) return TOO_DEEP;
+  // Whatever name it stands under: as it is, its own properties would be written and its message would not.
+  if (value instanceof Error) return redactObject(plainError(value), depth);
+  // What is written is what it turns into, not what it holds.
+  if ('toJSON' in value && typeof value.toJSON === 'function') return redactValue(value.toJSON(), depth + 1);
   if (!Array.isArray(value)) return redactObject(value as Record<string, unknown>, depth);
   const items = value.map((item) => redactValue(item, depth + 1));
   return items.some((item, index) => item !== value[index]) ? items : value;
@@ -118,6 +130,11 @@ function hidesSomething(value: unknown): boolean {
   return typeof value === 'string' || (typeof value === 'object' && value !== null);
 }
 
+function plainError(error: Error): Record<string, unknown> {
+  return { ...stdSerializers.err(error) };
+}
+
+/** For a logged error itself; one among the fields was made plain with them. */
 function serializeError(error: unknown): unknown {
-  return error instanceof Error ? redactObject({ ...stdSerializers.err(error) }, 0) : redactValue(error, 0);
+  return redactValue(error, 0);
 }
