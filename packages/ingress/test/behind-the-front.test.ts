@@ -61,9 +61,9 @@ test('an engine that answers itself still gets the common headers, a stall limit
     body: 'engine',
     handler: () =>
       raw(async (req, res) => {
-        let bytes = 0;
-        for await (const chunk of req) bytes += (chunk as Buffer).length;
-        res.end(String(bytes));
+        let count = 0;
+        for await (const chunk of req) count += (chunk as Buffer).length;
+        res.end(String(count));
       }),
   });
   await using x = await make({ routes: [engine], config: { read_timeout_ms: 150 } });
@@ -79,6 +79,24 @@ test('an engine that answers itself still gets the common headers, a stall limit
   assert.equal(status, 408);
   assert.equal(problem?.['code'], 'request_timeout');
   assert.equal(await x.metric('io_timeouts_total{op="read"}'), 1);
+});
+
+test('an engine that fails: a problem before its head is out, a cut connection after', async () => {
+  const engine = (path: string, begins: boolean): Route =>
+    route({
+      ...base,
+      method: 'GET',
+      path,
+      handler: () =>
+        raw(async (_req, res) => {
+          if (begins) res.writeHead(200, { 'content-length': '10' }).write('half');
+          throw new RonError('conflict', 'it broke');
+        }),
+    });
+  await using x = await make({ routes: [engine('/before', false), engine('/after', true)] });
+  assert.equal((await send(x.url, 'GET', '/before')).problem?.code, 'conflict');
+  await assert.rejects(send(x.url, 'GET', '/after'));
+  assert.equal((await send(x.url, 'GET', '/healthz')).status, 200);
 });
 
 test('the client address comes from a proxy header only when the proxy is trusted', async () => {

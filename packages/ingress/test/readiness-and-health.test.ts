@@ -1,7 +1,7 @@
 /** `/readyz`, `/healthz`, `/version`, `/openapi.json`, and the second listener. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capability, eventually, send, startService } from './support.ts';
+import { capability, eventually, RawClient, send, startService } from './support.ts';
 
 test('a soft gate degrades, and is hard for a probe of its lane', async () => {
   await using service = await startService();
@@ -92,6 +92,15 @@ test('metrics_addr answers health routes only, also when the main listener is fu
   service.notes.ingress.beginDrain();
   assert.equal((await send(url, 'GET', '/readyz')).status, 503);
   assert.equal((await send(url, 'GET', '/healthz')).status, 200);
+});
+
+test('metrics_addr has connections of its own', async () => {
+  await using service = await startService([], { metrics_addr: '127.0.0.1:0', max_conns: 1 });
+  const held = await RawClient.open(service.port);
+  await eventually('the main listener is full', () => service.notes.ingress.admission.connections === 1);
+  assert.equal((await service.send('GET', '/healthz')).status, 429);
+  assert.equal((await send(service.notes.ingress.metrics_url!, 'GET', '/healthz')).status, 200);
+  held.destroy();
 });
 
 test('a HEAD that comes first does not spoil the answers after it', async () => {
