@@ -5,10 +5,19 @@ const isFunction = (node) =>
 
 const isGuardCall = (node) =>
   node?.type === 'CallExpression' &&
-  (node.callee.type === 'MemberExpression' || node.callee.type === 'PrivateInExpression') &&
+  node.callee.type === 'MemberExpression' &&
   (node.callee.property?.name === 'withSync' || node.callee.property?.value === 'withSync');
 
-const isGuardCallback = (node) => isFunction(node) && isGuardCall(node.parent) && node.parent.arguments.includes(node);
+/** A type assertion around a callback hides it from the types, but not from here. */
+const ASSERTIONS = new Set(['TSAsExpression', 'TSSatisfiesExpression', 'TSTypeAssertion', 'TSNonNullExpression']);
+const bare = (node) => (ASSERTIONS.has(node?.type) ? bare(node.expression) : node);
+const asserted = (node) => (ASSERTIONS.has(node.parent?.type) ? asserted(node.parent) : node);
+
+const isGuardCallback = (node) => {
+  if (!isFunction(node)) return false;
+  const argument = asserted(node);
+  return isGuardCall(argument.parent) && argument.parent.arguments.includes(argument);
+};
 
 export const noAwaitInGuard = {
   meta: {
@@ -29,7 +38,7 @@ export const noAwaitInGuard = {
     return {
       CallExpression(node) {
         if (!isGuardCall(node)) return;
-        const callback = node.arguments[0];
+        const callback = bare(node.arguments[0]);
         if (callback && isFunction(callback) && (callback.async || callback.generator)) report(callback);
       },
       AwaitExpression: reportWhenGuarded,

@@ -43,6 +43,7 @@ const CASES: Case[] = [
       'a for-await in the callback': 'cell.withSync(async (s) => { for await (const x of s) use(x); });',
       'a generator callback': 'cell.withSync(function* (s) { yield s; });',
       'a computed name': "cell['withSync'](async (s) => s.n);",
+      'a callback behind a type assertion': 'cell.withSync((async (s) => { await s.n; }) as unknown as () => void);',
       'a guard held in a private field': 'class A { #c; f() { this.#c.withSync(async (s) => s.n); } }',
     },
     allowed: {

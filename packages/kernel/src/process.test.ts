@@ -208,6 +208,14 @@ suite('a service as a process', { concurrency: 3 }, () => {
     assert.match(control.stderr, /EADDRINUSE/);
   });
 
+  test('a config file that was meant but not named is refused, not left out', async (t) => {
+    for (const args of [['--config'], ['--config='], ['--config-table', 'tiny']]) {
+      const child = new Child(t, args);
+      assert.equal(await child.exited, 78, args.join(' '));
+      assert.match(child.stderr, /^tiny did not start: expected .*--config/);
+    }
+  });
+
   test('an error that nobody handled is logged and ends the process with 70', async (t) => {
     const child = new Child(t, ['--reject_later']);
     assert.equal(await child.exited, 70);
@@ -247,5 +255,8 @@ suite('a service as a process', { concurrency: 3 }, () => {
     const child = new Child(t, [], { RON_TINY_CONFIG: path, RON_TINY_CONFIG_TABLE: 'tiny' });
     assert.equal(await child.exited, 78);
     assert.match(child.stderr, /1 configuration problem\n {2}port: expected an integer/);
+    const flag = new Child(t, ['--config', path, '--config-table=kms'], { RON_TINY_CONFIG: '/nowhere' });
+    assert.equal(await flag.exited, 78);
+    assert.match(flag.stderr, /1 configuration problem\n {2}anything: expected a key/, 'the flag wins');
   });
 });

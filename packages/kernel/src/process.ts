@@ -101,8 +101,18 @@ async function openConfig<const K extends KeyTable>(init: ProcessInit<K>): Promi
     exitWith('ok');
   }
   // These two say where the config is, so they are no part of it.
-  const path = takeFlag(args, '--config') ?? takeVariable(env, `${env_prefix}CONFIG`);
-  const table = takeFlag(args, '--config-table') ?? takeVariable(env, `${env_prefix}CONFIG_TABLE`);
+  const fallback = {
+    path: takeVariable(env, `${env_prefix}CONFIG`),
+    table: takeVariable(env, `${env_prefix}CONFIG_TABLE`),
+  };
+  const path = takeFlag(args, '--config') ?? fallback.path;
+  const table = takeFlag(args, '--config-table') ?? fallback.table;
+  // A slip here must not start the service with nothing but defaults.
+  if (path === '' || table === '' || (table !== undefined && path === undefined)) {
+    const expected =
+      path === undefined ? '--config FILE beside --config-table' : 'a value after --config and --config-table';
+    return exitWith('config', `${init.name} did not start: expected ${expected}\n`);
+  }
   try {
     const file = path === undefined ? undefined : { path, table };
     return await ConfigSource.open({ schema: init.schema, flags: args, env, env_prefix, file });
@@ -121,12 +131,12 @@ function help<K extends KeyTable>(init: ProcessInit<K>, env_prefix: string): str
   );
 }
 
-/** Removes `--name value` or `--name=value` and gives the value. */
+/** Removes `--name value` or `--name=value` and gives the value, '' when there is none. */
 function takeFlag(args: string[], name: string): string | undefined {
   const index = args.findIndex((arg) => arg === name || arg.startsWith(`${name}=`));
   if (index < 0) return undefined;
   const [flag = ''] = args.splice(index, 1);
-  return flag === name ? args.splice(index, 1)[0] : flag.slice(name.length + 1);
+  return flag === name ? (args.splice(index, 1)[0] ?? '') : flag.slice(name.length + 1);
 }
 
 function takeVariable(env: Record<string, string | undefined>, name: string): string | undefined {

@@ -356,10 +356,13 @@ export class Supervisor {
   }
 }
 
-/** Doubles from 100 ms to 5 s with the number of recent crashes; up to half as much again, so that a pool spreads out. */
+/**
+ * Doubles from 100 ms with the number of recent crashes; up to half as much again, so that a pool spreads out. It stops
+ * growing where that half just fits into 5 s: the longest waits are spread out too.
+ */
 function backoff_ms(crashes: number): number {
-  const base_ms = BACKOFF_MS_MIN * 2 ** (crashes - 1);
-  return Math.min(BACKOFF_MS_MAX, base_ms * (1 + sched.random() / 2));
+  const base_ms = Math.min(BACKOFF_MS_MIN * 2 ** (crashes - 1), BACKOFF_MS_MAX / 1.5);
+  return base_ms * (1 + sched.random() / 2);
 }
 
 /** A callback that throws must not turn one task's crash into the supervisor's. */
