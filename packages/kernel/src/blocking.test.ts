@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { BlockingPool, type BlockingPoolInit } from './blocking.ts';
 import { RonError } from './errors.ts';
@@ -146,6 +147,7 @@ test('an abort that comes after the answer does no harm', async () => {
   await using pool = open();
   const client = new AbortController();
   const first = await pool.run('where', [], client.signal);
+  assert.equal(getEventListeners(client.signal, 'abort').length, 0);
   client.abort();
   assert.equal(await pool.run('where', [], never), first);
 });
