@@ -4,7 +4,8 @@ import { Bench } from '../test/support.ts';
 import { addCaveat } from './macaroon.ts';
 import { decodeToken, encodeToken } from './token.ts';
 
-const DISTINCT = 100_000;
+/** Many times what the caches hold; each costs a chain of signatures. */
+const DISTINCT = 6000;
 
 async function* variants(bench: Bench, count: number): AsyncGenerator<string> {
   const root = decodeToken(await bench.token());
@@ -12,7 +13,7 @@ async function* variants(bench: Bench, count: number): AsyncGenerator<string> {
   for (let at = 0; at < count; at++) yield encodeToken(addCaveat(root.value, Buffer.from(`expires < ${9e15 + at}`)));
 }
 
-test('100 000 distinct tokens, good and bad, leave the caches at their bounds', async () => {
+test('thousands of distinct tokens, good and bad, leave the caches at their bounds', async () => {
   const bench = new Bench({ tokens_max: 500, bad_tokens_max: 50 });
   let checked = 0;
   for await (const token of variants(bench, DISTINCT / 2)) {
