@@ -66,6 +66,8 @@ const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {
 
 export function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
+  // A key file that is refused is not ready to a service; here somebody has to mend it.
+  if (isRonError(error) && error.op === 'key_file') return 'permission';
   if (isRonError(error)) return EXIT_OF_CODE[error.code] ?? (error.retryable ? 'temporary' : 'internal');
   const code = systemCode(error);
   if (code === undefined) return 'internal';

@@ -86,6 +86,8 @@ export interface Reached {
   readonly capability: string | undefined;
   /** Where the token was looked for. */
   readonly capability_file: string;
+  /** Whether a `ron up` watches over it: then a service that is away comes back. */
+  readonly supervised: boolean;
 }
 
 type NodeValues = Values<typeof REACH_OPTIONS>;
@@ -98,18 +100,17 @@ export async function reach(service: Service, values: NodeValues, io: Pick<Io, '
   if (capability === undefined && given !== undefined) {
     throw new CliError('permission', `there is no capability for ${service} at ${given}`);
   }
-  return { url: await urlOf(service, values, io, home), capability, capability_file };
-}
-
-async function urlOf(service: Service, values: NodeValues, io: Pick<Io, 'env'>, home: Home): Promise<string> {
-  const given = values.url ?? (io.env['RON_URL'] || undefined);
-  if (given !== undefined) {
-    if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
-      throw new CliError('usage', `${JSON.stringify(given)} is not a URL like http://127.0.0.1:7101`);
-    }
-    return given.replace(/\/$/, '');
-  }
+  const url = givenUrl(values.url ?? (io.env['RON_URL'] || undefined));
   const state = await readState(home);
   const running = state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
-  return running ?? `http://127.0.0.1:${defaultPort(service)}`;
+  const supervised = url === undefined && running !== undefined;
+  return { url: url ?? running ?? `http://127.0.0.1:${defaultPort(service)}`, capability, capability_file, supervised };
+}
+
+function givenUrl(given: string | undefined): string | undefined {
+  if (given === undefined) return undefined;
+  if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
+    throw new CliError('usage', `${JSON.stringify(given)} is not a URL like http://127.0.0.1:7101`);
+  }
+  return given.replace(/\/$/, '');
 }

@@ -34,6 +34,7 @@ export class Io {
 
   error(error: unknown): Exit {
     const exit = exitOf(error);
+    if (exit === 'broken_pipe') return exit;
     const message = error instanceof Error ? error.message : String(error);
     const corr_id = corrIdOf(error);
     if (this.json) {
@@ -51,13 +52,9 @@ export class Io {
 
   /** Bytes of a result, as fast as the reader takes them. */
   async bytes(bytes: Uint8Array): Promise<void> {
-    if (!this.#broken && !this.stdout.write(bytes)) await Promise.race([once(this.stdout, 'drain'), this.#gone()]);
+    // A reader that is gone rejects the wait, or has set the mark before.
+    if (!this.#broken && !this.stdout.write(bytes)) await once(this.stdout, 'drain').catch(() => (this.#broken = true));
     if (this.#broken) throw new CliError('broken_pipe', 'nobody reads the output any more');
-  }
-
-  async #gone(): Promise<void> {
-    await once(this.stdout, 'close');
-    this.#broken = true;
   }
 }
 

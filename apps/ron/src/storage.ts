@@ -1,5 +1,5 @@
 /** Storage as the commands use it: found, opened, and with its refusals explained. */
-import { StorageClient } from '@ron/client';
+import { StorageClient, TRANSPORT_DEFAULTS } from '@ron/client';
 import { isRonError } from '@ron/kernel/core';
 import { checkAddress, type Address } from '@ron/proto';
 import type { REACH_OPTIONS, Values } from './command.ts';
@@ -21,9 +21,12 @@ export async function withStorage<T>(
   work: (client: StorageClient, reached: Reached) => Promise<T>,
 ): Promise<T> {
   const reached = await reach('storage', values, io);
-  const { url, capability } = reached;
+  const { url, capability, supervised } = reached;
+  // One that crashed is being started again at this moment: that is worth a few seconds.
+  const { policy, resume_policy } = TRANSPORT_DEFAULTS;
   try {
-    return await work(new StorageClient({ url, capability, signal }), reached);
+    const client = new StorageClient({ url, capability, signal, policy: supervised ? resume_policy : policy });
+    return await work(client, reached);
   } catch (error) {
     throw explained(error, reached);
   }

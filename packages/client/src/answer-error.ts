@@ -65,7 +65,9 @@ export async function answerError(response: Response, op: string): Promise<Answe
   const { status, headers } = response;
   const problem = await readProblem(response);
   const { code, detail, corr_id, retryable, type: _type, title: _title, status: _status, ...details } = problem;
-  return new AnswerError(codeOf(code, status), textOf(detail) ?? `the server answered with status ${status}`, {
+  const known = codeOf(code, status);
+  // An answer to HEAD has no body to explain itself.
+  return new AnswerError(known, textOf(detail) ?? `the server answered ${status}: ${ERRORS[known].when}`, {
     op,
     http_status: status,
     corr_id: textOf(corr_id) ?? headers.get('x-corr-id') ?? undefined,

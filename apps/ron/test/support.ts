@@ -1,0 +1,178 @@
+/** What the tests of the command line share: `ron` as a process, with everything it says. */
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { createServer, type AddressInfo } from 'node:net';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+
+const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
+const WAIT_MS = 60_000;
+
+/** Where clean-ups go: a test's context, or a list for a whole file. */
+export interface After {
+  after(cleanUp: () => Promise<void> | void): void;
+}
+
+export async function temporaryDir(t: After): Promise<string> {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-cli-'));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  return dir;
+}
+
+export interface RunInit {
+  readonly cwd?: string;
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly input?: string | Uint8Array;
+  /** Another program than `ron`. */
+  readonly program?: string;
+}
+
+export interface Ended {
+  readonly code: number | null;
+  readonly signal: NodeJS.Signals | null;
+  readonly stdout: Buffer;
+  readonly text: string;
+  readonly stderr: string;
+}
+
+/** A process and what it says. */
+export class Process {
+  readonly child: ChildProcess;
+  readonly ended: Promise<Ended>;
+  stderr = '';
+  #stdout: Buffer[] = [];
+  #onOutput: (() => void)[] = [];
+
+  constructor(t: After, args: readonly string[], init: RunInit = {}) {
+    const { RON_DIR: _dir, RON_URL: _url, RON_CAPABILITY_FILE: _file, ...env } = process.env;
+    this.child = spawn(process.execPath, [init.program ?? BIN, ...args], {
+      cwd: init.cwd,
+      env: { ...env, ...init.env },
+      stdio: ['pipe', 'pipe', 'pipe'],
+    });
+    this.child.stdout!.on('data', (chunk: Buffer) => {
+      this.#stdout.push(chunk);
+      this.#said();
+    });
+    this.child.stderr!.setEncoding('utf8').on('data', (text: string) => {
+      this.stderr += text;
+      this.#said();
+    });
+    this.child.stdin!.on('error', () => undefined);
+    if (init.input !== undefined) this.child.stdin!.end(init.input);
+    this.ended = this.#watch();
+    t.after(async () => {
+      // A node drains: what it started must not outlive the test.
+      if (this.child.exitCode === null) this.child.kill('SIGTERM');
+      await this.ended;
+    });
+  }
+
+  get stdout(): string {
+    return Buffer.concat(this.#stdout).toString();
+  }
+
+  kill(signal: NodeJS.Signals): void {
+    this.child.kill(signal);
+  }
+
+  /** Looks again at each output; fails when the process ends or the time is up before it holds. */
+  async until<T>(what: string, look: () => T | undefined | false): Promise<T> {
+    const ends = performance.now() + WAIT_MS;
+    for (;;) {
+      const found = look();
+      if (found !== undefined && found !== false) return found;
+      const said = `it said:\n${this.stdout}\n${this.stderr}`;
+      assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${said}`);
+      assert.ok(this.child.exitCode === null && this.child.signalCode === null, `ended before ${what}; ${said}`);
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, 100);
+        this.#onOutput.push(() => {
+          clearTimeout(timer);
+          resolve();
+        });
+      });
+    }
+  }
+
+  async #watch(): Promise<Ended> {
+    const [code, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
+    this.#said();
+    const stdout = Buffer.concat(this.#stdout);
+    return { code, signal, stdout, text: stdout.toString(), stderr: this.stderr };
+  }
+
+  #said(): void {
+    for (const wake of this.#onOutput.splice(0)) wake();
+  }
+}
+
+/** Runs `ron` to its end. */
+export async function ron(t: After, args: readonly string[], init: RunInit = {}): Promise<Ended> {
+  return await new Process(t, args, { input: '', ...init }).ended;
+}
+
+export interface Up {
+  readonly process: Process;
+  readonly dir: string;
+  readonly services: Readonly<Record<string, string>>;
+  readonly pids: Readonly<Record<string, number>>;
+  readonly capability_file: string;
+}
+
+/** A node on free ports, ready. */
+export async function up(t: After, dir: string, args: readonly string[] = [], init: RunInit = {}): Promise<Up> {
+  const process = new Process(t, ['up', '--json', '--base-port', '0', '--dir', dir, ...args], init);
+  const line = await process.until('the ready line', () => process.stdout.includes('\n') && process.stdout);
+  const ready = JSON.parse(line) as Omit<Up, 'process' | 'dir'> & { ready: boolean };
+  assert.equal(ready.ready, true);
+  return { ...ready, process, dir };
+}
+
+/** Waits until `holds`; looks often, gives up after a minute. */
+export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const until_ms = performance.now() + WAIT_MS;
+  while (!(await holds())) {
+    if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 10));
+  }
+}
+
+/** Where nobody listens. */
+export async function unusedUrl(): Promise<string> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const { port } = server.address() as AddressInfo;
+  server.close();
+  await once(server, 'close');
+  return `http://127.0.0.1:${port}`;
+}
+
+/** Clean-ups of a whole file, in reverse order. */
+export class CleanUps implements After {
+  readonly #all: (() => Promise<void> | void)[] = [];
+
+  after(cleanUp: () => Promise<void> | void): void {
+    this.#all.push(cleanUp);
+  }
+
+  async run(): Promise<void> {
+    for (const cleanUp of this.#all.toReversed()) await cleanUp();
+  }
+}
+
+/** Bytes that look random and can be made again. */
+export function contentOf(size: number, seed = 1): Buffer {
+  const words = new Uint32Array(Math.ceil(size / 4));
+  let state = seed | 1;
+  for (let at = 0; at < words.length; at++) {
+    state ^= state << 13;
+    state ^= state >>> 17;
+    state ^= state << 5;
+    words[at] = state;
+  }
+  return Buffer.from(words.buffer, 0, size);
+}

@@ -1,0 +1,193 @@
+/** `ron up` with the services that there are. */
+import assert from 'node:assert/strict';
+import { chmod, mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:net';
+import type { AddressInfo } from 'node:net';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { suite, test } from 'node:test';
+import { contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
+
+interface State {
+  readonly pid: number;
+  readonly services: Record<string, string>;
+  readonly pids: Record<string, number>;
+}
+
+const stateOf = async (dir: string): Promise<State> =>
+  JSON.parse(await readFile(join(dir, 'node.json'), 'utf8')) as State;
+const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o777;
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+suite('ron up', { concurrency: 3 }, () => {
+  test('says what runs where, keeps secrets to itself, and Ctrl-C ends it with nothing left running', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = new Process(t, ['up', '--dir', dir, '--base-port', '0']);
+    await node.until('ready', () => node.stdout.includes('Ctrl-C'));
+    const { pid, services, pids } = await stateOf(dir);
+    const [service, ready, capability] = node.stdout.split('\n');
+    assert.match(service!, new RegExp(`^storage  ${services['storage']}  pid ${pids['storage']}, [0-9.]+ s$`));
+    assert.equal(ready, `ready  ${services['storage']}`);
+    assert.equal(capability, `       capability in ${join(dir, 'root.cap')}, stop with Ctrl-C`);
+    assert.equal(pid, node.child.pid);
+
+    assert.equal(await modeOf(dir), 0o700);
+    for (const file of ['keys', 'root.cap', 'node.json', 'storage/keys'])
+      assert.equal(await modeOf(join(dir, file)), 0o600, file);
+    assert.match(await readFile(join(dir, 'keys'), 'utf8'), /^ron-keys v1 root\n/);
+    assert.match(await readFile(join(dir, 'storage/keys'), 'utf8'), /^ron-keys v1 audience storage\n/);
+    assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), ['storage']);
+    assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
+    assert.ok((await readdir(join(dir, 'cache'))).length > 0, 'the services share a compile cache');
+
+    node.kill('SIGINT');
+    const ended = await node.ended;
+    assert.equal(ended.code, 0, ended.stderr);
+    assert.equal(ended.stderr, 'draining storage\n');
+    assert.ok(!isAlive(pids['storage']!));
+    await assert.rejects(stateOf(dir), { code: 'ENOENT' });
+  });
+
+  test('a service that is killed is started again in the same place, and the network goes on', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = await up(t, dir);
+    const url = node.services['storage'];
+    const put = await ron(t, ['put', '-', '--dir', dir], { input: 'before' });
+    process.kill(node.pids['storage']!, 'SIGKILL');
+    await eventually('another process is announced', async () => {
+      const { pids, services } = await stateOf(dir);
+      return pids['storage'] !== node.pids['storage'] && services['storage'] === url;
+    });
+    const get = await ron(t, ['get', put.text.trim(), '--dir', dir]);
+    assert.equal(get.text, 'before', get.stderr);
+    assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'after' })).code, 0);
+    node.process.kill('SIGTERM');
+    assert.equal((await node.process.ended).code, 0);
+  });
+
+  test('services end when ron up is killed the hard way, and the next one starts on the same data', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = await up(t, dir);
+    const content = contentOf(100_000);
+    const put = await ron(t, ['put', '-', '--dir', dir], { input: content });
+    node.process.kill('SIGKILL');
+    await node.process.ended;
+    const again = await up(t, dir);
+    assert.ok(!isAlive(node.pids['storage']!), 'the one before is gone when the new one starts');
+    assert.deepEqual((await ron(t, ['get', put.text.trim(), '--dir', again.dir])).stdout, content);
+  });
+
+  test('a second one for the same directory is refused, with who has it', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = await up(t, dir);
+    const second = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
+    assert.equal(second.code, 69);
+    assert.match(second.stderr, new RegExp(`is in use by \`ron up\` \\(pid ${node.process.child.pid}, since 20`));
+    assert.ok(isAlive(node.pids['storage']!));
+    assert.equal((await stateOf(dir)).pid, node.process.child.pid);
+  });
+
+  test('a configuration that is refused ends the start with 78 and every problem', async (t) => {
+    const dir = await temporaryDir(t);
+    const bad = await ron(t, [
+      'up',
+      '--dir',
+      join(dir, 'node'),
+      '--base-port',
+      '0',
+      '--set',
+      'storage.server.max_inflght=5',
+    ]);
+    assert.equal(bad.code, 78);
+    assert.match(bad.stderr, /storage did not start \(exit code 78\)/);
+    assert.match(bad.stderr, /--server\.max_inflght: .*did you mean --server\.max_inflight\?/);
+    await writeFile(join(dir, 'ron.toml'), '[storag]\nread_timeout = "1s"\n');
+    const table = await ron(t, ['config', 'check', '--config', join(dir, 'ron.toml')]);
+    assert.equal(table.code, 78);
+    assert.match(table.stderr, /there is no service "storag": did you mean \[storage\]\?/);
+  });
+
+  test('a port that is taken ends the start with 69, what the service said, and what to do', async (t) => {
+    const holder = createServer().listen(0, '127.0.0.1');
+    await once(holder, 'listening');
+    t.after(() => void holder.close());
+    const { port } = holder.address() as AddressInfo;
+    const dir = join(await temporaryDir(t), 'node');
+    const ended = await ron(t, ['up', '--dir', dir, '--base-port', String(port - 1)]);
+    assert.equal(ended.code, 69);
+    assert.match(ended.stderr, /fatal: could not start: .*EADDRINUSE/);
+    assert.match(ended.stderr, /choose other ports with --base-port/);
+  });
+
+  test('the file is weaker than --set and stronger than what ron up chooses; SIGHUP reads it again', async (t) => {
+    const dir = await temporaryDir(t);
+    const config = join(dir, 'ron.toml');
+    const data = join(dir, 'elsewhere');
+    await writeFile(config, `[storage]\ndata_dirs = ["${data}"]\nread_timeout = "3s"\n`);
+    const args = ['--config', config, '--set', 'storage.read_timeout=4s'];
+    const node = await up(t, join(dir, 'node'), args);
+    assert.ok((await readdir(data)).includes('segments'), 'the directory of the file is used');
+    await assert.rejects(stat(join(dir, 'node/storage/data')), { code: 'ENOENT' });
+    const printed = await ron(t, ['config', 'print', '--dir', join(dir, 'node'), ...args]);
+    assert.match(printed.text, /^\[storage\]\n/);
+    assert.match(printed.text, /\nread_timeout = "4s"\n/);
+    assert.match(printed.text, /\ndata_dirs = \[".*elsewhere"\]\n/);
+
+    await writeFile(config, `[storage]\ndata_dirs = ["${data}"]\nread_timeout = "3s"\nlog.level = "debug"\n`);
+    node.process.kill('SIGHUP');
+    const log = join(dir, 'node/logs/storage.log');
+    await eventually('storage read it again', async () =>
+      (await readFile(log, 'utf8')).includes('configuration reloaded'),
+    );
+  });
+
+  test('amnesia: objects come and go, nothing of them is written, and nothing is left', async (t) => {
+    const dir = await temporaryDir(t);
+    const node = new Process(t, ['up', '--amnesia', '--json', '--base-port', '0'], { env: { XDG_RUNTIME_DIR: dir } });
+    const line = await node.until('ready', () => node.stdout.includes('\n') && node.stdout);
+    const { capability_file } = JSON.parse(line) as { capability_file: string };
+    const home = join(capability_file, '..');
+    assert.ok(home.startsWith(join(dir, 'ron-')));
+    const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
+    assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
+    const files = await readdir(home, { recursive: true });
+    const expected = ['keys', 'lock', 'lock-journal', 'node.json', 'root.cap', 'storage', 'storage/keys'];
+    assert.deepEqual(files.toSorted(), expected);
+    node.kill('SIGINT');
+    assert.equal((await node.ended).code, 0);
+    assert.deepEqual(await readdir(dir), []);
+  });
+
+  test('keys and capabilities that others can read are refused, and a directory that is open is closed', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    await mkdir(dir, { mode: 0o755 });
+    const node = await up(t, dir);
+    assert.equal(await modeOf(dir), 0o700);
+    await chmod(join(dir, 'root.cap'), 0o644);
+    const put = await ron(t, ['put', '-', '--dir', dir], { input: 'x' });
+    assert.equal(put.code, 77);
+    assert.match(put.stderr, /root\.cap is open to other users \(mode 0644\): run chmod 600 /);
+    const doctor = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(doctor.code, 1);
+    assert.match(doctor.text, /^fail {2}capability: .*chmod 600/m);
+    await chmod(join(dir, 'root.cap'), 0o600);
+    assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
+    const healthy = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(healthy.code, 0, healthy.text);
+    assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
+    node.process.kill('SIGINT');
+    await node.process.ended;
+    await chmod(join(dir, 'keys'), 0o640);
+    const again = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
+    assert.equal(again.code, 77);
+    assert.match(again.stderr, /keys is open to other users \(mode 0640\): run chmod 600 /);
+  });
+});
