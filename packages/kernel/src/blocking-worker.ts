@@ -41,7 +41,7 @@ function ronPart({ code, op, retry_after_ms, details }: RonError): WireError['ro
 
 async function answer(functions: Record<string, unknown>, { fn, args }: Call): Promise<Answer> {
   try {
-    const called = Object.hasOwn(functions, fn) ? functions[fn] : undefined;
+    const called = functions[fn];
     assert(typeof called === 'function', `the module of the pool exports a function ${fn}`);
     return { value: await (called as (...args: readonly unknown[]) => unknown)(...args) };
   } catch (error) {
