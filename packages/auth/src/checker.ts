@@ -129,7 +129,9 @@ export class Checker {
       const holds = verifyChain(macaroon, key, (index, signature) => {
         const caveat = capability.rates.get(index);
         // Hashed, because the signature itself is as good as a token.
-        if (caveat !== undefined) rates.push({ id: hash('sha256', signature, 'base64url'), caveat });
+        if (caveat === undefined) return;
+        const { capability_id } = capability;
+        rates.push({ id: hash('sha256', signature, 'base64url'), capability_id, caveat });
       });
       return holds ? { capability, rates } : BAD_SIGNATURE;
     }

@@ -5,8 +5,9 @@ import { Bench, TestClock } from '../test/support.ts';
 import { attenuate } from './capability.ts';
 import { RateCeilings } from './rate.ts';
 
-const link = (id: string, count: number, period_ms: 1000 | 60_000 = 1000) =>
-  ({ id, caveat: { key: 'rate', count, period_ms } }) as const;
+/** A link of a capability of its own, unless one is named. */
+const link = (id: string, count: number, period_ms: 1000 | 60_000 = 1000, capability_id = id) =>
+  ({ id, capability_id, caveat: { key: 'rate', count, period_ms } }) as const;
 
 test('never more than the burst plus the rate in any window', () => {
   fc.assert(
@@ -76,6 +77,29 @@ test('recovered counters make room even when the oldest ones are slow', () => {
   for (let at = 0; at < 30; at++) if (rates.take([link(`new ${at}`, 1, 60_000)], 1000) === 0) passed += 1;
   assert.ok(passed >= 20, `${passed} of 30 found room`);
   assert.equal(rates.size, 100);
+});
+
+test('one capability cannot use up the counters of the others, and gets its own back when they have recovered', () => {
+  const rates = new RateCeilings(80);
+  let passed = 0;
+  for (let at = 0; at < 200; at++) if (rates.take([link(`own ${at}`, 1, 60_000, 'mallory')], 0) === 0) passed += 1;
+  assert.equal(passed, 10);
+  for (let at = 0; at < 70; at++) assert.equal(rates.take([link(`other ${at}`, 1)], 0), 0);
+  assert.equal(rates.size, 80);
+  assert.equal(rates.take([link('own again', 1, 60_000, 'mallory')], 60_000), 0);
+  assert.equal(rates.size, 80);
+});
+
+test('a holder who writes rate caveats of his own locks nobody else out', async () => {
+  using clock = new TestClock();
+  const bench = new Bench({ rates_max: 160 });
+  const mallory = await bench.token({ subject: 'mallory' });
+  const own = Array.from({ length: 20 }, () => 'rate <= 1/m');
+  for (let at = 0; at < 20; at++) await bench.check(attenuate(mallory, [`expires < ${9e14 + at}`, ...own]));
+  assert.equal(bench.checker.sizes.rates, 20);
+  await bench.allowed(await bench.token({ subject: 'alice', caveats: ['rate <= 100/s'] }));
+  clock.now_ms += 60_000;
+  await bench.allowed(attenuate(mallory, ['rate <= 1/m']));
 });
 
 test('attenuating a token again and again does not lift its ceiling', async () => {
