@@ -57,7 +57,8 @@ export class ProgressLine implements Disposable {
   #tell(text: string, done_bytes: number, total_bytes: number | undefined): void {
     if (total_bytes === undefined || total_bytes === 0) return;
     const tenth = Math.floor((done_bytes / total_bytes) * 10);
-    if (tenth <= this.#tenth) return;
+    // Done at the first look: there was nothing to wait for, only something to wait on.
+    if (tenth <= this.#tenth || (tenth === 10 && this.#tenth === 0)) return;
     this.#tenth = tenth;
     this.#io.note(text);
   }

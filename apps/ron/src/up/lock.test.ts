@@ -1,0 +1,26 @@
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { tryLock } from './lock.ts';
+
+test('one holder at a time, in this process and in others, and the file left behind locks nothing', (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'ron-lock-'));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const path = join(dir, 'lock');
+  const module = JSON.stringify(new URL('./lock.ts', import.meta.url).href);
+  const script = `import { tryLock } from ${module}; process.exit(tryLock(${JSON.stringify(path)}) === undefined ? 3 : 4)`;
+  const fromOther = (): number | null =>
+    spawnSync(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' }).status;
+  const first = tryLock(path);
+  assert.ok(first !== undefined);
+  assert.equal(tryLock(path), undefined);
+  assert.equal(fromOther(), 3);
+  first[Symbol.dispose]();
+  assert.equal(fromOther(), 4);
+  const again = tryLock(path);
+  assert.ok(again !== undefined, 'the other process held it when it ended, and it is free');
+  again[Symbol.dispose]();
+});

@@ -1,0 +1,34 @@
+import assert from 'node:assert/strict';
+import { mkdtempSync, readFileSync, rmSync, statSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { LogFile } from './log-file.ts';
+
+test('the log and the one before it are bounded, and nothing between the two is lost', (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'ron-log-'));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const path = join(dir, 'logs/storage.log');
+  const lines = Array.from({ length: 100 }, (_, index) => `line ${String(index).padStart(3, '0')}\n`);
+  {
+    using log = new LogFile({ path, bytes_max: 90 });
+    for (const line of lines.slice(0, 50)) log.write(Buffer.from(line));
+  }
+  using log = new LogFile({ path, bytes_max: 90 });
+  for (const line of lines.slice(50)) log.write(Buffer.from(line));
+  const kept = readFileSync(`${path}.1`, 'utf8') + readFileSync(path, 'utf8');
+  assert.ok(statSync(path).size <= 90 && statSync(`${path}.1`).size <= 90);
+  assert.ok(lines.join('').endsWith(kept) && kept.length >= 90);
+  assert.equal(statSync(path).mode & 0o777, 0o600);
+});
+
+test('the last lines are readable, and belong to the last run', () => {
+  using log = new LogFile({ path: undefined });
+  log.write(Buffer.from('{"level":"info","msg":"of another run"}\n'));
+  log.startRun();
+  log.write(Buffer.from('{"level":"fatal","msg":"could not start","err":{"message":"no room"}}\nplain'));
+  log.write(Buffer.from(' text\n'));
+  assert.equal(log.tail, 'fatal: could not start: no room\nplain text');
+  log.write(Buffer.alloc(100_000, 'x'));
+  assert.ok(log.tail.length < 20_000);
+});

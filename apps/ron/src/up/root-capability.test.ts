@@ -1,0 +1,87 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { attenuate, Checker, FileKeySource, inspectToken } from '@ron/auth';
+import { installSched, realSched } from '@ron/kernel';
+import type { Service } from '@ron/proto';
+import { homeAt, type Home } from '../home.ts';
+import { prepareKeys, renewCapability, ROOT_TTL_MS } from './root-capability.ts';
+
+const signal = new AbortController().signal;
+const DAY_MS = 24 * 3600 * 1000;
+
+async function home(t: TestContext): Promise<Home> {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-cap-'));
+  t.after(() => rm(dir, { recursive: true }));
+  return homeAt(dir);
+}
+
+const tokens = async (at: Home): Promise<Record<string, string>> =>
+  JSON.parse(await readFile(at.capability, 'utf8')) as Record<string, string>;
+
+async function isAccepted(at: Home, audience: Service, token: string): Promise<boolean> {
+  await using keys = await FileKeySource.open({ path: at.of(audience).keys, create: false }, signal);
+  const checker = new Checker({ audience, keys });
+  const request = {
+    authorization: `Bearer ${token}`,
+    scope: `${audience}:admin`,
+    source_ip: '127.0.0.1',
+    body_bytes: 0,
+  };
+  return (await checker.checkHeaders(request as Parameters<Checker['checkHeaders']>[0], signal)).ok;
+}
+
+test('each service accepts the token that was made for it, with its own keys, and no other', async (t) => {
+  const at = await home(t);
+  await prepareKeys(at, ['storage', 'index'], signal);
+  const { storage, index } = await tokens(at);
+  assert.equal((await stat(at.capability)).mode & 0o777, 0o600);
+  assert.equal(await isAccepted(at, 'storage', storage!), true);
+  assert.equal(await isAccepted(at, 'index', index!), true);
+  assert.equal(await isAccepted(at, 'storage', index!), false);
+  assert.equal(inspectToken(storage!).subject, 'root');
+});
+
+test('what is good stays as it is; a new service is added', async (t) => {
+  const at = await home(t);
+  await prepareKeys(at, ['storage'], signal);
+  const before = await tokens(at);
+  await prepareKeys(at, ['storage'], signal);
+  assert.deepEqual(await tokens(at), before);
+  await prepareKeys(at, ['storage', 'kms'], signal);
+  const after = await tokens(at);
+  assert.equal(after['storage'], before['storage']);
+  assert.ok(after['kms'] !== undefined);
+});
+
+test('a token that nears its end, that can do too little, that is under another key, or that is none, is replaced', async (t) => {
+  const at = await home(t);
+  await prepareKeys(at, ['storage'], signal);
+  const first = (await tokens(at))['storage']!;
+  const replaced = async (): Promise<string> => {
+    await renewCapability(at, ['storage'], signal);
+    return (await tokens(at))['storage']!;
+  };
+  for (const bad of [attenuate(first, ['scopes in storage:get']), 'AAAA']) {
+    await writeFile(at.capability, JSON.stringify({ storage: bad }), { mode: 0o600 });
+    assert.notEqual(await replaced(), bad);
+  }
+  const second = await replaced();
+  const later = (ms: number): (() => void) => {
+    const before = installSched({ ...realSched, wall_ms: () => realSched.wall_ms() + ms });
+    return () => void installSched(before);
+  };
+  let restore = later(ROOT_TTL_MS - 31 * DAY_MS);
+  assert.equal(await replaced(), second, 'a month and a day is left');
+  restore();
+  restore = later(ROOT_TTL_MS - 29 * DAY_MS);
+  assert.notEqual(await replaced(), second);
+  restore();
+
+  const third = await replaced();
+  await rm(at.keys);
+  await prepareKeys(at, ['storage'], signal);
+  assert.notEqual((await tokens(at))['storage'], third, 'the root key is another one');
+});

@@ -1,0 +1,101 @@
+/** What the README shows is what happens: its commands are run, and their output is compared. */
+import assert from 'node:assert/strict';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { readFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { after, before, suite, test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { CleanUps, Process, temporaryDir } from './support.ts';
+
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
+const BIN = join(ROOT, 'apps/ron/bin/ron.js');
+
+interface Shown {
+  readonly command: string;
+  readonly output: string;
+}
+
+/** The commands of the `console` blocks, in order, each with the output that is shown below it. */
+function shownIn(markdown: string): Shown[] {
+  const blocks = [...markdown.matchAll(/^```console\n(.*?)^```$/gms)].map(([, block]) => block!);
+  return blocks.flatMap((block) =>
+    block
+      .split(/^\$ /m)
+      .slice(1)
+      .map((entry) => {
+        const [command = '', ...output] = entry.split('\n');
+        return { command, output: output.join('\n') };
+      }),
+  );
+}
+
+/** What differs from run to run. */
+const normal = (text: string): string =>
+  text
+    .replace(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
+    .replace(/pid \d+/g, 'pid N')
+    .replace(/\d+\.\d s\b/g, 'N s')
+    .replace(/\(corr_id [^)]+\)/g, '(corr_id ...)')
+    .replace(/^ok {4}Node 26\..*$/m, 'ok    Node 26')
+    .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')
+    .replace(/[\d.]+ [KMGT]iB free/, 'N free');
+
+const markdown = await readFile(join(ROOT, 'README.md'), 'utf8');
+const shown = shownIn(markdown);
+
+suite('README', () => {
+  const cleanUps = new CleanUps();
+  let dir: string;
+  let node: Process;
+  let port: string;
+
+  before(async () => {
+    dir = await temporaryDir(cleanUps);
+    // As `npm start` does it, on free ports.
+    const program = join(ROOT, 'tools/run.js');
+    node = new Process(cleanUps, [join(ROOT, 'apps/ron/src/main.ts'), 'up', '--base-port', '0'], { program, cwd: dir });
+    await node.until('ready', () => node.stdout.includes('Ctrl-C'));
+    port = /127\.0\.0\.1:(\d+)/.exec(node.stdout)![1]!;
+  });
+  after(() => cleanUps.run());
+
+  /** In a shell, as people do; `npx ron` is this project's. */
+  async function run(command: string): Promise<string> {
+    const script = `npx() { shift; node ${BIN} "$@"; }\n${command.replaceAll('7101', port)}`;
+    const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH']}` };
+    const child = spawn('bash', ['-c', script], { cwd: dir, env, stdio: ['ignore', 'pipe', 'pipe'] });
+    let output = '';
+    for (const stream of [child.stdout, child.stderr]) {
+      stream.setEncoding('utf8').on('data', (text: string) => (output += text));
+    }
+    await once(child, 'close');
+    return output;
+  }
+
+  test('it shows enough', () => {
+    assert.ok(shown.length >= 8, `${shown.length} commands found`);
+    assert.equal(shown[0]!.command, 'npm start');
+  });
+
+  test('npm start prints what the README shows', async () => {
+    assert.equal(normal(node.stdout), normal(shown[0]!.output));
+    const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
+      scripts: { start: string };
+    };
+    assert.equal(scripts.start, 'node tools/run.js apps/ron/src/main.ts up');
+  });
+
+  for (const { command, output } of shown.slice(1)) {
+    const isMissing = command.startsWith('curl') && spawnSync('curl', ['--version']).error !== undefined;
+    const skip = isMissing ? 'curl is not installed: apt install curl' : false;
+    test(`$ ${command}`, { skip }, async () => {
+      // A range may end without a line break; a terminal shows it as a line all the same.
+      assert.equal(normal(await run(command)).trimEnd(), normal(output).trimEnd());
+    });
+  }
+
+  test('every page that it points to exists', async () => {
+    for (const [, link] of markdown.matchAll(/\]\(([^)#]+)\)/g)) await readFile(join(ROOT, link!));
+  });
+});
