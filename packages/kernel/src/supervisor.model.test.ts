@@ -1,5 +1,5 @@
 import { test } from 'node:test';
-import { assertCaught, assertHolds, mutant, type Build } from '@ron/explorer';
+import { assertCaught, assertHolds, assertReductionsAgree, mutant, type Build } from '@ron/explorer';
 import * as real from './supervisor.ts';
 import { killAgainstShutdown, oneShotsWhileDraining, restartAgainstShutdown } from './supervisor.model.ts';
 import type { SupervisorModule } from './supervisor.model.ts';
@@ -19,10 +19,17 @@ const MODELS = {
 
 for (const [name, model] of Object.entries(MODELS)) {
   test(name, async (t) => {
-    const { schedules, steps, depth_max } = await assertHolds(model(real), { name });
-    t.diagnostic(`${schedules} schedules, ${steps} steps, at most ${depth_max} deep`);
+    const { schedules, pruned, steps, depth_max } = await assertHolds(model(real), { name, hash: true });
+    t.diagnostic(`${schedules} schedules and ${pruned} known, ${steps} steps, at most ${depth_max} deep`);
   });
 }
+
+test('cutting known states loses no ending', async (t) => {
+  for (const model of [single, killAgainstShutdown]) {
+    const endings = await assertReductionsAgree(model(real));
+    t.diagnostic(`${endings.size} endings`);
+  }
+});
 
 test('caught: a task whose start is overtaken by the stop starts all the same', async () => {
   const module = await broken("if (this.#phase === 'running') await", 'await');

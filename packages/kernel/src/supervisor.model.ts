@@ -29,6 +29,12 @@ class Watcher {
     }
   }
 
+  /** Which of its tasks does what follows from their histories; the supervisor's own part of the state is this. */
+  state(supervisor: Supervisor): string {
+    const { live, stopBegan, startedLate, report } = this;
+    return JSON.stringify([supervisor.totals(), supervisor.health(), live, stopBegan, startedLate, report]);
+  }
+
   async stop(supervisor: Supervisor): Promise<void> {
     this.stopBegan = true;
     this.report = await supervisor.stop({ drain_ms: DRAIN_MS });
@@ -64,6 +70,7 @@ export function restartAgainstShutdown(
     );
     world.task('stopper', () => watcher.stop(supervisor));
     return {
+      state: () => watcher.state(supervisor),
       final() {
         const [totals] = supervisor.totals();
         assert(watcher.report !== undefined && !watcher.startedLate, 'the stop resolved, and nothing started');
@@ -90,6 +97,7 @@ export function killAgainstShutdown({ Supervisor }: SupervisorModule): Build {
     });
     world.task('stopper', () => watcher.stop(supervisor));
     return {
+      state: () => watcher.state(supervisor),
       final() {
         const [totals] = supervisor.totals();
         assert(watcher.report !== undefined && !watcher.startedLate, 'the stop resolved, and nothing started');
@@ -124,6 +132,7 @@ export function oneShotsWhileDraining({ Supervisor }: SupervisorModule): Build {
       if (watcher.report!.aborted > 0) assert(world.now_ms() >= DRAIN_MS, 'aborted before the drain was over');
     });
     return {
+      state: () => `${watcher.state(supervisor)} ${refused}`,
       final() {
         const totals = supervisor.totals().find(({ kind }) => kind === 'request');
         assert((totals?.spawned_total ?? 0) + refused === 2, 'each request ran or was refused');

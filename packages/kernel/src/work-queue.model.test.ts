@@ -11,7 +11,7 @@ const shape = (clients: number, workers: number, capacity: number, ...events: Sh
 });
 
 const DRAIN = shape(2, 1, 2, 'close');
-const REFUSING = shape(2, 1, 1, 'close');
+const REFUSING = shape(2, 0, 1, 'close');
 const LEAVING = shape(1, 1, 1, 'close', 'client leaves');
 const DYING = shape(1, 1, 1, 'close', 'worker dies');
 const SURVIVED = shape(1, 2, 1, 'close', 'worker dies');
@@ -19,7 +19,7 @@ const ABORTING = shape(1, 1, 1, 'close', 'abort queued');
 
 const MODELS: Record<string, Shape> = {
   'after close every queued job is answered and the worker ends': DRAIN,
-  'a full queue refuses one of two clients and answers both': REFUSING,
+  'a full queue refuses one of two clients, and both are answered without any worker': REFUSING,
   'a client may leave at any time': LEAVING,
   'a worker may die at any time, and its job is answered': DYING,
   'what a dying worker did not take, another one does': SURVIVED,
