@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
+import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Deadline } from './deadline.ts';
@@ -411,3 +412,21 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
 function sleeper(work_ms: number): (deadline: Deadline) => Promise<void> {
   return () => sleep(work_ms, never);
 }
+
+test('a worker that is asked to stop closes the queue and still serves what was accepted', async () => {
+  const queue = new WorkQueue('work', { capacity: 8, lanes: ['get'] });
+  const stop = new AbortController();
+  const served: number[] = [];
+  const jobs = [1, 2, 3].map((number) =>
+    queue.submit('get', Deadline.after('get', 10_000), async () => void served.push(number)),
+  );
+  stop.abort();
+  await queue.serve({ signal: new AbortController().signal, stopping: stop.signal });
+  await Promise.all(jobs);
+  assert.deepEqual(served, [1, 2, 3]);
+  await assert.rejects(
+    queue.submit('get', Deadline.after('get', 10_000), async () => undefined),
+    RonError,
+  );
+  assert.equal(getEventListeners(stop.signal, 'abort').length, 0);
+});

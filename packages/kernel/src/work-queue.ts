@@ -19,6 +19,7 @@
 import { Deadline } from './deadline.ts';
 import { assert, isRonError, RonError } from './errors.ts';
 import { sched, touch, type Parked, type Timer } from './sched.ts';
+import type { TaskContext } from './supervisor.ts';
 import { WaitList } from './wait-list.ts';
 import { JobList, QueuedJob, type Job, type Run, type Work } from './work-job.ts';
 import { Lane } from './work-lane.ts';
@@ -150,6 +151,21 @@ export class WorkQueue implements AsyncDisposable {
     if (job !== undefined) return Promise.resolve(job);
     if (this.#closed) return Promise.resolve(undefined);
     return this.#workers.park(signal, undefined);
+  }
+
+  /**
+   * The life of one worker: runs jobs until the queue is closed and drained, or the task is aborted. When the task is
+   * asked to stop the queue closes, so that what was accepted is still served.
+   */
+  async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
+    const close = (): void => this.close();
+    if (stopping.aborted) close();
+    else stopping.addEventListener('abort', close, { once: true });
+    try {
+      for (let job = await this.take(signal); job !== undefined; job = await this.take(signal)) await job.run(signal);
+    } finally {
+      stopping.removeEventListener('abort', close);
+    }
   }
 
   /** Refuses new jobs. Those that wait are still served; a worker that finds none ends. Idempotent. */

@@ -69,11 +69,7 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
     log,
   });
 
-  runtime.spawn('pool', async ({ signal, stopping }: TaskContext) => {
-    // An idle worker ends when the service stops or it is told to; one with a job in hand only when it is told to.
-    const idle = AbortSignal.any([signal, stopping]);
-    for (let job = await work.take(idle); job !== undefined; job = await work.take(idle)) await job.run(signal);
-  });
+  runtime.spawn('pool', (task) => work.serve(task));
   runtime.spawn('ticker', async ({ signal, stopping }: TaskContext) => {
     const ends = AbortSignal.any([signal, stopping]);
     for (;;) {
