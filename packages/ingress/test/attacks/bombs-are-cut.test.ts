@@ -76,7 +76,7 @@ for (const coding of CODINGS) {
         for (const [method, path] of ROUTES) {
           const from_ms = performance.now();
           assert.deepEqual(await post(method, path, coding, body), CAP, path);
-          assert.ok(performance.now() - from_ms < 2000, 'it was cut, not unfolded');
+          assert.ok(performance.now() - from_ms < 4000, 'it was cut, not unfolded');
         }
       },
       { counters: ['rejected_total{reason="decompress_cap"}'], growth_bytes_max: 48 * MIB },

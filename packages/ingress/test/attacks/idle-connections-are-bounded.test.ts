@@ -50,7 +50,7 @@ test('ten thousand idle connections', { skip: too_few }, async () => {
     regular.received = '';
     regular.write(raw('GET /greeting HTTP/1.1'));
     assert.ok(await regular.until(() => regular.received.includes('hello')), regular.received);
-    assert.ok(performance.now() - from_ms < 2000, `answered after ${performance.now() - from_ms} ms`);
+    assert.ok(performance.now() - from_ms < 4000, `answered after ${performance.now() - from_ms} ms`);
   };
   await ask();
   await withstands(

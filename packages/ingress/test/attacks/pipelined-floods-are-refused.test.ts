@@ -74,7 +74,7 @@ test('a hundred floods of scrapes that nobody reads: health answers, memory stay
     }
     const from_ms = performance.now();
     assert.equal((await target.send('GET', '/healthz')).status, 200);
-    assert.ok(performance.now() - from_ms < 2000, `health waited ${performance.now() - from_ms} ms`);
+    assert.ok(performance.now() - from_ms < 4000, `health waited ${performance.now() - from_ms} ms`);
     for (const wire of wires) wire.destroy();
   };
   await attack(); // Once to warm up: what the heap keeps for next time is no leak.

@@ -28,7 +28,7 @@ function assertCut(wire: Wire, from_ms: number): void {
   assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s);
   assert.match(wire.received, /^connection: close\r$/im);
   const took_ms = wire.closed_ms! - from_ms;
-  assert.ok(took_ms >= LIMIT_MS * 0.9 && took_ms < LIMIT_MS + 2600, `cut after ${took_ms} ms`);
+  assert.ok(took_ms >= LIMIT_MS * 0.9 && took_ms < LIMIT_MS + 5000, `cut after ${took_ms} ms`);
 }
 
 test('a buffered body that keeps coming, but not within the total, is cut', async () => {
@@ -113,7 +113,7 @@ test('a hundred of them do not keep others from being served', async () => {
     for (const wire of wires) wire.write(raw('POST /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 10'], 'a'));
     const from_ms = performance.now();
     for (let i = 0; i < 20; i += 1) assert.equal((await target.send('GET', '/greeting')).status, 200);
-    assert.ok(performance.now() - from_ms < 2000);
+    assert.ok(performance.now() - from_ms < 4000);
     await Promise.all(wires.map((wire) => wire.rest()));
   });
 });

@@ -26,7 +26,7 @@ function assertCut(wire: Wire, from_ms: number, limit_ms: number): void {
   assert.ok(wire.closed, 'cut');
   assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s, 'told why');
   const took_ms = wire.closed_ms! - from_ms;
-  assert.ok(took_ms >= limit_ms * 0.9 && took_ms < limit_ms + 1600, `cut after ${took_ms} ms, not ${limit_ms}`);
+  assert.ok(took_ms >= limit_ms * 0.9 && took_ms < limit_ms + 4000, `cut after ${took_ms} ms, not ${limit_ms}`);
 }
 
 test('headers that come byte by byte are cut after the total, not after the last byte', async () => {
@@ -75,7 +75,7 @@ test('a connection that never sends anything is cut too', async () => {
     const from_ms = performance.now();
     const wires = await Promise.all(Array.from({ length: 20 }, () => target.open()));
     await Promise.all(wires.map((wire) => wire.rest()));
-    for (const wire of wires) assert.ok(wire.closed_ms! - from_ms < LIMIT_MS + 1600);
+    for (const wire of wires) assert.ok(wire.closed_ms! - from_ms < LIMIT_MS + 4000);
   });
 });
 
@@ -101,7 +101,7 @@ test('others are served while 200 slow ones hang', async () => {
     for (const wire of wires) wire.write('GET /greeting HTTP/1.1\r\n');
     const from_ms = performance.now();
     for (let i = 0; i < 20; i += 1) assert.equal((await target.send('GET', '/greeting')).status, 200);
-    assert.ok(performance.now() - from_ms < 2000);
+    assert.ok(performance.now() - from_ms < 4000);
     await Promise.all(wires.map((wire) => wire.rest()));
   });
 });
