@@ -8,8 +8,10 @@ import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { runChecks } from './check.ts';
 
-/** Test files mostly wait for sockets, timers and child processes, so more of them than cores run at once. */
+/** Tests beside the code mostly wait, so more files than cores run at once. */
 const FILES_AT_ONCE = 4;
+/** Tests in a `test/` folder start real processes and hold them to clocks: each file has the machine for itself. */
+const NEEDS_THE_MACHINE = /[/\\]test[/\\]/;
 /** No single test may take longer; a hang is a failure, not a wait. */
 const TEST_TIMEOUT_MS = 180_000;
 
@@ -30,9 +32,17 @@ async function countTests(patterns: readonly string[]): Promise<void> {
   if (files.length === 0) {
     process.stdout.write(`no test file matches ${patterns.join(', ')}\n`);
     tally.failed += 1;
-    return;
   }
-  const events = run({ files, concurrency: FILES_AT_ONCE, timeout: TEST_TIMEOUT_MS });
+  const { together = [], alone = [] } = Object.groupBy(files, (file) =>
+    NEEDS_THE_MACHINE.test(file) ? 'alone' : 'together',
+  );
+  await runFiles(together, FILES_AT_ONCE);
+  await runFiles(alone, 1);
+}
+
+async function runFiles(files: string[], concurrency: number): Promise<void> {
+  if (files.length === 0) return;
+  const events = run({ files, concurrency, timeout: TEST_TIMEOUT_MS });
   events.on('test:pass', (event) => {
     if (event.details.type === 'suite') return;
     tally[event.skip === undefined ? 'passed' : 'skipped'] += 1;

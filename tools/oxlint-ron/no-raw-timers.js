@@ -1,6 +1,6 @@
 /** Clock, timers and randomness come from the kernel's `sched`, so that the explorer and tests can own them. */
 
-const GLOBAL_CALLS = new Set(['setTimeout', 'setInterval', 'setImmediate', 'queueMicrotask']);
+const GLOBAL_CALLS = new Set(['setTimeout', 'setInterval', 'setImmediate']);
 const MEMBER_CALLS = new Set([
   'Date.now',
   'Math.random',
