@@ -2,7 +2,7 @@
  * What the listener knows about one open connection.
  *
  * Promise: the requests in flight on it are known, so that whatever they hold is given back when the connection dies,
- * also for pipelined requests whose response object Node never closes.
+ * whatever becomes of their response objects.
  * Bound: one object per connection, one entry per request in flight.
  */
 import type { Socket } from 'node:net';

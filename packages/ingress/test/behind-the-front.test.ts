@@ -1,9 +1,20 @@
 /** What the pipeline does for handlers: raw answers, forwarded addresses, defects, access logs, preflights. */
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
+import { gzipSync } from 'node:zlib';
 import { bytes, createIngress, FastEntry, json, raw, route } from '@ron/ingress';
-import type { AccessCheck, AccessRequest, ByteSource, IngressInit, Ingress, RamSource, Route } from '@ron/ingress';
-import { createLog, Metrics, RonError, WorkQueue } from '@ron/kernel';
+import type {
+  AccessCheck,
+  AccessRequest,
+  Answer,
+  ByteSource,
+  IngressInit,
+  Ingress,
+  RamSource,
+  Route,
+} from '@ron/ingress';
+import { createLog, Deadline, Metrics, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
 import { eventually, metricIn, rawAnswer, RawClient, send } from './support.ts';
 
@@ -327,6 +338,49 @@ test('bytes: the budget ends with the first byte, and is kept until then', async
   assert.equal(await x.metric('io_timeouts_total{op="other"}'), 1);
   ends.abort();
   await worker;
+});
+
+test('a streamed body has the cap of its route, plain and compressed, on the wire and decoded', async () => {
+  const store = route({
+    ...base,
+    method: 'PUT',
+    path: '/store',
+    body: 'stream',
+    body_bytes_max: 100_000,
+    handler: async ({ stream }) => {
+      let count = 0;
+      for await (const chunk of stream) count += chunk.byteLength;
+      return json(200, { count });
+    },
+  });
+  await using x = await make({
+    routes: [store],
+    config: { decompress_abs_bytes: 1_000_000, decompress_max_ratio: 5000 },
+  });
+  const put = (body: Buffer, more: Record<string, string> = {}): ReturnType<typeof send> =>
+    send(x.url, 'PUT', '/store', { body, headers: { 'transfer-encoding': 'chunked', ...more } });
+  assert.equal((await put(Buffer.alloc(100_000))).text, '{"count":100000}');
+  assert.equal((await put(Buffer.alloc(100_001))).problem?.code, 'payload_too_large');
+  const gzip = { 'content-encoding': 'gzip' };
+  assert.equal((await put(gzipSync(Buffer.alloc(900_000)), gzip)).text, '{"count":900000}');
+  assert.equal((await put(gzipSync(Buffer.alloc(1_000_001)), gzip)).problem?.code, 'decompress_cap');
+  // Random bytes do not shrink: far more than the cap comes over the wire.
+  assert.equal((await put(gzipSync(randomBytes(600_000)), gzip)).problem?.code, 'payload_too_large');
+});
+
+test('a declared deadline is asked for each request, so that a reload counts', async () => {
+  let budget_ms = 50;
+  const deadlines = { deadline: (name: string) => Deadline.after(name, budget_ms) };
+  const handler = async (): Promise<Answer> => {
+    await new Promise((resolve) => setTimeout(resolve, 200));
+    return json(200, {});
+  };
+  const routes = [route({ ...base, method: 'GET', path: '/d', deadline: 'handler', handler })];
+  await using x = await make({ routes, deadlines });
+  assert.equal((await send(x.url, 'GET', '/d')).status, 504);
+  budget_ms = 5000;
+  assert.equal((await send(x.url, 'GET', '/d')).status, 200);
+  assert.equal(await x.metric('io_timeouts_total{op="handler"}'), 1);
 });
 
 test('a handler that ignores its budget holds its place until it really ends', async () => {

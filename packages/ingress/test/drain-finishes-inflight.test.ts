@@ -56,6 +56,24 @@ test('an idle connection is closed, one that was just used may send its next req
   assert.doesNotMatch(idle.received, /503/, 'nobody asked, nobody is told');
 });
 
+test('a connection that was accepted but has not asked yet is told, not reset, when the listener stops', async () => {
+  await using service = await startService([], { drain_idle_ms: 400 });
+  const fresh = await RawClient.open(service.port);
+  await eventually('it is accepted', () => service.notes.ingress.admission.connections === 1);
+  const closed = service.notes.ingress.close(AbortSignal.timeout(5000));
+  await eventually('it stopped listening', () =>
+    service.send('GET', '/healthz').then(
+      () => false,
+      () => true,
+    ),
+  );
+  fresh.write(get('/greeting'));
+  await fresh.until(/HTTP\/1\.1 503 /);
+  await fresh.rest();
+  assert.equal(fresh.error, undefined);
+  assert.deepEqual(await closed, { aborted: 0 });
+});
+
 test('a long download that began before the drain is finished', async () => {
   await using service = await startService(['--notes.ram_bytes=0']);
   const { ingress } = service.notes;

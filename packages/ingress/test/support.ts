@@ -93,12 +93,14 @@ export class RawClient {
   readonly socket: Socket;
   received = '';
   closed = false;
+  /** Why the connection was not closed in peace. */
+  error: Error | undefined;
 
   constructor(port: number) {
     this.socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
     this.socket.setEncoding('latin1');
     this.socket.on('data', (text: string) => (this.received += text));
-    this.socket.on('error', () => undefined);
+    this.socket.on('error', (error) => (this.error = error));
     this.socket.on('close', () => (this.closed = true));
     this.socket.on('end', () => this.socket.end());
   }
