@@ -51,7 +51,7 @@ async function reopen(files: Map<string, Uint8Array>, lengths: readonly number[]
     fs: new CrashFileSystem(files),
     segment_bytes: SEGMENT_BYTES,
     signal,
-    onRecord: (head, position) => places.push([head.id[0]!, position, head.payload_bytes]),
+    onRecord: (head, position) => void places.push([head.id[0]!, position, head.payload_bytes]),
   });
   for (const [key, position, bytes] of places) {
     const record = await log.read(position, bytes, 0);
@@ -123,7 +123,7 @@ function without(disk: CrashFileSystem, operation: 'sync' | 'syncDir'): FileSyst
       const file = await disk.create(path);
       return operation === 'sync' ? { ...file, sync: async () => undefined } : file;
     },
-    open: (path) => disk.open(path),
+    open: (path, access) => disk.open(path, access),
     list: (dir) => disk.list(dir),
     makeDir: (dir) => disk.makeDir(dir),
     rename: (from, to) => disk.rename(from, to),

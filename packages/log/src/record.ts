@@ -1,11 +1,14 @@
 /**
  * One record as it lies in a segment.
  *
- *     0     4    5       6          8             12    20        52       56         60         64
- *     | magic | type | version | meta bytes | payload bytes | seq | id (32) | body crc | reserved | header crc | payload | meta | zeros
+ *     0     4    5       6          8             12    20        52       56     60         64
+ *     | magic | type | version | meta bytes | payload bytes | seq | id (32) | body crc | time | header crc | payload | meta | zeros
  *
  * Little-endian. Records begin at multiples of 64 bytes, so that a reader can find the next one after damage. The two
  * checksums find torn writes and rot; whether the payload is what the id says is the business of whoever chose the id.
+ *
+ * The header checksum is seeded with the segment's salt. Payloads are chosen by strangers, and after a torn write a reader
+ * looks for the next header inside of one: bytes that only look like a record must not become one.
  */
 import { crc32 } from 'node:zlib';
 
@@ -26,11 +29,15 @@ export interface RecordInput {
   readonly meta?: Uint8Array;
   /** Only when a record moves: its own number instead of the next one. */
   readonly seq?: number;
+  /** Only when a record moves: its own time instead of now. */
+  readonly time_s?: number;
 }
 
 export interface RecordHead {
   readonly type: number;
   readonly seq: number;
+  /** When it was first appended, in seconds of Unix time. */
+  readonly time_s: number;
   readonly id: Uint8Array<ArrayBuffer>;
   readonly payload_bytes: number;
   readonly meta_bytes: number;
@@ -51,8 +58,16 @@ export function bodyCrc(payload: Uint8Array, meta: Uint8Array | undefined): numb
 
 const EMPTY = new Uint8Array(0);
 
+/** What the segment and the log add to a record. */
+export interface HeaderInit {
+  readonly seq: number;
+  readonly time_s: number;
+  readonly salt: number;
+}
+
 /** Writes the header of `record` at `at`. */
-export function encodeHeader(record: RecordInput, seq: number, into: Buffer, at: number): void {
+export function encodeHeader(record: RecordInput, init: HeaderInit, into: Buffer, at: number): void {
+  const { seq } = init;
   into.writeUInt32LE(MAGIC, at);
   into.writeUInt8(record.type, at + 4);
   into.writeUInt8(VERSION, at + 5);
@@ -62,18 +77,19 @@ export function encodeHeader(record: RecordInput, seq: number, into: Buffer, at:
   into.writeUInt32LE(Math.floor(seq / 2 ** 32), at + 16);
   into.set(record.id, at + 20);
   into.writeUInt32LE(bodyCrc(record.payload, record.meta), at + 52);
-  into.writeUInt32LE(0, at + 56);
-  into.writeUInt32LE(crc32(into.subarray(at, at + HEADER_CRC_AT)), at + HEADER_CRC_AT);
+  into.writeUInt32LE(init.time_s, at + 56);
+  into.writeUInt32LE(crc32(into.subarray(at, at + HEADER_CRC_AT), init.salt), at + HEADER_CRC_AT);
 }
 
 /** The header at `at`, or undefined when there is none or it is damaged. */
-export function decodeHeader(bytes: Buffer, at: number): RecordHead | undefined {
+export function decodeHeader(bytes: Buffer, at: number, salt: number): RecordHead | undefined {
   if (at + HEADER_BYTES > bytes.length || bytes.readUInt32LE(at) !== MAGIC) return undefined;
   if (bytes.readUInt8(at + 5) !== VERSION) return undefined;
-  if (crc32(bytes.subarray(at, at + HEADER_CRC_AT)) !== bytes.readUInt32LE(at + HEADER_CRC_AT)) return undefined;
+  if (crc32(bytes.subarray(at, at + HEADER_CRC_AT), salt) !== bytes.readUInt32LE(at + HEADER_CRC_AT)) return undefined;
   return {
     type: bytes.readUInt8(at + 4),
     seq: bytes.readUInt32LE(at + 12) + bytes.readUInt32LE(at + 16) * 2 ** 32,
+    time_s: bytes.readUInt32LE(at + 56),
     id: Uint8Array.from(bytes.subarray(at + 20, at + 20 + ID_BYTES)),
     payload_bytes: bytes.readUInt32LE(at + 8),
     meta_bytes: bytes.readUInt16LE(at + 6),

@@ -2,7 +2,8 @@
  * Reads a segment from front to back and tells records from damage.
  *
  * Promise: every record whose header and body check is reported, in order, once. Bytes between two records that are not
- * one are reported as a gap. What follows the last record is the tail: torn if it is not empty.
+ * one are reported as a gap. What follows the last record is the tail: torn if it is not empty. When `onRecord` returns a
+ * promise, the scan waits for it.
  * Bound: one buffer of `READ_BYTES`, larger only for a larger record. Cancellation: between two reads, by the signal.
  */
 import { crc32 } from 'node:zlib';
@@ -15,7 +16,10 @@ export interface ScanInit {
   file: File;
   /** Where to begin: 0 or the end of a known record. */
   from: number;
-  onRecord(head: RecordHead, offset: number): void;
+  /** The segment's, see record.ts. */
+  salt: number;
+  /** `body` is the payload and then the meta; it is only valid during the call. */
+  onRecord(head: RecordHead, offset: number, body: Buffer): void | Promise<void>;
   /** Bytes that are no record, with a record after them. */
   onGap(offset: number, bytes: number): void;
   signal: AbortSignal;
@@ -28,58 +32,63 @@ export interface ScanEnd {
   readonly torn_bytes: number;
 }
 
-/** A sliding window over the file; `at` is a file offset. */
+/** A sliding window over the file. What is inside can be looked at without waiting: most records are. */
 class Window {
   readonly #file: File;
-  #buffer = Buffer.allocUnsafe(READ_BYTES);
+  readonly #size: number;
+  #buffer: Buffer;
   #start = 0;
   #filled = 0;
 
-  constructor(file: File) {
+  constructor(file: File, size: number, from: number) {
     this.#file = file;
+    this.#size = size;
+    this.#buffer = Buffer.allocUnsafe(Math.max(HEADER_BYTES, Math.min(READ_BYTES, size - from)));
   }
 
-  /** The bytes from `at` on, at least `bytes` of them unless the file ends before. */
-  async from(at: number, bytes: number): Promise<Buffer> {
-    const inside = at >= this.#start && at + bytes <= this.#start + this.#filled;
-    if (!inside) await this.#load(at, bytes);
-    return this.#buffer.subarray(at - this.#start, this.#filled);
+  holds(at: number, bytes: number): boolean {
+    return at >= this.#start && at + bytes <= this.#start + this.#filled;
   }
 
-  async #load(at: number, bytes: number): Promise<void> {
+  /** `bytes` bytes from `at` on. They are held. */
+  at(at: number, bytes: number): Buffer {
+    return this.#buffer.subarray(at - this.#start, at - this.#start + bytes);
+  }
+
+  /** Moves so that it holds these bytes, which lie inside of the file; false when the file is shorter than it said. */
+  async move(at: number, bytes: number): Promise<boolean> {
     if (bytes > this.#buffer.length) this.#buffer = Buffer.allocUnsafe(bytes);
     this.#start = at;
-    this.#filled = await this.#file.read(this.#buffer, this.#buffer.length, at);
+    this.#filled = await this.#file.read(this.#buffer, Math.min(this.#buffer.length, this.#size - at), at);
+    return this.#filled >= bytes;
   }
 }
 
 export async function scan(init: ScanInit): Promise<ScanEnd> {
   const size = await init.file.size();
-  const window = new Window(init.file);
+  const window = new Window(init.file, size, init.from);
   let tail = init.from;
   let at = init.from;
   while (at + HEADER_BYTES <= size) {
-    init.signal.throwIfAborted();
-    const head = await recordAt(window, at, size);
-    if (head === undefined) {
-      // Records begin at multiples of the header's length: the next one, if any, is at one of these.
-      at += HEADER_BYTES;
-      continue;
+    if (!window.holds(at, HEADER_BYTES)) {
+      init.signal.throwIfAborted();
+      if (!(await window.move(at, HEADER_BYTES))) break;
     }
-    if (at > tail) init.onGap(tail, at - tail);
-    init.onRecord(head, at);
-    at += recordBytes(head.payload_bytes, head.meta_bytes);
-    tail = at;
+    const head = decodeHeader(window.at(at, HEADER_BYTES), 0, init.salt);
+    const bytes = head === undefined ? 0 : recordBytes(head.payload_bytes, head.meta_bytes);
+    if (head !== undefined && at + bytes <= size && (window.holds(at, bytes) || (await window.move(at, bytes)))) {
+      const body = window.at(at + HEADER_BYTES, head.payload_bytes + head.meta_bytes);
+      if (crc32(body) === head.body_crc) {
+        if (at > tail) init.onGap(tail, at - tail);
+        const busy = init.onRecord(head, at, body);
+        if (busy !== undefined) await busy;
+        at += bytes;
+        tail = at;
+        continue;
+      }
+    }
+    // Records begin at multiples of the header's length: the next one, if any, is at one of these.
+    at += HEADER_BYTES;
   }
   return { tail, torn_bytes: Math.max(0, size - tail) };
-}
-
-async function recordAt(window: Window, at: number, size: number): Promise<RecordHead | undefined> {
-  const head = decodeHeader(await window.from(at, HEADER_BYTES), 0);
-  if (head === undefined) return undefined;
-  const body_bytes = head.payload_bytes + head.meta_bytes;
-  if (at + recordBytes(head.payload_bytes, head.meta_bytes) > size) return undefined;
-  const bytes = await window.from(at, HEADER_BYTES + body_bytes);
-  if (bytes.length < HEADER_BYTES + body_bytes) return undefined;
-  return crc32(bytes.subarray(HEADER_BYTES, HEADER_BYTES + body_bytes)) === head.body_crc ? head : undefined;
 }

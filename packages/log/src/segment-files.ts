@@ -1,17 +1,22 @@
 /**
  * The segment files of a log: their names, their read descriptors, and who still needs one that is to go.
  *
+ *     00000042-9f3a01bc.seg      number, and the salt of its checksums
+ *
+ * Promise: a segment that `has` knows can be leased, and what is leased stays. One that is to be removed is unknown at
+ * once to everybody who asks; who holds a lease goes on reading.
  * Bound: `OPEN_MAX` idle read descriptors; a segment that is being read keeps its own. Overflow: the one that was used
  * least recently is closed. Cancellation: none.
  */
 import { join } from 'node:path';
-import { assert, RonError } from '@ron/kernel';
+import { assert, RonError, sched } from '@ron/kernel';
 import type { File, FileSystem } from './file-system.ts';
 
 const OPEN_MAX = 128;
-const NAME = /^(\d{8})\.seg$/;
+const NAME = /^(?<segment>\d{8})-(?<salt>[0-9a-f]{8})\.seg$/;
 
 interface Segment {
+  readonly salt: number;
   bytes: number;
   /** Bytes from the start that survive a crash. */
   durable_bytes: number;
@@ -33,22 +38,41 @@ export class SegmentFiles {
   }
 
   path(segment: number): string {
-    return join(this.dir, `${String(segment).padStart(8, '0')}.seg`);
+    return this.#pathOf(segment, this.#known(segment).salt);
   }
 
-  /** The numbers of the segments on disk, ascending. */
-  async list(): Promise<number[]> {
+  /** What the checksums of the segment's headers are seeded with. */
+  saltOf(segment: number): number {
+    return this.#known(segment).salt;
+  }
+
+  /** The segments on disk, in order of their numbers. */
+  async list(): Promise<{ segment: number; salt: number }[]> {
     const names = await this.fs.list(this.dir);
-    return names
-      .map((name) => NAME.exec(name)?.[1])
-      .filter((digits) => digits !== undefined)
-      .map(Number)
-      .toSorted((a, b) => a - b);
+    const found = names
+      .map((name) => NAME.exec(name)?.groups)
+      .filter((groups) => groups !== undefined)
+      .map((groups) => ({ segment: Number(groups['segment']), salt: Number.parseInt(groups['salt']!, 16) }))
+      .toSorted((a, b) => a.segment - b.segment);
+    for (const [at, { segment }] of found.entries()) {
+      if (at === 0 || found[at - 1]!.segment !== segment) continue;
+      throw new RonError('not_ready', `${this.dir} holds two files for segment ${segment}: take one of them away`);
+    }
+    return found;
   }
 
-  add(segment: number, bytes: number): void {
+  add(segment: number, salt: number, bytes: number): void {
     assert(!this.#segments.has(segment), `segment ${segment} is new`);
-    this.#segments.set(segment, { bytes, durable_bytes: bytes, users: 0, file: undefined, onFree: undefined });
+    const durable_bytes = bytes;
+    this.#segments.set(segment, { salt, bytes, durable_bytes, users: 0, file: undefined, onFree: undefined });
+  }
+
+  /** Makes the file of a new segment. Its name is only as durable as its directory. */
+  async create(segment: number): Promise<File> {
+    const salt = new DataView(sched.randomBytes(4).buffer).getUint32(0);
+    const file = await this.fs.create(this.#pathOf(segment, salt));
+    this.add(segment, salt, 0);
+    return file;
   }
 
   /** How long a segment is, as far as it holds records. */
@@ -74,12 +98,13 @@ export class SegmentFiles {
   }
 
   numbers(): number[] {
-    return [...this.#segments.keys()].toSorted((a, b) => a - b);
+    return [...this.#segments.keys()].filter((segment) => this.has(segment)).toSorted((a, b) => a - b);
   }
 
   /** Keeps a segment on disk until the lease is disposed of. */
   lease(segment: number): Disposable {
     const known = this.#known(segment);
+    if (known.onFree !== undefined) throw new RonError('not_found', `segment ${segment} is being removed`);
     known.users += 1;
     let held = true;
     return {
@@ -103,17 +128,24 @@ export class SegmentFiles {
     }
   }
 
-  /** Removes a segment once its last lease is gone, durably. */
+  /** Removes a segment once its last lease is gone, durably. When that fails it is still there, and known. */
   async remove(segment: number): Promise<void> {
     const known = this.#known(segment);
     assert(known.onFree === undefined, `segment ${segment} is removed once`);
-    const freed = Promise.withResolvers<void>();
-    known.onFree = freed.resolve;
-    if (known.users === 0) freed.resolve();
+    const freed = sched.park<void>('segment.free');
+    known.onFree = freed.wake;
+    if (known.users === 0) freed.wake();
     await freed.promise;
+    const { file } = known;
+    known.file = undefined;
+    await (await file?.catch(() => undefined))?.close();
+    try {
+      await this.fs.remove(this.path(segment));
+    } catch (error) {
+      known.onFree = undefined;
+      throw error;
+    }
     this.#segments.delete(segment);
-    await (await known.file)?.close();
-    await this.fs.remove(this.path(segment));
     await this.fs.syncDir(this.dir);
   }
 
@@ -122,6 +154,11 @@ export class SegmentFiles {
       await (await segment.file?.catch(() => undefined))?.close();
       segment.file = undefined;
     }
+  }
+
+  #pathOf(segment: number, salt: number): string {
+    const digits = String(segment).padStart(8, '0');
+    return join(this.dir, `${digits}-${salt.toString(16).padStart(8, '0')}.seg`);
   }
 
   #known(segment: number): Segment {

@@ -20,6 +20,7 @@ import {
   ID_BYTES,
   META_BYTES_MAX,
   recordBytes,
+  type HeaderInit,
   type RecordHead,
   type RecordInput,
 } from './record.ts';
@@ -34,6 +35,7 @@ export interface Position {
 
 export interface Appended extends Position {
   readonly seq: number;
+  readonly time_s: number;
 }
 
 export interface Damage extends Position {
@@ -56,8 +58,8 @@ export interface SegmentLogInit {
   from?: Position;
   /** At least as large as the `seq` of every record before `from`. Default 0. */
   seq_known?: number;
-  /** Called at open for each record from `from` on, in order. */
-  onRecord?: (head: RecordHead, position: Position) => void;
+  /** Called at open for each record from `from` on, in order. When it returns a promise, the log waits for it. */
+  onRecord?: (head: RecordHead, position: Position) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
   /** Called when records have been appended, before their appends resolve: `tail` and this never disagree. */
   onAppended?: (records: readonly RecordInput[], places: readonly Appended[]) => void;
@@ -126,9 +128,12 @@ export class SegmentLog implements AsyncDisposable {
 
   /** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
   static async reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
-    const files = new SegmentFiles(fs, join(dir, 'segments'));
     if (position.offset === 0) return true;
+    const files = new SegmentFiles(fs, join(dir, 'segments'));
     try {
+      const found = (await files.list()).find((each) => each.segment === position.segment);
+      if (found === undefined) return false;
+      files.add(found.segment, found.salt, 0);
       const file = await fs.open(files.path(position.segment), 'read');
       const size = await file.size();
       await file.close();
@@ -143,6 +148,11 @@ export class SegmentLog implements AsyncDisposable {
     await log.files.fs.makeDir(log.files.dir);
     await log.#recover(init);
     return log;
+  }
+
+  /** The segment that is being written, if any. */
+  get active(): number | undefined {
+    return this.#active?.segment;
   }
 
   /** The end of the last acknowledged record; what `from` may be at the next open. */
@@ -193,18 +203,22 @@ export class SegmentLog implements AsyncDisposable {
   /** The record at a position; undefined when there is none, or it is damaged. */
   async read(position: Position, payload_bytes: number, meta_bytes: number): Promise<LogRecord | undefined> {
     const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
+    const salt = this.files.saltOf(position.segment);
     const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
     if (count < bytes.length) return undefined;
-    const head = decodeHeader(bytes, 0);
+    const head = decodeHeader(bytes, 0, salt);
     if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
     const meta_at = HEADER_BYTES + payload_bytes;
     return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
   }
 
-  /** Reports every record of a segment: for scrub, compaction and rebuilding an index. */
+  /**
+   * Reports every record of a segment: for scrub, compaction and rebuilding an index. `body` is the payload and then the
+   * meta, valid during the call; when `onRecord` returns a promise, the scan waits for it.
+   */
   async scanSegment(
     segment: number,
-    onRecord: (head: RecordHead, position: Position) => void,
+    onRecord: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>,
     onDamage: (damage: Damage) => void,
     signal: AbortSignal,
   ): Promise<void> {
@@ -215,7 +229,8 @@ export class SegmentLog implements AsyncDisposable {
       const end = await scan({
         file,
         from: 0,
-        onRecord: (head, offset) => onRecord(head, { segment, offset }),
+        salt: this.files.saltOf(segment),
+        onRecord: (head, offset, body) => onRecord(head, { segment, offset }, body),
         onGap: (offset, bytes) => onDamage({ segment, offset, bytes, what: 'gap' }),
         signal,
       });
@@ -234,6 +249,12 @@ export class SegmentLog implements AsyncDisposable {
     this.#rotateNext = true;
   }
 
+  /** Removes a segment that nobody needs any more, once its last lease is gone. Durable when it resolves. */
+  async remove(segment: number): Promise<void> {
+    assert(segment !== this.#active?.segment, 'a segment that is being written is not removed');
+    await this.files.remove(segment);
+  }
+
   /** Commits what waits, then closes the files. */
   async close(): Promise<void> {
     await this.#commits.close();
@@ -249,51 +270,61 @@ export class SegmentLog implements AsyncDisposable {
   async #recover(init: SegmentLogInit): Promise<void> {
     this.#seq = init.seq_known ?? 0;
     const segments = await this.files.list();
-    for (const segment of segments) {
-      this.files.add(segment, await this.#sizeOf(segment));
+    for (const { segment, salt } of segments) {
+      this.files.add(segment, salt, 0);
       this.#segment_last = segment;
-      if (segment < (init.from?.segment ?? 0)) continue;
-      const from = segment === init.from?.segment ? init.from.offset : 0;
-      await this.#replay(segment, from, segment === segments.at(-1), init);
+      const isKnown = segment < (init.from?.segment ?? 0);
+      const isLast = segment === segments.at(-1)!.segment;
+      const file = await this.#openAtStart(segment, isLast);
+      try {
+        const bytes = await file.size();
+        this.files.setBytes(segment, bytes);
+        this.files.setDurableBytes(segment, bytes);
+        if (!isKnown) await this.#replay(segment, file, isLast, init);
+      } finally {
+        if (file !== this.#active?.file) await file.close();
+      }
     }
   }
 
-  async #sizeOf(segment: number): Promise<number> {
-    const file = await this.files.fs.open(this.files.path(segment), 'read');
+  /** The last segment is opened to go on with it, unless the disk is read-only. */
+  async #openAtStart(segment: number, isLast: boolean): Promise<File> {
+    const { fs } = this.files;
+    const path = this.files.path(segment);
+    if (!isLast) return await fs.open(path, 'read');
     try {
-      return await file.size();
-    } finally {
-      await file.close();
+      return await fs.open(path, 'write');
+    } catch (error) {
+      if (!isReadOnly(error)) throw error;
+      this.#refuseAfter(error);
+      return await fs.open(path, 'read');
     }
   }
 
-  async #replay(segment: number, from: number, isLast: boolean, init: SegmentLogInit): Promise<void> {
-    const file = await this.files.fs.open(this.files.path(segment), isLast ? 'write' : 'read');
-    let keep = false;
-    try {
-      const end = await scan({
-        file,
-        from,
-        onRecord: (head, offset) => {
-          this.#seq = Math.max(this.#seq, head.seq);
-          init.onRecord?.(head, { segment, offset });
-        },
-        onGap: (offset, bytes) => init.onDamage?.({ segment, offset, bytes, what: 'gap' }),
-        signal: init.signal,
-      });
-      if (end.torn_bytes > 0) init.onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
-      if (!isLast) return;
-      if (end.torn_bytes > 0) await file.truncate(end.tail);
-      this.files.setBytes(segment, end.tail);
-      // Also when nothing was cut: records that were written but not synced before the crash are acknowledged by being
-      // replayed, so they must not be lost by the next one.
+  async #replay(segment: number, file: File, isLast: boolean, init: SegmentLogInit): Promise<void> {
+    // First: what was written but not synced before the crash is acknowledged by being replayed, so the next crash must
+    // not take it.
+    await file.sync();
+    const end = await scan({
+      file,
+      from: segment === init.from?.segment ? init.from.offset : 0,
+      salt: this.files.saltOf(segment),
+      onRecord: (head, offset) => {
+        this.#seq = Math.max(this.#seq, head.seq);
+        return init.onRecord?.(head, { segment, offset });
+      },
+      onGap: (offset, bytes) => init.onDamage?.({ segment, offset, bytes, what: 'gap' }),
+      signal: init.signal,
+    });
+    if (end.torn_bytes > 0) init.onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
+    if (!isLast || this.#refusal !== undefined) return;
+    if (end.torn_bytes > 0) {
+      await file.truncate(end.tail);
       await file.sync();
-      this.files.setDurableBytes(segment, end.tail);
-      keep = end.tail < this.#segment_bytes;
-      if (keep) this.#active = { segment, file, tail: end.tail };
-    } finally {
-      if (!keep) await file.close();
     }
+    this.files.setBytes(segment, end.tail);
+    this.files.setDurableBytes(segment, end.tail);
+    if (end.tail < this.#segment_bytes) this.#active = { segment, file, tail: end.tail };
   }
 
   async #commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
@@ -308,8 +339,10 @@ export class SegmentLog implements AsyncDisposable {
   /** Writes as many groups as the segment has room for, at least one. */
   async #commitPart(batch: readonly Group[], results: (readonly Appended[])[]): Promise<void> {
     const first = results.length;
-    const active = await this.#roomFor((batch[first] as Group).bytes);
-    const write = new BatchWrite(active, this.#seq);
+    const { bytes } = batch[first] as Group;
+    if (bytes === 0 && !this.#rotateNext) return void results.push([]);
+    const active = await this.#roomFor(bytes);
+    const write = new BatchWrite(active, this.files.saltOf(active.segment), this.#seq);
     for (const group of batch.slice(first)) {
       if (active.tail + write.bytes + group.bytes > this.#segment_bytes) break;
       results.push(write.add(group.records));
@@ -354,9 +387,8 @@ export class SegmentLog implements AsyncDisposable {
     this.#rotateNext = false;
     const segment = this.#segment_last + 1;
     try {
-      const file = await this.files.fs.create(this.files.path(segment));
+      const file = await this.files.create(segment);
       this.#segment_last = segment;
-      this.files.add(segment, 0);
       const opened = { segment, file, tail: 0 };
       // The name must be as durable as the records that will be acknowledged in it.
       await this.files.fs.syncDir(this.files.dir);
@@ -405,10 +437,13 @@ class BatchWrite {
   bytes = 0;
   readonly #segment: number;
   readonly #start: number;
+  readonly #salt: number;
+  readonly #time_s = Math.floor(sched.wall_ms() / 1000) >>> 0;
   readonly #pieces: Uint8Array[] = [];
 
-  constructor(active: Active, seq: number) {
+  constructor(active: Active, salt: number, seq: number) {
     this.seq = seq;
+    this.#salt = salt;
     this.#segment = active.segment;
     this.#start = active.tail;
   }
@@ -418,8 +453,9 @@ class BatchWrite {
       const seq = record.seq ?? this.seq + 1;
       this.seq = Math.max(this.seq, seq);
       const offset = this.#start + this.bytes;
-      this.#put(record, seq);
-      return { segment: this.#segment, offset, seq };
+      const time_s = record.time_s ?? this.#time_s;
+      this.#put(record, { seq, time_s, salt: this.#salt });
+      return { segment: this.#segment, offset, seq, time_s };
     });
   }
 
@@ -427,14 +463,14 @@ class BatchWrite {
     return this.#pieces;
   }
 
-  #put(record: RecordInput, seq: number): void {
+  #put(record: RecordInput, init: HeaderInit): void {
     const meta_bytes = record.meta?.length ?? 0;
     const body_bytes = record.payload.length + meta_bytes;
     const total = recordBytes(record.payload.length, meta_bytes);
     this.bytes += total;
     if (total <= COPY_BYTES_MAX) {
       const whole = Buffer.allocUnsafe(total);
-      encodeHeader(record, seq, whole, 0);
+      encodeHeader(record, init, whole, 0);
       whole.set(record.payload, HEADER_BYTES);
       if (record.meta !== undefined) whole.set(record.meta, HEADER_BYTES + record.payload.length);
       whole.fill(0, HEADER_BYTES + body_bytes);
@@ -442,7 +478,7 @@ class BatchWrite {
       return;
     }
     const header = Buffer.allocUnsafe(HEADER_BYTES);
-    encodeHeader(record, seq, header, 0);
+    encodeHeader(record, init, header, 0);
     this.#pieces.push(header, record.payload);
     if (record.meta !== undefined && meta_bytes > 0) this.#pieces.push(record.meta);
     const padding = total - HEADER_BYTES - body_bytes;
@@ -452,12 +488,13 @@ class BatchWrite {
 
 const codeOf = (cause: unknown): string | undefined => (cause as NodeJS.ErrnoException | undefined)?.code;
 const isFull = (cause: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(cause) ?? '');
+const isReadOnly = (cause: unknown): boolean => ['EROFS', 'EACCES', 'EPERM'].includes(codeOf(cause) ?? '');
 
 function diskError(cause: unknown, retry_after_ms: number): RonError {
   const code = codeOf(cause);
   if (isFull(cause)) {
     return new RonError('storage_full', 'the disk is full', { cause, retry_after_ms });
   }
-  const what = code === 'EROFS' || code === 'EACCES' || code === 'EPERM' ? 'the disk is read-only' : 'the disk failed';
+  const what = isReadOnly(cause) ? 'the disk is read-only' : 'the disk failed';
   return new RonError('not_ready', `${what} (${code ?? 'unknown error'})`, { cause, retry_after_ms });
 }

@@ -97,8 +97,9 @@ export class CrashFileSystem implements FileSystem {
     });
   }
 
-  open(path: string): Promise<File> {
-    return this.#do('open', path, () => this.#file(this.#inodeAt(path), path));
+  open(path: string, access: 'read' | 'write'): Promise<File> {
+    const operation = access === 'read' ? 'open' : 'open for writing';
+    return this.#do(operation, path, () => this.#file(this.#inodeAt(path), path));
   }
 
   list(dir: string): Promise<string[]> {
