@@ -9,28 +9,25 @@
  * Bound: the log's queue, the index's pending entries, one scan at a time for records that the index lost.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
-import { mkdirSync } from 'node:fs';
-import { writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { accessSync, constants } from 'node:fs';
+import { dirname, join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
-import {
-  decodeHeader,
-  HEADER_BYTES,
-  recordBytes,
-  SegmentLog,
-  type Damage,
-  type FileSystem,
-  type LogRecord,
-  type RecordHead,
-  type RecordInput,
-} from '@ron/log';
-import { IndexDb, type Applied, type Place, type Table } from './index-db.ts';
-import { isContent, isObject, RecordType } from './record-types.ts';
+import { decodeHeader, HEADER_BYTES, SegmentLog, type Damage, type FileSystem, type LogRecord } from '@ron/log';
+import { LmdbStore } from './lmdb-store.ts';
+import { MemoryStore } from './memory-store.ts';
+import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
+import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
+import { RecordType } from './record-types.ts';
+import { hexOf, isRecord, readAt, Recovery } from './recovery.ts';
+import { rewriteSegments } from './rewrite.ts';
 import {
   conditionOf,
+  type Held,
   type Kind,
   type NewRecord,
+  type Reclaimed,
+  type ReclaimInit,
   type StoredRecord,
   type Volume,
   type VolumeEvents,
@@ -50,6 +47,10 @@ export interface LocalVolumeInit extends VolumeEvents {
   onLogDamage?: (damage: Damage) => void;
   /** Told when the index was thrown away, and why. */
   onRebuild?(why: string): void;
+  /** The index is taken to disk this long after a change. Default 1 s; Infinity: only when it is full, and at the end. */
+  flush_after_ms?: number;
+  /** Where the index is kept. Default: LMDB in the directory, or memory when the directory is read-only. */
+  places?: PlaceStore;
   signal: AbortSignal;
 }
 
@@ -59,33 +60,38 @@ const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 1000;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
-/** The whole log is scanned for a lost record at most this often. */
-const RELOCATE_EVERY_MS = 10_000;
 
 export class LocalVolume implements Volume {
   readonly name: string;
   readonly domain: string;
   readonly dir: string;
   readonly log: SegmentLog;
-  readonly index: IndexDb;
+  readonly index: PlaceIndex;
   readonly #events: VolumeEvents;
+  readonly #recovery: Recovery;
+  readonly #flush_after_ms: number;
   #state: VolumeState = OK;
   #flushTimer: Timer | undefined;
-  #relocated_ms = -Infinity;
+  #flushFailure: unknown;
+  #isReclaiming = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, log: SegmentLog, index: IndexDb) {
+  private constructor(init: LocalVolumeInit, log: SegmentLog, index: PlaceIndex) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
     this.log = log;
     this.index = index;
     this.#events = init;
+    this.#flush_after_ms = init.flush_after_ms ?? FLUSH_AFTER_MS;
+    const onDamage = init.onDamage?.bind(init);
+    this.#recovery = new Recovery({ volume: this.name, dir: init.dir, log, index, onDamage });
   }
 
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
-    mkdirSync(join(init.dir, 'quarantine'), { recursive: true, mode: 0o700 });
-    const { index, applied } = await openIndex(init);
+    const index = new PlaceIndex(await openStore(init));
+    const { applied } = index;
+    let seq_last = applied?.seq ?? 0;
     const log = await SegmentLog.open({
       dir: init.dir,
       signal: init.signal,
@@ -93,24 +99,45 @@ export class LocalVolume implements Volume {
       ...(init.segment_bytes !== undefined && { segment_bytes: init.segment_bytes }),
       ...(init.queue_bytes_max !== undefined && { queue_bytes_max: init.queue_bytes_max }),
       ...(applied && { from: applied.position, seq_known: applied.seq }),
-      onRecord: (head, position) => apply(index, head.id, { ...placeOf(head), ...position }),
-      ...(init.onLogDamage && { onDamage: init.onLogDamage }),
-      onAppended: (records, places) => {
-        records.forEach((record, at) => apply(index, record.id, { ...sizesOf(record), ...places[at]! }));
+      onRecord: (head, position) => {
+        const place = placeOfHead(head, position);
+        enter(index, head.id, place);
+        seq_last = Math.max(seq_last, head.seq);
+        if (!index.isFull) return undefined;
+        const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
+        return index.flush({ ...REPLAY, applied: () => ({ position: reached, seq: seq_last }) });
       },
+      ...(init.onLogDamage && { onDamage: init.onLogDamage }),
+      onAppended: (records, places) => enterNew(index, records, places),
     });
-    await index.flush({ position: log.tail, seq: log.seq }, () => Promise.resolve());
-    return new LocalVolume(init, log, index);
+    const volume = new LocalVolume(init, log, index);
+    // On a disk that takes no names reads still work; what is damaged is then not kept aside.
+    await log.files.fs.makeDir(join(init.dir, 'quarantine')).catch(() => undefined);
+    // The log has it all: an index that cannot be written now is written later.
+    await volume.#flush().catch(() => volume.#flushSoon());
+    return volume;
   }
 
   get state(): VolumeState {
     return this.#state;
   }
 
+  /** How often the index led elsewhere than to its record, and was corrected. */
+  get relocated_total(): number {
+    return this.#recovery.relocated_total;
+  }
+
   async put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
-    if (this.index.isFull) await this.#flush();
+    if (this.index.isOverfull) {
+      throw new RonError('not_ready', `the index of ${this.name} cannot be written`, {
+        cause: this.#flushFailure,
+        retry_after_ms: 1000,
+      });
+    }
+    // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
     await this.#watchState(this.log.append(records, signal, { durable: durability === 'now' }));
-    this.#flushSoon();
+    if (this.index.isFull) await this.#flush().catch(() => undefined);
+    else this.#flushSoon();
   }
 
   async sync(signal: AbortSignal): Promise<void> {
@@ -119,17 +146,20 @@ export class LocalVolume implements Volume {
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
     const place = this.#placeOf(kind, id);
-    return place !== undefined && this.log.isDurable(place.segment, place.offset + onDisk(place));
+    return place !== undefined && this.#isDurableAt(place);
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     const place = this.#placeOf(kind, id);
     if (place === undefined) return undefined;
     signal.throwIfAborted();
-    const record = await this.#readAt(place);
+    const record = await readAt(this.log, place);
     if (record !== undefined && isRecord(record, kind, id)) return stored(record);
-    const relocated = await this.#recover(kind, id, place, signal);
-    return relocated === undefined ? undefined : stored(relocated);
+    try {
+      return stored(await this.#recovery.recover(kind, id, place, signal));
+    } finally {
+      this.#flushSoon();
+    }
   }
 
   async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
@@ -140,7 +170,7 @@ export class LocalVolume implements Volume {
       const bytes = await this.#readRun(run);
       for (const place of run) {
         const id = ids[next]!;
-        yield contentIn(bytes, place, run[0]!, id) ?? (await this.#contentOf(id, signal));
+        yield contentIn(bytes, place, id) ?? (await this.#contentOf(id, signal));
         next += 1;
       }
     }
@@ -154,15 +184,32 @@ export class LocalVolume implements Volume {
     return this.index.get('pin', id)?.type === RecordType.pin;
   }
 
-  async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Uint8Array[]> {
-    await this.#flush();
-    const ids: Uint8Array[] = [];
-    for (const [id, place] of this.index.entries(kind, after)) {
-      if (place.type === RecordType.remove) continue;
-      ids.push(Uint8Array.from(id));
-      if (ids.length === count) break;
+  putTime_s(kind: Kind, id: Uint8Array): number | undefined {
+    return this.#placeOf(kind, id)?.time_s;
+  }
+
+  async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
+    if (after === undefined) await this.#flush();
+    const held: Held[] = [];
+    for (const [id, { type, payload_bytes, time_s }] of this.index.entries(kind, after)) {
+      if (type === RecordType.remove) continue;
+      held.push({ id: Uint8Array.from(id), type, payload_bytes, put_s: time_s });
+      if (held.length === count) break;
     }
-    return ids;
+    return held;
+  }
+
+  async reclaim(init: ReclaimInit): Promise<Reclaimed> {
+    if (this.#isReclaiming) throw new RonError('conflict', `${this.name} is being compacted already`);
+    this.#isReclaiming = true;
+    try {
+      const { log, index } = this;
+      const flush = (): Promise<void> => this.#flush();
+      const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, init.signal);
+      return await rewriteSegments({ ...init, log, index, recovery: this.#recovery, flush, check });
+    } finally {
+      this.#isReclaiming = false;
+    }
   }
 
   stats(): VolumeStats {
@@ -192,11 +239,6 @@ export class LocalVolume implements Volume {
     return place?.type === RecordType.remove ? undefined : place;
   }
 
-  async #readAt(place: Place): Promise<LogRecord | undefined> {
-    if (!this.log.files.has(place.segment)) return undefined;
-    return await this.log.read(place, place.payload_bytes, place.meta_bytes);
-  }
-
   async #contentOf(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
     const record = await this.get('content', id, signal);
     if (record === undefined) throw new RonError('not_found', `${this.name} does not hold ${hexOf(id)}`);
@@ -223,66 +265,15 @@ export class LocalVolume implements Volume {
     return run;
   }
 
-  async #readRun(run: readonly Place[]): Promise<Buffer> {
+  /** Choosing the run and leasing its segment are one step: compaction cannot come between. */
+  async #readRun(run: readonly Place[]): Promise<Run> {
     const bytes = run.reduce((sum, place) => sum + onDisk(place), 0);
-    const buffer = Buffer.allocUnsafeSlow(bytes);
     const { segment, offset } = run[0]!;
-    if (!this.log.files.has(segment)) return buffer.subarray(0, 0);
+    if (!this.log.files.has(segment)) return { bytes: Buffer.alloc(0), offset, salt: 0 };
+    const salt = this.log.files.saltOf(segment);
+    const buffer = Buffer.allocUnsafeSlow(bytes);
     const count = await this.log.files.read(segment, buffer, bytes, offset);
-    return buffer.subarray(0, count);
-  }
-
-  /**
-   * The index pointed at something else than the record. If that is the right record, damaged, it goes to quarantine.
-   * If it is another one, the index is wrong: the log is searched, and the entry corrected.
-   */
-  async #recover(kind: Kind, id: Uint8Array, place: Place, signal: AbortSignal): Promise<LogRecord | undefined> {
-    // Compaction may have moved it since we looked.
-    const now = this.#placeOf(kind, id);
-    if (now !== undefined && (now.segment !== place.segment || now.offset !== place.offset)) {
-      const moved = await this.#readAt(now);
-      if (moved !== undefined && isRecord(moved, kind, id)) return moved;
-    }
-    const found = await this.#relocate(kind, id, signal);
-    if (found !== undefined) return found;
-    await this.#quarantine(kind, id, place);
-    throw new RonError('integrity', `a stored record is damaged: ${hexOf(id)}`, { details: { id: hexOf(id) } });
-  }
-
-  async #relocate(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<LogRecord | undefined> {
-    if (sched.now_ms() - this.#relocated_ms < RELOCATE_EVERY_MS) return undefined;
-    this.#relocated_ms = sched.now_ms();
-    const candidates: Place[] = [];
-    for (const segment of this.log.files.numbers()) {
-      const keep = (head: RecordHead, position: { segment: number; offset: number }): void => {
-        const fits = kind === 'content' ? isContent(head.type) : isObject(head.type);
-        if (fits && Buffer.compare(head.id, id) === 0) candidates.push({ ...placeOf(head), ...position });
-      };
-      await this.log.scanSegment(segment, keep, () => undefined, signal);
-    }
-    for (const place of candidates.toSorted((a, b) => b.seq - a.seq)) {
-      const record = await this.#readAt(place);
-      if (record === undefined || !isRecord(record, kind, id)) continue;
-      this.index.set(kind, id, place);
-      this.#flushSoon();
-      return record;
-    }
-    return undefined;
-  }
-
-  async #quarantine(kind: Kind, id: Uint8Array, place: Place): Promise<void> {
-    const what = `${kind} at segment ${place.segment}, offset ${place.offset}`;
-    const bytes = Buffer.alloc(onDisk(place));
-    const count = this.log.files.has(place.segment)
-      ? await this.log.files.read(place.segment, bytes, bytes.length, place.offset).catch(() => 0)
-      : 0;
-    const path = join(this.dir, 'quarantine', `${hexOf(id)}-${place.segment}-${place.offset}`);
-    // The copy is for people; a disk that cannot take it must not turn a damaged record into a failed service.
-    await writeFile(path, bytes.subarray(0, count), { mode: 0o600 }).catch(() => undefined);
-    this.index.remove(kind, id);
-    if (place.type === RecordType.object) this.index.remove(kind === 'content' ? 'object' : 'content', id);
-    this.#flushSoon();
-    this.#events.onDamage?.({ volume: this.name, id_hex: hexOf(id), what });
+    return { bytes: buffer.subarray(0, count), offset, salt };
   }
 
   async #watchState(write: Promise<unknown>): Promise<void> {
@@ -305,8 +296,9 @@ export class LocalVolume implements Volume {
 
   #flushSoon(): void {
     if (this.#flushTimer !== undefined || this.#closing !== undefined) return;
+    if (this.#flush_after_ms === Infinity) return;
     this.#flushTimer = sched.timer(
-      FLUSH_AFTER_MS,
+      this.#flush_after_ms,
       () => {
         this.#flushTimer = undefined;
         // A failed flush leaves the entries in memory; the next one tries again, and the log has them all.
@@ -316,71 +308,76 @@ export class LocalVolume implements Volume {
     );
   }
 
-  /** The index must not know what the log could lose: the log is synced between taking the entries and storing them. */
   async #flush(): Promise<void> {
-    await this.index.flush({ position: this.log.tail, seq: this.log.seq }, () => this.log.sync(NEVER));
+    try {
+      await this.index.flush({
+        applied: () => ({ position: this.log.tail, seq: this.log.seq }),
+        syncLog: () => this.log.sync(NEVER),
+        isDurable: (place) => this.#isDurableAt(place),
+      });
+      this.#flushFailure = undefined;
+    } catch (error) {
+      this.#flushFailure = error;
+      throw error;
+    }
+  }
+
+  #isDurableAt(place: Place): boolean {
+    return this.log.isDurable(place.segment, place.offset + onDisk(place));
   }
 }
 
-/** The index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
-async function openIndex(init: LocalVolumeInit): Promise<{ index: IndexDb; applied: Applied | undefined }> {
-  const { index, applied, rebuilt } = IndexDb.open(join(init.dir, 'index'));
+/** Neighbouring records as they were read. */
+interface Run {
+  readonly bytes: Buffer;
+  /** Where in the segment it begins. */
+  readonly offset: number;
+  readonly salt: number;
+}
+
+/** What is replayed is durable: the log sees to it before. */
+const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: (): boolean => true };
+
+/** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
+async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
+  if (init.places !== undefined) return init.places;
+  const opened = openLmdb(join(init.dir, 'index'));
+  if (opened === undefined) return new MemoryStore();
+  const { store, rebuilt } = opened;
   if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
-  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs)))
-    return { index, applied };
+  const { applied } = store;
+  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return store;
   const { segment, offset } = applied.position;
   init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
-  return { index: await index.startAnew(), applied: undefined };
+  return await store.startAnew();
 }
 
-const TABLE_OF_TYPE: Record<number, readonly Table[]> = {
-  [RecordType.chunk]: ['content'],
-  [RecordType.object]: ['content', 'object'],
-  [RecordType.page]: ['content'],
-  [RecordType.manifest]: ['object'],
-  [RecordType.remove]: ['object'],
-  [RecordType.pin]: ['pin'],
-  [RecordType.unpin]: ['pin'],
-};
-
-/** The newest record wins; one that was only moved has the number it had. */
-function apply(index: IndexDb, id: Uint8Array, place: Place): void {
-  for (const table of TABLE_OF_TYPE[place.type] ?? []) {
-    const known = index.get(table, id);
-    if (known === undefined || place.seq >= known.seq) index.set(table, id, place);
+/** Undefined when the directory is read-only. */
+function openLmdb(path: string): ReturnType<typeof LmdbStore.open> | undefined {
+  try {
+    // Asked first: what is thrown by removing a directory on such a disk has no code.
+    accessSync(dirname(path), constants.W_OK);
+    return LmdbStore.open(path);
+  } catch (error) {
+    const code = (error as NodeJS.ErrnoException).code ?? '';
+    if (['EROFS', 'EACCES', 'EPERM'].includes(code)) return undefined;
+    if (code === 'ENOENT') return LmdbStore.open(path);
+    throw error;
   }
 }
 
-function placeOf(head: RecordHead): Omit<Place, 'segment' | 'offset'> {
-  return { type: head.type, payload_bytes: head.payload_bytes, meta_bytes: head.meta_bytes, seq: head.seq };
-}
-
-function sizesOf(record: RecordInput): Omit<Place, 'segment' | 'offset' | 'seq'> {
-  return { type: record.type, payload_bytes: record.payload.length, meta_bytes: record.meta?.length ?? 0 };
-}
-
-const onDisk = (place: Place): number => recordBytes(place.payload_bytes, place.meta_bytes);
-const hexOf = (id: Uint8Array): string => Buffer.from(id).toString('hex');
 const stored = (record: LogRecord): StoredRecord => ({
   type: record.head.type,
   payload: record.payload,
   meta: record.meta,
 });
 
-/** Whether a record is the one that was asked for: its header says so, and for content its bytes do. */
-function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean {
-  if (Buffer.compare(record.head.id, id) !== 0) return false;
-  if (kind === 'object' && !isObject(record.head.type)) return false;
-  if (isContent(record.head.type)) return Buffer.compare(blake3(record.payload), id) === 0;
-  return kind === 'object';
-}
-
-/** The content at `place` in bytes that begin at `start`; undefined when it is not what `id` says. */
-function contentIn(bytes: Buffer, place: Place, start: Place, id: Uint8Array): Uint8Array | undefined {
-  const at = place.offset - start.offset;
-  const head = decodeHeader(bytes, at);
+/** The content at `place` in a run; undefined when it is not what `id` says. */
+function contentIn(run: Run, place: Place, id: Uint8Array): Uint8Array | undefined {
+  const at = place.offset - run.offset;
+  const head = decodeHeader(run.bytes, at, run.salt);
   if (head === undefined || head.payload_bytes !== place.payload_bytes) return undefined;
-  const payload = bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + place.payload_bytes);
+  const payload = run.bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + place.payload_bytes);
   if (payload.length < place.payload_bytes) return undefined;
   return Buffer.compare(blake3(payload), id) === 0 ? payload : undefined;
 }

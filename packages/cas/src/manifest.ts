@@ -51,6 +51,9 @@ function decodeEntries(bytes: Uint8Array, at: number): Entry[] {
   return entries;
 }
 
+/** What a page names, unchecked. */
+export const entriesOfPage = (bytes: Uint8Array): Entry[] => decodeEntries(bytes, 0);
+
 export function encodePage(entries: readonly Entry[]): Buffer {
   const bytes = Buffer.allocUnsafe(entries.length * ENTRY_BYTES);
   encodeEntries(entries, bytes, 0);

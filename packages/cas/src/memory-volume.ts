@@ -5,20 +5,36 @@
  * Cancellation: every call is over when it returns.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
+import { chunkKey, idOfKey } from './leases.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
-import type { Kind, NewRecord, StoredRecord, Volume, VolumeState, VolumeStats } from './volume.ts';
+import type {
+  Held,
+  Kind,
+  NewRecord,
+  Reclaimed,
+  ReclaimInit,
+  StoredRecord,
+  Volume,
+  VolumeState,
+  VolumeStats,
+} from './volume.ts';
 
 /** Roughly what the maps and objects of one record cost. */
 const RECORD_OVERHEAD_BYTES = 256;
+/** Contents that are looked at in one go when room is given back. */
+const RECLAIM_ENTRIES = 512;
 
-const keyOf = (id: Uint8Array): string => Buffer.from(id.buffer, id.byteOffset, id.length).toString('latin1');
+interface Kept extends StoredRecord {
+  readonly put_s: number;
+}
 
 export class MemoryVolume implements Volume {
   readonly name: string;
   readonly domain: string;
   readonly #bytes_max: number;
-  readonly #tables: Record<Kind, Map<string, StoredRecord>> = { content: new Map(), object: new Map() };
+  /** A small object is in both tables, as one record. */
+  readonly #tables: Record<Kind, Map<string, Kept>> = { content: new Map(), object: new Map() };
   readonly #pins = new Set<string>();
   #used_bytes = 0;
 
@@ -35,19 +51,17 @@ export class MemoryVolume implements Volume {
 
   put(records: readonly NewRecord[], signal: AbortSignal): Promise<void> {
     if (signal.aborted) return Promise.reject(signal.reason);
-    const fresh = records.filter((record) => !this.#holds(record));
-    const bytes = fresh.reduce((sum, record) => sum + costOf(record), 0);
-    if (this.#used_bytes + bytes > this.#bytes_max) {
+    const bytes = records.reduce((sum, record) => sum + this.#newBytes(record), 0);
+    if (bytes > 0 && this.#used_bytes + bytes > this.#bytes_max) {
       return Promise.reject(new RonError('storage_full', 'the memory that amnesia may use is full'));
     }
-    for (const record of fresh) this.#keep(record);
-    this.#used_bytes += bytes;
+    for (const record of records) this.#apply(record);
     return Promise.resolve();
   }
 
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason);
-    const record = this.#tables[kind].get(keyOf(id));
+    const record = this.#tables[kind].get(chunkKey(id));
     // Memory rots as well, if rarely: the promise is the same.
     if (record !== undefined && isContent(record.type) && Buffer.compare(blake3(record.payload), id) !== 0) {
       return Promise.reject(new RonError('integrity', 'a record in memory is damaged'));
@@ -72,18 +86,38 @@ export class MemoryVolume implements Volume {
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
-    return this.#tables[kind].has(keyOf(id));
+    return this.#tables[kind].has(chunkKey(id));
   }
 
   isPinned(id: Uint8Array): boolean {
-    return this.#pins.has(keyOf(id));
+    return this.#pins.has(chunkKey(id));
   }
 
-  inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Uint8Array[]> {
-    const ids = [...this.#tables[kind].keys()].map((key) => Uint8Array.from(Buffer.from(key, 'latin1')));
-    const sorted = ids.toSorted((a, b) => Buffer.compare(a, b));
-    const rest = after === undefined ? sorted : sorted.filter((id) => Buffer.compare(id, after) > 0);
-    return Promise.resolve(rest.slice(0, count));
+  putTime_s(kind: Kind, id: Uint8Array): number | undefined {
+    return this.#tables[kind].get(chunkKey(id))?.put_s;
+  }
+
+  inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
+    // In latin1, the order of texts is the order of bytes.
+    const start = after === undefined ? '' : chunkKey(after);
+    const keys = [...this.#tables[kind].keys()].filter((key) => after === undefined || key > start).toSorted();
+    const held = keys.slice(0, count).map((key) => {
+      const { type, payload, put_s } = this.#tables[kind].get(key) as Kept;
+      return { id: idOfKey(key), type, payload_bytes: payload.length, put_s };
+    });
+    return Promise.resolve(held);
+  }
+
+  async reclaim(init: ReclaimInit): Promise<Reclaimed> {
+    const before_bytes = this.#used_bytes;
+    let looked = 0;
+    for (const [key, kept] of this.#tables.content) {
+      if (this.#tables.object.get(key) !== kept && !init.isNeeded(idOfKey(key))) this.#drop('content', key);
+      if (++looked % RECLAIM_ENTRIES !== 0) continue;
+      await init.pace(RECLAIM_ENTRIES * RECORD_OVERHEAD_BYTES);
+      init.signal.throwIfAborted();
+    }
+    return { segments: 0, moved_bytes: 0, freed_bytes: before_bytes - this.#used_bytes };
   }
 
   stats(): VolumeStats {
@@ -101,25 +135,52 @@ export class MemoryVolume implements Volume {
     return this.close();
   }
 
-  #holds(record: NewRecord): boolean {
-    const key = keyOf(record.id);
-    if (record.type === RecordType.object) return this.#tables.object.has(key) && this.#tables.content.has(key);
-    if (record.type === RecordType.manifest) return this.#tables.object.has(key);
-    return isContent(record.type) && this.#tables.content.has(key);
+  /** What a record adds to the memory in use. */
+  #newBytes(record: NewRecord): number {
+    if (record.type === RecordType.pin) return this.#pins.has(chunkKey(record.id)) ? 0 : RECORD_OVERHEAD_BYTES;
+    const isNew = isContent(record.type) || isObject(record.type);
+    return isNew ? costOf(record) : 0;
   }
 
-  #keep(record: NewRecord): void {
-    const key = keyOf(record.id);
-    const meta = record.meta ?? new Uint8Array(0);
+  #apply(record: NewRecord): void {
+    const key = chunkKey(record.id);
+    if (isContent(record.type) || isObject(record.type)) this.#keep(key, record);
+    if (record.type === RecordType.remove) this.#drop('object', key);
+    if (record.type === RecordType.pin && !this.#pins.has(key)) {
+      this.#pins.add(key);
+      this.#used_bytes += RECORD_OVERHEAD_BYTES;
+    }
+    if (record.type === RecordType.unpin && this.#pins.delete(key)) this.#used_bytes -= RECORD_OVERHEAD_BYTES;
+  }
+
+  #keep(key: string, record: NewRecord): void {
     // A copy: the caller's buffer is the caller's to use again.
-    const kept = { type: record.type, payload: Uint8Array.from(record.payload), meta: Uint8Array.from(meta) };
-    if (isContent(record.type)) this.#tables.content.set(key, kept);
-    if (isObject(record.type)) this.#tables.object.set(key, kept);
-    if (record.type === RecordType.remove) this.#tables.object.delete(key);
-    if (record.type === RecordType.pin) this.#pins.add(key);
-    if (record.type === RecordType.unpin) this.#pins.delete(key);
+    const kept = {
+      type: record.type,
+      payload: Uint8Array.from(record.payload),
+      meta: Uint8Array.from(record.meta ?? []),
+      put_s: Math.floor(sched.wall_ms() / 1000),
+    };
+    this.#used_bytes += costOf(kept);
+    if (isContent(record.type)) {
+      this.#drop('content', key);
+      this.#tables.content.set(key, kept);
+    }
+    if (isObject(record.type)) {
+      this.#drop('object', key);
+      this.#tables.object.set(key, kept);
+    }
+  }
+
+  /** Forgets a record of one table; its memory is free when the other one does not hold it. */
+  #drop(kind: Kind, key: string): void {
+    const kept = this.#tables[kind].get(key);
+    if (kept === undefined) return;
+    this.#tables[kind].delete(key);
+    const other = kind === 'content' ? this.#tables.object : this.#tables.content;
+    if (other.get(key) !== kept) this.#used_bytes -= costOf(kept);
   }
 }
 
-const costOf = (record: NewRecord): number =>
+const costOf = (record: Pick<NewRecord, 'payload' | 'meta'>): number =>
   record.payload.length + (record.meta?.length ?? 0) + RECORD_OVERHEAD_BYTES;

@@ -6,11 +6,11 @@
  * Bound: the cache has a byte bound; reads under way are bounded by whoever admits requests.
  * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
  */
-import { RonError } from '@ron/kernel';
-import { addressBytes, type Address } from '@ron/proto';
+import { RonError, sched } from '@ron/kernel';
+import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { chunkKey, Leases } from './leases.ts';
 import { parseManifest } from './manifest.ts';
-import { ObjectWriter } from './object-writer.ts';
+import { ObjectWriter, type WriterState } from './object-writer.ts';
 import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
 import { SingleFlight } from './single-flight.ts';
@@ -25,6 +25,10 @@ export interface ObjectStoreInit {
   cache_bytes?: number;
   /** The largest object. Default 5 TiB. */
   object_bytes_max?: number;
+  /** How long an object that is not pinned is kept after it was last put. Default: for ever. */
+  lease_ms?: number | undefined;
+  /** Told of each object that was removed, for caches above this one. */
+  onRemoved?: (address: Address) => void;
 }
 
 const KIB = 1024;
@@ -37,6 +41,8 @@ export class ObjectStore {
   readonly cache: RamCache<Uint8Array>;
   readonly chunk_bytes: number;
   readonly object_bytes_max: number;
+  readonly lease_ms: number | undefined;
+  readonly #onRemoved: ((address: Address) => void) | undefined;
   readonly #objects: RamCache<StoredObject>;
   readonly #reads = new SingleFlight<Uint8Array>();
   readonly #contents: Contents;
@@ -45,6 +51,8 @@ export class ObjectStore {
     this.volume = init.volume;
     this.chunk_bytes = init.chunk_bytes ?? 64 * KIB;
     this.object_bytes_max = init.object_bytes_max ?? 5 * KIB ** 4;
+    this.lease_ms = init.lease_ms;
+    this.#onRemoved = init.onRemoved;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
     this.#objects = new RamCache(cache_bytes / 8);
@@ -54,10 +62,10 @@ export class ObjectStore {
     };
   }
 
-  /** A writer for one object. */
-  writer(): ObjectWriter {
-    const { volume, leases, chunk_bytes, object_bytes_max } = this;
-    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max: object_bytes_max });
+  /** A writer for one object, or for the rest of one. */
+  writer(from?: WriterState): ObjectWriter {
+    const { volume, leases, chunk_bytes, object_bytes_max: bytes_max } = this;
+    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, from, isStale: (put_s) => this.#isStale(put_s) });
   }
 
   has(address: Address): boolean {
@@ -78,7 +86,8 @@ export class ObjectStore {
     const record = await this.volume.get('object', hash, signal);
     if (record === undefined) return undefined;
     const object = this.#objectOf(address, hash, record);
-    this.#objects.put(address, object, KIB + (object.whole?.length ?? record.payload.length));
+    // It may have been removed while it was read.
+    if (this.has(address)) this.#objects.put(address, object, KIB + (object.whole?.length ?? record.payload.length));
     return object;
   }
 
@@ -87,13 +96,11 @@ export class ObjectStore {
   }
 
   async pin(address: Address, signal: AbortSignal): Promise<void> {
-    this.#requireHere(address);
-    await this.volume.put([{ type: RecordType.pin, id: addressBytes(address), payload: EMPTY }], signal);
+    await this.#mark(address, RecordType.pin, signal);
   }
 
   async unpin(address: Address, signal: AbortSignal): Promise<void> {
-    this.#requireHere(address);
-    await this.volume.put([{ type: RecordType.unpin, id: addressBytes(address), payload: EMPTY }], signal);
+    await this.#mark(address, RecordType.unpin, signal);
   }
 
   /** Forgets an object; its contents are reclaimed by compaction unless others name them. */
@@ -101,6 +108,41 @@ export class ObjectStore {
     this.#requireHere(address);
     await this.volume.put([{ type: RecordType.remove, id: addressBytes(address), payload: EMPTY }], signal);
     this.#objects.delete(address);
+    this.#onRemoved?.(address);
+  }
+
+  /** Drops what is in memory of an object or a content: it is gone from the volume, or turned out damaged there. */
+  forget(hash: Uint8Array): void {
+    this.#objects.delete(formatAddress(hash));
+    this.cache.delete(chunkKey(hash));
+  }
+
+  /** Removes an object that was last put before `before_s`, unless it is pinned or somebody is about to put or pin it. */
+  async expire(hash: Uint8Array, before_s: number, signal: AbortSignal): Promise<boolean> {
+    const put_s = this.volume.putTime_s('object', hash) ?? before_s;
+    if (put_s >= before_s || this.volume.isPinned(hash) || this.leases.isHeld(chunkKey(hash))) return false;
+    // In one step with the check: a put or pin that comes later is ordered after this.
+    await this.remove(formatAddress(hash), signal);
+    return true;
+  }
+
+  /** Whether an object that is sent again must be stored again to have its full lease. */
+  #isStale(put_s: number): boolean {
+    return this.lease_ms !== undefined && sched.wall_ms() - put_s * 1000 > this.lease_ms / 2;
+  }
+
+  /** The lease keeps the object from expiring while the mark is on its way. */
+  async #mark(address: Address, type: number, signal: AbortSignal): Promise<void> {
+    const id = addressBytes(address);
+    const key = chunkKey(id);
+    this.leases.take(key);
+    try {
+      this.#requireHere(address);
+      await this.volume.put([{ type, id, payload: EMPTY }], signal);
+      this.#requireHere(address);
+    } finally {
+      this.leases.release(key);
+    }
   }
 
   #requireHere(address: Address): void {

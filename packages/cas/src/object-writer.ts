@@ -2,21 +2,22 @@
  * Writes one object from a stream of bytes whose address is not known before the end.
  *
  * Promise: one pass: ids and subtree values are made as bytes come. Nothing is visible under the address before `finish`
- * has made chunks, pages and manifest durable, in that order. What was written for an object that is not finished is
- * garbage that compaction takes.
- * Bound: one chunk being filled and `WINDOW_CHUNKS` on their way to disk; `write` waits when the window is full.
- * Cancellation: by the signal given to each call; after an error or `abort` the writer is of no more use.
+ * has made chunks, pages and manifest durable, in that order. `checkpoint` gives the state from which another writer can
+ * go on, and everything that the state names is durable. What was written for an object that is not finished is
+ * garbage that compaction takes, as soon as nobody leases it.
+ * Bound: one chunk being filled and one on its way to disk; `write` waits for the second. A lease for each chunk of the
+ * page at hand and for each page before it. Cancellation: by the signal given to each call; after an error or `abort` the
+ * writer is of no more use.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { assert, RonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
-import { chunkKey, type ChunkKey, type Leases } from './leases.ts';
+import { chunkKey, idOfKey, type ChunkKey, type Leases } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
 import { RecordType } from './record-types.ts';
 import type { NewRecord, Volume } from './volume.ts';
 
-const WINDOW_CHUNKS = 16;
 export const MEDIA_TYPE_DEFAULT = 'application/octet-stream';
 
 export interface Written {
@@ -34,31 +35,52 @@ export interface FinishInit {
   onAddress?: ((address: Address) => void) | undefined;
 }
 
+/** How far an object has come. Whoever keeps it keeps leases on the pages and chunks that it names. */
+export interface WriterState {
+  /** Pages that are full. */
+  readonly pages: readonly Entry[];
+  /** Chunks of the page after them. */
+  readonly entries: readonly Entry[];
+  /** Bytes after those: at most a chunk, and at least one byte unless there is nothing at all. */
+  readonly tail: Uint8Array;
+}
+
 export interface ObjectWriterInit {
   volume: Volume;
   leases: Leases;
   chunk_bytes: number;
   bytes_max: number;
+  /** Where to go on. Default: the beginning. */
+  from?: WriterState | undefined;
+  /** Whether an object that was put at this time has to be put again to stay. Default: never. */
+  isStale?: ((put_s: number) => boolean) | undefined;
 }
 
 export class ObjectWriter {
   readonly #init: ObjectWriterInit;
+  /** Contents of the page at hand, and pages before it, that this writer has stored or found stored. */
   readonly #leased: ChunkKey[] = [];
-  readonly #window = new Set<Promise<void>>();
-  /** Pages that are full, and the entries of the one being filled. */
-  readonly #pages: Entry[] = [];
-  #entries: Entry[] = [];
+  readonly #leasedPages: ChunkKey[] = [];
+  readonly #pages: Entry[];
+  #entries: Entry[];
+  /** The entries of the last page that was stored: when it is the only one, they make the address. */
+  #lastPage: readonly Entry[] = [];
   #buffer: Buffer;
   #filled = 0;
-  #size = 0;
-  /** The first full chunk waits: if nothing follows it is the whole object, and one record. */
-  #first: Buffer | undefined;
+  #size: number;
+  #storing: Promise<void> | undefined;
   #failure: unknown;
   #ended = false;
 
   constructor(init: ObjectWriterInit) {
+    const { from, chunk_bytes } = init;
     this.#init = init;
-    this.#buffer = Buffer.allocUnsafe(Math.min(init.chunk_bytes, 4096));
+    this.#pages = [...(from?.pages ?? [])];
+    this.#entries = [...(from?.entries ?? [])];
+    this.#size = (this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length) * chunk_bytes;
+    this.#buffer = Buffer.allocUnsafe(Math.min(chunk_bytes, 4096));
+    if (from !== undefined) this.#fill(from.tail);
+    assert(this.#size === 0 || this.#filled > 0, 'a chunk is stored when more bytes follow it');
   }
 
   get size(): number {
@@ -71,6 +93,7 @@ export class ObjectWriter {
       throw new RonError('payload_too_large', `an object has at most ${this.#init.bytes_max} bytes`);
     }
     for (let at = 0; at < bytes.length;) {
+      // Only when more follows: an object of just one chunk is one record.
       if (this.#filled === this.#init.chunk_bytes) await this.#flushChunk(signal);
       const count = Math.min(bytes.length - at, this.#init.chunk_bytes - this.#filled);
       this.#fill(bytes.subarray(at, at + count));
@@ -78,11 +101,20 @@ export class ObjectWriter {
     }
   }
 
+  /** Makes durable what was written, and tells from where another writer can go on. */
+  async checkpoint(signal: AbortSignal): Promise<WriterState> {
+    this.#requireUsable();
+    await this.#makeDurable(signal);
+    const tail = Uint8Array.from(this.#buffer.subarray(0, this.#filled));
+    return { pages: [...this.#pages], entries: [...this.#entries], tail };
+  }
+
   /** Makes the object durable and visible. */
   async finish(init: FinishInit, signal: AbortSignal): Promise<Written> {
     this.#requireUsable();
     try {
-      return await (this.#isSmall() ? this.#finishSmall(init, signal) : this.#finishLarge(init, signal));
+      const isSmall = this.#entries.length === 0 && this.#pages.length === 0;
+      return await (isSmall ? this.#finishSmall(init, signal) : this.#finishLarge(init, signal));
     } finally {
       this.abort();
     }
@@ -92,17 +124,14 @@ export class ObjectWriter {
   abort(): void {
     this.#ended = true;
     for (const key of this.#leased.splice(0)) this.#init.leases.release(key);
-    this.#first = undefined;
+    for (const key of this.#leasedPages.splice(0)) this.#init.leases.releasePage(key);
     this.#entries = [];
+    this.#lastPage = [];
   }
 
   #requireUsable(): void {
     assert(!this.#ended, 'the writer has ended');
     if (this.#failure !== undefined) throw this.#failure;
-  }
-
-  #isSmall(): boolean {
-    return this.#first === undefined && this.#entries.length === 0 && this.#pages.length === 0;
   }
 
   #fill(bytes: Uint8Array): void {
@@ -117,30 +146,19 @@ export class ObjectWriter {
     this.#size += bytes.length;
   }
 
-  /** Sends the chunk that is full on its way; another one follows it. */
+  /** Sends the chunk that was filled on its way. */
   async #flushChunk(signal: AbortSignal): Promise<void> {
     const chunk = this.#buffer.subarray(0, this.#filled);
     this.#buffer = Buffer.allocUnsafe(this.#init.chunk_bytes);
     this.#filled = 0;
-    if (this.#isSmall()) {
-      this.#first = chunk;
-      return;
-    }
-    const first = this.#first;
-    this.#first = undefined;
-    if (first !== undefined) await this.#storeChunk(first, signal);
-    await this.#storeChunk(chunk, signal);
-  }
-
-  async #storeChunk(chunk: Buffer, signal: AbortSignal): Promise<void> {
     const index = this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length;
     const id = blake3(chunk);
-    const entry = { id, subtree: subtreeValue(chunk, index * this.#init.chunk_bytes) };
+    this.#entries.push({ id, subtree: subtreeValue(chunk, index * this.#init.chunk_bytes) });
     await this.#put({ type: RecordType.chunk, id, payload: chunk }, signal);
-    this.#entries.push(entry);
     if (this.#entries.length === PAGE_ENTRIES_MAX) await this.#storePage(signal);
   }
 
+  /** A full page is durable, and so is what it names: from now on its lease stands for theirs. */
   async #storePage(signal: AbortSignal): Promise<void> {
     const payload = encodePage(this.#entries);
     const id = blake3(payload);
@@ -148,24 +166,28 @@ export class ObjectWriter {
     this.#pages.push({ id, subtree: subtreeOf(this.#entries.map((entry) => entry.subtree)) });
     this.#lastPage = this.#entries;
     this.#entries = [];
+    await this.#makeDurable(signal);
+    const key = chunkKey(id);
+    this.#init.leases.takePage(key);
+    this.#leasedPages.push(key);
+    for (const each of this.#leased.splice(0)) this.#init.leases.release(each);
   }
 
-  /** The entries of the last page: when it is the only one, they make the address. */
-  #lastPage: Entry[] = [];
-
-  /** Leases the content, then stores it unless it is here. Errors come out at the next call. */
+  /** Leases the content, then stores it unless it is here. One is on its way at a time. */
   async #put(record: NewRecord, signal: AbortSignal): Promise<void> {
     const { volume, leases } = this.#init;
     const key = chunkKey(record.id);
     leases.take(key);
     this.#leased.push(key);
     if (volume.isDurable('content', record.id)) return;
-    const stored: Promise<void> = volume
-      .put([record], signal, 'later')
-      .catch((error: unknown) => void (this.#failure ??= error))
-      .finally(() => this.#window.delete(stored));
-    this.#window.add(stored);
-    if (this.#window.size >= WINDOW_CHUNKS) await Promise.race(this.#window);
+    await this.#stored();
+    this.#storing = volume.put([record], signal, 'later').catch((error: unknown) => void (this.#failure ??= error));
+  }
+
+  /** Waits for what is on its way. */
+  async #stored(): Promise<void> {
+    await this.#storing;
+    this.#storing = undefined;
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -173,40 +195,52 @@ export class ObjectWriter {
     const payload = this.#buffer.subarray(0, this.#filled);
     const id = blake3(payload);
     const address = this.#requireAllowed(formatAddress(id), init);
-    if (this.#init.volume.isDurable('object', id)) return { address, size: this.#size, existed: true };
-    await this.#init.volume.put([{ type: RecordType.object, id, payload, meta: metaOf(init) }], signal);
-    return { address, size: this.#size, existed: false };
+    const existed = await this.#putObject({ type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
+    return { address, size: this.#size, existed };
   }
 
   async #finishLarge(init: FinishInit, signal: AbortSignal): Promise<Written> {
-    const { volume, chunk_bytes } = this.#init;
-    const rest = this.#buffer.subarray(0, this.#filled);
-    const first = this.#first;
-    this.#first = undefined;
-    if (first !== undefined) await this.#storeChunk(first, signal);
-    if (rest.length > 0) await this.#storeChunk(rest, signal);
+    await this.#flushChunk(signal);
     if (this.#entries.length > 0) await this.#storePage(signal);
-    const values = (this.#pages.length === 1 ? this.#lastPage : this.#pages).map((entry) => entry.subtree);
-    const hash = combineSubtrees(values);
-    const address = this.#requireAllowed(formatAddress(hash), init);
-    if (volume.isDurable('object', hash)) return { address, size: this.#size, existed: true };
-    await this.#makeDurable(signal);
+    const id = combineSubtrees(this.#values());
+    const address = this.#requireAllowed(formatAddress(id), init);
+    const { chunk_bytes } = this.#init;
     const payload = encodeManifest({ size: this.#size, chunk_bytes, pages: this.#pages });
-    await volume.put([{ type: RecordType.manifest, id: hash, payload, meta: metaOf(init) }], signal);
-    return { address, size: this.#size, existed: false };
+    const existed = await this.#putObject({ type: RecordType.manifest, id, payload, meta: metaOf(init) }, signal);
+    return { address, size: this.#size, existed };
   }
 
-  /** Everything that the manifest will name is durable before the manifest is written. */
+  /** The subtree values that make the address: those of the pages or, when there is only one, those of its chunks. */
+  #values(): Uint8Array[] {
+    // A chunk is stored when more bytes follow it, so the last page is always filled by the writer that finishes.
+    const level = this.#pages.length > 1 ? this.#pages : this.#lastPage;
+    return level.map((entry) => entry.subtree);
+  }
+
+  /** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
+  async #putObject(record: NewRecord, signal: AbortSignal): Promise<boolean> {
+    const { volume, leases, isStale } = this.#init;
+    const key = chunkKey(record.id);
+    leases.take(key);
+    try {
+      const existed = volume.isDurable('object', record.id);
+      const put_s = volume.putTime_s('object', record.id) ?? 0;
+      if (!existed || isStale?.(put_s) === true) await volume.put([record], signal);
+      return existed;
+    } finally {
+      leases.release(key);
+    }
+  }
+
+  /** Everything that a manifest or a state will name is durable before it is told to anybody. */
   async #makeDurable(signal: AbortSignal): Promise<void> {
-    await Promise.all(this.#window);
-    if (this.#failure !== undefined) throw this.#failure;
+    await this.#stored();
     const { volume } = this.#init;
     await volume.sync(signal);
-    for (const key of this.#leased) {
-      if (volume.isDurable('content', Buffer.from(key, 'latin1'))) continue;
-      throw new RonError('not_ready', 'a part of the object could not be made durable: send it again', {
-        retry_after_ms: 1000,
-      });
+    for (const key of this.#leased) if (!volume.isDurable('content', idOfKey(key))) throw lostPart();
+    for (const page of this.#pages) if (!volume.isDurable('content', page.id)) throw lostPart();
+    for (const entry of this.#init.from?.entries ?? []) {
+      if (!volume.isDurable('content', entry.id)) throw lostPart();
     }
   }
 
@@ -218,5 +252,8 @@ export class ObjectWriter {
     });
   }
 }
+
+const lostPart = (): RonError =>
+  new RonError('not_ready', 'a part of the object could not be made durable: send it again', { retry_after_ms: 1000 });
 
 const metaOf = (init: FinishInit): Buffer => Buffer.from(init.media_type ?? MEDIA_TYPE_DEFAULT, 'utf8');

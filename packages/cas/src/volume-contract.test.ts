@@ -118,9 +118,9 @@ for (const [kind, open] of Object.entries(KINDS)) {
       await opened.volume.put(records, signal);
       const sorted = records.map((record) => Buffer.from(record.id)).toSorted((a, b) => Buffer.compare(a, b));
       const first = await opened.volume.inventory('content', undefined, 10);
-      const rest = await opened.volume.inventory('content', first.at(-1), 100);
+      const rest = await opened.volume.inventory('content', first.at(-1)!.id, 100);
       assert.deepEqual(
-        [...first, ...rest].map((id) => Buffer.from(id).toString('hex')),
+        [...first, ...rest].map(({ id }) => Buffer.from(id).toString('hex')),
         sorted.map((id) => id.toString('hex')),
       );
     });

@@ -32,6 +32,36 @@ export interface VolumeState {
   readonly reason: string;
 }
 
+/** A line of an inventory. */
+export interface Held {
+  readonly id: Uint8Array;
+  /** One of RecordType. */
+  readonly type: number;
+  readonly payload_bytes: number;
+  /** When it was put, in seconds of Unix time. */
+  readonly put_s: number;
+}
+
+export interface ReclaimInit {
+  /** Whether a content is needed. Asked, and the answer acted upon, in one step. What objects are stays in any case. */
+  isNeeded(id: Uint8Array): boolean;
+  /** Segments with a smaller part of needed bytes are rewritten. */
+  live_ratio: number;
+  /** A segment that is still being written is rewritten only when it holds this many bytes that nobody needs. */
+  seal_bytes_min: number;
+  /** Waits until `bytes` more may be read or written. */
+  pace(bytes: number): Promise<void>;
+  onProgress?(reclaimed: Reclaimed): void;
+  signal: AbortSignal;
+}
+
+export interface Reclaimed {
+  /** Segments that were rewritten and are gone. */
+  readonly segments: number;
+  readonly moved_bytes: number;
+  readonly freed_bytes: number;
+}
+
 export interface VolumeStats {
   /** Bytes on disk or in memory. */
   readonly used_bytes: number;
@@ -72,8 +102,17 @@ export interface Volume extends AsyncDisposable {
   has(kind: Kind, id: Uint8Array): boolean;
   isPinned(id: Uint8Array): boolean;
 
-  /** Ids of a kind after `after`, ascending, at most `count`. */
-  inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Uint8Array[]>;
+  /** When it was put, in seconds of Unix time; undefined when it is not here. */
+  putTime_s(kind: Kind, id: Uint8Array): number | undefined;
+
+  /**
+   * What is held of a kind after the id `after`, ascending, at most `count`. A listing from the beginning has everything
+   * that was put before; what is put or removed while one reads on may be in it or not.
+   */
+  inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]>;
+
+  /** Gives back the room of what nobody needs. One at a time. */
+  reclaim(init: ReclaimInit): Promise<Reclaimed>;
 
   stats(): VolumeStats;
   close(): Promise<void>;

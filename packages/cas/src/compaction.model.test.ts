@@ -1,0 +1,156 @@
+import { test } from 'node:test';
+import { assertCaught, assertHolds, mutant, type Build } from '@ron/explorer';
+import {
+  compactionAgainstRead,
+  expiryAgainst,
+  leaseAgainstRewrite,
+  leaseAgainstSweep,
+  type Engine,
+} from './compaction.model.ts';
+import { Compactor } from './compactor.ts';
+import { LocalVolume } from './local-volume.ts';
+import { ObjectStore } from './object-store.ts';
+
+const ENGINE: Engine = { LocalVolume, ObjectStore, Compactor };
+
+test('a reader gets every byte of a live object while its segment goes', async () => {
+  await assertHolds(compactionAgainstRead(ENGINE, 'a small object'));
+  await assertHolds(compactionAgainstRead(ENGINE, 'chunks'));
+});
+
+test('a chunk that a writer relies on is never reclaimed', async () => {
+  await assertHolds(leaseAgainstSweep(ENGINE));
+  await assertHolds(leaseAgainstRewrite(ENGINE));
+});
+
+test('what is sent again or pinned while it expires stays', async () => {
+  await assertHolds(expiryAgainst(ENGINE, 'put'));
+  await assertHolds(expiryAgainst(ENGINE, 'pin'));
+});
+
+const urlOf = (path: string): string => import.meta.resolve(path);
+const LOG = ['@ron/log', '../../log/src/segment-log.ts'].map(urlOf);
+const VOLUME = ['./local-volume.ts', './rewrite.ts', './record-places.ts', './recovery.ts'].map(urlOf);
+const STORE = ['./object-store.ts', './object-writer.ts', './leases.ts'].map(urlOf);
+
+interface Mutation {
+  readonly bug: string;
+  readonly file: string;
+  readonly find: string;
+  readonly replace: string;
+  /** The module of the engine that is broken by it. */
+  readonly entry: './local-volume.ts' | './object-store.ts' | './compactor.ts';
+  readonly model: (engine: Engine) => Build;
+  readonly caught: RegExp;
+}
+
+const MUTATIONS: readonly Mutation[] = [
+  {
+    bug: 'a segment is removed under its readers',
+    file: '../../log/src/segment-files.ts',
+    find: 'await freed.promise;',
+    replace: '',
+    entry: './local-volume.ts',
+    model: (engine) => compactionAgainstRead(engine, 'chunks'),
+    caught: /was closed/,
+  },
+  {
+    bug: 'a segment is removed though its records have not moved',
+    file: './rewrite.ts',
+    find: 'await this.#moveAll();',
+    replace: '',
+    entry: './local-volume.ts',
+    model: (engine) => compactionAgainstRead(engine, 'a small object'),
+    caught: /taken for a damaged one/,
+  },
+  {
+    bug: 'the index does not follow a moved record',
+    file: './record-places.ts',
+    find: 'place.seq >= known.seq',
+    replace: 'place.seq > known.seq',
+    entry: './local-volume.ts',
+    model: (engine) => compactionAgainstRead(engine, 'a small object'),
+    caught: /had to be searched/,
+  },
+  {
+    bug: 'a lease that is released during a sweep is forgotten',
+    file: './leases.ts',
+    find: 'decrement(this.#held, key);\n    this.#released?.add(idOfKey(key));',
+    replace: 'decrement(this.#held, key);',
+    entry: './object-store.ts',
+    model: leaseAgainstSweep,
+    caught: /missing|is not/,
+  },
+  {
+    bug: 'a sweep does not look at leases that are held',
+    file: './leases.ts',
+    find: '!this.isHeld(chunkKey(id)) && ',
+    replace: '',
+    entry: './object-store.ts',
+    model: leaseAgainstSweep,
+    caught: /missing|is not|durable/,
+  },
+  {
+    bug: 'a rewrite decides first and forgets later',
+    file: './rewrite.ts',
+    find: "this.#init.index.remove('content', id);",
+    replace: "queueMicrotask(() => void this.#init.pace(0).then(() => this.#init.index.remove('content', id)));",
+    entry: './local-volume.ts',
+    model: leaseAgainstRewrite,
+    caught: /a leased chunk was reclaimed/,
+  },
+  {
+    bug: 'a writer relies on a chunk without a lease',
+    file: './object-writer.ts',
+    find: 'leases.take(key);\n    this.#leased.push(key);\n    if (volume.isDurable(',
+    replace:
+      "if (volume.isDurable('content', record.id)) return;\n    leases.take(key);\n    this.#leased.push(key);\n    if (volume.isDurable(",
+    entry: './object-store.ts',
+    model: leaseAgainstSweep,
+    caught: /missing|is not|durable/,
+  },
+  {
+    bug: 'leases are remembered only from after the marking',
+    file: './compactor.ts',
+    find: 'const needed = await this.#mark(pages, signal);',
+    replace: 'leases.endSweep(); const needed = await this.#mark(pages, signal); leases.beginSweep();',
+    entry: './compactor.ts',
+    model: leaseAgainstSweep,
+    caught: /missing|is not|durable/,
+  },
+  {
+    bug: 'a writer that finds its object does not hold it',
+    file: './object-store.ts',
+    find: ' || this.leases.isHeld(chunkKey(hash))',
+    replace: '',
+    entry: './object-store.ts',
+    model: (engine) => expiryAgainst(engine, 'put'),
+    caught: /the put was acknowledged/,
+  },
+  {
+    bug: 'an object is not sent again though its time is almost over',
+    file: './object-writer.ts',
+    find: ' || isStale?.(put_s) === true',
+    replace: '',
+    entry: './object-store.ts',
+    model: (engine) => expiryAgainst(engine, 'put'),
+    caught: /the put was acknowledged/,
+  },
+  {
+    bug: 'a pin does not look whether the object was removed before it',
+    file: './object-store.ts',
+    find: 'await this.volume.put([{ type, id, payload: EMPTY }], signal);\n      this.#requireHere(address);',
+    replace: 'await this.volume.put([{ type, id, payload: EMPTY }], signal);',
+    entry: './object-store.ts',
+    model: (engine) => expiryAgainst(engine, 'pin'),
+    caught: /the pin was acknowledged/,
+  },
+];
+
+for (const { bug, file, find, replace, entry, model, caught } of MUTATIONS) {
+  test(`caught: ${bug}`, async () => {
+    const through = entry === './local-volume.ts' ? [...VOLUME, ...LOG] : STORE;
+    const broken = await mutant<Partial<Engine>>(urlOf(file), find, replace, { entry: urlOf(entry), through });
+    await assertCaught(model({ ...ENGINE, ...broken }), {}, caught);
+  });
+}

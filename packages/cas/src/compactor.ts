@@ -1,0 +1,156 @@
+/**
+ * Gives back the room of what nobody needs: objects whose time is over, contents that no object names, and the segments
+ * that are mostly made of them.
+ *
+ * Promise: what an object names, what is pinned, and what a writer or an upload relies on is never reclaimed. While it works
+ * everything else goes on: there is no lock, reads and writes meet it record by record.
+ * Bound: eight to twenty-four bytes of memory for each chunk of the volume, at most `ids_max` of them: beyond that nothing
+ * is reclaimed. What it reads and writes is paced by one bucket. Overflow: one run at a time, the next is `conflict`.
+ * Cancellation: by the signal, at any wait. What was done until then stays done.
+ *
+ * Uploads lease their chunks when they are opened: that has to happen before the first run, so it asks for them.
+ */
+import { RonError, sched, TokenBucket } from '@ron/kernel';
+import type { Address } from '@ron/proto';
+import { IdSet } from './id-set.ts';
+import { markNeeded } from './mark.ts';
+import type { ObjectStore } from './object-store.ts';
+import type { Reclaimed } from './volume.ts';
+
+const MIB = 1024 * 1024;
+const LIST_COUNT = 256;
+/** What a line of a listing counts as, in bytes, when the work is paced. */
+const LINE_COST_BYTES = 128;
+
+/** What else holds on to chunks. It is told first, so that it lets go of what has expired. */
+export interface Holder {
+  expire(): Promise<number>;
+}
+
+export interface CompactorInit {
+  store: ObjectStore;
+  /** Undefined only where there are none. */
+  uploads: Holder | undefined;
+  /** Segments with a smaller part of needed bytes are rewritten. Default 0.5. */
+  live_ratio?: number;
+  /** A segment that is still being written is rewritten only when it wastes this much. Default 16 MiB. */
+  seal_bytes_min?: number;
+  /** Paces reading and writing, in bytes. Default: 50 MiB/s, in steps of 4 MiB. */
+  bucket?: TokenBucket;
+  /** Chunks that can be kept apart. Default 64 million: 4 TiB in chunks of 64 KiB, and at most 1.5 GiB of memory. */
+  ids_max?: number;
+}
+
+export type CompactionPhase = 'idle' | 'expire' | 'mark' | 'rewrite';
+
+export interface CompactionReport extends Reclaimed {
+  readonly phase: CompactionPhase;
+  /** Objects that were removed because their lease had run out. */
+  readonly expired: number;
+  /** Objects that were looked at. */
+  readonly objects: number;
+  /** Some objects whose manifest is damaged. While there are any, no content is reclaimed: it might be theirs. */
+  readonly unreadable: readonly Address[];
+  /** It is known what every object is made of. */
+  readonly isComplete: boolean;
+}
+
+const NOTHING: CompactionReport = {
+  phase: 'idle',
+  expired: 0,
+  objects: 0,
+  unreadable: [],
+  isComplete: true,
+  segments: 0,
+  moved_bytes: 0,
+  freed_bytes: 0,
+};
+
+export class Compactor {
+  readonly #init: CompactorInit;
+  readonly bucket: TokenBucket;
+  #report: CompactionReport = NOTHING;
+
+  constructor(init: CompactorInit) {
+    this.#init = init;
+    this.bucket = init.bucket ?? new TokenBucket('compaction', { rate_per_s: 50 * MIB, burst: 4 * MIB });
+  }
+
+  /** How far the run under way has come, or what the last one did. */
+  get report(): CompactionReport {
+    return this.#report;
+  }
+
+  async run(signal: AbortSignal): Promise<CompactionReport> {
+    if (this.#report.phase !== 'idle') throw new RonError('conflict', 'a compaction is under way');
+    this.#report = { ...NOTHING, phase: 'expire' };
+    try {
+      await this.#init.uploads?.expire();
+      await this.#expireObjects(signal);
+      await this.#sweep(signal);
+    } finally {
+      this.#report = { ...this.#report, phase: 'idle' };
+    }
+    return this.#report;
+  }
+
+  async #sweep(signal: AbortSignal): Promise<void> {
+    const { leases } = this.#init.store;
+    const pages = leases.beginSweep();
+    try {
+      const needed = await this.#mark(pages, signal);
+      await this.#reclaim(needed, signal);
+    } finally {
+      leases.endSweep();
+    }
+  }
+
+  async #expireObjects(signal: AbortSignal): Promise<void> {
+    const { store } = this.#init;
+    if (store.lease_ms === undefined) return;
+    const before_s = Math.floor((sched.wall_ms() - store.lease_ms) / 1000);
+    let after: Uint8Array | undefined;
+    do {
+      signal.throwIfAborted();
+      const listed = await store.volume.inventory('object', after, LIST_COUNT);
+      const old = listed.filter((held) => held.put_s < before_s);
+      const expired = await Promise.all(old.map((held) => store.expire(held.id, before_s, signal)));
+      this.#report = { ...this.#report, expired: this.#report.expired + expired.filter(Boolean).length };
+      await this.#pace(listed.length * LINE_COST_BYTES, signal);
+      after = listed.at(-1)?.id;
+    } while (after !== undefined);
+  }
+
+  async #mark(pages: readonly Uint8Array[], signal: AbortSignal): Promise<IdSet> {
+    this.#report = { ...this.#report, phase: 'mark' };
+    const { volume } = this.#init.store;
+    const into = new IdSet({ ids_max: this.#init.ids_max ?? 64 * MIB });
+    const pace = (bytes: number): Promise<void> => this.#pace(bytes, signal);
+    const marked = await markNeeded({ volume, pages, into, pace, signal });
+    this.#report = { ...this.#report, ...marked };
+    return into;
+  }
+
+  async #reclaim(needed: IdSet, signal: AbortSignal): Promise<void> {
+    this.#report = { ...this.#report, phase: 'rewrite' };
+    const { store, live_ratio, seal_bytes_min } = this.#init;
+    const { isComplete } = this.#report;
+    const reclaimed = await store.volume.reclaim({
+      isNeeded: (id) => !isComplete || needed.has(id) || !store.leases.isFree(id),
+      live_ratio: live_ratio ?? 0.5,
+      seal_bytes_min: seal_bytes_min ?? 16 * MIB,
+      pace: (bytes) => this.#pace(bytes, signal),
+      onProgress: (progress) => (this.#report = { ...this.#report, ...progress }),
+      signal,
+    });
+    this.#report = { ...this.#report, ...reclaimed };
+  }
+
+  /** Also lets everybody else run: a bucket that is full makes nobody wait. */
+  async #pace(bytes: number, signal: AbortSignal): Promise<void> {
+    await sched.pause('compaction.pace');
+    for (let rest = bytes; rest > 0; rest -= this.bucket.burst) {
+      await this.bucket.take(Math.min(rest, this.bucket.burst), signal);
+    }
+  }
+}

@@ -1,0 +1,202 @@
+/**
+ * The places of records in LMDB.
+ *
+ * Promise: what one `store` was given is there after a crash, or nothing of it. An index that cannot be trusted is thrown
+ * away at open: the log has it all.
+ * Bound: the disk. Cancellation: none; calls end by themselves.
+ *
+ * LMDB pages carry no checksums: what an entry says is checked against the record it points to, at every read. And a
+ * damaged tree can make LMDB end the process: so an index that was not closed in order is walked through at open, under a
+ * mark that makes the start after such an end begin anew.
+ */
+import { closeSync, existsSync, mkdirSync, openSync, readSync, rmSync, statSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { open, type RootDatabase } from 'lmdb';
+import type { Applied, Changes, Place, PlaceStore } from './place-index.ts';
+
+const FORMAT = 2;
+const VALUE_BYTES = 32;
+/** The first page of an LMDB file: where its mark, page size, last page and transaction number lie. */
+const LMDB_META = { magic: 24, page_bytes: 48, last_page: 144, transaction: 152, bytes: 160 } as const;
+const LMDB_MAGIC = 0xbe_ef_c0_de;
+const META_KEY = Buffer.from([0]);
+
+export interface OpenedStore {
+  readonly store: LmdbStore;
+  /** Why what was there has been thrown away. */
+  readonly rebuilt: string | undefined;
+}
+
+function encode(place: Place): Buffer {
+  const bytes = Buffer.alloc(VALUE_BYTES);
+  bytes.writeUInt32LE(place.segment, 0);
+  bytes.writeUInt32LE(place.offset, 4);
+  bytes.writeUInt32LE(place.payload_bytes, 8);
+  bytes.writeUInt16LE(place.meta_bytes, 12);
+  bytes.writeUInt8(place.type, 14);
+  bytes.writeDoubleLE(place.seq, 16);
+  bytes.writeUInt32LE(place.time_s, 24);
+  return bytes;
+}
+
+function decode(bytes: Buffer): Place | undefined {
+  if (bytes.length !== VALUE_BYTES) return undefined;
+  return {
+    segment: bytes.readUInt32LE(0),
+    offset: bytes.readUInt32LE(4),
+    payload_bytes: bytes.readUInt32LE(8),
+    meta_bytes: bytes.readUInt16LE(12),
+    type: bytes.readUInt8(14),
+    seq: bytes.readDoubleLE(16),
+    time_s: bytes.readUInt32LE(24),
+  };
+}
+
+export class LmdbStore implements PlaceStore {
+  readonly #db: RootDatabase<Buffer, Buffer>;
+  readonly #path: string;
+  #applied: Applied | undefined;
+  #closed = false;
+
+  private constructor(path: string) {
+    this.#db = openDb(path);
+    this.#path = path;
+    this.#applied = this.#readApplied();
+  }
+
+  /** Opens the index at `path`; one that cannot be trusted is deleted. */
+  static open(path: string): OpenedStore {
+    const distrust = whyNotTrusted(path);
+    if (distrust !== undefined) return LmdbStore.#anew(path, distrust);
+    try {
+      return LmdbStore.#openTrusted(path);
+    } catch (error) {
+      return LmdbStore.#anew(path, error instanceof Error ? error.message : String(error));
+    }
+  }
+
+  /** Throws the index away: the log tells that it cannot be right. */
+  async startAnew(): Promise<LmdbStore> {
+    await this.#db.close();
+    return LmdbStore.#anew(this.#path, '').store;
+  }
+
+  static #openTrusted(path: string): OpenedStore {
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    const isFirst = !existsSync(dataFile(path));
+    // Damage inside makes LMDB end the process. The mark stays behind then, and the next start begins anew.
+    writeFileSync(openingMark(path), '');
+    const store = new LmdbStore(path);
+    if (!existsSync(cleanMark(path))) store.#walk();
+    rmSync(cleanMark(path), { force: true });
+    rmSync(openingMark(path));
+    if (store.applied !== undefined || isFirst) return { store, rebuilt: undefined };
+    store.#db.close().catch(() => undefined);
+    return LmdbStore.#anew(path, 'it does not say how far it got');
+  }
+
+  static #anew(path: string, why: string): OpenedStore {
+    rmSync(path, { recursive: true, force: true });
+    rmSync(openingMark(path), { force: true });
+    rmSync(cleanMark(path), { force: true });
+    mkdirSync(path, { recursive: true, mode: 0o700 });
+    return { store: new LmdbStore(path), rebuilt: why };
+  }
+
+  get applied(): Applied | undefined {
+    return this.#applied;
+  }
+
+  get(key: string): Place | undefined {
+    const bytes = this.#db.getBinaryFast(Buffer.from(key, 'latin1'));
+    return bytes === undefined ? undefined : decode(bytes);
+  }
+
+  *range(low: string, high: string): Generator<[key: Buffer, place: Place], void, void> {
+    const bounds = { start: Buffer.from(low, 'latin1'), end: Buffer.from(high, 'latin1') };
+    for (const { key, value } of this.#db.getRange(bounds)) {
+      const place = decode(value);
+      if (place !== undefined) yield [key, place];
+    }
+  }
+
+  async store(changes: Changes, applied: Applied): Promise<void> {
+    await this.#db.transaction(() => {
+      for (const [key, place] of changes) {
+        if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
+        else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
+      }
+      this.#db.putSync(META_KEY, encodeApplied(applied));
+    });
+    await this.#db.flushed;
+    this.#applied = applied;
+  }
+
+  async close(): Promise<void> {
+    if (this.#closed) return;
+    this.#closed = true;
+    await this.#db.close();
+    writeFileSync(cleanMark(this.#path), '');
+  }
+
+  /** Visits every page that holds entries. */
+  #walk(): void {
+    for (const key of this.#db.getKeys()) if (key.length === 0) throw new Error('an entry without a key');
+  }
+
+  #readApplied(): Applied | undefined {
+    const bytes = this.#db.getBinary(META_KEY);
+    if (bytes === undefined || bytes.length !== VALUE_BYTES || bytes.readUInt32LE(0) !== FORMAT) return undefined;
+    const position = { segment: bytes.readUInt32LE(4), offset: bytes.readUInt32LE(8) };
+    return { position, seq: bytes.readDoubleLE(16) };
+  }
+}
+
+function encodeApplied(applied: Applied): Buffer {
+  const bytes = Buffer.alloc(VALUE_BYTES);
+  bytes.writeUInt32LE(FORMAT, 0);
+  bytes.writeUInt32LE(applied.position.segment, 4);
+  bytes.writeUInt32LE(applied.position.offset, 8);
+  bytes.writeDoubleLE(applied.seq, 16);
+  return bytes;
+}
+
+const dataFile = (path: string): string => join(path, 'data.mdb');
+const openingMark = (path: string): string => `${path}.opening`;
+const cleanMark = (path: string): string => `${path}.clean`;
+
+/** Why an index must not even be opened; undefined when it may be. LMDB maps the file: what it reads had better exist. */
+function whyNotTrusted(path: string): string | undefined {
+  if (existsSync(openingMark(path))) return 'the last attempt to open it did not end';
+  if (!existsSync(dataFile(path))) return undefined;
+  const size = statSync(dataFile(path)).size;
+  const head = Buffer.alloc(LMDB_META.bytes);
+  const fd = openSync(dataFile(path), 'r');
+  try {
+    if (readSync(fd, head, 0, head.length, 0) < head.length) return 'its file is too short';
+    const page_bytes = head.readUInt32LE(LMDB_META.page_bytes);
+    if (head.readUInt32LE(LMDB_META.magic) !== LMDB_MAGIC || page_bytes < 512 || page_bytes > 65_536)
+      return 'its file is no index';
+    const second = Buffer.alloc(LMDB_META.bytes);
+    if (readSync(fd, second, 0, second.length, page_bytes) < second.length) return 'its file is too short';
+    if (second.readUInt32LE(LMDB_META.magic) !== LMDB_MAGIC) return 'its file is no index';
+    const newest = transactionOf(head) >= transactionOf(second) ? head : second;
+    const needed = (newest.readBigUInt64LE(LMDB_META.last_page) + 1n) * BigInt(page_bytes);
+    return BigInt(size) < needed ? 'its file is too short' : undefined;
+  } finally {
+    closeSync(fd);
+  }
+}
+
+const transactionOf = (meta: Buffer): bigint => meta.readBigUInt64LE(LMDB_META.transaction);
+
+function openDb(path: string): RootDatabase<Buffer, Buffer> {
+  return open<Buffer, Buffer>({
+    path,
+    noSubdir: false,
+    encoding: 'binary',
+    keyEncoding: 'binary',
+    compression: false,
+    maxReaders: 126,
+  });
+}

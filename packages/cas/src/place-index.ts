@@ -1,0 +1,161 @@
+/**
+ * Where each record lies: a cache of the log, which can be thrown away at any time.
+ *
+ * Promise: what `set` was told is found at once, from memory until a flush has taken it to the store. How far the log is
+ * reflected is stored in the same transaction, so a start replays exactly what is missing. What the log could still lose
+ * is never stored.
+ * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` they are to be
+ * refused. Overflow: back-pressure. Cancellation: none; a flush ends by itself.
+ */
+import type { Position } from '@ron/log';
+
+/** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
+const PENDING_MAX = 65_536;
+
+/** Three tables in one, told apart by the first character of the key. */
+export type Table = 'content' | 'object' | 'pin';
+const TABLE_BYTE: Record<Table, number> = { content: 1, object: 2, pin: 3 };
+
+export interface Place extends Position {
+  readonly type: number;
+  readonly payload_bytes: number;
+  readonly meta_bytes: number;
+  readonly seq: number;
+  readonly time_s: number;
+}
+
+/** How far the log is reflected in the index. */
+export interface Applied {
+  readonly position: Position;
+  readonly seq: number;
+}
+
+/** A key is the table's byte and the id, as latin1 text; `undefined` removes the entry. */
+export type Changes = ReadonlyMap<string, Place | undefined>;
+
+/** Where the entries go. Everything that is stored in one call is there after a crash, or nothing of it. */
+export interface PlaceStore {
+  readonly applied: Applied | undefined;
+  get(key: string): Place | undefined;
+  /** Entries with `low <= key < high`, in order; each key is valid until the next one. */
+  range(low: string, high: string): Iterable<[key: Buffer, place: Place]>;
+  store(changes: Changes, applied: Applied): Promise<void>;
+  close(): Promise<void>;
+}
+
+export interface FlushInit {
+  /** How far the log is reflected by what was set until now. */
+  applied(): Applied;
+  /** Makes the log durable. What it could not make so is told by `isDurable`. */
+  syncLog(): Promise<void>;
+  isDurable(place: Place): boolean;
+}
+
+const keyOf = (table: Table, id: Uint8Array): string =>
+  String.fromCharCode(TABLE_BYTE[table]) + Buffer.from(id.buffer, id.byteOffset, id.length).toString('latin1');
+
+const same = (a: Applied, b: Applied | undefined): boolean =>
+  a.seq === b?.seq && a.position.segment === b.position.segment && a.position.offset === b.position.offset;
+
+export class PlaceIndex implements AsyncDisposable {
+  readonly #store: PlaceStore;
+  #pending = new Map<string, Place | undefined>();
+  #flushing = new Map<string, Place | undefined>();
+  #running: Promise<void> = Promise.resolve();
+  /** A flush that waits for the one under way. It serves everybody who asks before it takes its entries. */
+  #next: Promise<void> | undefined;
+
+  constructor(store: PlaceStore) {
+    this.#store = store;
+  }
+
+  /** As of the last flush. */
+  get applied(): Applied | undefined {
+    return this.#store.applied;
+  }
+
+  get pending(): number {
+    return this.#pending.size + this.#flushing.size;
+  }
+
+  get isFull(): boolean {
+    return this.#pending.size >= PENDING_MAX;
+  }
+
+  get isOverfull(): boolean {
+    return this.#pending.size >= 2 * PENDING_MAX;
+  }
+
+  get(table: Table, id: Uint8Array): Place | undefined {
+    const key = keyOf(table, id);
+    const pending = this.#pending.get(key);
+    if (pending !== undefined || this.#pending.has(key)) return pending;
+    const flushing = this.#flushing.get(key);
+    if (flushing !== undefined || this.#flushing.has(key)) return flushing;
+    return this.#store.get(key);
+  }
+
+  set(table: Table, id: Uint8Array, place: Place): void {
+    this.#pending.set(keyOf(table, id), place);
+  }
+
+  remove(table: Table, id: Uint8Array): void {
+    this.#pending.set(keyOf(table, id), undefined);
+  }
+
+  /** Takes what was set until now to the store. */
+  flush(init: FlushInit): Promise<void> {
+    this.#next ??= this.#running.then(() => {
+      this.#next = undefined;
+      const flush = this.#flushOnce(init);
+      this.#running = flush.catch(() => undefined);
+      return flush;
+    });
+    return this.#next;
+  }
+
+  /**
+   * Every stored entry of a table whose id comes after `after`, in order of ids. Flush first. An id is valid until the
+   * next one; do not wait between two: begin anew after the last one instead.
+   */
+  *entries(table: Table, after?: Uint8Array): Generator<[id: Buffer, place: Place], void, void> {
+    const low = after === undefined ? String.fromCharCode(TABLE_BYTE[table]) : `${keyOf(table, after)}\0`;
+    const high = String.fromCharCode(TABLE_BYTE[table] + 1);
+    for (const [key, place] of this.#store.range(low, high)) yield [key.subarray(1), place];
+  }
+
+  async close(): Promise<void> {
+    await this.#running;
+    await this.#store.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #flushOnce(init: FlushInit): Promise<void> {
+    const applied = init.applied();
+    if (this.#pending.size === 0 && same(applied, this.#store.applied)) return;
+    this.#flushing = this.#pending;
+    this.#pending = new Map();
+    let kept: Changes = this.#flushing;
+    try {
+      await init.syncLog();
+      const { durable, undurable } = sorted(this.#flushing, init);
+      await this.#store.store(durable, applied);
+      kept = undurable;
+    } finally {
+      // What was not stored goes back to where it was, unless it has been set again since.
+      if (kept.size > 0) this.#pending = new Map([...kept, ...this.#pending]);
+      this.#flushing = new Map();
+    }
+  }
+}
+
+/** What may be stored, and what would be lost in a crash: its sync failed, and nobody was told that it is there. */
+function sorted(changes: Changes, init: FlushInit): { durable: Changes; undurable: Changes } {
+  const undurable = new Map<string, Place>();
+  for (const [key, place] of changes) if (place !== undefined && !init.isDurable(place)) undurable.set(key, place);
+  if (undurable.size === 0) return { durable: changes, undurable };
+  return { durable: new Map([...changes].filter(([key]) => !undurable.has(key))), undurable };
+}

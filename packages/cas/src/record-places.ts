@@ -1,0 +1,56 @@
+/**
+ * How a log of records becomes an index: which tables a record is entered in, and which of two records wins.
+ *
+ * The newest record wins, and a record that was moved keeps its number: so the same log gives the same index, in whatever
+ * order compaction has left it.
+ */
+import { recordBytes, type Appended, type RecordHead, type RecordInput } from '@ron/log';
+import type { Place, PlaceIndex, Table } from './place-index.ts';
+import { RecordType } from './record-types.ts';
+
+const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
+  [RecordType.chunk]: ['content'],
+  [RecordType.object]: ['content', 'object'],
+  [RecordType.page]: ['content'],
+  [RecordType.manifest]: ['object'],
+  [RecordType.remove]: ['object'],
+  [RecordType.pin]: ['pin'],
+  [RecordType.unpin]: ['pin'],
+};
+
+export const tablesOf = (type: number): readonly Table[] => TABLES_OF_TYPE[type] ?? [];
+
+/** What a record takes on disk. */
+export const onDisk = (place: Place): number => recordBytes(place.payload_bytes, place.meta_bytes);
+
+export const isAt = (place: Place | undefined, segment: number, offset: number): boolean =>
+  place !== undefined && place.segment === segment && place.offset === offset;
+
+/** Enters a record that was found in the log, or that was moved. */
+export function enter(index: PlaceIndex, id: Uint8Array, place: Place): void {
+  for (const table of tablesOf(place.type)) {
+    const known = index.get(table, id);
+    if (known === undefined || place.seq >= known.seq) index.set(table, id, place);
+  }
+}
+
+/** Enters records that have just been appended. Their numbers are the newest there are: nothing has to be looked up. */
+export function enterNew(index: PlaceIndex, records: readonly RecordInput[], places: readonly Appended[]): void {
+  records.forEach((record, at) => {
+    // A moved record is entered by whoever moves it, when the copy is durable: until then the old place is the better one.
+    if (record.seq !== undefined) return;
+    const place = placeOfAppended(record, places[at]!);
+    for (const table of tablesOf(record.type)) index.set(table, record.id, place);
+  });
+}
+
+export function placeOfAppended(record: RecordInput, appended: Appended): Place {
+  const { segment, offset, seq, time_s } = appended;
+  const payload_bytes = record.payload.length;
+  return { segment, offset, seq, time_s, type: record.type, payload_bytes, meta_bytes: record.meta?.length ?? 0 };
+}
+
+export function placeOfHead(head: RecordHead, position: { segment: number; offset: number }): Place {
+  const { type, payload_bytes, meta_bytes, seq, time_s } = head;
+  return { segment: position.segment, offset: position.offset, seq, time_s, type, payload_bytes, meta_bytes };
+}
