@@ -4,8 +4,8 @@
  * Promise: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. Calls between our own
  * services are not counted per address: a connection that shows a valid capability gives its place back. So that such a
  * caller gets through when its address is full, a few connections above that limit are let in on probation: their first
- * request must carry a capability, or is refused.
- * Bound: `PROBATION_MAX` connections on probation. Overflow: an answer 429 and a close before anything is read.
+ * request must carry a capability, or is refused and the connection closed.
+ * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address. Overflow: an answer 429 and a close before anything is read.
  */
 import type { Socket } from 'node:net';
 import { RonError } from '@ron/kernel';
@@ -13,13 +13,16 @@ import type { Admission } from '@ron/kernel';
 import type { Ticket } from './connection.ts';
 
 const PROBATION_MAX = 64;
+const PROBATION_PER_IP_MAX = 8;
 /** Peers of a Unix socket have no address; its directory decides who may connect. */
 export const LOCAL_PEER = 'unix';
 
 export class Gatekeeper {
   readonly #admission: Admission;
   readonly #is_trusted_proxy: (ip: string) => boolean;
-  #probation = 0;
+  /** How many connections of each address are on probation; those with none are not listed. */
+  readonly #probation = new Map<string, number>();
+  #probation_total = 0;
 
   constructor(admission: Admission, is_trusted_proxy: (ip: string) => boolean) {
     this.#admission = admission;
@@ -39,15 +42,26 @@ export class Gatekeeper {
       case 'conn_limit':
         break;
     }
-    if (this.#probation >= PROBATION_MAX || this.#admission.tryConnect(undefined) !== 'ok') return connLimit();
-    this.#probation += 1;
+    const mine = this.#probation.get(ip) ?? 0;
+    if (mine >= PROBATION_PER_IP_MAX || this.#probation_total >= PROBATION_MAX) return connLimit();
+    if (this.#admission.tryConnect(undefined) !== 'ok') return connLimit();
+    this.#probation.set(ip, mine + 1);
+    this.#probation_total += 1;
     return { ip, counted: false, probation: true };
+  }
+
+  #endProbation(ticket: Ticket): void {
+    if (!ticket.probation) return;
+    ticket.probation = false;
+    this.#probation_total -= 1;
+    const left = (this.#probation.get(ticket.ip) ?? 1) - 1;
+    if (left === 0) this.#probation.delete(ticket.ip);
+    else this.#probation.set(ticket.ip, left);
   }
 
   /** The connection showed a valid capability. */
   vouch(ticket: Ticket): void {
-    if (ticket.probation) this.#probation -= 1;
-    ticket.probation = false;
+    this.#endProbation(ticket);
     if (!ticket.counted) return;
     ticket.counted = false;
     this.#admission.uncount(ticket.ip);
@@ -55,8 +69,7 @@ export class Gatekeeper {
 
   /** The connection is closed. */
   release(ticket: Ticket): void {
-    if (ticket.probation) this.#probation -= 1;
-    ticket.probation = false;
+    this.#endProbation(ticket);
     this.#admission.disconnect(ticket.counted ? ticket.ip : undefined);
     ticket.counted = false;
   }

@@ -14,6 +14,7 @@ import { insist } from './access.ts';
 import type { Phase2 } from './access.ts';
 import { BodyReader } from './body-reader.ts';
 import { decodeBody } from './decompress.ts';
+import { GrowingBytes } from './growing-bytes.ts';
 
 export interface BodyLimits {
   /** Infinity for none. */
@@ -81,9 +82,9 @@ export class Body implements AsyncIterable<Uint8Array> {
   }
 
   async whole(): Promise<Uint8Array> {
-    const chunks: Uint8Array[] = [];
-    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) chunks.push(chunk);
-    return joined(chunks);
+    const gathered = new GrowingBytes();
+    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) gathered.add(chunk);
+    return gathered.whole();
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
@@ -96,7 +97,7 @@ export class Body implements AsyncIterable<Uint8Array> {
  * `done` is called once.
  */
 export class PlainBody {
-  readonly #chunks: Uint8Array[] = [];
+  readonly #gathered = new GrowingBytes();
   readonly #bytes_max: number;
   #left: number;
   #done: ((error: RonError | undefined, body: Uint8Array | undefined) => void) | undefined;
@@ -125,7 +126,7 @@ export class PlainBody {
   #onData(req: IncomingMessage, chunk: Uint8Array): void {
     this.#left -= chunk.byteLength;
     if (this.#left >= 0) {
-      this.#chunks.push(chunk);
+      this.#gathered.add(chunk);
       return;
     }
     req.pause();
@@ -135,7 +136,7 @@ export class PlainBody {
   #settle(error: RonError | undefined): void {
     const done = this.#done;
     this.#done = undefined;
-    done?.(error, error === undefined ? joined(this.#chunks) : undefined);
+    done?.(error, error === undefined ? this.#gathered.whole() : undefined);
   }
 }
 
@@ -147,10 +148,6 @@ export function isPlain(req: IncomingMessage, phase2: Phase2 | undefined): boole
 /** Throws when the declared length alone is too much. */
 export function checkDeclaredLength(req: IncomingMessage, bytes_max: number): void {
   if (Number(req.headers['content-length'] ?? 0) > bytes_max) throw tooLarge(bytes_max);
-}
-
-function joined(chunks: readonly Uint8Array[]): Uint8Array {
-  return chunks.length === 1 ? chunks[0]! : Buffer.concat(chunks);
 }
 
 function tooLarge(bytes_max: number): RonError {

@@ -8,7 +8,7 @@
  */
 import { RonError, sched } from '@ron/kernel';
 import type { Log } from '@ron/kernel';
-import { refusalError } from './access.ts';
+import { insist, refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
 import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
 import { budgetFrom } from './budget.ts';
@@ -75,6 +75,8 @@ export class Pipeline {
     try {
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
+        // A budget that is used up is refused without looking at the verdict; that one may still fail, and to nobody.
+        verdict.catch(() => undefined);
         exchange.deadline
           .run(() => verdict)
           .then((settled) => this.#admitted(exchange, prepared, settled))
@@ -114,9 +116,8 @@ export class Pipeline {
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
-    if (verdict === undefined) {
-      if (prepared.row.access !== 'health') this.#init.onOpenRoute(exchange.connection.ticket);
-    } else if (!verdict.ok) throw refusalError(verdict);
+    if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
+    else if (!verdict.ok) throw refusalError(verdict);
     else {
       exchange.grant = verdict;
       this.granted(exchange.connection);
@@ -213,7 +214,10 @@ export class Pipeline {
   #answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
     if (exchange.over) return;
     const { responder } = this.#init;
-    const { res, corr_id } = exchange;
+    const { res, corr_id, grant } = exchange;
+    // A handler that did not read the body to its end, or did not say what it acts on, gets no answer out. An engine
+    // that speaks HTTP itself has yet to say it.
+    if (grant !== undefined && !prepared.settles_first && answer.kind !== 'raw') insist(grant.phase2.settle());
     switch (answer.kind) {
       case 'json': {
         const text = prepared.parts.serialize(answer.status, answer.value);
@@ -234,7 +238,7 @@ export class Pipeline {
   /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
   answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
     const { config, responder } = this.#init;
-    void serveBytes(exchange.req, exchange.res, source, {
+    serveBytes(exchange.req, exchange.res, source, {
       corr_id: exchange.corr_id,
       signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
       onHead: () => exchange.firstByteOut(),
@@ -243,7 +247,7 @@ export class Pipeline {
       headers: responder.byteHeaders(extra),
       refuse: (error) => this.fail(exchange, error),
       onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
-    });
+    }).catch((error: unknown) => this.fail(exchange, error));
   }
 
   #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
@@ -272,7 +276,8 @@ export class Pipeline {
         'request failed',
       );
     }
-    const close = error.code === 'request_timeout';
+    // Whoever is on probation had one chance.
+    const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
   }
 }

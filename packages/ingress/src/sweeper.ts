@@ -76,6 +76,15 @@ export class Sweeper {
 
   #tick(): void {
     this.sweep(sched.now_ms());
+    if (!this.#draining) return this.#endTick();
+    // When the loop was late, requests lie unread in the kernel: they are read first, then it is decided who is idle.
+    void sched.pause('ingress-sweep').then(() => {
+      this.#closeIdle(sched.now_ms());
+      this.#endTick();
+    });
+  }
+
+  #endTick(): void {
     const after = this.#after;
     this.#after = [];
     for (const then of after) then();
@@ -91,7 +100,6 @@ export class Sweeper {
         this.#busy.delete(connection);
       } else this.#judge(connection, now_ms);
     }
-    if (this.#draining) this.#closeIdle(now_ms);
   }
 
   #judge(connection: Connection, now_ms: number): void {

@@ -1,0 +1,43 @@
+/**
+ * Bytes that come in pieces, gathered into one buffer.
+ *
+ * Promise: what was added, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
+ * pieces costs its own length and not a view and a slab for each piece.
+ * Bound: at most twice what was added; the caller bounds that. Cancellation: drop it.
+ */
+const FIRST_BYTES = 16 * 1024;
+
+export class GrowingBytes {
+  #only: Uint8Array | undefined;
+  #buffer = Buffer.alloc(0);
+  #length = 0;
+
+  add(piece: Uint8Array): void {
+    if (this.#length === 0 && this.#only === undefined) {
+      this.#only = piece;
+      return;
+    }
+    if (this.#only !== undefined) {
+      const first = this.#only;
+      this.#only = undefined;
+      this.#append(first);
+    }
+    this.#append(piece);
+  }
+
+  /** Everything so far. To be called once, at the end. */
+  whole(): Uint8Array {
+    return this.#only ?? this.#buffer.subarray(0, this.#length);
+  }
+
+  #append(piece: Uint8Array): void {
+    const needed = this.#length + piece.byteLength;
+    if (needed > this.#buffer.length) {
+      const larger = Buffer.allocUnsafe(Math.max(FIRST_BYTES, needed, this.#buffer.length * 2));
+      larger.set(this.#buffer.subarray(0, this.#length));
+      this.#buffer = larger;
+    }
+    this.#buffer.set(piece, this.#length);
+    this.#length = needed;
+  }
+}
