@@ -61,16 +61,17 @@ export class PartFile implements AsyncDisposable {
   }
 
   async flush(): Promise<void> {
-    const batch = this.#batch;
+    let batch = this.#batch;
+    let left = this.#batch_bytes;
     this.#batch = [];
     this.#batch_bytes = 0;
     try {
-      for (const bytes of batch) {
-        for (let done = 0; done < bytes.length;) {
-          const { bytesWritten } = await this.#file.write(bytes, done, bytes.length - done, this.#at);
-          done += bytesWritten;
-          this.#at += bytesWritten;
-        }
+      while (left > 0) {
+        const { bytesWritten } = await this.#file.writev(batch, this.#at);
+        this.#at += bytesWritten;
+        left -= bytesWritten;
+        // The system may take less than it was given.
+        if (left > 0) batch = [Buffer.concat(batch).subarray(bytesWritten)];
       }
     } catch (error) {
       throw new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);

@@ -86,17 +86,27 @@ test('one flipped bit anywhere in an answer is found out, and what came before i
 
 test('bytes without a proof, of another object, or in groups of a size that no server has, are refused', async (t) => {
   const other = contentOf(content.length, 99);
-  const answers: Handler[] = [
-    (_request, response) => response.writeHead(200, { 'Content-Type': 'application/octet-stream' }).end(content),
-    async (request, response) => sendSlice(response, await honestSlice(other, request.url!)),
+  const grouped =
+    (group_bytes: string): Handler =>
     async (request, response) =>
-      sendSlice(response, await honestSlice(content, request.url!), { 'Ron-Group-Bytes': '1000' }),
-    async (request, response) =>
-      sendSlice(response, await honestSlice(content, request.url!), { 'Ron-Group-Bytes': '131072' }),
+      sendSlice(response, await honestSlice(content, request.url!), { 'Ron-Group-Bytes': group_bytes });
+  const answers: [Handler, RegExp][] = [
+    [
+      (_request, response) => response.writeHead(200, { 'Content-Type': 'application/octet-stream' }).end(content),
+      /it sent no proof$/,
+    ],
+    [
+      async (request, response) => sendSlice(response, await honestSlice(other, request.url!)),
+      /does not match the address$/,
+    ],
+    [grouped('1000'), /an impossible group size$/],
+    [grouped('2097152'), /an impossible group size$/],
+    [grouped('131072'), /does not match the address$/],
   ];
-  for (const answer of answers) {
+  for (const [answer, message] of answers) {
     const { bytes, error } = await read(await clientOf(t, answer));
     assert.ok(isRonError(error, 'integrity'), String(error));
+    assert.match(error.message, message);
     assert.equal(bytes, 0);
   }
 });
