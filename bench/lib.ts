@@ -100,7 +100,7 @@ function toRow({ name, unit, bar, note }: Case, values: readonly number[]): Row 
     ...(bar !== undefined && { bar, pass: middle < bar }),
     ...(note !== undefined && { note }),
     // Of a handful of bytes a multiple says nothing.
-    noisy: unit.startsWith('ns') && max / min > NOISY,
+    noisy: !unit.startsWith('bytes') && min > 0 && max / min > NOISY,
   };
 }
 

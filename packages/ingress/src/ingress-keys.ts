@@ -6,6 +6,8 @@
  */
 import { formatDuration, formatRate, formatSize, key } from '@ron/kernel';
 import type { Config } from '@ron/kernel';
+import { parseBind } from './bind.ts';
+import { compileProxies } from './client-ip.ts';
 import { INGRESS_DEFAULTS } from './limits.ts';
 import type { IngressConfig } from './limits.ts';
 
@@ -107,13 +109,31 @@ export const INGRESS_KEYS = {
 } as const;
 
 /** For `defineConfig`'s check: what no single key can know. */
-export function checkIngressKeys(config: IngressKeyConfig, report: (key: TlsKey, expected: string) => void): void {
+export function checkIngressKeys(config: IngressKeyConfig, report: (key: CheckedKey, expected: string) => void): void {
+  if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
+  const { metrics_addr } = config;
+  if (metrics_addr !== undefined && !isUsable(() => parseBind(metrics_addr))) report('metrics_addr', BIND_EXPECTED);
+  if (!isUsable(() => compileProxies(config.server.trusted_proxies))) {
+    report('server.trusted_proxies', 'addresses or CIDR blocks such as 10.0.0.0/8');
+  }
   const { cert_file, key_file } = config.tls;
   if (cert_file !== undefined && key_file === undefined) report('tls.key_file', 'a path, because tls.cert_file is set');
   if (cert_file === undefined && key_file !== undefined) report('tls.cert_file', 'a path, because tls.key_file is set');
 }
 
-type TlsKey = 'tls.cert_file' | 'tls.key_file';
+type CheckedKey = 'server.bind' | 'metrics_addr' | 'server.trusted_proxies' | 'tls.cert_file' | 'tls.key_file';
+
+const BIND_EXPECTED = 'host:port with a port up to 65535, [v6]:port or unix:/path';
+
+function isUsable(parse: () => unknown): boolean {
+  try {
+    parse();
+    return true;
+  } catch {
+    return false;
+  }
+}
+
 export type IngressKeyConfig = Config<typeof INGRESS_KEYS>;
 
 export function ingressConfigOf(
