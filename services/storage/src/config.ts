@@ -58,6 +58,31 @@ const KEYS = {
     doc: 'From the last byte of a write to its acknowledgement.',
     reloadable: true,
   }),
+  'storage.lease': key.optional(
+    key.duration({
+      min: '1s',
+      max: '3650d',
+      doc: 'How long an object that is not pinned is kept after it was last put. Default: for ever.',
+    }),
+  ),
+  'storage.compact_interval': key.duration({
+    default: '24h',
+    min: '1m',
+    max: '24d',
+    doc: 'How often a compaction starts by itself, give or take a tenth.',
+    reloadable: true,
+  }),
+  'storage.compact_live_ratio': key.decimal({
+    default: 0.5,
+    min: 0,
+    max: 1,
+    doc: 'Segments of which a smaller part is needed are rewritten by a compaction.',
+  }),
+  'storage.compact_pacing': key.rate({
+    default: '50MiB/s',
+    min: '64KiB/s',
+    doc: 'How fast a compaction reads and writes.',
+  }),
   'auth.reads': key.boolean({ default: false, doc: 'Whether reads need the scope storage:get.' }),
   'auth.key_file': key.optional(
     key.text({

@@ -1,5 +1,6 @@
 /** Opens what storage keeps objects on: a directory, or memory when it is to forget everything. */
 import {
+  Compactor,
   LocalVolume,
   MemoryVolume,
   ObjectStore,
@@ -8,12 +9,14 @@ import {
   type Volume,
   type VolumeState,
 } from '@ron/cas';
-import { assert } from '@ron/kernel';
+import { assert, TokenBucket } from '@ron/kernel';
+import type { Address } from '@ron/proto';
 import type { StorageConfig } from './config.ts';
 
 /** Something that happened to stored records, for the log and the metrics. */
 export type EngineEvent =
   | { readonly kind: 'damaged'; readonly record: DamagedRecord }
+  | { readonly kind: 'removed'; readonly address: Address }
   | { readonly kind: 'state'; readonly volume: string; readonly state: VolumeState }
   | { readonly kind: 'log damage'; readonly volume: string; readonly what: string }
   | { readonly kind: 'index rebuilt'; readonly volume: string; readonly why: string };
@@ -23,7 +26,11 @@ export interface Engine {
   /** Where the volume lies; undefined in amnesia. */
   readonly dir: string | undefined;
   readonly store: ObjectStore;
+  readonly compactor: Compactor;
 }
+
+/** What a compaction may read or write at once. */
+const COMPACT_BURST_BYTES = 4 * 1024 * 1024;
 
 export interface EngineInit {
   readonly config: StorageConfig;
@@ -34,7 +41,7 @@ export interface EngineInit {
 }
 
 export async function openEngine(init: EngineInit): Promise<Engine> {
-  const { config } = init;
+  const { config, publish } = init;
   const { storage, amnesia } = config;
   const dir = amnesia.enabled ? undefined : config.data_dirs[0];
   const volume = amnesia.enabled ? new MemoryVolume({ bytes_max: amnesia.bytes_max }) : await openDirectory(dir, init);
@@ -43,8 +50,16 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     chunk_bytes: storage.chunk_size,
     cache_bytes: storage.cache_bytes,
     object_bytes_max: storage.object_bytes_max,
+    lease_ms: storage.lease,
+    onRemoved: (address) => publish({ kind: 'removed', address }),
   });
-  return { volume, dir, store };
+  const compactor = new Compactor({
+    store,
+    uploads: undefined,
+    live_ratio: storage.compact_live_ratio,
+    bucket: new TokenBucket('compaction', { rate_per_s: storage.compact_pacing, burst: COMPACT_BURST_BYTES }),
+  });
+  return { volume, dir, store, compactor };
 }
 
 async function openDirectory(dir: string | undefined, init: EngineInit): Promise<Volume> {

@@ -55,11 +55,33 @@ export function proofSource(object: StoredObject, offset: number, length: number
     size: sliceBytes(object.size, object.chunk_bytes, offset, length),
     etag: `"bao:${object.address}:${offset}:${length}"`,
     media_type: BAO_MEDIA_TYPE,
-    headers: OBJECT_HEADERS,
+    // A reader has to know how the tree is cut; a wrong number only makes the proof fail.
+    headers: { ...OBJECT_HEADERS, 'Ron-Group-Bytes': String(object.chunk_bytes) },
     ranges: false,
-    read: (_start, _end, signal) => firstInTime(object.slice(offset, length, signal), deadline),
+    read: (_start, _end, signal) => firstInTime(nodesTogether(object.slice(offset, length, signal)), deadline),
   };
 }
+
+/**
+ * The nodes of a proof come by the dozen and are tiny. They are sent together, and not before the bytes that they lead to
+ * are in hand: so an answer does not begin that cannot go on.
+ */
+async function* nodesTogether(pieces: AsyncGenerator<Uint8Array, void, void>): AsyncGenerator<Uint8Array, void, void> {
+  let nodes: Uint8Array[] = [];
+  for await (const piece of pieces) {
+    if (piece.length <= NODE_BYTES_MAX) {
+      nodes.push(piece);
+      continue;
+    }
+    if (nodes.length > 0) yield Buffer.concat(nodes);
+    nodes = [];
+    yield piece;
+  }
+  if (nodes.length > 0) yield Buffer.concat(nodes);
+}
+
+/** Two values of 32 bytes. */
+const NODE_BYTES_MAX = 64;
 
 /** The first piece comes within the deadline of the request; from then on the answer goes by progress. */
 async function* firstInTime(

@@ -2,14 +2,17 @@
  * Wires the tasks, the queues and the routes of storage: this file is its topology.
  *
  *     listener --> work_get(256) --> GET pool --> object store --> volume (log + index)
- *        |    `--> work_put(256) --> PUT pool -->      |
+ *        |    `--> work_put(256) --> PUT pool -->      |   ^
+ *        |                                             |   `-- compaction, by hand or by compact_timer
  *        `-- bytes verified in RAM are answered here   `--> events(1024) --> event log
  */
 import { join } from 'node:path';
 import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
 import {
   Deadline,
+  sched,
   ServiceRuntime,
+  sleep,
   type Log,
   type Metrics,
   type Service,
@@ -18,6 +21,7 @@ import {
 } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
+import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
 import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
@@ -50,7 +54,7 @@ const VERSION = '0.1.0';
 const FLUSH_MS = 500;
 
 export async function startStorage(init: StorageInit): Promise<Storage> {
-  const { config, metrics, log, onFatal } = init;
+  const { config, metrics, log, onFatal, fs } = init;
   const source = init.source ?? { value: config };
   const signal = init.signal ?? new AbortController().signal;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
@@ -63,24 +67,20 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const publish = (event: EngineEvent): void => {
     // What must not be missed is done here; subscribers may lag.
     count(event);
-    if (event.kind === 'damaged') hot.forget(formatAddress(Buffer.from(event.record.id_hex, 'hex')));
+    if (event.kind === 'removed') hot.forget(event.address);
+    if (event.kind === 'damaged') {
+      const hash = Buffer.from(event.record.id_hex, 'hex');
+      hot.forget(formatAddress(hash));
+      engine.store.forget(hash);
+    }
     events.publish(event);
   };
-  const engine = await openEngine({ config, publish, signal, fs: init.fs });
+  const engine = await openEngine({ config, publish, signal, fs });
   const keys = await openKeys(config, engine, signal);
   measureEngine(metrics, engine, hot);
   const watch = new VolumeWatch(engine.volume, engine.dir);
-
-  const readiness = new Readiness();
-  readiness.gate('volume', {
-    kind: 'soft',
-    lanes: ['put'],
-    sample: () => watch.problem,
-  });
-  readiness.gate('overload', {
-    kind: 'soft',
-    sample: () => (workGet.overloaded || workPut.overloaded ? 'requests wait too long for a worker' : undefined),
-  });
+  const tasks = new AdminTasks((_kind, run) => runtime.run('compaction', ({ stopping }) => run(stopping)));
+  const compaction = compactionOf(engine);
 
   const ingress = await createIngress({
     service: 'storage',
@@ -91,15 +91,18 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     config: ingressConfigOf(config),
     routes: routes({
       ...engine,
+      tasks,
+      compaction,
       guardReads: config.auth.reads,
       durability: () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 }),
       putStep: (parent) => runtime.deadline('put', { parent }),
-      onOpened: (object) => hot.remember(object),
+      // It may have been removed since it was opened; then `forget` has been called already.
+      onOpened: (object) => void (engine.store.has(object.address) && hot.remember(object)),
     }),
     lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
     access: new Checker({ audience: 'storage', keys }),
     fast: { route: 'GET /o/:addr', lookup: (target) => hot.lookup(target) },
-    readiness,
+    readiness: readinessOf(watch, [workGet, workPut]),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -107,16 +110,22 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     log,
   });
 
-  runtime.spawn('get_pool', (task) => work(workGet, task));
-  runtime.spawn('put_pool', (task) => work(workPut, task));
+  runtime.spawn('get_pool', (task) => serve(workGet, task));
+  runtime.spawn('put_pool', (task) => serve(workPut, task));
   runtime.spawn('event_log', async ({ stopping }) => {
     for (;;) {
       const event = await eventLog.recv(stopping);
       if (event === undefined) return;
-      log[event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error'](event, event.kind);
+      log[levelOf(event)](event, event.kind);
     }
   });
   runtime.spawn('volume_watch', ({ stopping }) => watch.run(stopping));
+  runtime.spawn('compact_timer', async ({ stopping }) => {
+    for (;;) {
+      await sleep(source.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
+      tasks.start('compact', compaction);
+    }
+  });
 
   const close = async (): Promise<void> => {
     events.close();
@@ -150,7 +159,26 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   };
 }
 
-async function work(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
+function readinessOf(watch: VolumeWatch, queues: readonly WorkQueue[]): Readiness {
+  const readiness = new Readiness();
+  readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => watch.problem });
+  readiness.gate('overload', {
+    kind: 'soft',
+    sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
+  });
+  return readiness;
+}
+
+function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {
+  if (event.kind === 'removed') return 'debug';
+  return event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error';
+}
+
+function compactionOf({ compactor }: Engine): TaskWork {
+  return { run: (signal) => compactor.run(signal), progress: () => ({ ...compactor.report }) };
+}
+
+async function serve(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
   for (let job = await queue.take(stopping); job !== undefined; job = await queue.take(stopping)) await job.run(signal);
 }
 

@@ -1,0 +1,97 @@
+/**
+ * Long work that an operator set going: what runs, how far it is, how it ended.
+ *
+ * Promise: of a kind at most one task runs; who asks for another gets the one that runs. A task is told about from its
+ * start until `TASKS_MAX` later ones have pushed it out, however it ended.
+ * Bound: `TASKS_MAX` tasks. Overflow: the oldest that has ended is forgotten. Cancellation: by the signal that the runner gives.
+ */
+import { assert, isRonError, sched } from '@ron/kernel';
+
+const TASKS_MAX = 64;
+const ID_BYTES = 8;
+
+export interface AdminTask {
+  readonly id: string;
+  readonly kind: string;
+  readonly state: 'running' | 'done' | 'failed' | 'canceled';
+  /** Unix time. */
+  readonly started_ms: number;
+  readonly ended_ms?: number;
+  /** How far it is, or was. */
+  readonly progress: Readonly<Record<string, unknown>>;
+  /** Why it failed. */
+  readonly problem?: string;
+}
+
+export interface TaskWork {
+  /** Resolves when all is done. */
+  run(signal: AbortSignal): Promise<unknown>;
+  progress(): Readonly<Record<string, unknown>>;
+}
+
+/** Runs a piece of work to its end, and aborts the signal when the service stops. */
+export type TaskRunner = (kind: string, work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
+
+interface Entry {
+  readonly work: TaskWork;
+  task: AdminTask;
+}
+
+export class AdminTasks {
+  readonly #runner: TaskRunner;
+  /** Oldest first. */
+  readonly #entries = new Map<string, Entry>();
+
+  constructor(runner: TaskRunner) {
+    this.#runner = runner;
+  }
+
+  /** Starts a task, unless one of its kind runs: then that one is given. */
+  start(kind: string, work: TaskWork): AdminTask {
+    const running = [...this.#entries.values()].find(({ task }) => task.kind === kind && task.state === 'running');
+    if (running !== undefined) return this.#shown(running);
+    const id = Buffer.from(sched.randomBytes(ID_BYTES)).toString('hex');
+    const task: AdminTask = { id, kind, state: 'running', started_ms: sched.wall_ms(), progress: {} };
+    const entry: Entry = { work, task };
+    this.#entries.set(id, entry);
+    this.#forgetOldest();
+    // It never rejects: how it ended is part of what is told.
+    void this.#run(entry);
+    return this.#shown(entry);
+  }
+
+  get(id: string): AdminTask | undefined {
+    const entry = this.#entries.get(id);
+    return entry === undefined ? undefined : this.#shown(entry);
+  }
+
+  /** The newest first. */
+  list(): AdminTask[] {
+    return [...this.#entries.values()].map((entry) => this.#shown(entry)).toReversed();
+  }
+
+  #shown({ task, work }: Entry): AdminTask {
+    return task.state === 'running' ? { ...task, progress: work.progress() } : task;
+  }
+
+  async #run(entry: Entry): Promise<void> {
+    try {
+      await this.#runner(entry.task.kind, async (signal) => void (await entry.work.run(signal)));
+      this.#end(entry, { state: 'done' });
+    } catch (error) {
+      const problem = error instanceof Error ? error.message : String(error);
+      this.#end(entry, { state: isRonError(error, 'canceled') ? 'canceled' : 'failed', problem });
+    }
+  }
+
+  #end(entry: Entry, how: Pick<AdminTask, 'state' | 'problem'>): void {
+    assert(entry.task.state === 'running', 'a task ends once');
+    entry.task = { ...this.#shown(entry), ...how, ended_ms: sched.wall_ms() };
+  }
+
+  #forgetOldest(): void {
+    if (this.#entries.size <= TASKS_MAX) return;
+    const oldest = [...this.#entries].find(([, { task }]) => task.state !== 'running');
+    if (oldest !== undefined) this.#entries.delete(oldest[0]);
+  }
+}

@@ -1,0 +1,105 @@
+/** Amnesia: the same surface without a disk. The file system is watched from outside while everything is used. */
+import assert from 'node:assert/strict';
+import { watch } from 'node:fs';
+import { access, mkdir, readdir, readFile, readlink } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
+import { addressOf, bytesOf, eventually, KIB, MIB, tempDir } from './support.ts';
+
+/** Files that the process has open for writing; pipes and sockets are none. */
+async function filesOpenForWriting(pid: number): Promise<string[]> {
+  const open: string[] = [];
+  for (const fd of await readdir(`/proc/${pid}/fd`)) {
+    try {
+      const target = await readlink(`/proc/${pid}/fd/${fd}`);
+      const flags = Number.parseInt(/flags:\s+(\d+)/.exec(await readFile(`/proc/${pid}/fdinfo/${fd}`, 'utf8'))![1]!, 8);
+      const isFile = target.startsWith('/') && !target.startsWith('/dev/');
+      if (isFile && (flags & 0o3) !== 0) open.push(target);
+    } catch {
+      // Closed meanwhile.
+    }
+  }
+  return open;
+}
+
+async function written_bytes(pid: number): Promise<number> {
+  return Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
+}
+
+test('nothing is written to any disk', { skip: process.platform !== 'linux' && 'needs /proc' }, async () => {
+  await using temp = await tempDir();
+  const at = (name: string): string => join(temp.path, name);
+  for (const name of ['cwd', 'tmp', 'home']) await mkdir(at(name));
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const data = at('data');
+  await using storage = await StorageProcess.start({
+    flags: ['--amnesia.enabled=true', `--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`],
+    cwd: at('cwd'),
+    env: { TMPDIR: at('tmp'), HOME: at('home') },
+  });
+  const seen: string[] = [];
+  const watchers = [temp.path, at('cwd'), at('tmp'), at('home')].map((dir) =>
+    watch(dir, (event, name) => void seen.push(`${event} ${dir}/${name}`)),
+  );
+  try {
+    for (const size of [0, 100, 64 * KIB, 5 * MIB]) {
+      const bytes = bytesOf(size, size + 1);
+      const path = `/o/${addressOf(bytes)}`;
+      assert.equal((await storage.send('PUT', path, { body: bytes, headers })).status, 201);
+      assert.equal((await storage.send('POST', '/o', { body: bytes, headers })).status, 200);
+      for (let time = 0; time < 3; time += 1) assert.ok((await storage.send('GET', path)).body.equals(bytes));
+      assert.equal((await storage.send('GET', `${path}/manifest`)).status, 200);
+      assert.equal((await storage.send('GET', `${path}?proof=bao`)).status, 200);
+      assert.equal((await storage.send('PUT', `${path}/pin`, { headers })).status, 204);
+      assert.equal((await storage.send('DELETE', `${path}/pin`, { headers })).status, 204);
+      assert.equal((await storage.send('PUT', path, { body: `${size}`, headers })).status, 409);
+      assert.deepEqual(await filesOpenForWriting(storage.pid), []);
+    }
+    // More than one flush of anything that flushes by time.
+    await new Promise((resolve) => setTimeout(resolve, 1500));
+    assert.equal(await written_bytes(storage.pid), 0);
+    assert.deepEqual(await filesOpenForWriting(storage.pid), []);
+    assert.equal(await storage.stop(), 0);
+    assert.deepEqual(seen, []);
+    await assert.rejects(access(data), { code: 'ENOENT' });
+  } finally {
+    for (const watcher of watchers) watcher.close();
+  }
+});
+
+test('the watch sees a service that does write', { skip: process.platform !== 'linux' && 'needs /proc' }, async () => {
+  await using temp = await tempDir();
+  const data = join(temp.path, 'data');
+  const headers = await authorizationFrom(keysIn(temp.path));
+  await using storage = await StorageProcess.start({
+    flags: [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`],
+  });
+  assert.equal((await storage.send('POST', '/o', { body: 'x', headers })).status, 201);
+  await eventually('it has a file open', async () => (await filesOpenForWriting(storage.pid)).length > 0);
+  assert.ok((await written_bytes(storage.pid)) > 0);
+  await access(data);
+});
+
+test('a restart forgets everything', async () => {
+  await using temp = await tempDir();
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const flags = ['--amnesia.enabled=true', `--auth.key_file=${keysIn(temp.path)}`];
+  const bytes = bytesOf(1000);
+  for (let time = 0; time < 2; time += 1) {
+    await using storage = await StorageProcess.start({ flags });
+    assert.equal((await storage.send('PUT', `/o/${addressOf(bytes)}`, { body: bytes, headers })).status, 201);
+  }
+});
+
+test('a key file that is missing is not made', async () => {
+  await using temp = await tempDir();
+  const flags = ['--amnesia.enabled=true', `--auth.key_file=${keysIn(temp.path)}`];
+  const started = StorageProcess.start({ flags });
+  started.then(
+    (storage) => storage.kill(),
+    () => undefined,
+  );
+  await assert.rejects(started, /there is no key file/);
+  assert.deepEqual(await readdir(temp.path), []);
+});

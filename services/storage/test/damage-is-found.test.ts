@@ -1,0 +1,261 @@
+/** Bytes on disk that are no longer what they were: found, told, never served; everything else goes on. */
+import assert from 'node:assert/strict';
+import { open, readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test } from 'node:test';
+import {
+  addressOf,
+  assertRefusal,
+  bytesOf,
+  eventually,
+  KIB,
+  startService,
+  tempDir,
+  type TestService,
+} from './support.ts';
+
+const SMALL = bytesOf(5000, 1);
+const LARGE = bytesOf(2000 * KIB, 2);
+const OTHER = bytesOf(7000, 3);
+const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
+
+interface Place {
+  readonly file: string;
+  readonly offset: number;
+}
+
+/** Where `needle` lies in the segments below `dir`. */
+async function placeOf(dir: string, needle: Uint8Array): Promise<Place> {
+  const folder = join(dir, 'segments');
+  for (const name of (await readdir(folder)).toSorted()) {
+    const offset = (await readFile(join(folder, name))).indexOf(needle);
+    if (offset >= 0) return { file: join(folder, name), offset };
+  }
+  throw new Error('it is nowhere');
+}
+
+async function flip({ file, offset }: Place): Promise<void> {
+  const handle = await open(file, 'r+');
+  const byte = Buffer.alloc(1);
+  await handle.read(byte, 0, 1, offset);
+  byte[0]! ^= 0x40;
+  await handle.write(byte, 0, 1, offset);
+  await handle.close();
+}
+
+/** Stores the objects with one service, lets `harm` loose on its directory while nobody runs, and starts another one. */
+async function afterHarm(
+  harm: (dir: string) => Promise<void>,
+  judge: (service: TestService) => Promise<void>,
+): Promise<void> {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  {
+    await using service = await startService({ dir });
+    await service.put(SMALL, { 'content-type': 'application/x-small' });
+    for (const bytes of [LARGE, OTHER]) await service.put(bytes);
+    await service.storage.drain();
+  }
+  await harm(dir);
+  await using service = await startService({ dir });
+  await judge(service);
+}
+
+async function assertServed(service: TestService, ...objects: Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await service.send('GET', pathOf(bytes));
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assert.ok(reply.body.equals(bytes));
+  }
+}
+
+/** What holds after an object was found damaged: it is quarantined, counted, and can be stored again. */
+async function assertMended(service: TestService, bytes: Buffer): Promise<void> {
+  assert.ok((await service.metric('integrity_fail_total{reason="checksum"}')) >= 1);
+  assert.ok((await readdir(join(service.dir, 'quarantine'))).length >= 1, 'what was damaged is kept aside');
+  await service.put(bytes);
+  await assertServed(service, bytes);
+}
+
+describe('a flipped byte', () => {
+  test('in a small object', () =>
+    afterHarm(
+      async (dir) => flip(await placeOf(dir, SMALL.subarray(0, 64))),
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(SMALL)), 500, 'integrity');
+        assert.equal((await service.send('GET', pathOf(SMALL))).status, 404, 'from then on it is not here');
+        await assertServed(service, LARGE, OTHER);
+        await assertMended(service, SMALL);
+      },
+    ));
+
+  test('in the first chunk: a problem, because no header is out yet', () =>
+    afterHarm(
+      async (dir) => flip(await placeOf(dir, LARGE.subarray(100, 164))),
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
+        assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
+        assertRefusal(await service.send('GET', `${pathOf(LARGE)}?proof=bao`), 500, 'integrity');
+        const rest = await service.send('GET', pathOf(LARGE), { headers: { range: 'bytes=65536-' } });
+        assert.ok(rest.body.equals(LARGE.subarray(65_536)), 'what is not damaged is served');
+        await assertServed(service, SMALL, OTHER);
+        await assertMended(service, LARGE);
+      },
+    ));
+
+  test('in a later chunk: the connection is destroyed, and no byte before that is wrong', () =>
+    afterHarm(
+      async (dir) => flip(await placeOf(dir, LARGE.subarray(1900 * KIB, 1900 * KIB + 64))),
+      async (service) => {
+        await assert.rejects(service.send('GET', pathOf(LARGE)), /aborted|ECONNRESET/);
+        const start = await service.send('GET', pathOf(LARGE), { headers: { range: 'bytes=0-999999' } });
+        assert.ok(start.body.equals(LARGE.subarray(0, 1_000_000)));
+        await assertServed(service, SMALL, OTHER);
+        await assertMended(service, LARGE);
+      },
+    ));
+
+  test('in the page of a manifest', () =>
+    afterHarm(
+      async (dir) => {
+        // The page begins with the id of the first chunk.
+        const id = Buffer.from(addressOf(LARGE.subarray(0, 64 * KIB)).slice(3), 'hex');
+        const first = await placeOf(dir, id);
+        const whole = await readFile(first.file);
+        await flip({ file: first.file, offset: whole.indexOf(id, whole.indexOf(id) + 1) + 3 });
+      },
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
+        assertRefusal(await service.send('GET', `${pathOf(LARGE)}/manifest`), 500, 'integrity');
+        await assertServed(service, SMALL, OTHER);
+        await assertMended(service, LARGE);
+      },
+    ));
+
+  test('in the manifest', () =>
+    afterHarm(
+      async (dir) => {
+        const size = Buffer.alloc(12);
+        size.writeBigUInt64LE(BigInt(LARGE.length));
+        size.writeUInt32LE(64 * KIB, 8);
+        await flip(await placeOf(dir, size));
+      },
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
+        await assertServed(service, SMALL, OTHER);
+        await assertMended(service, LARGE);
+      },
+    ));
+
+  test('in a media type: it is not sent', () =>
+    afterHarm(
+      async (dir) => flip(await placeOf(dir, Buffer.from('application/x-small'))),
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(SMALL)), 500, 'integrity');
+        await assertServed(service, LARGE, OTHER);
+        await assertMended(service, SMALL);
+      },
+    ));
+
+  test('in the header of a record', () =>
+    afterHarm(
+      async (dir) => {
+        const { file, offset } = await placeOf(dir, SMALL.subarray(0, 64));
+        await flip({ file, offset: offset - 60 });
+      },
+      async (service) => {
+        assertRefusal(await service.send('GET', pathOf(SMALL)), 500, 'integrity');
+        await assertServed(service, LARGE, OTHER);
+        await assertMended(service, SMALL);
+      },
+    ));
+});
+
+describe('the index', () => {
+  test('any page of it flipped: the objects are served, from an index made anew if need be', async () => {
+    await using temp = await tempDir();
+    const dir = join(temp.path, 'data');
+    {
+      await using service = await startService({ dir });
+      for (const bytes of [SMALL, LARGE, OTHER]) await service.put(bytes);
+      await service.storage.drain();
+    }
+    const file = join(dir, 'index', 'data.mdb');
+    const { size } = await stat(file);
+    for (let offset = 0; offset < size; offset += 4096) {
+      await flip({ file, offset: Math.min(size - 1, offset + 24) });
+      await using service = await startService({ dir });
+      await assertServed(service, SMALL, LARGE, OTHER);
+      await service.storage.drain();
+    }
+  });
+
+  test('gone: it is made anew', () =>
+    afterHarm(
+      (dir) => rm(join(dir, 'index'), { recursive: true }),
+      async (service) => {
+        await assertServed(service, SMALL, LARGE, OTHER);
+        assert.equal((await service.send('HEAD', pathOf(LARGE))).status, 200);
+      },
+    ));
+});
+
+describe('a segment', () => {
+  test('that lost its end: what was in it is gone and said so, the rest is served', () =>
+    afterHarm(
+      async (dir) => {
+        // The last object lies at the end.
+        const { file, offset } = await placeOf(dir, OTHER.subarray(0, 64));
+        await truncate(file, offset + 100);
+      },
+      async (service) => {
+        await assertServed(service, SMALL, LARGE);
+        const reply = await service.send('GET', pathOf(OTHER));
+        assert.ok(reply.status === 404 || reply.status === 500, reply.text);
+        assert.ok(
+          service.lines.some((line) => /lost|torn|damage/.test(line)),
+          'somebody hears of it',
+        );
+        await service.put(OTHER);
+        await assertServed(service, OTHER);
+      },
+    ));
+
+  test('that lost its end while the service runs: what is stored afterwards is safe', async () => {
+    await using temp = await tempDir();
+    const dir = join(temp.path, 'data');
+    const later = bytesOf(100_000, 4);
+    {
+      await using service = await startService({ dir });
+      for (const bytes of [SMALL, OTHER, LARGE]) await service.put(bytes);
+      const { file, offset } = await placeOf(dir, LARGE.subarray(1900 * KIB, 1900 * KIB + 64));
+      // The manifest lay behind it.
+      await truncate(file, offset);
+      assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
+      await assertServed(service, SMALL, OTHER);
+      await service.put(later);
+      await assertServed(service, later);
+    }
+    await using service = await startService({ dir });
+    await assertServed(service, SMALL, OTHER, later);
+    // A chunk that is known is not stored again; that it is lost shows when it is read. So it takes a few rounds.
+    await eventually('it is whole again', async () => {
+      await service.put(LARGE);
+      const reply = await service.send('GET', pathOf(LARGE)).catch(() => undefined);
+      return reply?.body.equals(LARGE) === true;
+    });
+  });
+});
+
+test('an object that turns out damaged is no longer answered from memory', async () => {
+  await using service = await startService();
+  await service.put(SMALL);
+  await assertServed(service, SMALL, SMALL);
+  const hits = await service.metric('storage_cache_hits_total{cache="answers"}');
+  assert.ok(hits > 0, 'it is hot');
+  await flip(await placeOf(service.dir, SMALL.subarray(0, 64)));
+  const { volume } = service.storage.engine;
+  const id = Buffer.from(addressOf(SMALL).slice(3), 'hex');
+  await assert.rejects(volume.get('object', id, new AbortController().signal), { code: 'integrity' });
+  assert.equal((await service.send('GET', pathOf(SMALL))).status, 404);
+});

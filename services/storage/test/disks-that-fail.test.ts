@@ -1,0 +1,225 @@
+/** A disk that fills up, turns read-only, fails or forgets: writes are refused and say why, reads go on, nothing is lost. */
+import assert from 'node:assert/strict';
+import { mkdir, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { describe, test, type TestContext } from 'node:test';
+import { FaultyDisk } from './faulty-disk.ts';
+import { authorizationFrom, keysIn, mountTmpfs, NO_MOUNT, StorageProcess, type Mount } from './process.ts';
+import {
+  addressOf,
+  assertRefusal,
+  bytesOf,
+  eventually,
+  KIB,
+  MIB,
+  startService,
+  tempDir,
+  type Reply,
+  type SendInit,
+} from './support.ts';
+
+const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
+
+interface Sender {
+  send(method: string, path: string, init?: SendInit): Promise<Reply>;
+}
+
+interface Ready {
+  readonly status: number;
+  readonly degraded: readonly string[];
+  readonly reason: string | undefined;
+}
+
+async function readyOf(storage: Sender, query = ''): Promise<Ready> {
+  const reply = await storage.send('GET', `/readyz${query}`);
+  const { degraded, gates } = JSON.parse(reply.text);
+  const gate = gates.find(({ gate: name }: { gate: string }) => name === 'volume');
+  return { status: reply.status, degraded, reason: gate.reason };
+}
+
+async function assertServed(storage: Sender, objects: readonly Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await storage.send('GET', pathOf(bytes));
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assert.ok(reply.body.equals(bytes));
+  }
+}
+
+interface SmallDisk {
+  readonly disk: string;
+  readonly mount: Mount;
+  readonly headers: { authorization: string };
+  readonly start: () => Promise<StorageProcess>;
+}
+
+/** A process on a disk of 8 MiB. */
+async function onSmallDisk(t: TestContext, run: (small: SmallDisk) => Promise<void>): Promise<void> {
+  await using temp = await tempDir();
+  const disk = join(temp.path, 'disk');
+  await mkdir(disk);
+  using mount = mountTmpfs(disk, '8m');
+  if (mount === undefined) return t.skip(NO_MOUNT);
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const flags = [
+    `--data_dirs=${join(disk, 'data')}`,
+    `--auth.key_file=${keysIn(temp.path)}`,
+    '--storage.segment_bytes=4MiB',
+    '--storage.cache_bytes=1MiB',
+  ];
+  await run({ disk, mount, headers, start: () => StorageProcess.start({ flags }) });
+}
+
+describe('a disk that is full', () => {
+  test('507 for writes, reads go on, and writes go on when there is room again', async (t) => {
+    await onSmallDisk(t, async ({ disk, headers, start }) => {
+      const ballast = join(disk, 'ballast');
+      await writeFile(ballast, Buffer.alloc(3 * MIB));
+      const kept: Buffer[] = [];
+      const put = (storage: Sender, bytes: Buffer): Promise<Reply> =>
+        storage.send('PUT', pathOf(bytes), { body: bytes, headers });
+      {
+        await using storage = await start();
+        let reply: Reply;
+        for (;;) {
+          const bytes = bytesOf(300 * KIB, kept.length + 1);
+          reply = await put(storage, bytes);
+          if (reply.status !== 201) break;
+          kept.push(bytes);
+        }
+        assertRefusal(reply, 507, 'storage_full');
+        assert.equal(reply.problem?.retryable, true);
+        assert.ok(kept.length >= 5, `${kept.length} objects fit`);
+        await assertServed(storage, kept);
+        const ready = await readyOf(storage);
+        assert.deepEqual([ready.status, ready.degraded], [200, ['volume']]);
+        assert.match(ready.reason!, /the disk is full/);
+        assert.ok(ready.reason!.includes(join(disk, 'data')), 'it says which');
+        assert.equal((await readyOf(storage, '?lane=put')).status, 503);
+        assert.ok((await storage.metric('rejected_total{reason="storage_full"}')) >= 1);
+        assert.equal(await storage.metric('storage_volume_ok{volume="' + join(disk, 'data') + '"}'), 0);
+
+        await rm(ballast);
+        await eventually('/readyz says that writes may come', async () => {
+          const { status, degraded } = await readyOf(storage, '?lane=put');
+          return status === 200 && degraded.length === 0;
+        });
+        const bytes = bytesOf(300 * KIB, 1000);
+        await eventually('there is room', async () => (await put(storage, bytes)).status === 201);
+        kept.push(bytes);
+        await assertServed(storage, kept);
+        // Full again, and then the process dies.
+        while ((await put(storage, bytesOf(200 * KIB, 2000 + kept.length))).status === 201) {
+          kept.push(bytesOf(200 * KIB, 2000 + kept.length));
+        }
+        await storage.kill();
+      }
+      await using again = await start();
+      await assertServed(again, kept);
+      assert.equal((await put(again, bytesOf(900 * KIB, 5000))).status, 507);
+    });
+  });
+});
+
+describe('a disk that is read-only', () => {
+  test('at the start: reads are served, writes are 503, and /readyz says which', async (t) => {
+    await onSmallDisk(t, async ({ disk, mount, headers, start }) => {
+      const kept = [bytesOf(1000, 1), bytesOf(300 * KIB, 2)];
+      {
+        await using storage = await start();
+        for (const bytes of kept) {
+          assert.equal((await storage.send('PUT', pathOf(bytes), { body: bytes, headers })).status, 201);
+        }
+        await storage.kill();
+      }
+      assert.ok(mount.remount('ro'));
+      await using storage = await start();
+      await eventually('/readyz knows before anybody writes', async () => {
+        const { status, reason } = await readyOf(storage, '?lane=put');
+        return status === 503 && /read-only/.test(reason ?? '');
+      });
+      await assertServed(storage, kept);
+      for (const size of [100, 300 * KIB]) {
+        const bytes = bytesOf(size, 3);
+        assertRefusal(await storage.send('PUT', pathOf(bytes), { body: bytes, headers }), 503, 'not_ready');
+      }
+      assertRefusal(await storage.send('PUT', `${pathOf(kept[0]!)}/pin`, { headers }), 503, 'not_ready');
+      await assertServed(storage, kept);
+      const ready = await readyOf(storage);
+      assert.deepEqual([ready.status, ready.degraded], [200, ['volume']]);
+      assert.match(ready.reason!, /read-only/);
+      assert.ok(ready.reason!.includes(join(disk, 'data')));
+      assert.equal((await readyOf(storage, '?lane=put')).status, 503);
+
+      assert.ok(mount.remount('rw'));
+      await eventually('writes may come again', async () => (await readyOf(storage, '?lane=put')).status === 200);
+      const bytes = bytesOf(100, 4);
+      await eventually('they do', async () => {
+        const { status } = await storage.send('PUT', pathOf(bytes), { body: bytes, headers });
+        return status === 201;
+      });
+    });
+  });
+
+  for (const code of ['EROFS', 'EIO']) {
+    test(`while it runs (${code}): writes are 503, reads go on, writes come back with the disk`, async () => {
+      const disk = new FaultyDisk();
+      await using service = await startService({ fs: disk.fs, flags: ['--storage.cache_bytes=1MiB'] });
+      const headers = await service.allow();
+      const kept = [bytesOf(1000, 1), bytesOf(2 * MIB, 2)];
+      for (const bytes of kept) await service.put(bytes);
+      disk.fail(code, 'create', 'write', 'sync');
+      for (const size of [100, 300 * KIB]) {
+        const bytes = bytesOf(size, size);
+        const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
+        assertRefusal(reply, 503, 'not_ready');
+        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'what was not acknowledged is not there');
+      }
+      await assertServed(service, kept);
+      const { status, degraded, reason } = await readyOf(service);
+      assert.deepEqual([status, degraded], [200, ['volume']]);
+      assert.match(reason!, code === 'EROFS' ? /read-only \(EROFS\)/ : /the disk failed \(EIO\)/);
+      disk.mend();
+      const bytes = bytesOf(300 * KIB, 3);
+      await eventually('writes are taken again', async () => {
+        const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
+        return reply.status === 201;
+      });
+      await assertServed(service, [...kept, bytes]);
+      await eventually('/readyz knows', async () => (await readyOf(service, '?lane=put')).status === 200);
+    });
+  }
+});
+
+test('a sync that fails: the request fails, the segment is never written again, and what was acknowledged stays', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const disk = new FaultyDisk();
+  const kept: Buffer[] = [];
+  {
+    await using service = await startService({ dir, fs: disk.fs });
+    const headers = await service.allow();
+    for (let round = 0; round < 3; round += 1) {
+      const good = bytesOf(5000, round);
+      await eventually('it is stored', async () => {
+        const reply = await service.send('PUT', pathOf(good), { body: good, headers });
+        return reply.status === 201 || reply.status === 200;
+      });
+      kept.push(good);
+      const segments = service.storage.engine.volume.stats().segments;
+      disk.fail('EIO', 'sync');
+      const bad = bytesOf(5000, 100 + round);
+      assertRefusal(await service.send('PUT', pathOf(bad), { body: bad, headers }), 503, 'not_ready');
+      disk.mend();
+      const next = bytesOf(5000, 200 + round);
+      await eventually('the next one is stored', async () => {
+        const reply = await service.send('PUT', pathOf(next), { body: next, headers });
+        return reply.status === 201;
+      });
+      kept.push(next);
+      assert.ok(service.storage.engine.volume.stats().segments > segments, 'in another segment');
+    }
+    await assertServed(service, kept);
+  }
+  await using service = await startService({ dir });
+  await assertServed(service, kept);
+});

@@ -1,0 +1,71 @@
+/** SIGTERM under load: what was accepted is answered, what is acknowledged is there afterwards. */
+import assert from 'node:assert/strict';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
+import { addressOf, bytesOf, eventually, RawClient, tempDir, type Reply } from './support.ts';
+
+test('SIGTERM while clients write and read', async () => {
+  await using temp = await tempDir();
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const flags = [`--data_dirs=${join(temp.path, 'data')}`, `--auth.key_file=${keysIn(temp.path)}`];
+  const acknowledged: string[] = [];
+  const outcomes = new Set<string>();
+  {
+    await using storage = await StorageProcess.start({ flags });
+    let refused = false;
+    const client = async (first_seed: number): Promise<void> => {
+      for (let seed = first_seed; !refused; seed += 8) {
+        const bytes = bytesOf(seed % 3 === 0 ? 300_000 : 3000, seed);
+        const path = `/o/${addressOf(bytes)}`;
+        const put = await outcomeOf(storage.send('PUT', path, { body: bytes, headers }));
+        if (put === '201') acknowledged.push(path);
+        else refused = true;
+        outcomes.add(put).add(await outcomeOf(storage.send('GET', path)));
+      }
+    };
+    const clients = Array.from({ length: 8 }, (_unused, at) => client(at + 1));
+    await eventually('it is under load', () => acknowledged.length >= 30);
+    const slow = await RawClient.open(storage.port);
+    const bytes = bytesOf(200_000, 999);
+    slow.head('PUT', `/o/${addressOf(bytes)}`, { 'Content-Length': bytes.length, ...headers });
+    slow.socket.write(bytes.subarray(0, 100_000));
+    await eventually('the slow one is accepted', async () => (await storage.metric('http_requests_inflight')) >= 1);
+    storage.child.kill('SIGTERM');
+    await eventually('it drains', () => refused);
+    slow.socket.write(bytes.subarray(100_000));
+    await slow.until(/HTTP\/1\.1 201 Created[\s\S]*onnection: close/);
+    acknowledged.push(`/o/${addressOf(bytes)}`);
+    assert.equal(await storage.exit(), 0);
+    await Promise.all(clients);
+    assert.equal(storage.logged('drained')?.['clean'], true);
+    assert.equal(storage.logged('drained')?.['requests_cut'], 0);
+  }
+  for (const outcome of outcomes) assert.match(outcome, /^(?:200|201|503|ECONNREFUSED)$/);
+  await using storage = await StorageProcess.start({ flags });
+  for (const path of acknowledged) assert.equal((await storage.send('HEAD', path)).status, 200);
+});
+
+async function outcomeOf(reply: Promise<Reply>): Promise<string> {
+  return await reply.then(
+    ({ status }) => String(status),
+    (error: NodeJS.ErrnoException) => error.code ?? error.message,
+  );
+}
+
+test('an upload that does not end is cut when the drain deadline has passed, and the process ends well', async () => {
+  await using temp = await tempDir();
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const data = join(temp.path, 'data');
+  const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
+  await using storage = await StorageProcess.start({ flags });
+  const client = await RawClient.open(storage.port);
+  client.head('POST', '/o', { 'Content-Length': 1_000_000, ...headers });
+  client.socket.write('a beginning');
+  await eventually('it is accepted', async () => (await storage.metric('http_requests_inflight')) >= 1);
+  const begin_ms = performance.now();
+  assert.equal(await storage.stop(), 0);
+  assert.ok(performance.now() - begin_ms < 5000);
+  await client.rest();
+  assert.doesNotMatch(client.text, /HTTP\/1\.1 2/);
+});

@@ -1,0 +1,82 @@
+/**
+ * kill -9 at random under load: every object that was acknowledged is there and right, and nothing half-written is served.
+ * 10 rounds; RON_LONG=1 makes it 100.
+ */
+import assert from 'node:assert/strict';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
+import { addressOf, bytesOf, KIB, tempDir } from './support.ts';
+
+const ROUNDS = process.env['RON_LONG'] === '1' ? 100 : 10;
+const WRITERS = 8;
+/** Mostly small ones; some of several chunks, some at the border. */
+const SIZES = [0, 1, 100, 4 * KIB, 4 * KIB, 64 * KIB, 64 * KIB + 1, 300 * KIB, 1500 * KIB];
+
+interface Attempt {
+  readonly seed: number;
+  readonly size: number;
+  readonly address: string;
+}
+
+/** Writes until the process dies. Everything acknowledged goes to `acknowledged`, everything tried to `tried`. */
+async function writeUntilDead(
+  storage: StorageProcess,
+  headers: Readonly<Record<string, string>>,
+  first_seed: number,
+  tried: Attempt[],
+  acknowledged: Attempt[],
+): Promise<void> {
+  for (let seed = first_seed; storage.running; seed += WRITERS) {
+    const size = SIZES[seed % SIZES.length]!;
+    const bytes = bytesOf(size, seed);
+    const attempt = { seed, size, address: addressOf(bytes) };
+    tried.push(attempt);
+    try {
+      const reply = await storage.send('PUT', `/o/${attempt.address}`, { body: bytes, headers });
+      if (reply.status === 200 || reply.status === 201) acknowledged.push(attempt);
+    } catch {
+      // The connection died with the process: the object may be there or not.
+    }
+  }
+}
+
+async function assertWhole(storage: StorageProcess, attempt: Attempt, mustBe: boolean): Promise<void> {
+  const reply = await storage.send('GET', `/o/${attempt.address}`);
+  if (!mustBe && reply.status === 404) return;
+  assert.equal(reply.status, 200, `${attempt.address} of ${attempt.size} bytes: ${reply.text.slice(0, 200)}`);
+  assert.equal(addressOf(reply.body), attempt.address);
+}
+
+test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 15_000 }, async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const flags = [`--data_dirs=${dir}`, `--auth.key_file=${keysIn(temp.path)}`, '--storage.segment_bytes=4MiB'];
+  const kept: Attempt[] = [];
+  let tried: Attempt[] = [];
+  let sure = new Set<string>();
+  for (let round = 0; round <= ROUNDS; round += 1) {
+    // Once in a while the index is lost as well: it is only a cache.
+    if (round % 4 === 3) await rm(join(dir, 'index'), { recursive: true, force: true });
+    await using storage = await StorageProcess.start({ flags });
+    const sample = round === ROUNDS ? kept : kept.filter(() => Math.random() < 20 / kept.length);
+    for (const attempt of tried) await assertWhole(storage, attempt, sure.has(attempt.address));
+    for (const attempt of sample) await assertWhole(storage, attempt, true);
+    assert.equal(await storage.metric('integrity_fail_total{reason="checksum"}'), 0);
+    if (round === ROUNDS) break;
+
+    tried = [];
+    const acknowledged: Attempt[] = [];
+    const writers = Array.from({ length: WRITERS }, (_unused, at) =>
+      writeUntilDead(storage, headers, round * 100_000 + at + 1, tried, acknowledged),
+    );
+    await new Promise((resolve) => setTimeout(resolve, 30 + Math.random() * 400));
+    await storage.kill();
+    await Promise.all(writers);
+    kept.push(...acknowledged);
+    sure = new Set(acknowledged.map((attempt) => attempt.address));
+  }
+  assert.ok(kept.length > ROUNDS * 5, `only ${kept.length} objects were acknowledged`);
+});
