@@ -1,7 +1,7 @@
 /** Mistakes on the command line are found, explained and answered with the right code. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { writeFile } from 'node:fs/promises';
+import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { COMMANDS, loadCommand } from '../src/commands.ts';
@@ -41,6 +41,7 @@ suite('usage', { concurrency: 3 }, () => {
         : ended.stderr;
       assert.match(said, message);
       assert.equal(ended.text, '');
+      assert.deepEqual(await readdir(dir), [], 'nothing was made');
     });
   }
 

@@ -5,7 +5,18 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { formatAddress } from '@ron/proto';
-import { CleanUps, contentOf, Process, ron, temporaryDir, up, type Ended, type RunInit, type Up } from './support.ts';
+import {
+  assertSameBytes,
+  CleanUps,
+  contentOf,
+  Process,
+  ron,
+  temporaryDir,
+  up,
+  type Ended,
+  type RunInit,
+  type Up,
+} from './support.ts';
 
 const MIB = 1024 * 1024;
 
@@ -34,7 +45,7 @@ suite('put and get', { concurrency: 2 }, () => {
       const address = (await ok('put', `in-${size}`, '--type', 'text/plain')).trim();
       assert.equal(address, formatAddress(blake3(content)));
       assert.equal(await ok('get', address, '-o', `out-${size}`), '');
-      assert.deepEqual(await readFile(join(dir, `out-${size}`)), content);
+      assertSameBytes(await readFile(join(dir, `out-${size}`)), content);
       await assert.rejects(stat(join(dir, `out-${size}.part`)), { code: 'ENOENT' });
       const shown = JSON.parse(await ok('stat', address, '--json')) as unknown;
       assert.deepEqual(shown, { address, size, media_type: 'text/plain' });
@@ -47,7 +58,7 @@ suite('put and get', { concurrency: 2 }, () => {
       const address = formatAddress(blake3(content));
       assert.deepEqual(receipt, { address, size, durability: { fsynced: true, copies: 1, target: 1 } });
       const get = await run(['get', address]);
-      assert.deepEqual(get.stdout, content);
+      assertSameBytes(get.stdout, content);
       assert.equal(get.code, 0, get.stderr);
     });
   }
@@ -56,10 +67,10 @@ suite('put and get', { concurrency: 2 }, () => {
     const content = contentOf(200_000, 3);
     await writeFile(join(dir, 'ranged'), content);
     const address = (await ok('put', 'ranged')).trim();
-    assert.deepEqual((await run(['get', address, '--range', '65530-65549'])).stdout, content.subarray(65_530, 65_550));
-    assert.deepEqual((await run(['get', address, '--range', '199999-'])).stdout, content.subarray(199_999));
+    assertSameBytes((await run(['get', address, '--range', '65530-65549'])).stdout, content.subarray(65_530, 65_550));
+    assertSameBytes((await run(['get', address, '--range', '199999-'])).stdout, content.subarray(199_999));
     await ok('get', address, '--range', '10-19', '-o', 'part-of-it');
-    assert.deepEqual(await readFile(join(dir, 'part-of-it')), content.subarray(10, 20));
+    assertSameBytes(await readFile(join(dir, 'part-of-it')), content.subarray(10, 20));
     const beyond = await run(['get', address, '--range', '200000-']);
     assert.equal(beyond.code, 66);
     assert.match(beyond.stderr, /^ron: the object has 200000 bytes, the range begins at 200000\n$/);

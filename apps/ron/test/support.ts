@@ -176,3 +176,10 @@ export function contentOf(size: number, seed = 1): Buffer {
   }
   return Buffer.from(words.buffer, 0, size);
 }
+
+/** Whether bytes are the same, said in one line: a diff of megabytes takes minutes. */
+export function assertSameBytes(actual: Uint8Array, expected: Uint8Array, what = 'bytes'): void {
+  if (Buffer.compare(actual, expected) === 0) return;
+  const at = expected.findIndex((byte, index) => byte !== actual[index]);
+  assert.fail(`${what}: ${actual.length} where ${expected.length} are expected, the first difference at ${at}`);
+}

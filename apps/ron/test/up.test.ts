@@ -6,7 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
-import { contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
+import { assertSameBytes, contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
   readonly pid: number;
@@ -82,7 +82,7 @@ suite('ron up', { concurrency: 3 }, () => {
     await node.process.ended;
     const again = await up(t, dir);
     assert.ok(!isAlive(node.pids['storage']!), 'the one before is gone when the new one starts');
-    assert.deepEqual((await ron(t, ['get', put.text.trim(), '--dir', again.dir])).stdout, content);
+    assertSameBytes((await ron(t, ['get', put.text.trim(), '--dir', again.dir])).stdout, content);
   });
 
   test('a second one for the same directory is refused, with who has it', async (t) => {

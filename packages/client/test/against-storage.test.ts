@@ -6,7 +6,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { AnswerError, StorageClient, type Progress } from '@ron/client';
-import { contentOf, startStorage, type StorageProcess } from './storage-process.ts';
+import { assertSameBytes, contentOf, startStorage, type StorageProcess } from './storage-process.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
@@ -34,7 +34,7 @@ suite('client and storage', () => {
         size,
         durability: { fsynced: true, copies: 1, target: 1 },
       });
-      assert.deepEqual(await client.bytes(receipt.address, MIB * 6), content);
+      assertSameBytes(await client.bytes(receipt.address, MIB * 6), content);
       assert.deepEqual(await client.stat(receipt.address), {
         address: receipt.address,
         size,
@@ -56,7 +56,7 @@ suite('client and storage', () => {
     ] as const) {
       const end = length === undefined ? undefined : offset + length;
       const found = await client.bytes(address, MIB, { range: { offset, length } });
-      assert.deepEqual(found, content.slice(offset, end), `${offset} + ${length}`);
+      assertSameBytes(found, content.slice(offset, end), `${offset} + ${length}`);
     }
     await assert.rejects(client.bytes(address, MIB, { range: { offset: 300_000 } }), (error) => {
       assert.ok(isRonError(error, 'range_not_satisfiable'));
@@ -70,7 +70,7 @@ suite('client and storage', () => {
     const { address } = await client.put(content);
     const seen: Progress[] = [];
     const init = { window_bytes: 100_000, onProgress: (progress: Progress) => void seen.push(progress) };
-    assert.deepEqual(await client.bytes(address, 2 * MIB, init), content);
+    assertSameBytes(await client.bytes(address, 2 * MIB, init), content);
     assert.deepEqual(seen.at(-1), { done_bytes: 1_000_001, total_bytes: 1_000_001 });
     assert.ok(seen.every((each, at) => at === 0 || each.done_bytes > seen[at - 1]!.done_bytes));
   });
@@ -169,5 +169,5 @@ test('a storage that is killed during a read and comes back is read on from wher
     }
   }
   await restarted;
-  assert.deepEqual(Buffer.concat(parts), Buffer.from(content));
+  assertSameBytes(Buffer.concat(parts), Buffer.from(content));
 });

@@ -7,7 +7,7 @@ import { isRonError, type ErrorCode } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { StorageClient } from '@ron/client';
 import { honestSlice, readBody, sendSlice, serve, type Handler } from './fake-server.ts';
-import { contentOf } from './storage-process.ts';
+import { assertSameBytes, contentOf } from './storage-process.ts';
 
 const GROUP = 65_536;
 const content = contentOf(5 * GROUP + 1000);
@@ -19,7 +19,7 @@ async function read(client: StorageClient, window_bytes = 2 * GROUP): Promise<{ 
   let at = 0;
   try {
     for await (const part of client.get(address, { window_bytes })) {
-      assert.deepEqual(Buffer.from(part), Buffer.from(content.subarray(at, at + part.length)), `wrong bytes at ${at}`);
+      assertSameBytes(Buffer.from(part), Buffer.from(content.subarray(at, at + part.length)), `wrong bytes at ${at}`);
       at += part.length;
     }
   } catch (error) {

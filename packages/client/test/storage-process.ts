@@ -1,4 +1,5 @@
 /** A real storage service in a process of its own, and a capability for it. */
+import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';
@@ -75,4 +76,11 @@ export function contentOf(size: number, seed = 1): Uint8Array<ArrayBuffer> {
     words[at] = state;
   }
   return new Uint8Array(words.buffer, 0, size);
+}
+
+/** Whether bytes are the same, said in one line: a diff of megabytes takes minutes. */
+export function assertSameBytes(actual: Uint8Array, expected: Uint8Array, what = 'bytes'): void {
+  if (Buffer.compare(actual, expected) === 0) return;
+  const at = expected.findIndex((byte, index) => byte !== actual[index]);
+  assert.fail(`${what}: ${actual.length} where ${expected.length} are expected, the first difference at ${at}`);
 }

@@ -7,10 +7,11 @@ import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { CliError, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
+import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { holdHome, type HeldHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
-import { parsePort, plan, type PLAN_OPTIONS } from './plan.ts';
+import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { prepareKeys, renewCapability } from './root-capability.ts';
 import { StartError } from './service-child.ts';
 import type { ServiceEntry } from './services.ts';
@@ -29,10 +30,14 @@ export async function runUp(
 ): Promise<Exit> {
   const stop = new StopSignals(io);
   const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
+  const amnesia = values.amnesia === true;
+  const planAt = (home: Home): Promise<Planned[]> =>
+    plan({ ...values, place: { home, base_port, amnesia }, table, env: io.env });
+  // A slip is found before anything is made; where it will be made may not be known before.
+  await planAt(homeOf(values, io));
   await using held = await holdHome(values, io, stop.signal);
   const { home } = held;
-  const place = { home, base_port, amnesia: values.amnesia === true };
-  const services = await plan({ ...values, place, table, env: io.env });
+  const services = await planAt(home);
   const waitNote = (name: string, pid: number): void => io.note(`waiting for ${name} of an earlier run (pid ${pid})`);
   await waitForSurvivors(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
@@ -46,21 +51,22 @@ export async function runUp(
   const node = new Node({
     services,
     home,
-    keepLogs: !place.amnesia,
-    env: place.amnesia ? io.env : { NODE_COMPILE_CACHE: home.compileCache, ...io.env },
+    keepLogs: !amnesia,
+    env: amnesia ? io.env : { NODE_COMPILE_CACHE: home.compileCache, ...io.env },
     ...reporter(io, () => announce(held, node, started)),
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
   stop.onReload = () => node.forward('SIGHUP');
   const ready = node.start().then(() => onAllReady(io, held, node, started));
-  const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
-  if (typeof why === 'string') {
+  try {
+    const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
     await node.stop();
-    return stop.exit;
+    if (why === 'asked') return stop.exit;
+    throw failure(why, home.of(why.name).log, amnesia);
+  } finally {
+    await node.stop();
   }
-  await node.stop();
-  throw failure(why, home.of(why.name).log, place.amnesia);
 }
 
 async function announce(held: HeldHome, node: Node, started: string): Promise<void> {
