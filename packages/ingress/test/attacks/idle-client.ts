@@ -1,47 +1,44 @@
 /**
  * Opens many connections from several loopback addresses and holds them: a process of its own, so that the descriptors of
- * the test are not what gives out first. Arguments: port, count, first address, addresses. Prints one line of JSON when
- * every connection has had its answer or has been left in peace for a while; ends when its input does.
+ * the test are not what gives out first. Arguments: port, count, first address, addresses. Once every connect
+ * has ended one way or the other, prints a line of JSON, and another whenever something changes; ends when its input does.
  */
 import { connect } from 'node:net';
 
 const [port, count, first, addresses] = process.argv.slice(2).map(Number) as [number, number, number, number];
-const QUIET_MS = 1500;
 
 let opened = 0;
 let failed = 0;
 let closed = 0;
 const refusals: Record<string, number> = {};
-let changed_ms = performance.now();
 
 for (let i = 0; i < count; i += 1) {
   const localAddress = `127.0.${1 + Math.floor((first + (i % addresses)) / 250)}.${1 + ((first + (i % addresses)) % 250)}`;
   let text = '';
   let connected = false;
   const socket = connect({ port, host: '127.0.0.1', localAddress });
-  const change = (): void => void (changed_ms = performance.now());
   socket.on('connect', () => {
     connected = true;
     opened += 1;
-    change();
   });
   socket.on('data', (chunk: Buffer) => (text += chunk.toString('latin1')));
-  socket.on('error', change);
+  socket.on('error', () => undefined);
   socket.on('close', () => {
     if (connected) closed += 1;
     else failed += 1;
     const code = /"code":"(\w+)"/.exec(text)?.[1];
     const status = /^HTTP\/1\.1 (\d{3})/.exec(text)?.[1];
     if (status !== undefined) refusals[`${status} ${code}`] = (refusals[`${status} ${code}`] ?? 0) + 1;
-    change();
   });
   // In small groups: the kernel drops what does not fit the queue of connections not yet accepted.
   if (i % 200 === 199) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 
-const timer = setInterval(() => {
-  if (opened + failed < count || performance.now() - changed_ms < QUIET_MS) return;
-  clearInterval(timer);
-  process.stdout.write(`${JSON.stringify({ opened, failed, closed, held: opened - closed, refusals })}\n`);
-}, 50);
+let told = '';
+setInterval(() => {
+  if (opened + failed < count) return;
+  const state = `${JSON.stringify({ opened, failed, closed, held: opened - closed, refusals })}\n`;
+  if (state !== told) process.stdout.write(state);
+  told = state;
+}, 100);
 process.stdin.resume().on('end', () => process.exit(0));
