@@ -1,5 +1,9 @@
 export * from './access.ts';
+export * from './byte-answer.ts';
 export * from './bytes.ts';
+export * from './conditional.ts';
+export * from './corr-id.ts';
+export * from './decompress.ts';
 export { FastEntry } from './fast-path.ts';
 export type { FastSource, RamSource } from './fast-path.ts';
 export type { HealthReport } from './health.ts';
@@ -8,6 +12,8 @@ export * from './ingress.ts';
 export * from './limits.ts';
 export type { IngressLog } from './pipeline.ts';
 export type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
+export * from './problem.ts';
+export * from './range.ts';
 export * from './readiness.ts';
 export * from './routes.ts';
 export * from './service.ts';
