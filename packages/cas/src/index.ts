@@ -11,4 +11,6 @@ export * from './ram-cache.ts';
 export * from './record-types.ts';
 export * from './single-flight.ts';
 export * from './stored-object.ts';
+export { type UploadStatus } from './upload.ts';
+export * from './uploads.ts';
 export * from './volume.ts';

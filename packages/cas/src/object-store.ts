@@ -64,7 +64,8 @@ export class ObjectStore {
 
   /** A writer for one object, or for the rest of one. */
   writer(from?: WriterState): ObjectWriter {
-    const { volume, leases, chunk_bytes, object_bytes_max: bytes_max } = this;
+    const { volume, leases, object_bytes_max: bytes_max } = this;
+    const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
     return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, from, isStale: (put_s) => this.#isStale(put_s) });
   }
 

@@ -37,6 +37,7 @@ export interface FinishInit {
 
 /** How far an object has come. Whoever keeps it keeps leases on the pages and chunks that it names. */
 export interface WriterState {
+  readonly chunk_bytes: number;
   /** Pages that are full. */
   readonly pages: readonly Entry[];
   /** Chunks of the page after them. */
@@ -106,7 +107,8 @@ export class ObjectWriter {
     this.#requireUsable();
     await this.#makeDurable(signal);
     const tail = Uint8Array.from(this.#buffer.subarray(0, this.#filled));
-    return { pages: [...this.#pages], entries: [...this.#entries], tail };
+    const { chunk_bytes } = this.#init;
+    return { chunk_bytes, pages: [...this.#pages], entries: [...this.#entries], tail };
   }
 
   /** Makes the object durable and visible. */
@@ -200,6 +202,7 @@ export class ObjectWriter {
   }
 
   async #finishLarge(init: FinishInit, signal: AbortSignal): Promise<Written> {
+    this.#requireInherited();
     await this.#flushChunk(signal);
     if (this.#entries.length > 0) await this.#storePage(signal);
     const id = combineSubtrees(this.#values());
@@ -238,9 +241,13 @@ export class ObjectWriter {
     const { volume } = this.#init;
     await volume.sync(signal);
     for (const key of this.#leased) if (!volume.isDurable('content', idOfKey(key))) throw lostPart();
-    for (const page of this.#pages) if (!volume.isDurable('content', page.id)) throw lostPart();
-    for (const entry of this.#init.from?.entries ?? []) {
-      if (!volume.isDurable('content', entry.id)) throw lostPart();
+  }
+
+  /** What other writers stored was durable then; it must still be there. */
+  #requireInherited(): void {
+    const { volume, from } = this.#init;
+    for (const { id } of [...(from?.pages ?? []), ...(from?.entries ?? [])]) {
+      if (!volume.isDurable('content', id)) throw lostPart();
     }
   }
 

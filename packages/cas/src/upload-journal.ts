@@ -1,0 +1,144 @@
+/**
+ * What is known about one upload, so that it can go on after a restart: a file of frames that only grows.
+ *
+ *     frame: | crc u32 | length u32 | type u8 | payload |      the crc is over the rest of the frame
+ *
+ * Promise: `append` and `replace` resolve when what they wrote is durable. A frame is there as a whole or not at all: what
+ * follows the first frame that does not check is cut off. After a failed write or sync the file is never used again: the
+ * next call writes a new one in its place.
+ * Bound: `replace` is asked for when the file has grown to twice what it says, so it stays below `SLACK_BYTES` and twice
+ * the state of an upload. Cancellation: none; calls end by themselves.
+ */
+import { join } from 'node:path';
+import { crc32 } from 'node:zlib';
+import type { FileSystem } from '@ron/log';
+
+const HEADER_BYTES = 9;
+const SLACK_BYTES = 1024 * 1024;
+
+/** The numbers are on disk: they never change and are never used again. */
+export const FrameType = { created: 1, progress: 2, finished: 3, size: 4 } as const;
+
+export interface Frame {
+  readonly type: number;
+  readonly payload: Uint8Array;
+}
+
+export interface UploadJournal {
+  /** It has grown well beyond what a new one would need. */
+  isWasteful(state_bytes: number): boolean;
+  append(frame: Frame): Promise<void>;
+  /** Writes a new journal in place of the old one. */
+  replace(frames: readonly Frame[]): Promise<void>;
+  remove(): Promise<void>;
+}
+
+/** For uploads that need not survive. */
+export const NO_JOURNAL: UploadJournal = {
+  isWasteful: () => false,
+  append: () => Promise.resolve(),
+  replace: () => Promise.resolve(),
+  remove: () => Promise.resolve(),
+};
+
+function encodeFrame({ type, payload }: Frame): Buffer {
+  const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload.length);
+  bytes.writeUInt32LE(payload.length, 4);
+  bytes.writeUInt8(type, 8);
+  bytes.set(payload, HEADER_BYTES);
+  bytes.writeUInt32LE(crc32(bytes.subarray(4)), 0);
+  return bytes;
+}
+
+/** The frames at the beginning of `bytes` that check, and where they end. */
+export function decodeFrames(bytes: Buffer): { frames: Frame[]; end: number } {
+  const frames: Frame[] = [];
+  let at = 0;
+  while (at + HEADER_BYTES <= bytes.length) {
+    const end = at + HEADER_BYTES + bytes.readUInt32LE(at + 4);
+    if (end > bytes.length || crc32(bytes.subarray(at + 4, end)) !== bytes.readUInt32LE(at)) break;
+    frames.push({ type: bytes.readUInt8(at + 8), payload: bytes.subarray(at + HEADER_BYTES, end) });
+    at = end;
+  }
+  return { frames, end: at };
+}
+
+export class FileJournal implements UploadJournal {
+  readonly #fs: FileSystem;
+  readonly #dir: string;
+  readonly #path: string;
+  #bytes: number;
+  /** The file is missing, or must not be used any more. */
+  #isBroken: boolean;
+
+  private constructor(fs: FileSystem, dir: string, name: string, bytes: number, isBroken: boolean) {
+    this.#fs = fs;
+    this.#dir = dir;
+    this.#path = join(dir, name);
+    this.#bytes = bytes;
+    this.#isBroken = isBroken;
+  }
+
+  /** A journal that is written by its first `replace`. */
+  static fresh(fs: FileSystem, dir: string, name: string): FileJournal {
+    return new FileJournal(fs, dir, name, 0, true);
+  }
+
+  /** Reads a journal that a former process left. */
+  static async load(fs: FileSystem, dir: string, name: string): Promise<{ journal: FileJournal; frames: Frame[] }> {
+    const file = await fs.open(join(dir, name), 'read');
+    try {
+      const bytes = Buffer.alloc(await file.size());
+      const count = await file.read(bytes, bytes.length, 0);
+      const { frames, end } = decodeFrames(bytes.subarray(0, count));
+      // A torn end is not written over: the next call makes a new file.
+      return { journal: new FileJournal(fs, dir, name, end, end < count), frames };
+    } finally {
+      await file.close();
+    }
+  }
+
+  isWasteful(state_bytes: number): boolean {
+    return this.#isBroken || this.#bytes > 2 * state_bytes + SLACK_BYTES;
+  }
+
+  async append(frame: Frame): Promise<void> {
+    const bytes = encodeFrame(frame);
+    const file = await this.#fs.open(this.#path, 'write');
+    try {
+      this.#isBroken = true;
+      await file.write([bytes], this.#bytes);
+      await file.sync();
+      this.#isBroken = false;
+      this.#bytes += bytes.length;
+    } finally {
+      await file.close();
+    }
+  }
+
+  async replace(frames: readonly Frame[]): Promise<void> {
+    const next = `${this.#path}.new`;
+    // One that could not be finished may be left from before.
+    await this.#fs.remove(next).catch(() => undefined);
+    const buffers = frames.map(encodeFrame);
+    const file = await this.#fs.create(next);
+    try {
+      await file.write(buffers, 0);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
+    await this.#fs.rename(next, this.#path);
+    this.#isBroken = true;
+    await this.#fs.syncDir(this.#dir);
+    this.#isBroken = false;
+    this.#bytes = buffers.reduce((sum, each) => sum + each.length, 0);
+  }
+
+  async remove(): Promise<void> {
+    await this.#fs.remove(this.#path).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+    await this.#fs.syncDir(this.#dir);
+  }
+}

@@ -1,0 +1,396 @@
+/**
+ * Uploads that can be interrupted and resumed, also after a restart: the durable state behind tus.
+ *
+ * Promise: an offset that was told is durable: the client need not send those bytes again. When the last byte is there, the
+ * upload becomes an object, and keeps telling its address until it expires. Who goes on with an upload takes it over from
+ * a request that is still under way: that one ends with `conflict`, and what it brought until then counts.
+ * Bound: `uploads_max` uploads that are not finished, `finished_max` that are; for each of them what Upload says, and while
+ * bytes come what ObjectWriter says. Overflow: `busy` for a new upload; the finished one that was touched least recently
+ * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
+ */
+import { join } from 'node:path';
+import { isRonError, RonError, sched, type Parked } from '@ron/kernel';
+import { realFileSystem, type FileSystem } from '@ron/log';
+import type { Address } from '@ron/proto';
+import type { ObjectStore } from './object-store.ts';
+import type { ObjectWriter } from './object-writer.ts';
+import { FileJournal, NO_JOURNAL } from './upload-journal.ts';
+import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
+
+const KIB = 1024;
+const METADATA_BYTES_MAX = 8 * KIB;
+/** While a body comes, what has come is made durable this often. */
+const CHECKPOINT_BYTES = 16 * KIB * KIB;
+const NAME = /^[0-9a-f]{32}$/;
+/** What came must be kept, whatever became of the request: only the disk decides how long that takes. */
+const NEVER = new AbortController().signal;
+
+export interface UploadsInit {
+  store: ObjectStore;
+  /** The journals lie in `uploads/` below it. Undefined for amnesia: then they are kept in memory. */
+  dir: string | undefined;
+  fs?: FileSystem | undefined;
+  /** An upload is forgotten this long after it was last added to. Default 24 hours. */
+  expiry_ms?: number;
+  /** Uploads that are not finished. Default 256; each takes up to 0.7 MiB of memory. */
+  uploads_max?: number;
+  /** Finished ones that still tell their address. Default 4096. */
+  finished_max?: number;
+}
+
+export interface CreateInit {
+  /** Undefined when it is not known yet. */
+  size?: number | undefined;
+  /** The creator's own words, given back as they are. At most 8 KiB. */
+  metadata?: string | undefined;
+  media_type?: string | undefined;
+  /** The address that the sender claims; other bytes are refused at the end. */
+  expected?: Address | undefined;
+}
+
+export interface AppendInit {
+  id: string;
+  /** Where the sender believes the upload to be. */
+  offset: number;
+  /** Declares the size, when it was not known. */
+  size?: number | undefined;
+  body: AsyncIterable<Uint8Array>;
+  /** As for a writer: told the address before the object becomes visible; what it throws refuses it. */
+  onAddress?: ((address: Address) => void) | undefined;
+  signal: AbortSignal;
+}
+
+/** Whose turn it is with an upload. */
+interface Turn {
+  readonly cancel: AbortController;
+  readonly waiting: Parked<void>[];
+}
+
+export class Uploads implements AsyncDisposable {
+  readonly #init: UploadsInit;
+  readonly #fs: FileSystem;
+  readonly #expiry_ms: number;
+  /** Unfinished and finished ones, each in the order in which they were touched. */
+  readonly #open = new Map<string, Upload>();
+  readonly #finished = new Map<string, Upload>();
+  readonly #turns = new Map<string, Turn>();
+  #closed = false;
+
+  private constructor(init: UploadsInit) {
+    this.#init = init;
+    this.#fs = init.fs ?? realFileSystem;
+    this.#expiry_ms = init.expiry_ms ?? 24 * 60 * 60 * 1000;
+  }
+
+  /** Loads what a former process left, and leases its chunks: before anything is compacted. */
+  static async open(init: UploadsInit): Promise<Uploads> {
+    const uploads = new Uploads(init);
+    if (uploads.#dir !== undefined) await uploads.#load(uploads.#dir);
+    return uploads;
+  }
+
+  get #dir(): string | undefined {
+    return this.#init.dir === undefined ? undefined : join(this.#init.dir, 'uploads');
+  }
+
+  /** Uploads that are not finished, and that are. */
+  get counts(): { open: number; finished: number } {
+    return { open: this.#open.size, finished: this.#finished.size };
+  }
+
+  /** It exists, also after a restart, when this resolves. One of no bytes is finished at once. */
+  async create(init: CreateInit): Promise<UploadStatus> {
+    this.#requireOpen();
+    const terms = this.#termsOf(init);
+    if (this.#open.size >= this.#uploads_max) await this.expire();
+    if (this.#open.size >= this.#uploads_max) {
+      throw new RonError('busy', `${this.#open.size} uploads are under way`, { retry_after_ms: 10_000 });
+    }
+    const dir = this.#dir;
+    const journal = dir === undefined ? NO_JOURNAL : FileJournal.fresh(this.#fs, dir, terms.id);
+    const upload = new Upload({ terms, journal, leases: this.#init.store.leases, expiry_ms: this.#expiry_ms });
+    this.#open.set(terms.id, upload);
+    try {
+      await upload.begin();
+    } catch (error) {
+      this.#open.delete(terms.id);
+      throw diskError(error);
+    }
+    return upload.size === 0 ? await this.settle(terms.id, NEVER) : upload.status;
+  }
+
+  /** What is known of an upload right now; undefined when there is none. */
+  status(id: string): UploadStatus | undefined {
+    return this.#find(id)?.status;
+  }
+
+  /**
+   * For a client that asks where to go on: ends a request that is still adding to the upload, keeps what it brought, and
+   * finishes an upload whose bytes are all there.
+   */
+  async settle(id: string, signal: AbortSignal): Promise<UploadStatus> {
+    return await this.#inTurn(id, signal, async (upload) => {
+      if (isComplete(upload)) await this.#finish(upload, this.#writerOf(upload), undefined);
+      return upload.status;
+    });
+  }
+
+  /** Adds a body to an upload. When it was the last one, the status has the address. */
+  async append(init: AppendInit): Promise<UploadStatus> {
+    return await this.#inTurn(init.id, init.signal, async (upload, signal) => {
+      if (upload.address !== undefined) throw new RonError('conflict', 'the upload is finished');
+      if (init.offset !== upload.offset) {
+        throw new RonError('conflict', `the upload is at byte ${upload.offset}`, {
+          details: { offset: upload.offset },
+        });
+      }
+      if (init.size !== undefined) await upload.declareSize(this.#requireSize(init.size)).catch(rethrowDisk);
+      const writer = this.#writerOf(upload);
+      try {
+        await this.#receive(upload, writer, init.body, signal);
+        if (isComplete(upload)) await this.#finish(upload, writer, init.onAddress);
+      } finally {
+        writer.abort();
+      }
+      return upload.status;
+    });
+  }
+
+  /** Forgets an upload, and ends a request that is adding to it. An object that it became stays. */
+  async terminate(id: string, signal: AbortSignal): Promise<void> {
+    await this.#inTurn(id, signal, (upload) => this.#forget(upload));
+  }
+
+  /** Forgets every upload whose time is over and that nobody is adding to. How many they were. */
+  async expire(): Promise<number> {
+    const now_ms = sched.wall_ms();
+    const isOver = (upload: Upload): boolean => upload.expires_ms <= now_ms && !this.#turns.has(upload.terms.id);
+    let expired = 0;
+    for (const upload of [...this.#open.values(), ...this.#finished.values()]) {
+      if (!isOver(upload)) continue;
+      // A journal that could not be removed is tried again the next time.
+      await this.#forget(upload).then(
+        () => (expired += 1),
+        () => undefined,
+      );
+    }
+    return expired;
+  }
+
+  /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
+  async close(): Promise<void> {
+    this.#closed = true;
+    for (const turn of this.#turns.values()) turn.cancel.abort(new RonError('draining', 'uploads are closed'));
+    for (const [id, turn] of this.#turns) await this.#wait(id, turn, NEVER);
+    for (const upload of this.#open.values()) upload.release();
+    this.#open.clear();
+    this.#finished.clear();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  get #uploads_max(): number {
+    return this.#init.uploads_max ?? 256;
+  }
+
+  #termsOf(init: CreateInit): UploadTerms {
+    const { size, media_type, expected } = init;
+    const metadata = init.metadata ?? '';
+    if (Buffer.byteLength(metadata) > METADATA_BYTES_MAX) {
+      throw new RonError('payload_too_large', `the metadata of an upload has at most ${METADATA_BYTES_MAX} bytes`);
+    }
+    return {
+      id: Buffer.from(sched.randomBytes(16)).toString('hex'),
+      chunk_bytes: this.#init.store.chunk_bytes,
+      created_ms: sched.wall_ms(),
+      metadata,
+      ...(size !== undefined && { size: this.#requireSize(size) }),
+      ...(media_type !== undefined && { media_type }),
+      ...(expected !== undefined && { expected }),
+    };
+  }
+
+  #requireSize(size: number): number {
+    const { object_bytes_max } = this.#init.store;
+    if (!Number.isSafeInteger(size) || size < 0) throw new RonError('bad_request', `${size} is no number of bytes`);
+    if (size <= object_bytes_max) return size;
+    throw new RonError('payload_too_large', `an object has at most ${object_bytes_max} bytes`);
+  }
+
+  #requireOpen(): void {
+    if (this.#closed) throw new RonError('draining', 'uploads are closed');
+  }
+
+  #find(id: string): Upload | undefined {
+    const upload = this.#open.get(id) ?? this.#finished.get(id);
+    const isOver = upload !== undefined && upload.expires_ms <= sched.wall_ms() && !this.#turns.has(id);
+    return isOver ? undefined : upload;
+  }
+
+  #writerOf(upload: Upload): ObjectWriter {
+    return this.#init.store.writer(upload.writerState);
+  }
+
+  /** Runs `work` when nobody else works on the upload; whoever does is told to come to an end. */
+  async #inTurn<T>(
+    id: string,
+    signal: AbortSignal,
+    work: (upload: Upload, signal: AbortSignal) => Promise<T>,
+  ): Promise<T> {
+    for (let turn = this.#turns.get(id); turn !== undefined; turn = this.#turns.get(id)) {
+      turn.cancel.abort(new RonError('conflict', 'another request went on with the upload'));
+      await this.#wait(id, turn, signal);
+    }
+    this.#requireOpen();
+    const upload = this.#find(id);
+    if (upload === undefined) throw new RonError('not_found', 'there is no such upload');
+    const turn: Turn = { cancel: new AbortController(), waiting: [] };
+    this.#turns.set(id, turn);
+    try {
+      return await work(upload, AbortSignal.any([signal, turn.cancel.signal]));
+    } finally {
+      this.#turns.delete(id);
+      for (const parked of turn.waiting) parked.wake();
+    }
+  }
+
+  async #wait(id: string, turn: Turn, signal: AbortSignal): Promise<void> {
+    signal.throwIfAborted();
+    const parked = sched.park<void>(`upload ${id}`);
+    const onAbort = (): void => parked.fail(signal.reason);
+    signal.addEventListener('abort', onAbort, { once: true });
+    turn.waiting.push(parked);
+    await parked.promise.finally(() => signal.removeEventListener('abort', onAbort));
+  }
+
+  /** Takes the body in. What came is acknowledged, however the body ends. */
+  async #receive(
+    upload: Upload,
+    writer: ObjectWriter,
+    body: AsyncIterable<Uint8Array>,
+    signal: AbortSignal,
+  ): Promise<void> {
+    let failure: { readonly error: unknown } | undefined;
+    try {
+      for await (const bytes of untilAborted(body, signal)) {
+        this.#requireFits(upload, writer.size + bytes.length);
+        await writer.write(bytes, NEVER);
+        if (writer.size - upload.offset >= CHECKPOINT_BYTES) await this.#acknowledge(upload, writer);
+      }
+    } catch (error) {
+      failure = { error };
+    }
+    // A writer that failed has nothing to say; then what was acknowledged before stands.
+    await this.#acknowledge(upload, writer).catch((error: unknown) => (failure ??= { error }));
+    if (failure !== undefined) throw failure.error;
+  }
+
+  #requireFits(upload: Upload, size: number): void {
+    if (upload.size === undefined || size <= upload.size) return;
+    throw new RonError('payload_too_large', `the upload was declared to have ${upload.size} bytes`);
+  }
+
+  async #acknowledge(upload: Upload, writer: ObjectWriter): Promise<void> {
+    if (writer.size === upload.offset) return;
+    const state = await writer.checkpoint(NEVER);
+    await upload.advance(state).catch(rethrowDisk);
+    this.#moveLast(this.#open, upload);
+  }
+
+  async #finish(upload: Upload, writer: ObjectWriter, onAddress: AppendInit['onAddress']): Promise<void> {
+    const { expected, media_type } = upload.terms;
+    let isRefused = false;
+    const ask = (address: Address): void => {
+      isRefused = true;
+      onAddress?.(address);
+      isRefused = expected !== undefined && expected !== address;
+    };
+    try {
+      const { address } = await writer.finish({ expected, media_type, onAddress: ask }, NEVER);
+      await upload.finish(address).catch(rethrowDisk);
+    } catch (error) {
+      // Bytes that are refused will always be refused; a part that was lost has to be sent again.
+      if (isRefused) await this.#forget(upload).catch(() => undefined);
+      else if (!upload.isWhole(this.#init.store.volume)) await upload.reset().catch(() => undefined);
+      throw error;
+    }
+    this.#open.delete(upload.terms.id);
+    this.#moveLast(this.#finished, upload);
+    await this.#boundFinished();
+  }
+
+  async #forget(upload: Upload): Promise<void> {
+    await upload.remove().catch(rethrowDisk);
+    this.#open.delete(upload.terms.id);
+    this.#finished.delete(upload.terms.id);
+  }
+
+  async #boundFinished(): Promise<void> {
+    for (const upload of this.#finished.values()) {
+      if (this.#finished.size <= (this.#init.finished_max ?? 4096)) return;
+      if (!this.#turns.has(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
+    }
+  }
+
+  #moveLast(map: Map<string, Upload>, upload: Upload): void {
+    map.delete(upload.terms.id);
+    map.set(upload.terms.id, upload);
+  }
+
+  async #load(dir: string): Promise<void> {
+    await this.#fs.makeDir(dir);
+    for (const name of await this.#fs.list(dir)) {
+      if (NAME.test(name)) await this.#restore(dir, name);
+      else if (name.endsWith('.new')) await this.#fs.remove(join(dir, name)).catch(() => undefined);
+    }
+  }
+
+  async #restore(dir: string, name: string): Promise<void> {
+    const { journal, frames } = await FileJournal.load(this.#fs, dir, name);
+    const { leases, volume } = this.#init.store;
+    const upload = Upload.restore(name, frames, { journal, leases, expiry_ms: this.#expiry_ms });
+    if (upload === undefined) return await journal.remove().catch(() => undefined);
+    (upload.address === undefined ? this.#open : this.#finished).set(name, upload);
+    if (!upload.isWhole(volume)) await upload.reset().catch(() => undefined);
+  }
+}
+
+const isComplete = (upload: Upload): boolean => upload.address === undefined && upload.offset === upload.size;
+
+/** The body, until the signal says otherwise: a client that vanished may never end it. */
+async function* untilAborted(
+  body: AsyncIterable<Uint8Array>,
+  signal: AbortSignal,
+): AsyncGenerator<Uint8Array, void, void> {
+  const source = body[Symbol.asyncIterator]();
+  const aborted = sched.park<never>('upload.aborted');
+  aborted.promise.catch(() => undefined);
+  const onAbort = (): void => aborted.fail(signal.reason);
+  signal.addEventListener('abort', onAbort, { once: true });
+  try {
+    signal.throwIfAborted();
+    for (;;) {
+      const next = await Promise.race([source.next(), aborted.promise]);
+      if (next.done === true) return;
+      yield next.value;
+    }
+  } finally {
+    signal.removeEventListener('abort', onAbort);
+    // Not waited for: it may be what hangs.
+    void source.return?.().then(undefined, () => undefined);
+  }
+}
+
+/** What a journal's file said, as the rest of the engine says it. */
+function diskError(error: unknown): unknown {
+  const code = (error as NodeJS.ErrnoException | undefined)?.code ?? '';
+  if (isRonError(error) || code === '') return error;
+  if (code === 'ENOSPC' || code === 'EDQUOT') return new RonError('storage_full', 'the disk is full', { cause: error });
+  return new RonError('not_ready', `the disk failed (${code})`, { cause: error, retry_after_ms: 1000 });
+}
+
+function rethrowDisk(error: unknown): never {
+  throw diskError(error);
+}
