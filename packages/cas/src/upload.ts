@@ -76,7 +76,7 @@ export class Upload {
   static restore(id: string, frames: readonly Frame[], init: Omit<UploadInit, 'terms'>): Upload | undefined {
     const [created, ...later] = frames;
     if (created?.type !== FrameType.created) return undefined;
-    const upload = new Upload({ ...init, terms: { ...parse<UploadTerms>(created), id } });
+    const upload = new Upload({ ...init, terms: { ...(parse(created) as UploadTerms), id } });
     for (const frame of later) upload.#apply(frame);
     upload.#holdGrown(NOTHING);
     return upload;
@@ -204,9 +204,9 @@ export class Upload {
 
   #apply(frame: Frame): void {
     if (frame.type === FrameType.progress) this.#applyProgress(frame.payload);
-    if (frame.type === FrameType.size) this.#size = parse<{ size: number }>(frame).size;
+    if (frame.type === FrameType.size) this.#size = (parse(frame) as { size: number }).size;
     if (frame.type !== FrameType.finished) return;
-    const { address, size, touched_ms } = parse<{ address: Address; size: number; touched_ms: number }>(frame);
+    const { address, size, touched_ms } = parse(frame) as { address: Address; size: number; touched_ms: number };
     this.#finished(address, size, touched_ms);
   }
 
@@ -274,4 +274,4 @@ function progressFrame(before: Packed, next: Packed, touched_ms: number): Frame 
 }
 
 const json = (value: unknown): Buffer => Buffer.from(JSON.stringify(value), 'utf8');
-const parse = <T>(frame: Frame): T => JSON.parse(Buffer.from(frame.payload).toString('utf8')) as T;
+const parse = (frame: Frame): unknown => JSON.parse(Buffer.from(frame.payload).toString('utf8'));

@@ -101,8 +101,8 @@ test('however a body is cut, and however often the process restarts, the object 
       const status = opened.uploads.status(id)!;
       assert.deepEqual(status, { ...(done ?? status), offset: size, size, metadata: 'name dGVzdA==' });
       assert.equal(status.address, addressOf(bytes));
-      assert.deepEqual(await get(opened.store, status.address!), bytes);
-      assert.equal((await opened.store.open(status.address!, signal))!.media_type, 'text/x');
+      assert.deepEqual(await get(opened.store, status.address), bytes);
+      assert.equal((await opened.store.open(status.address, signal))!.media_type, 'text/x');
       assert.equal(opened.store.leases.size, 0);
     }),
     { numRuns: 12 },

@@ -9,11 +9,13 @@
  * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
  */
 import { join } from 'node:path';
-import { isRonError, RonError, sched, type Parked } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
+import { Turns } from './turns.ts';
+import { untilAborted } from './until-aborted.ts';
 import { FileJournal, NO_JOURNAL } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
 
@@ -60,12 +62,6 @@ export interface AppendInit {
   signal: AbortSignal;
 }
 
-/** Whose turn it is with an upload. */
-interface Turn {
-  readonly cancel: AbortController;
-  readonly waiting: Parked<void>[];
-}
-
 export class Uploads implements AsyncDisposable {
   readonly #init: UploadsInit;
   readonly #fs: FileSystem;
@@ -73,8 +69,7 @@ export class Uploads implements AsyncDisposable {
   /** Unfinished and finished ones, each in the order in which they were touched. */
   readonly #open = new Map<string, Upload>();
   readonly #finished = new Map<string, Upload>();
-  readonly #turns = new Map<string, Turn>();
-  #closed = false;
+  readonly #turns = new Turns();
 
   private constructor(init: UploadsInit) {
     this.#init = init;
@@ -163,11 +158,9 @@ export class Uploads implements AsyncDisposable {
 
   /** Forgets every upload whose time is over and that nobody is adding to. How many they were. */
   async expire(): Promise<number> {
-    const now_ms = sched.wall_ms();
-    const isOver = (upload: Upload): boolean => upload.expires_ms <= now_ms && !this.#turns.has(upload.terms.id);
     let expired = 0;
     for (const upload of [...this.#open.values(), ...this.#finished.values()]) {
-      if (!isOver(upload)) continue;
+      if (!isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
       // A journal that could not be removed is tried again the next time.
       await this.#forget(upload).then(
         () => (expired += 1),
@@ -179,9 +172,7 @@ export class Uploads implements AsyncDisposable {
 
   /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
   async close(): Promise<void> {
-    this.#closed = true;
-    for (const turn of this.#turns.values()) turn.cancel.abort(new RonError('draining', 'uploads are closed'));
-    for (const [id, turn] of this.#turns) await this.#wait(id, turn, NEVER);
+    await this.#turns.close();
     for (const upload of this.#open.values()) upload.release();
     this.#open.clear();
     this.#finished.clear();
@@ -220,13 +211,13 @@ export class Uploads implements AsyncDisposable {
   }
 
   #requireOpen(): void {
-    if (this.#closed) throw new RonError('draining', 'uploads are closed');
+    if (this.#turns.isClosed) throw new RonError('draining', 'uploads are closed');
   }
 
   #find(id: string): Upload | undefined {
     const upload = this.#open.get(id) ?? this.#finished.get(id);
-    const isOver = upload !== undefined && upload.expires_ms <= sched.wall_ms() && !this.#turns.has(id);
-    return isOver ? undefined : upload;
+    // Whoever adds to it keeps it alive.
+    return upload !== undefined && (this.#turns.isTaken(id) || !isOver(upload)) ? upload : undefined;
   }
 
   #writerOf(upload: Upload): ObjectWriter {
@@ -239,30 +230,11 @@ export class Uploads implements AsyncDisposable {
     signal: AbortSignal,
     work: (upload: Upload, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
-    for (let turn = this.#turns.get(id); turn !== undefined; turn = this.#turns.get(id)) {
-      turn.cancel.abort(new RonError('conflict', 'another request went on with the upload'));
-      await this.#wait(id, turn, signal);
-    }
-    this.#requireOpen();
-    const upload = this.#find(id);
-    if (upload === undefined) throw new RonError('not_found', 'there is no such upload');
-    const turn: Turn = { cancel: new AbortController(), waiting: [] };
-    this.#turns.set(id, turn);
-    try {
-      return await work(upload, AbortSignal.any([signal, turn.cancel.signal]));
-    } finally {
-      this.#turns.delete(id);
-      for (const parked of turn.waiting) parked.wake();
-    }
-  }
-
-  async #wait(id: string, turn: Turn, signal: AbortSignal): Promise<void> {
-    signal.throwIfAborted();
-    const parked = sched.park<void>(`upload ${id}`);
-    const onAbort = (): void => parked.fail(signal.reason);
-    signal.addEventListener('abort', onAbort, { once: true });
-    turn.waiting.push(parked);
-    await parked.promise.finally(() => signal.removeEventListener('abort', onAbort));
+    return await this.#turns.run(id, signal, async (mine) => {
+      const upload = this.#open.get(id) ?? this.#finished.get(id);
+      if (upload === undefined || isOver(upload)) throw new RonError('not_found', 'there is no such upload');
+      return await work(upload, mine);
+    });
   }
 
   /** Takes the body in. What came is acknowledged, however the body ends. */
@@ -330,7 +302,7 @@ export class Uploads implements AsyncDisposable {
   async #boundFinished(): Promise<void> {
     for (const upload of this.#finished.values()) {
       if (this.#finished.size <= (this.#init.finished_max ?? 4096)) return;
-      if (!this.#turns.has(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
+      if (!this.#turns.isTaken(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
     }
   }
 
@@ -357,31 +329,8 @@ export class Uploads implements AsyncDisposable {
   }
 }
 
+const isOver = (upload: Upload): boolean => upload.expires_ms <= sched.wall_ms();
 const isComplete = (upload: Upload): boolean => upload.address === undefined && upload.offset === upload.size;
-
-/** The body, until the signal says otherwise: a client that vanished may never end it. */
-async function* untilAborted(
-  body: AsyncIterable<Uint8Array>,
-  signal: AbortSignal,
-): AsyncGenerator<Uint8Array, void, void> {
-  const source = body[Symbol.asyncIterator]();
-  const aborted = sched.park<never>('upload.aborted');
-  aborted.promise.catch(() => undefined);
-  const onAbort = (): void => aborted.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
-  try {
-    signal.throwIfAborted();
-    for (;;) {
-      const next = await Promise.race([source.next(), aborted.promise]);
-      if (next.done === true) return;
-      yield next.value;
-    }
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-    // Not waited for: it may be what hangs.
-    void source.return?.().then(undefined, () => undefined);
-  }
-}
 
 /** What a journal's file said, as the rest of the engine says it. */
 function diskError(error: unknown): unknown {
