@@ -120,27 +120,25 @@ class TusUpload {
   }
 
   /** Sends what is missing. Undefined when the server forgot the upload meanwhile. */
-  async send(held: Held): Promise<Receipt | undefined> {
+  async send(begin: Held): Promise<Receipt | undefined> {
     const { resume_policy } = this.#transport;
-    const { signal } = this.#init;
-    let { offset, answer } = held;
+    let held: Held | undefined = begin;
     let failures = 0;
     let before = this.#furthest;
-    while (answer === undefined) {
+    for (;;) {
       try {
-        answer = await this.#sendFrom(offset);
-        break;
+        held ??= await this.#held();
+        return await this.#receipt(held.answer ?? (await this.#sendFrom(held.offset)));
       } catch (error) {
         if (error instanceof AnswerError && GONE.has(error.http_status)) return undefined;
         failures = this.#furthest > before ? 1 : failures + 1;
         before = this.#furthest;
         if (!isPassing(error) || failures >= resume_policy.tries_max) throw error;
         const asked_ms = error instanceof RonError ? (error.retry_after_ms ?? 0) : 0;
-        await sleep(resume_policy.backoff_ms(failures - 1) + asked_ms, signal, 'client.resume');
+        await sleep(resume_policy.backoff_ms(failures - 1) + asked_ms, this.#init.signal, 'client.resume');
+        held = undefined;
       }
-      ({ offset, answer } = await this.#held());
     }
-    return this.#receipt(answer);
   }
 
   /** Reads the body from `offset` on and sends it; the answer to the last piece. The next piece is read meanwhile. */
