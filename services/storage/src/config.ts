@@ -83,6 +83,18 @@ const KEYS = {
     min: '64KiB/s',
     doc: 'How fast a compaction reads and writes.',
   }),
+  'uploads.expiry': key.duration({
+    default: '24h',
+    min: '1s',
+    max: '24d',
+    doc: 'An upload is forgotten this long after it was last added to.',
+  }),
+  'uploads.max': key.integer({
+    default: 256,
+    min: 1,
+    max: 65_536,
+    doc: 'Uploads that are not finished; more get 429. Each takes up to 0.7 MiB of memory.',
+  }),
   'auth.reads': key.boolean({ default: false, doc: 'Whether reads need the scope storage:get.' }),
   'auth.key_file': key.optional(
     key.text({

@@ -4,6 +4,7 @@ import {
   LocalVolume,
   MemoryVolume,
   ObjectStore,
+  Uploads,
   type DamagedRecord,
   type LocalVolumeInit,
   type Volume,
@@ -26,6 +27,7 @@ export interface Engine {
   /** Where the volume lies; undefined in amnesia. */
   readonly dir: string | undefined;
   readonly store: ObjectStore;
+  readonly uploads: Uploads;
   readonly compactor: Compactor;
 }
 
@@ -53,13 +55,20 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     lease_ms: storage.lease,
     onRemoved: (address) => publish({ kind: 'removed', address }),
   });
+  const uploads = await Uploads.open({
+    store,
+    dir,
+    fs: init.fs,
+    expiry_ms: config.uploads.expiry,
+    uploads_max: config.uploads.max,
+  });
   const compactor = new Compactor({
     store,
-    uploads: undefined,
+    uploads,
     live_ratio: storage.compact_live_ratio,
     bucket: new TokenBucket('compaction', { rate_per_s: storage.compact_pacing, burst: COMPACT_BURST_BYTES }),
   });
-  return { volume, dir, store, compactor };
+  return { volume, dir, store, uploads, compactor };
 }
 
 async function openDirectory(dir: string | undefined, init: EngineInit): Promise<Volume> {

@@ -16,7 +16,7 @@ export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
   };
 }
 
-export function measureEngine(metrics: Metrics, { store, volume }: Engine, hot: HotObjects): void {
+export function measureEngine(metrics: Metrics, { store, volume, uploads }: Engine, hot: HotObjects): void {
   metrics.gaugeFrom('storage_used_bytes', 'Bytes that the volume takes.', ['volume'], () => [
     { labels: { volume: volume.name }, value: volume.stats().used_bytes },
   ]);
@@ -28,6 +28,15 @@ export function measureEngine(metrics: Metrics, { store, volume }: Engine, hot: 
     { labels: { cache: 'chunks' }, value: store.cache.hits_total },
     { labels: { cache: 'answers' }, value: hot.hits_total },
   ]);
+  metrics.gaugeFrom(
+    'storage_uploads',
+    'Uploads that are under way, and finished ones that still tell.',
+    ['state'],
+    () => [
+      { labels: { state: 'open' }, value: uploads.counts.open },
+      { labels: { state: 'finished' }, value: uploads.counts.finished },
+    ],
+  );
   metrics.gaugeFrom('storage_volume_ok', 'Whether the volume takes writes.', ['volume'], () => [
     { labels: { volume: volume.name }, value: volume.state.condition === 'ok' ? 1 : 0 },
   ]);

@@ -6,6 +6,7 @@ import { RonError, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
 import { FastEntry, type ByteSource, type RamSource } from '@ron/ingress';
+import { inSteps } from './steps.ts';
 
 export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
 
@@ -24,22 +25,20 @@ export function addressFrom(text: string): Address {
   return result.address;
 }
 
-export async function openObject(store: ObjectStore, address: Address, deadline: Deadline): Promise<StoredObject> {
-  // A part of its own, over when the object is open: its timer must not outlive this step and count as expired.
-  using opening = deadline.child(deadline.op, deadline.remaining_ms);
-  const object = await store.open(address, opening.signal);
+export async function openObject(store: ObjectStore, address: Address, signal: AbortSignal): Promise<StoredObject> {
+  const object = await store.open(address, signal);
   if (object === undefined) throw new RonError('not_found', `${address} is not stored here`);
   return object;
 }
 
-export function byteSource(object: StoredObject, deadline?: Deadline): ByteSource {
+export function byteSource(object: StoredObject): ByteSource {
   return {
     size: object.size,
     etag: `"${object.address}"`,
     media_type: object.media_type,
     headers: OBJECT_HEADERS,
     ...(object.whole !== undefined && { ram: object.whole }),
-    read: (start, end, signal) => firstInTime(object.read(start, end, signal), deadline),
+    read: (start, end, signal) => object.read(start, end, signal),
   };
 }
 
@@ -50,7 +49,7 @@ export function fastEntry(object: StoredObject): FastEntry | undefined {
 }
 
 /** A slice that proves `length` bytes from `offset` on. It is always sent whole. */
-export function proofSource(object: StoredObject, offset: number, length: number, deadline: Deadline): ByteSource {
+export function proofSource(object: StoredObject, offset: number, length: number): ByteSource {
   return {
     size: sliceBytes(object.size, object.chunk_bytes, offset, length),
     etag: `"bao:${object.address}:${offset}:${length}"`,
@@ -58,7 +57,7 @@ export function proofSource(object: StoredObject, offset: number, length: number
     // A reader has to know how the tree is cut; a wrong number only makes the proof fail.
     headers: { ...OBJECT_HEADERS, 'Ron-Group-Bytes': String(object.chunk_bytes) },
     ranges: false,
-    read: (_start, _end, signal) => firstInTime(nodesTogether(object.slice(offset, length, signal)), deadline),
+    read: (_start, _end, signal) => nodesTogether(object.slice(offset, length, signal)),
   };
 }
 
@@ -83,21 +82,6 @@ async function* nodesTogether(pieces: AsyncGenerator<Uint8Array, void, void>): A
 /** Two values of 32 bytes. */
 const NODE_BYTES_MAX = 64;
 
-/** The first piece comes within the deadline of the request; from then on the answer goes by progress. */
-async function* firstInTime(
-  pieces: AsyncGenerator<Uint8Array, void, void>,
-  deadline: Deadline | undefined,
-): AsyncGenerator<Uint8Array, void, void> {
-  try {
-    let next = await (deadline === undefined ? pieces.next() : deadline.run(() => pieces.next()));
-    deadline?.[Symbol.dispose]();
-    for (; next.done !== true; next = await pieces.next()) yield next.value;
-  } finally {
-    // Not waited for: what hangs in the disk would hold up the answer that says so.
-    void pieces.return().catch(() => undefined);
-  }
-}
-
 /** How safe an object is, as the answer to a write tells it. One volume: one copy, synced. */
 export interface Durability {
   readonly fsynced: boolean;
@@ -119,10 +103,7 @@ export function durabilityHeader({ fsynced, copies, target }: Durability): strin
   return `fsynced=${fsynced ? 1 : 0}; copies=${copies}; target=${target}`;
 }
 
-/**
- * Reads a body to its end and stores it. While the client sends, the listener's clocks govern; what the disk takes is
- * bounded by a fresh deadline from `step` for each piece, and for the end.
- */
+/** Reads a body to its end and stores it. What the disk takes is bounded by a deadline from `step` each time. */
 export async function storeBody(
   store: ObjectStore,
   body: AsyncIterable<Uint8Array>,
@@ -131,12 +112,10 @@ export async function storeBody(
 ): Promise<Written> {
   const writer = store.writer();
   try {
-    for await (const bytes of body) {
-      using due = step();
-      await due.run((signal) => writer.write(bytes, signal));
-    }
-    using due = step();
-    return await due.run((signal) => writer.finish(init, signal));
+    return await inSteps(body, step, async (pieces, signal) => {
+      for await (const bytes of pieces) await writer.write(bytes, signal);
+      return await writer.finish(init, signal);
+    });
   } finally {
     writer.abort();
   }

@@ -3,9 +3,10 @@ import type { Route } from '@ron/ingress';
 import { adminRoutes, type AdminRoutesInit } from './routes/admin.ts';
 import { objectRoutes, type ObjectRoutesInit } from './routes/objects.ts';
 import { pinRoutes } from './routes/pins.ts';
+import { uploadRoutes, type UploadRoutesInit } from './routes/uploads.ts';
 
-export type StorageRoutesInit = ObjectRoutesInit & AdminRoutesInit;
+export type StorageRoutesInit = ObjectRoutesInit & UploadRoutesInit & AdminRoutesInit;
 
 export function routes(init: StorageRoutesInit): Route[] {
-  return [...objectRoutes(init), ...pinRoutes(init.store), ...adminRoutes(init)];
+  return [...objectRoutes(init), ...uploadRoutes(init), ...pinRoutes(init.store), ...adminRoutes(init)];
 }

@@ -52,6 +52,7 @@ export interface Storage extends Service, AsyncDisposable {
 
 const VERSION = '0.1.0';
 const FLUSH_MS = 500;
+const EXPIRE_EVERY_MS = 60_000;
 
 export async function startStorage(init: StorageInit): Promise<Storage> {
   const { config, metrics, log, onFatal, fs } = init;
@@ -96,6 +97,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       guardReads: config.auth.reads,
       durability: () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 }),
       putStep: (parent) => runtime.deadline('put', { parent }),
+      uploadStep: () => runtime.deadline('put'),
       // It may have been removed since it was opened; then `forget` has been called already.
       onOpened: (object) => void (engine.store.has(object.address) && hot.remember(object)),
     }),
@@ -120,6 +122,12 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     }
   });
   runtime.spawn('volume_watch', ({ stopping }) => watch.run(stopping));
+  runtime.spawn('upload_expiry', async ({ stopping }) => {
+    for (;;) {
+      await sleep(EXPIRE_EVERY_MS, stopping, 'upload_expiry');
+      await engine.uploads.expire();
+    }
+  });
   runtime.spawn('compact_timer', async ({ stopping }) => {
     for (;;) {
       await sleep(source.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
@@ -129,6 +137,8 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
 
   const close = async (): Promise<void> => {
     events.close();
+    // What uploads under way have brought is written down before the volume goes.
+    await engine.uploads.close();
     await engine.volume.close();
     await keys.close();
   };

@@ -27,6 +27,23 @@ async function written_bytes(pid: number): Promise<number> {
   return Number(/^write_bytes: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8'))![1]);
 }
 
+/** An upload in two requests. */
+async function upload(storage: StorageProcess, headers: { authorization: string }, bytes: Buffer): Promise<void> {
+  const tus = { ...headers, 'tus-resumable': '1.0.0', 'content-type': 'application/offset+octet-stream' };
+  const created = await storage.send('POST', '/uploads', {
+    headers: { ...tus, 'upload-length': String(bytes.length) },
+  });
+  for (const [start, end] of [
+    [0, 1_000_000],
+    [1_000_000, bytes.length],
+  ] as const) {
+    const init = { body: bytes.subarray(start, end), headers: { ...tus, 'upload-offset': String(start) } };
+    const reply = await storage.send('PATCH', created.headers.location!, init);
+    assert.equal(reply.status, 204, reply.text);
+  }
+  assert.ok((await storage.send('GET', `/o/${addressOf(bytes)}`)).body.equals(bytes));
+}
+
 test('nothing is written to any disk', { skip: process.platform !== 'linux' && 'needs /proc' }, async () => {
   await using temp = await tempDir();
   const at = (name: string): string => join(temp.path, name);
@@ -56,6 +73,8 @@ test('nothing is written to any disk', { skip: process.platform !== 'linux' && '
       assert.equal((await storage.send('PUT', path, { body: `${size}`, headers })).status, 409);
       assert.deepEqual(await filesOpenForWriting(storage.pid), []);
     }
+    await upload(storage, headers, bytesOf(2 * MIB, 9));
+    assert.equal((await storage.send('POST', '/admin/compact', { headers })).status, 202);
     // More than one flush of anything that flushes by time.
     await new Promise((resolve) => setTimeout(resolve, 1500));
     assert.equal(await written_bytes(storage.pid), 0);

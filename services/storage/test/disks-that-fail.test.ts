@@ -118,6 +118,90 @@ describe('a disk that is full', () => {
       assert.equal((await put(again, bytesOf(900 * KIB, 5000))).status, 507);
     });
   });
+
+  test('during an upload: 507, what was told stays true, and the upload goes on when there is room again', async (t) => {
+    await onSmallDisk(t, async ({ disk, headers, start }) => {
+      const ballast = join(disk, 'ballast');
+      await writeFile(ballast, Buffer.alloc(4 * MIB));
+      const tus = { ...headers, 'tus-resumable': '1.0.0' };
+      const bytes = bytesOf(5 * MIB, 1);
+      let path: string;
+      let told = 0;
+      const patch = (storage: Sender, length: number): Promise<Reply> =>
+        storage.send('PATCH', path, {
+          body: bytes.subarray(told, told + length),
+          headers: { ...tus, 'content-type': 'application/offset+octet-stream', 'upload-offset': String(told) },
+        });
+      const offsetOf = async (storage: Sender): Promise<number> =>
+        Number((await storage.send('HEAD', path, { headers: tus })).headers['upload-offset']);
+      {
+        await using storage = await start();
+        const begun = await storage.send('POST', '/uploads', {
+          headers: { ...tus, 'upload-length': String(bytes.length) },
+        });
+        path = begun.headers.location!;
+        let reply: Reply;
+        for (;;) {
+          reply = await patch(storage, 500_000);
+          if (reply.status !== 204) break;
+          told = Number(reply.headers['upload-offset']);
+        }
+        assertRefusal(reply, 507, 'storage_full');
+        assert.ok(told > MIB, `${told}`);
+        assert.ok((await offsetOf(storage)) >= told);
+        await storage.kill();
+      }
+      await using storage = await start();
+      const offset = await offsetOf(storage);
+      assert.ok(offset >= told, `${offset} after a restart, ${told} before`);
+      told = offset;
+      await rm(ballast);
+      await eventually('the rest is taken', async () => {
+        told = await offsetOf(storage);
+        return (await patch(storage, bytes.length)).headers['ron-address'] === addressOf(bytes);
+      });
+      await assertServed(storage, [bytes]);
+    });
+  });
+
+  test('compaction without room leaves all as it was; with a little room it makes more', async (t) => {
+    await onSmallDisk(t, async ({ disk, headers, start }) => {
+      const ballast = join(disk, 'ballast');
+      await writeFile(ballast, Buffer.alloc(1500 * KIB));
+      await using storage = await start();
+      const kept: Buffer[] = [];
+      const put = (bytes: Buffer, at = bytes): Promise<Reply> =>
+        storage.send('PUT', pathOf(at), { body: bytes, headers });
+      // Most of it is garbage: bytes that were sent to the wrong address.
+      for (let round = 0; ; round += 1) {
+        const bytes = bytesOf(50 * KIB, 100 + round);
+        if ((await put(bytes)).status !== 201) break;
+        kept.push(bytes);
+        if ((await put(bytesOf(400 * KIB, 500 + round), bytes)).status === 507) break;
+      }
+      const compact = async (): Promise<{ state: string; progress: { freed_bytes: number } }> => {
+        const { id } = JSON.parse((await storage.send('POST', '/admin/compact', { headers })).text);
+        let task = { state: 'running', progress: { freed_bytes: 0 } };
+        await eventually('the compaction ends', async () => {
+          task = JSON.parse((await storage.send('GET', `/admin/tasks/${id}`, { headers })).text);
+          return task.state !== 'running';
+        });
+        return task;
+      };
+      await compact();
+      await assertServed(storage, kept);
+      await rm(ballast);
+      await eventually('it is done', async () => (await compact()).state === 'done');
+      await assertServed(storage, kept);
+      assert.equal(await storage.metric('integrity_fail_total{reason="checksum"}'), 0);
+      const bytes = bytesOf(3 * MIB, 2);
+      await eventually('there is room', async () => (await put(bytes)).status === 201);
+      await assertServed(storage, [...kept, bytes]);
+      await storage.kill();
+      await using again = await start();
+      await assertServed(again, [...kept, bytes]);
+    });
+  });
 });
 
 describe('a disk that is read-only', () => {
@@ -143,6 +227,8 @@ describe('a disk that is read-only', () => {
         assertRefusal(await storage.send('PUT', pathOf(bytes), { body: bytes, headers }), 503, 'not_ready');
       }
       assertRefusal(await storage.send('PUT', `${pathOf(kept[0]!)}/pin`, { headers }), 503, 'not_ready');
+      const tus = { ...headers, 'tus-resumable': '1.0.0', 'upload-length': '10' };
+      assertRefusal(await storage.send('POST', '/uploads', { headers: tus }), 503, 'not_ready');
       await assertServed(storage, kept);
       const ready = await readyOf(storage);
       assert.deepEqual([ready.status, ready.degraded], [200, ['volume']]);

@@ -53,7 +53,7 @@ async function outcomeOf(reply: Promise<Reply>): Promise<string> {
   );
 }
 
-test('an upload that does not end is cut when the drain deadline has passed, and the process ends well', async () => {
+test('a body that does not end is cut when the drain deadline has passed, and the process ends well', async () => {
   await using temp = await tempDir();
   const headers = await authorizationFrom(keysIn(temp.path));
   const data = join(temp.path, 'data');
@@ -68,4 +68,36 @@ test('an upload that does not end is cut when the drain deadline has passed, and
   assert.ok(performance.now() - begin_ms < 5000);
   await client.rest();
   assert.doesNotMatch(client.text, /HTTP\/1\.1 2/);
+});
+
+test('an upload that is cut by the end of the drain keeps what it brought', async () => {
+  await using temp = await tempDir();
+  const tus = { ...(await authorizationFrom(keysIn(temp.path))), 'Tus-Resumable': '1.0.0' };
+  const data = join(temp.path, 'data');
+  const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
+  const bytes = bytesOf(1_000_000, 5);
+  let path: string;
+  {
+    await using storage = await StorageProcess.start({ flags });
+    const created = await storage.send('POST', '/uploads', { headers: { ...tus, 'Upload-Length': '1000000' } });
+    path = created.headers.location!;
+    const client = await RawClient.open(storage.port);
+    client.head('PATCH', path, {
+      ...tus,
+      'Upload-Offset': 0,
+      'Content-Type': 'application/offset+octet-stream',
+      'Content-Length': bytes.length,
+    });
+    client.socket.write(bytes.subarray(0, 600_000));
+    await eventually('it is accepted', async () => (await storage.metric('http_requests_inflight')) >= 1);
+    assert.equal(await storage.stop(), 0);
+  }
+  await using storage = await StorageProcess.start({ flags });
+  const head = await storage.send('HEAD', path, { headers: tus });
+  assert.equal(head.headers['upload-offset'], '600000');
+  const rest = await storage.send('PATCH', path, {
+    body: bytes.subarray(600_000),
+    headers: { ...tus, 'Upload-Offset': '600000', 'Content-Type': 'application/offset+octet-stream' },
+  });
+  assert.equal(rest.headers['ron-address'], addressOf(bytes));
 });

@@ -42,6 +42,62 @@ async function writeUntilDead(
   }
 }
 
+/** An upload that goes on over all rounds: what was told about its offset must stay true. */
+class LongUpload {
+  readonly #bytes = bytesOf(64 * KIB * KIB, 77);
+  readonly #headers: Readonly<Record<string, string>>;
+  #path = '';
+  #told = 0;
+
+  constructor(headers: Readonly<Record<string, string>>) {
+    this.#headers = { ...headers, 'tus-resumable': '1.0.0' };
+  }
+
+  /** Adds to it until the process dies or it is complete. */
+  async goOn(storage: StorageProcess): Promise<void> {
+    try {
+      if (this.#path === '') {
+        const headers = { ...this.#headers, 'upload-length': String(this.#bytes.length) };
+        this.#path = (await storage.send('POST', '/uploads', { headers })).headers.location ?? '';
+      }
+      while (storage.running && this.#told < this.#bytes.length) await this.#patch(storage);
+    } catch {
+      // The connection died with the process.
+    }
+  }
+
+  async #patch(storage: StorageProcess): Promise<void> {
+    const body = this.#bytes.subarray(this.#told, this.#told + 200_000);
+    const reply = await storage.send('PATCH', this.#path, {
+      body,
+      headers: {
+        ...this.#headers,
+        'content-type': 'application/offset+octet-stream',
+        'upload-offset': String(this.#told),
+      },
+    });
+    if (reply.status === 204) this.#told = Number(reply.headers['upload-offset']);
+  }
+
+  async check(storage: StorageProcess): Promise<void> {
+    if (this.#path === '') return;
+    const { status, headers } = await storage.send('HEAD', this.#path, { headers: this.#headers });
+    assert.equal(status, 200, 'an upload that was created is there');
+    const offset = Number(headers['upload-offset']);
+    assert.ok(offset >= this.#told, `told ${this.#told}, found ${offset}`);
+    this.#told = offset;
+  }
+
+  /** Sends the rest, and checks all of it. */
+  async finish(storage: StorageProcess): Promise<void> {
+    await this.goOn(storage);
+    const { headers } = await storage.send('HEAD', this.#path, { headers: this.#headers });
+    assert.equal(headers['ron-address'], addressOf(this.#bytes));
+    const reply = await storage.send('GET', `/o/${addressOf(this.#bytes)}`);
+    assert.ok(reply.body.equals(this.#bytes));
+  }
+}
+
 async function assertWhole(storage: StorageProcess, attempt: Attempt, mustBe: boolean): Promise<void> {
   const reply = await storage.send('GET', `/o/${attempt.address}`);
   if (!mustBe && reply.status === 404) return;
@@ -53,8 +109,14 @@ test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 15_000 }, asy
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const headers = await authorizationFrom(keysIn(temp.path));
-  const flags = [`--data_dirs=${dir}`, `--auth.key_file=${keysIn(temp.path)}`, '--storage.segment_bytes=4MiB'];
+  const flags = [
+    `--data_dirs=${dir}`,
+    `--auth.key_file=${keysIn(temp.path)}`,
+    '--storage.segment_bytes=4MiB',
+    '--storage.compact_live_ratio=0.9',
+  ];
   const kept: Attempt[] = [];
+  const upload = new LongUpload(headers);
   let tried: Attempt[] = [];
   let sure = new Set<string>();
   for (let round = 0; round <= ROUNDS; round += 1) {
@@ -65,16 +127,23 @@ test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 15_000 }, asy
     for (const attempt of tried) await assertWhole(storage, attempt, sure.has(attempt.address));
     for (const attempt of sample) await assertWhole(storage, attempt, true);
     assert.equal(await storage.metric('integrity_fail_total{reason="checksum"}'), 0);
-    if (round === ROUNDS) break;
+    await upload.check(storage);
+    if (round === ROUNDS) {
+      await upload.finish(storage);
+      break;
+    }
 
     tried = [];
     const acknowledged: Attempt[] = [];
     const writers = Array.from({ length: WRITERS }, (_unused, at) =>
       writeUntilDead(storage, headers, round * 100_000 + at + 1, tried, acknowledged),
     );
+    const uploading = upload.goOn(storage);
+    if (round % 3 === 2) await storage.send('POST', '/admin/compact', { headers });
     await new Promise((resolve) => setTimeout(resolve, 30 + Math.random() * 400));
     await storage.kill();
     await Promise.all(writers);
+    await uploading;
     kept.push(...acknowledged);
     sure = new Set(acknowledged.map((attempt) => attempt.address));
   }

@@ -92,6 +92,18 @@ describe('the document of the routes', () => {
     await check('/o/{addr}/manifest', 'GET', `${path}/manifest`, 200);
     await check('/o/{addr}/pin', 'PUT', `${path}/pin`, 204);
     await check('/o/{addr}/pin', 'DELETE', `${path}/pin`, 204);
+    const tus = { ...headers, 'tus-resumable': '1.0.0' };
+    await check('/uploads', 'OPTIONS', '/uploads', 204);
+    const begun = await check('/uploads', 'POST', '/uploads', 201, { headers: { ...tus, 'upload-length': '10' } });
+    const upload = begun.headers.location!;
+    await check('/uploads/{id}', 'GET', upload, 200, { headers: tus });
+    const bytes_type = { 'content-type': 'application/offset+octet-stream' };
+    const patch = { ...tus, ...bytes_type, 'upload-offset': '0' };
+    await check('/uploads/{id}', 'PATCH', upload, 204, { body: '12345', headers: patch });
+    const override = { ...patch, 'upload-offset': '5', 'x-http-method-override': 'PATCH' };
+    await check('/uploads/{id}', 'POST', upload, 204, { body: '67890', headers: override });
+    await check('/uploads/{id}', 'GET', upload, 200, { headers: tus });
+    await check('/uploads/{id}', 'DELETE', upload, 204, { headers: tus });
     await check('/admin/volumes', 'GET', '/admin/volumes', 200);
     const { id } = JSON.parse((await check('/admin/compact', 'POST', '/admin/compact', 202)).text);
     await check('/admin/tasks', 'GET', '/admin/tasks', 200);
@@ -120,6 +132,7 @@ describe('the document of the routes', () => {
     assert.equal(scopeOf('/o', 'post'), 'storage:put');
     assert.equal(scopeOf('/o/{addr}/pin', 'delete'), 'storage:pin');
     assert.equal(scopeOf('/admin/compact', 'post'), 'storage:admin');
+    assert.equal(scopeOf('/uploads/{id}', 'patch'), 'storage:put');
   });
 
   test('parameters are named', () => {

@@ -71,12 +71,12 @@ function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesIni
       handler: async ({ params, query, deadline }) => {
         const address = addressFrom(params.addr);
         requireProofForRange(query);
-        const object = await openObject(store, address, deadline);
+        const object = await openObject(store, address, deadline.signal);
         if (query.proof === undefined) {
           onOpened(object);
-          return bytes(byteSource(object, deadline));
+          return bytes(byteSource(object));
         }
-        return bytes(proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size), deadline));
+        return bytes(proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size)));
       },
     }),
     route({
@@ -86,7 +86,7 @@ function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesIni
       summary: 'What the object is made of: the ids of its chunks and their subtree values.',
       schema: { params: Addr, response: { 200: ManifestSchema } },
       handler: async ({ params, deadline }) => {
-        const object = await openObject(store, addressFrom(params.addr), deadline);
+        const object = await openObject(store, addressFrom(params.addr), deadline.signal);
         const document = await object.document(MANIFEST_CHUNKS_MAX, deadline.signal);
         return json(200, { ...document, durability: durability() });
       },
