@@ -121,13 +121,19 @@ export class LmdbStore implements PlaceStore {
   }
 
   async store(changes: Changes, applied: Applied): Promise<void> {
-    await this.#db.transaction(() => {
-      for (const [key, place] of changes) {
-        if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
-        else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
-      }
-      this.#db.putSync(META_KEY, encodeApplied(applied));
-    });
+    try {
+      await this.#db.transaction(() => {
+        for (const [key, place] of changes) {
+          if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
+          else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
+        }
+        this.#db.putSync(META_KEY, encodeApplied(applied));
+      });
+    } catch (error) {
+      // Why it failed is told by a promise of its own. Unheard, its rejection would end the process.
+      (error as { commitError?: Promise<never> }).commitError?.catch(() => undefined);
+      throw error;
+    }
     await this.#db.flushed;
     this.#applied = applied;
   }
@@ -197,6 +203,8 @@ function openDb(path: string): RootDatabase<Buffer, Buffer> {
     encoding: 'binary',
     keyEncoding: 'binary',
     compression: false,
+    // It batches by promises that nobody hears of: one that rejects, when the disk is full, would end the process.
+    eventTurnBatching: false,
     maxReaders: 126,
   });
 }
