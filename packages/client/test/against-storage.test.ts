@@ -171,3 +171,45 @@ test('a storage that is killed during a read and comes back is read on from wher
   await restarted;
   assertSameBytes(Buffer.concat(parts), Buffer.from(content));
 });
+
+test('a storage that is killed during an upload and comes back gets the rest, not the whole again', async (t) => {
+  const storage = await startStorage(t);
+  const content = contentOf(20 * MIB, 6);
+  const requests: string[] = [];
+  let restarted: Promise<void> | undefined;
+  const watched: typeof fetch = async (url, init) => {
+    requests.push(`${init!.method} ${new URL(url as URL).pathname.split('/')[1]}`);
+    if (restarted === undefined && requests.filter((request) => request === 'PATCH uploads').length === 2) {
+      await storage.kill();
+      restarted = storage.start();
+    }
+    return await fetch(url, init);
+  };
+  const client = new StorageClient({ url: storage.url, capability: storage.token, fetch: watched });
+  let resume_url = '';
+  const receipt = await client.put(content, { media_type: 'video/mp4', onUploadUrl: (url) => void (resume_url = url) });
+  await restarted;
+  assert.equal(receipt.address, formatAddress(blake3(content)));
+  assert.deepEqual(receipt.durability, { fsynced: true, copies: 1, target: 1 });
+  assert.equal((await client.stat(receipt.address)).media_type, 'video/mp4');
+  assert.equal(requests.filter((request) => request === 'POST uploads').length, 1);
+  assert.equal(requests.filter((request) => request === 'PATCH uploads').length, 4, 'three pieces, one of them twice');
+  assertSameBytes(await client.bytes(receipt.address, 21 * MIB), content);
+
+  requests.length = 0;
+  assert.equal((await client.put(content, { resume_url })).address, receipt.address);
+  assert.deepEqual(requests, ['HEAD uploads'], 'a finished upload is only asked about');
+});
+
+test('objects in larger groups are read and proven the same way', async (t) => {
+  const storage = await startStorage(t, ['--storage.chunk_size=256KiB']);
+  const client = new StorageClient({ url: storage.url, capability: storage.token });
+  const content = contentOf(1_300_000, 12);
+  const { address } = await client.put(content);
+  assertSameBytes(await client.bytes(address, 2 * MIB), content);
+  const found = await client.bytes(address, MIB, { range: { offset: 500_000, length: 100_000 } });
+  assertSameBytes(found, content.subarray(500_000, 600_000));
+  const kept = content.slice(0, 900_000);
+  const read = (start: number): AsyncIterable<Uint8Array> => ReadableStream.from([kept.subarray(start)]);
+  assert.equal(await client.provenPrefix(address, { size: kept.length, read }), 786_432, 'three groups of 256 KiB');
+});
