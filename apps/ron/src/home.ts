@@ -9,6 +9,7 @@
  *     .ron/<service>/data    what it stores
  *     .ron/logs/<service>.log
  */
+import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { defaultPort, type Service } from '@ron/proto';
@@ -70,12 +71,22 @@ export async function readState(home: Home): Promise<NodeState | undefined> {
   }
 }
 
+/** Whether it runs. One that has ended and that nobody has asked about yet does not. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
-    return true;
+    return !/\) [ZX] /.test(statusOf(pid));
   } catch (error) {
     return systemCode(error) === 'EPERM';
+  }
+}
+
+function statusOf(pid: number): string {
+  try {
+    return readFileSync(`/proc/${pid}/stat`, 'utf8');
+  } catch {
+    // No /proc here.
+    return '';
   }
 }
 

@@ -6,6 +6,7 @@ import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
+import { isAlive } from '../src/home.ts';
 import { assertSameBytes, contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
@@ -17,15 +18,6 @@ interface State {
 const stateOf = async (dir: string): Promise<State> =>
   JSON.parse(await readFile(join(dir, 'node.json'), 'utf8')) as State;
 const modeOf = async (path: string): Promise<number> => (await stat(path)).mode & 0o777;
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch {
-    return false;
-  }
-}
 
 suite('ron up', { concurrency: 3 }, () => {
   test('says what runs where, keeps secrets to itself, and Ctrl-C ends it with nothing left running', async (t) => {

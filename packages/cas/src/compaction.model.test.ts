@@ -52,7 +52,7 @@ const MUTATIONS: readonly Mutation[] = [
     replace: '',
     entry: './local-volume.ts',
     model: (engine) => compactionAgainstRead(engine, 'chunks'),
-    caught: /was closed/,
+    caught: /EBADF/,
   },
   {
     bug: 'a segment is removed though its records have not moved',

@@ -9,6 +9,7 @@ export * from './object-writer.ts';
 export * from './place-index.ts';
 export * from './ram-cache.ts';
 export * from './record-types.ts';
+export { reserveBytes } from './reserve.ts';
 export * from './single-flight.ts';
 export * from './stored-object.ts';
 export { type UploadStatus } from './upload.ts';

@@ -10,16 +10,27 @@
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { accessSync, constants } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
-import { decodeHeader, HEADER_BYTES, SegmentLog, type Damage, type FileSystem, type LogRecord } from '@ron/log';
+import {
+  decodeHeader,
+  HEADER_BYTES,
+  isReadOnly,
+  realFileSystem,
+  rethrowDisk,
+  SegmentLog,
+  type Damage,
+  type FileSystem,
+  type LogRecord,
+} from '@ron/log';
 import { LmdbStore } from './lmdb-store.ts';
 import { MemoryStore } from './memory-store.ts';
 import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
 import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
-import { RecordType } from './record-types.ts';
+import { RecordType, takesRoom } from './record-types.ts';
 import { hexOf, isRecord, readAt, Recovery } from './recovery.ts';
+import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import {
   conditionOf,
@@ -69,6 +80,8 @@ export class LocalVolume implements Volume {
   readonly index: PlaceIndex;
   readonly #events: VolumeEvents;
   readonly #recovery: Recovery;
+  readonly #lock: Disposable | undefined;
+  readonly #reserve: Reserve;
   readonly #flush_after_ms: number;
   #state: VolumeState = OK;
   #flushTimer: Timer | undefined;
@@ -76,19 +89,32 @@ export class LocalVolume implements Volume {
   #isReclaiming = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, log: SegmentLog, index: PlaceIndex) {
+  private constructor(init: LocalVolumeInit, log: SegmentLog, index: PlaceIndex, lock: Disposable | undefined) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
     this.log = log;
     this.index = index;
+    this.#lock = lock;
+    this.#reserve = new Reserve(log.files.fs, init.dir);
     this.#events = init;
     this.#flush_after_ms = init.flush_after_ms ?? FLUSH_AFTER_MS;
     const onDamage = init.onDamage?.bind(init);
     this.#recovery = new Recovery({ volume: this.name, dir: init.dir, log, index, onDamage });
   }
 
+  /** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
+    const lock = await lockOf(init);
+    try {
+      return await LocalVolume.#open(init, lock);
+    } catch (error) {
+      lock?.[Symbol.dispose]();
+      throw error;
+    }
+  }
+
+  static async #open(init: LocalVolumeInit, lock: Disposable | undefined): Promise<LocalVolume> {
     const index = new PlaceIndex(await openStore(init));
     const { applied } = index;
     let seq_last = applied?.seq ?? 0;
@@ -109,8 +135,10 @@ export class LocalVolume implements Volume {
       },
       ...(init.onLogDamage && { onDamage: init.onLogDamage }),
       onAppended: (records, places) => enterNew(index, records, places),
+      onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
     });
-    const volume = new LocalVolume(init, log, index);
+    const volume = new LocalVolume(init, log, index, lock);
+    await volume.#reserve.measure();
     // On a disk that takes no names reads still work; what is damaged is then not kept aside.
     await log.files.fs.makeDir(join(init.dir, 'quarantine')).catch(() => undefined);
     // The log has it all: an index that cannot be written now is written later.
@@ -135,9 +163,19 @@ export class LocalVolume implements Volume {
       });
     }
     // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
-    await this.#watchState(this.log.append(records, signal, { durable: durability === 'now' }));
+    await this.#watchState(this.#append(records, signal, durability));
     if (this.index.isFull) await this.#flush().catch(() => undefined);
     else this.#flushSoon();
+  }
+
+  async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
+    const bytes = records.reduce((sum, { type, payload }) => (takesRoom(type) ? sum + payload.length : sum), 0);
+    if (bytes > 0 && this.#reserve.isReached(bytes)) {
+      const retry_after_ms = 1000;
+      throw new RonError('storage_full', 'the disk is full but for what is kept to make room', { retry_after_ms });
+    }
+    await this.log.append(records, signal, { durable: durability === 'now' });
+    this.#reserve.wrote(bytes);
   }
 
   async sync(signal: AbortSignal): Promise<void> {
@@ -207,6 +245,8 @@ export class LocalVolume implements Volume {
       const flush = (): Promise<void> => this.#flush();
       const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, init.signal);
       return await rewriteSegments({ ...init, log, index, recovery: this.#recovery, flush, check });
+    } catch (error) {
+      return rethrowDisk(error);
     } finally {
       this.#isReclaiming = false;
     }
@@ -232,6 +272,7 @@ export class LocalVolume implements Volume {
     await this.#flush().catch(() => undefined);
     await this.log.close();
     await this.index.close();
+    this.#lock?.[Symbol.dispose]();
   }
 
   #placeOf(kind: Kind, id: Uint8Array): Place | undefined {
@@ -341,7 +382,7 @@ const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: ():
 /** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
 async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
   if (init.places !== undefined) return init.places;
-  const opened = openLmdb(join(init.dir, 'index'));
+  const opened = openLmdb(init.dir);
   if (opened === undefined) return new MemoryStore();
   const { store, rebuilt } = opened;
   if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
@@ -352,17 +393,27 @@ async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
   return await store.startAnew();
 }
 
+/** Nothing to hold where nobody can write, nor on a disk that no other process can see. */
+async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit): Promise<Disposable | undefined> {
+  if (fs.lock === undefined || !isWritable(dir)) return undefined;
+  await fs.makeDir(dir);
+  const lock = fs.lock(join(dir, 'lock'));
+  if (lock === undefined) throw new RonError('conflict', `another process has ${dir} open: stop it first`);
+  return lock;
+}
+
 /** Undefined when the directory is read-only. */
-function openLmdb(path: string): ReturnType<typeof LmdbStore.open> | undefined {
+function openLmdb(dir: string): ReturnType<typeof LmdbStore.open> | undefined {
+  return isWritable(dir) ? LmdbStore.open(join(dir, 'index')) : undefined;
+}
+
+/** Asked before: what is thrown by removing a directory on a disk that takes no writes has no code. */
+function isWritable(dir: string): boolean {
   try {
-    // Asked first: what is thrown by removing a directory on such a disk has no code.
-    accessSync(dirname(path), constants.W_OK);
-    return LmdbStore.open(path);
+    accessSync(dir, constants.W_OK);
+    return true;
   } catch (error) {
-    const code = (error as NodeJS.ErrnoException).code ?? '';
-    if (['EROFS', 'EACCES', 'EPERM'].includes(code)) return undefined;
-    if (code === 'ENOENT') return LmdbStore.open(path);
-    throw error;
+    return !isReadOnly(error);
   }
 }
 

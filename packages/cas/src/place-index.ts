@@ -103,6 +103,11 @@ export class PlaceIndex implements AsyncDisposable {
     this.#pending.set(keyOf(table, id), undefined);
   }
 
+  /** Forgets what was set and leads to something that is gone: what was known before counts again. */
+  forget(isGone: (place: Place) => boolean): void {
+    for (const [key, place] of this.#pending) if (place !== undefined && isGone(place)) this.#pending.delete(key);
+  }
+
   /** Takes what was set until now to the store. */
   flush(init: FlushInit): Promise<void> {
     this.#next ??= this.#running.then(() => {
@@ -141,9 +146,8 @@ export class PlaceIndex implements AsyncDisposable {
     let kept: Changes = this.#flushing;
     try {
       await init.syncLog();
-      const { durable, undurable } = sorted(this.#flushing, init);
-      await this.#store.store(durable, applied);
-      kept = undurable;
+      await this.#store.store(durableOf(this.#flushing, init), applied);
+      kept = new Map();
     } finally {
       // What was not stored goes back to where it was, unless it has been set again since.
       if (kept.size > 0) this.#pending = new Map([...kept, ...this.#pending]);
@@ -152,10 +156,9 @@ export class PlaceIndex implements AsyncDisposable {
   }
 }
 
-/** What may be stored, and what would be lost in a crash: its sync failed, and nobody was told that it is there. */
-function sorted(changes: Changes, init: FlushInit): { durable: Changes; undurable: Changes } {
-  const undurable = new Map<string, Place>();
-  for (const [key, place] of changes) if (place !== undefined && !init.isDurable(place)) undurable.set(key, place);
-  if (undurable.size === 0) return { durable: changes, undurable };
-  return { durable: new Map([...changes].filter(([key]) => !undurable.has(key))), undurable };
+/** Without what the log could not make durable: it is gone, and nobody was told that it is there. */
+function durableOf(changes: Changes, init: FlushInit): Changes {
+  const isDurable = ([, place]: [string, Place | undefined]): boolean => place === undefined || init.isDurable(place);
+  const all = [...changes];
+  return all.every(isDurable) ? changes : new Map(all.filter(isDurable));
 }

@@ -26,3 +26,6 @@ export function isContent(type: number): boolean {
 export function isObject(type: number): boolean {
   return type === RecordType.object || type === RecordType.manifest;
 }
+
+/** Records that stand for bytes that somebody stores, not for a decision about them. */
+export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);

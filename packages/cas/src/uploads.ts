@@ -9,8 +9,8 @@
  * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
  */
 import { join } from 'node:path';
-import { isRonError, RonError, sched } from '@ron/kernel';
-import { realFileSystem, type FileSystem } from '@ron/log';
+import { RonError, sched } from '@ron/kernel';
+import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
@@ -109,7 +109,7 @@ export class Uploads implements AsyncDisposable {
       await upload.begin();
     } catch (error) {
       this.#open.delete(terms.id);
-      throw diskError(error);
+      return rethrowDisk(error);
     }
     return upload.size === 0 ? await this.settle(terms.id, NEVER) : upload.status;
   }
@@ -331,15 +331,3 @@ export class Uploads implements AsyncDisposable {
 
 const isOver = (upload: Upload): boolean => upload.expires_ms <= sched.wall_ms();
 const isComplete = (upload: Upload): boolean => upload.address === undefined && upload.offset === upload.size;
-
-/** What a journal's file said, as the rest of the engine says it. */
-function diskError(error: unknown): unknown {
-  const code = (error as NodeJS.ErrnoException | undefined)?.code ?? '';
-  if (isRonError(error) || code === '') return error;
-  if (code === 'ENOSPC' || code === 'EDQUOT') return new RonError('storage_full', 'the disk is full', { cause: error });
-  return new RonError('not_ready', `the disk failed (${code})`, { cause: error, retry_after_ms: 1000 });
-}
-
-function rethrowDisk(error: unknown): never {
-  throw diskError(error);
-}

@@ -8,6 +8,7 @@
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
+import { tryLock } from '@ron/kernel';
 
 export interface File {
   /** Writes all of `buffers` at `position`, or throws; then part of them may be there. */
@@ -21,6 +22,11 @@ export interface File {
   close(): Promise<void>;
 }
 
+export interface DiskRoom {
+  readonly free_bytes: number;
+  readonly total_bytes: number;
+}
+
 export interface FileSystem {
   /** Makes a new file to write and read; fails if the name is taken. */
   create(path: string): Promise<File>;
@@ -32,6 +38,10 @@ export interface FileSystem {
   remove(path: string): Promise<void>;
   /** Makes the names in a directory durable. */
   syncDir(dir: string): Promise<void>;
+  /** Keeps other processes away; undefined when one has it. A disk that no other process can see has no such call. */
+  lock?(path: string): Disposable | undefined;
+  /** How much the disk of a directory holds and how much more it takes, where that is known. */
+  room?(dir: string): Promise<DiskRoom>;
 }
 
 type Callback<T> = (error: NodeJS.ErrnoException | null, value: T) => void;
@@ -123,5 +133,10 @@ export const realFileSystem: FileSystem = {
     } finally {
       await call((done) => fs.close(fd, done as fs.NoParamCallback));
     }
+  },
+  lock: tryLock,
+  async room(dir) {
+    const { bavail, blocks, bsize } = await call<fs.StatsFs>((done) => fs.statfs(dir, done));
+    return { free_bytes: bavail * bsize, total_bytes: blocks * bsize };
   },
 };

@@ -1,3 +1,4 @@
+export * from './disk-error.ts';
 export * from './file-system.ts';
 export * from './group-commit.ts';
 export * from './record.ts';

@@ -10,6 +10,7 @@
  */
 import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
+import { rethrowDisk } from './disk-error.ts';
 import type { File, FileSystem } from './file-system.ts';
 
 const OPEN_MAX = 128;
@@ -123,6 +124,8 @@ export class SegmentFiles {
     try {
       const file = await this.#open(segment);
       return await file.read(into, length, position);
+    } catch (error) {
+      return rethrowDisk(error);
     } finally {
       lease[Symbol.dispose]();
     }

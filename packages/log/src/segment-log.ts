@@ -3,7 +3,8 @@
  *
  * Promise: what `append` acknowledged is there after any crash, byte for byte, or is reported as damaged. A record that
  * was not acknowledged may be there or not, but never in part. A torn tail is cut at open; damage in the middle is
- * reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again.
+ * reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again, and what was
+ * not durable in it is cut off.
  * Bound: segments of `segment_bytes`, appends as GroupCommit says. Overflow: `busy`. A full disk is `storage_full`, a disk
  * that fails otherwise `not_ready`; for a while after a failure appends are refused at once, so that a broken disk does
  * not fill up with new segments.
@@ -11,6 +12,7 @@
  */
 import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
+import { diskError, isFull, isReadOnly } from './disk-error.ts';
 import { realFileSystem, type File, type FileSystem } from './file-system.ts';
 import { GroupCommit } from './group-commit.ts';
 import {
@@ -61,6 +63,8 @@ export interface SegmentLogInit {
   /** Called at open for each record from `from` on, in order. When it returns a promise, the log waits for it. */
   onRecord?: (head: RecordHead, position: Position) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
+  /** Called when what lies in a segment from an offset on is gone: its write or sync failed, and nobody was promised it. */
+  onCut?: (position: Position) => void;
   /** Called when records have been appended, before their appends resolve: `tail` and this never disagree. */
   onAppended?: (records: readonly RecordInput[], places: readonly Appended[]) => void;
   signal: AbortSignal;
@@ -105,6 +109,7 @@ export class SegmentLog implements AsyncDisposable {
   readonly files: SegmentFiles;
   readonly #segment_bytes: number;
   readonly #onAppended: SegmentLogInit['onAppended'];
+  readonly #onCut: SegmentLogInit['onCut'];
   readonly #commits: GroupCommit<Group, readonly Appended[]>;
   #active: Active | undefined;
   #rotateNext = false;
@@ -117,6 +122,7 @@ export class SegmentLog implements AsyncDisposable {
   private constructor(init: SegmentLogInit) {
     this.#segment_bytes = init.segment_bytes ?? 256 * MIB;
     this.#onAppended = init.onAppended;
+    this.#onCut = init.onCut;
     this.files = new SegmentFiles(init.fs ?? realFileSystem, join(init.dir, 'segments'));
     this.#commits = new GroupCommit({
       name: 'log',
@@ -405,10 +411,29 @@ export class SegmentLog implements AsyncDisposable {
     await active.file.truncate(active.tail).catch(() => this.#retire(active));
   }
 
-  /** Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. */
+  /**
+   * Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. What it
+   * was to make durable can still be read, and would count as durable after a restart: it is cut off.
+   */
   async #retire(active: Active): Promise<void> {
     this.#active = undefined;
     await active.file.close().catch(() => undefined);
+    const { segment } = active;
+    const offset = this.files.durableBytesOf(segment);
+    this.files.setBytes(segment, offset);
+    this.#onCut?.({ segment, offset });
+    // On a disk that is quite dead this fails as well; then whoever opens it again has more to worry about.
+    await this.#truncate(segment, offset).catch(() => undefined);
+  }
+
+  async #truncate(segment: number, bytes: number): Promise<void> {
+    const file = await this.files.fs.open(this.files.path(segment), 'write');
+    try {
+      await file.truncate(bytes);
+      await file.sync();
+    } finally {
+      await file.close();
+    }
   }
 
   async #seal(): Promise<void> {
@@ -484,17 +509,4 @@ class BatchWrite {
     const padding = total - HEADER_BYTES - body_bytes;
     if (padding > 0) this.#pieces.push(ZEROS.subarray(0, padding));
   }
-}
-
-const codeOf = (cause: unknown): string | undefined => (cause as NodeJS.ErrnoException | undefined)?.code;
-const isFull = (cause: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(cause) ?? '');
-const isReadOnly = (cause: unknown): boolean => ['EROFS', 'EACCES', 'EPERM'].includes(codeOf(cause) ?? '');
-
-function diskError(cause: unknown, retry_after_ms: number): RonError {
-  const code = codeOf(cause);
-  if (isFull(cause)) {
-    return new RonError('storage_full', 'the disk is full', { cause, retry_after_ms });
-  }
-  const what = isReadOnly(cause) ? 'the disk is read-only' : 'the disk failed';
-  return new RonError('not_ready', `${what} (${code ?? 'unknown error'})`, { cause, retry_after_ms });
 }

@@ -189,7 +189,9 @@ function compactionOf({ compactor }: Engine): TaskWork {
 }
 
 async function serve(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
-  for (let job = await queue.take(stopping); job !== undefined; job = await queue.take(stopping)) await job.run(signal);
+  // A worker that was ended must not take another job: it could only refuse it.
+  const ending = AbortSignal.any([stopping, signal]);
+  for (let job = await queue.take(ending); job !== undefined; job = await queue.take(ending)) await job.run(signal);
 }
 
 /** The keys that capabilities are checked with: a file beside the data, or in amnesia nothing that outlives the process. */

@@ -39,9 +39,9 @@ test('the work gets every piece, and its result comes back', async () => {
 });
 
 test('a body may take longer than a step, as long as its pieces are used up in time', async () => {
-  const counts = steps(60);
-  assert.deepEqual(await inSteps(body(4, 40), counts.step, collect), [0, 1, 2, 3]);
-  await later(80);
+  const counts = steps(30);
+  assert.deepEqual(await inSteps(body(4, 60), counts.step, collect), [0, 1, 2, 3]);
+  await later(60);
   assert.equal(counts.expired, 0, 'and nothing is left behind that could expire');
 });
 

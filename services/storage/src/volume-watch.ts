@@ -8,12 +8,10 @@
  */
 import { constants } from 'node:fs';
 import { access, statfs } from 'node:fs/promises';
-import type { Volume, VolumeState } from '@ron/cas';
+import { reserveBytes, type Volume, type VolumeState } from '@ron/cas';
 import { sleep } from '@ron/kernel';
 
 const LOOK_EVERY_MS = 1000;
-/** With less room than this hardly a write succeeds. */
-const FREE_BYTES_MIN = 1024 * 1024;
 
 export class VolumeWatch {
   readonly #volume: Volume;
@@ -56,9 +54,10 @@ export class VolumeWatch {
 async function whyNotWritable(dir: string): Promise<string | undefined> {
   try {
     await access(dir, constants.W_OK);
-    const { bavail, bsize } = await statfs(dir);
+    const { bavail, blocks, bsize } = await statfs(dir);
     const free_bytes = bavail * bsize;
-    return free_bytes >= FREE_BYTES_MIN ? undefined : `${dir}: the disk is full, ${free_bytes} bytes are free`;
+    const isFull = free_bytes <= reserveBytes(blocks * bsize);
+    return isFull ? `${dir}: the disk is full, ${free_bytes} bytes are free` : undefined;
   } catch (error) {
     const { code } = error as NodeJS.ErrnoException;
     if (code === 'ENOENT') return `${dir}: the directory is gone`;

@@ -417,6 +417,10 @@ for (const [mode, flags] of Object.entries(MODES)) {
       assert.equal(hits > 0, !(flags as readonly string[]).includes(FAST_PATH_OFF[0]!));
     });
 
+    test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {
+      assert.deepEqual(service.storage.runtime.unbuilt(), ['task compaction', 'deadline read', 'deadline write']);
+    });
+
     test('health, metrics, version and the document of the routes', async () => {
       for (const path of ['/healthz', '/readyz', '/metrics', '/version', '/openapi.json']) {
         const reply = await service.send('GET', path);

@@ -5,12 +5,12 @@ import { constants } from 'node:fs';
 import { access, chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { tryLock } from '@ron/kernel';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
 import type { Io } from '../io.ts';
 import { writeSecret } from '../secret-file.ts';
-import { tryLock } from './lock.ts';
 
 export interface HeldHome extends AsyncDisposable {
   readonly home: Home;

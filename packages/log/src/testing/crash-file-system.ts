@@ -4,7 +4,8 @@
  * It keeps what was done and what was made durable apart. `imagesAt(n)` gives the disks that a machine could wake up with
  * if the power went after the first `n` operations: of each write that no sync covers, all, nothing, or the part before
  * some 512-byte border is there, in any combination; of each name that no directory sync covers, the same. A real disk
- * does nothing worse that a log could survive.
+ * does nothing worse that a log could survive. What a sync did not manage to write stays unwritten, also when a later sync
+ * of the same file succeeds: that is what operating systems do.
  *
  * Bound: at most `images_max` disks for each crash point; when there are more, a sample drawn by `random`.
  */
@@ -25,7 +26,7 @@ type Operation =
   | { readonly kind: 'rename'; readonly from: string; readonly to: string }
   | { readonly kind: 'remove'; readonly path: string }
   | { readonly kind: 'effect'; readonly inode: number; readonly effect: Effect }
-  | { readonly kind: 'sync'; readonly inode: number }
+  | { readonly kind: 'sync' | 'failed sync'; readonly inode: number }
   | { readonly kind: 'syncDir'; readonly dir: string };
 
 export interface Faults {
@@ -183,7 +184,11 @@ export class CrashFileSystem implements FileSystem {
           into.set(bytes);
           return bytes.length;
         }),
-      sync: () => this.#do('sync', path, () => void this.#operations.push({ kind: 'sync', inode })),
+      sync: () =>
+        this.#do('sync', path, () => void this.#operations.push({ kind: 'sync', inode })).catch((error: unknown) => {
+          this.#operations.push({ kind: 'failed sync', inode });
+          throw error;
+        }),
       truncate: (bytes) => this.#do('truncate', path, () => apply({ kind: 'truncate', bytes })),
       size: () => this.#do('size', path, () => content().length),
       close: () => this.#do('close', path, () => undefined),
@@ -208,13 +213,17 @@ function unsynced(history: readonly Operation[]): number[] {
 }
 
 function isDurable(operation: Operation, later: readonly Operation[]): boolean {
-  if (operation.kind === 'sync' || operation.kind === 'syncDir') return true;
-  if (operation.kind === 'effect') {
-    return later.some((next) => next.kind === 'sync' && next.inode === operation.inode);
-  }
-  const dir = dirname(operation.kind === 'rename' ? operation.to : operation.path);
-  return later.some((next) => next.kind === 'syncDir' && next.dir === dir);
+  if (operation.kind === 'effect') return firstSyncOf(operation.inode, later)?.kind === 'sync';
+  if (operation.kind === 'rename') return isNamed(dirname(operation.to), later);
+  if (operation.kind === 'create' || operation.kind === 'remove') return isNamed(dirname(operation.path), later);
+  return true;
 }
+
+const isNamed = (dir: string, later: readonly Operation[]): boolean =>
+  later.some((next) => next.kind === 'syncDir' && next.dir === dir);
+
+const firstSyncOf = (inode: number, later: readonly Operation[]): Operation | undefined =>
+  later.find((next) => (next.kind === 'sync' || next.kind === 'failed sync') && next.inode === inode);
 
 function fatesOf(operation: Operation): Fate[] {
   if (operation.kind !== 'effect' || operation.effect.kind !== 'write') return [0, Infinity];

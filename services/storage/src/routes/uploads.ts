@@ -44,7 +44,7 @@ export interface UploadRoutesInit {
   readonly uploadStep: () => Deadline;
 }
 
-type Context = Pick<RouteContext, 'headers' | 'method' | 'stream' | 'grant' | 'actsOn'>;
+type Context = Pick<RouteContext, 'headers' | 'method' | 'stream' | 'actsOn'>;
 
 export function uploadRoutes(init: UploadRoutesInit): Route[] {
   const common = { scope: 'storage:put', facts_later: ['address'], refusal_headers: REFUSAL_HEADERS } as const;
@@ -118,7 +118,6 @@ export function uploadRoutes(init: UploadRoutesInit): Route[] {
 async function create(init: UploadRoutesInit, context: Context): Promise<Answer> {
   const { headers } = context;
   requireVersion(headers);
-  requireFreeBody(context);
   const size = sizeIn(headers);
   const brings = bringsBytes(headers);
   const metadata = String(headers['upload-metadata'] ?? '');
@@ -135,7 +134,6 @@ async function create(init: UploadRoutesInit, context: Context): Promise<Answer>
 async function append(init: UploadRoutesInit, context: Context, id: string): Promise<Answer> {
   const { headers } = context;
   requireVersion(headers);
-  requireFreeBody(context);
   const offset = numberIn(headers, 'upload-offset');
   if (offset === undefined) throw new RonError('bad_request', 'Upload-Offset says where these bytes belong');
   if (!bringsBytes(headers)) throw new RonError('unsupported_media', 'the bytes of an upload have a type of their own');
@@ -171,7 +169,10 @@ async function terminate(init: UploadRoutesInit, context: Context, id: string, s
   return empty(204, { 'Tus-Resumable': REFUSAL_HEADERS['Tus-Resumable']! });
 }
 
-/** Throws unless there is such an upload and the capability allows the address that it claims. */
+/**
+ * Throws unless there is such an upload and the capability allows the address that it claims. One that restricts a body, by
+ * a hash or a ceiling, says nothing about an upload, which is many: it is refused as well.
+ */
 function requireMine({ uploads }: UploadRoutesInit, context: Context, id: string): UploadStatus {
   const status = uploads.status(id);
   if (status === undefined) throw new RonError('not_found', 'there is no such upload, or it has expired');
@@ -185,12 +186,6 @@ function requireRoom(status: UploadStatus, offset: number, headers: Context['hea
   const length = Number(headers['content-length'] ?? 0);
   if (size === undefined || offset !== status.offset || offset + length <= size) return;
   throw new RonError('payload_too_large', `the upload was declared to have ${size} bytes`);
-}
-
-/** A hash or a ceiling of one body says nothing about an upload, which is many. */
-function requireFreeBody({ grant }: Context): void {
-  if (grant?.phase2.needsBody !== true) return;
-  throw new RonError('forbidden', 'capability restricts the body, which an upload does not have: use PUT or POST');
 }
 
 function tusHeaders({ durability }: UploadRoutesInit, status: UploadStatus): Record<string, string> {

@@ -4,13 +4,13 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { tryLock } from './lock.ts';
+import { tryLock } from './file-lock.ts';
 
 test('one holder at a time, in this process and in others, and the file left behind locks nothing', (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'ron-lock-'));
   t.after(() => rmSync(dir, { recursive: true }));
   const path = join(dir, 'lock');
-  const module = JSON.stringify(new URL('./lock.ts', import.meta.url).href);
+  const module = JSON.stringify(new URL('./file-lock.ts', import.meta.url).href);
   const script = `import { tryLock } from ${module}; process.exit(tryLock(${JSON.stringify(path)}) === undefined ? 3 : 4)`;
   const fromOther = (): number | null =>
     spawnSync(process.execPath, ['--input-type=module', '-e', script], { stdio: 'inherit' }).status;

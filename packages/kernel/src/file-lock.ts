@@ -1,5 +1,5 @@
 /**
- * One `ron up` for one directory.
+ * One process for one directory.
  *
  * Promise: the lock is the operating system's, held by this process and gone with it however it ends; a file that was
  * left behind locks nothing. Node has no call for it, but SQLite takes such a lock and Node brings SQLite.

@@ -1,0 +1,44 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import type { FileSystem } from '@ron/log';
+import { Reserve } from './reserve.ts';
+
+const MIB = 1024 * 1024;
+
+function diskOf(room: { free_bytes: number; total_bytes: number } | undefined): FileSystem {
+  return { room: () => Promise.resolve({ ...room! }), ...(room === undefined && { room: undefined }) } as FileSystem;
+}
+
+test('a sixteenth of a small disk is kept, and 256 MiB of a large one', async () => {
+  const small = new Reserve(diskOf({ free_bytes: 16 * MIB, total_bytes: 16 * MIB }), '/');
+  await small.measure();
+  assert.equal(small.bytes, MIB);
+  assert.equal(small.isReached(15 * MIB), false);
+  assert.equal(small.isReached(15 * MIB + 1), true);
+  const large = new Reserve(diskOf({ free_bytes: 2 ** 40, total_bytes: 2 ** 42 }), '/');
+  await large.measure();
+  assert.equal(large.bytes, 256 * MIB);
+});
+
+test('what was written since the last look counts, until the next look has seen it', async () => {
+  const room = { free_bytes: 4 * MIB, total_bytes: 16 * MIB };
+  const reserve = new Reserve(diskOf(room), '/');
+  await reserve.measure();
+  reserve.wrote(2 * MIB);
+  room.free_bytes = 2 * MIB;
+  assert.equal(reserve.isReached(MIB + 1), true);
+  await reserve.measure();
+  assert.equal(reserve.isReached(MIB), false);
+  room.free_bytes = 8 * MIB;
+  assert.equal(reserve.isReached(2 * MIB), true, 'as of the last look');
+  await reserve.measure();
+  assert.equal(reserve.isReached(2 * MIB), false, 'room that somebody made');
+});
+
+test('a disk that tells nothing is found out by its writes', async () => {
+  for (const fs of [diskOf(undefined), { room: () => Promise.reject(new Error('EIO')) } as unknown as FileSystem]) {
+    const reserve = new Reserve(fs, '/');
+    await reserve.measure();
+    assert.equal(reserve.isReached(2 ** 50), false);
+  }
+});

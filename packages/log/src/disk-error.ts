@@ -1,0 +1,21 @@
+/** What a failed file operation means to whoever asked for it. */
+import { isRonError, RonError } from '@ron/kernel';
+
+const RETRY_AFTER_MS = 1000;
+const codeOf = (cause: unknown): string => (cause as NodeJS.ErrnoException | undefined)?.code ?? '';
+
+export const isFull = (cause: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(cause));
+export const isReadOnly = (cause: unknown): boolean => ['EROFS', 'EACCES', 'EPERM'].includes(codeOf(cause));
+
+/** A full disk is `storage_full`, any other trouble with it `not_ready`. What is a RonError already stays as it is. */
+export function diskError(cause: unknown, retry_after_ms = RETRY_AFTER_MS): RonError {
+  if (isRonError(cause)) return cause;
+  if (isFull(cause)) return new RonError('storage_full', 'the disk is full', { cause, retry_after_ms });
+  const what = isReadOnly(cause) ? 'the disk is read-only' : 'the disk failed';
+  return new RonError('not_ready', `${what} (${codeOf(cause) || 'unknown error'})`, { cause, retry_after_ms });
+}
+
+/** For `catch`: throws a failed file operation as what it means, and anything else as it is. */
+export function rethrowDisk(error: unknown): never {
+  throw codeOf(error) === '' ? error : diskError(error);
+}
