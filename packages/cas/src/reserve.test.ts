@@ -1,13 +1,12 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import type { FileSystem } from '@ron/log';
+import { realFileSystem, type DiskRoom, type FileSystem } from '@ron/log';
 import { Reserve } from './reserve.ts';
 
 const MIB = 1024 * 1024;
 
-function diskOf(room: { free_bytes: number; total_bytes: number } | undefined): FileSystem {
-  return { room: () => Promise.resolve({ ...room! }), ...(room === undefined && { room: undefined }) } as FileSystem;
-}
+const diskOf = (room?: DiskRoom): FileSystem =>
+  Object.assign(Object.create(realFileSystem) as FileSystem, { room: room && (() => Promise.resolve({ ...room })) });
 
 test('a sixteenth of a small disk is kept, and 256 MiB of a large one', async () => {
   const small = new Reserve(diskOf({ free_bytes: 16 * MIB, total_bytes: 16 * MIB }), '/');
@@ -36,7 +35,7 @@ test('what was written since the last look counts, until the next look has seen 
 });
 
 test('a disk that tells nothing is found out by its writes', async () => {
-  for (const fs of [diskOf(undefined), { room: () => Promise.reject(new Error('EIO')) } as unknown as FileSystem]) {
+  for (const fs of [diskOf(), { ...realFileSystem, room: () => Promise.reject(new Error('EIO')) }]) {
     const reserve = new Reserve(fs, '/');
     await reserve.measure();
     assert.equal(reserve.isReached(2 ** 50), false);
