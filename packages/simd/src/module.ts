@@ -6,7 +6,7 @@
  */
 import { readFileSync } from 'node:fs';
 
-interface Exports {
+export interface Exports {
   memory: WebAssembly.Memory;
   inputAt(): number;
   subtreeBytesMax(): number;
@@ -17,7 +17,6 @@ interface Exports {
     sourceCount: number,
     targets: number,
     targetCount: number,
-    stride: number,
     length: number,
     tables: number,
   ): void;
@@ -25,7 +24,11 @@ interface Exports {
 
 const PAGE_BYTES = 65_536;
 const wasm = new WebAssembly.Module(readFileSync(new URL('./simd.wasm', import.meta.url)));
-export const simd = new WebAssembly.Instance(wasm, {}).exports as unknown as Exports;
+
+/** An instance with a memory of its own. */
+export const instantiate = (): Exports => new WebAssembly.Instance(wasm, {}).exports as unknown as Exports;
+
+export const simd = instantiate();
 
 /** Where callers' bytes begin, aligned for vector loads. What lies below belongs to the module. */
 export const INPUT_AT = Math.ceil(simd.inputAt() / 16) * 16;
@@ -34,8 +37,13 @@ let view = new Uint8Array(simd.memory.buffer);
 
 /** The module's memory with room for `bytes` from INPUT_AT on. Views of it die when it grows: take it anew for each call. */
 export function memoryFor(bytes: number): Uint8Array {
-  const missing = INPUT_AT + bytes - simd.memory.buffer.byteLength;
-  if (missing > 0) simd.memory.grow(Math.ceil(missing / PAGE_BYTES));
+  growTo(simd.memory, INPUT_AT + bytes);
   if (view.buffer !== simd.memory.buffer) view = new Uint8Array(simd.memory.buffer);
   return view;
+}
+
+/** Sees to it that the memory has `bytes`. Views of it die when it grows. */
+export function growTo(memory: WebAssembly.Memory, bytes: number): void {
+  const missing = bytes - memory.buffer.byteLength;
+  if (missing > 0) memory.grow(Math.ceil(missing / PAGE_BYTES));
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { ReedSolomon } from './reed-solomon.ts';
+import { ReedSolomon, Stripe } from './reed-solomon.ts';
 
 /** An independent GF(256) product: carry-less multiplication, reduced bit by bit. */
 function times(a: number, b: number): number {
@@ -78,4 +78,29 @@ test('what cannot be rebuilt is refused with the count', () => {
   assert.throws(() => code.rebuild([undefined]), /expected 3 places/);
   assert.throws(() => code.encode([new Uint8Array(4), new Uint8Array(5)]), /one length/);
   assert.throws(() => new ReedSolomon(200, 57), /at most 256/);
+});
+
+test('shards that stay in their place give the same parity, and come back, also when they are of different lengths', () => {
+  const lengths = [333, 200, 1, 0, 333, 77];
+  const stripe = new Stripe(6, 3, 400);
+  const data = lengths.map((length, index) => shardsOf(6, length, 9)[index]!);
+  const padded = data.map((shard) => Uint8Array.from({ length: 333 }, (_, at) => shard[at] ?? 0));
+  for (const shard of stripe.shards) shard.fill(0xaa);
+  data.forEach((shard, index) => stripe.set(index, shard, 333));
+  stripe.encode(333);
+  const all = stripe.shards.map((shard) => shard.slice(0, 333));
+  assert.deepEqual(all.slice(0, 6), padded);
+  all.slice(6).forEach((shard, row) => assert.deepEqual(shard, parityByDefinition(padded, row)));
+  for (const lost of [1, 2, 3].flatMap((count) => combinations(9, count))) {
+    for (const index of lost) stripe.shards[index]!.fill(0x55);
+    const present = [...all.keys()].filter((index) => !lost.includes(index));
+    stripe.rebuild(present, lost, 333);
+    for (const index of lost) assert.deepEqual(stripe.shards[index]!.slice(0, 333), all[index]);
+  }
+});
+
+test('a stripe refuses shards that do not fit, and too few of them', () => {
+  const stripe = new Stripe(2, 1, 32);
+  assert.throws(() => stripe.encode(33), /at most 32 bytes/);
+  assert.throws(() => stripe.rebuild([0], [1], 32), /1 shards are left, 2 are needed/);
 });
