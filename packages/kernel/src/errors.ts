@@ -52,6 +52,12 @@ export const ERRORS = {
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
   degraded_audit: row(503, false, 'kms_audit_integrity_failed_total', 'an audit checkpoint was missed'),
+  audit_integrity: row(
+    503,
+    false,
+    'kms_audit_integrity_failed_total',
+    'the audit log is shorter than, or differs from, what was signed before; nothing is signed until somebody looks',
+  ),
   verify_cache_expired: row(
     503,
     true,
@@ -80,6 +86,7 @@ export const ERRORS = {
     REJECTED,
     'the bytes do not have the address they were sent to; nothing of them is kept',
   ),
+  rotate_needed: row(409, false, REJECTED, 'a key was used as often as is safe; rotate it'),
   precondition_failed: row(412, false, REJECTED, 'If-Match or If-Unmodified-Since did not hold'),
   payload_too_large: row(413, false, REJECTED, 'the body is larger than the limit'),
   decompress_cap: row(413, false, REJECTED, 'the body expands beyond the ratio or size allowed'),

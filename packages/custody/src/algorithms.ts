@@ -1,0 +1,60 @@
+/**
+ * The one list of algorithms: what each can do and what it is made of. What is not here does not exist.
+ */
+
+export type Use = 'sign' | 'wrap' | 'derive';
+
+export interface AlgorithmRow {
+  /** What keys of it are for. A key does one thing only. */
+  readonly use: Use;
+  /** The signatures that one sign makes, in this order. Empty when it does not sign. */
+  readonly signs: readonly SigningAlg[];
+  readonly post_quantum: boolean;
+  /** One sentence for the reader of a key list. */
+  readonly what: string;
+}
+
+/** Algorithms of single signatures: what `verifyWith` checks. */
+export type SigningAlg = 'ed25519' | 'ml-dsa-44' | 'ml-dsa-65' | 'ml-dsa-87';
+
+export type Alg = SigningAlg | 'hybrid' | 'x-wing' | 'aes-256-gcm' | 'hmac-sha256';
+
+const signing = (alg: SigningAlg, post_quantum: boolean, what: string): AlgorithmRow => ({
+  use: 'sign',
+  signs: [alg],
+  post_quantum,
+  what,
+});
+
+export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
+  ed25519: signing('ed25519', false, 'signatures of RFC 8032'),
+  'ml-dsa-44': signing('ml-dsa-44', true, 'signatures of FIPS 204, category 2'),
+  'ml-dsa-65': signing('ml-dsa-65', true, 'signatures of FIPS 204, category 3'),
+  'ml-dsa-87': signing('ml-dsa-87', true, 'signatures of FIPS 204, category 5'),
+  hybrid: {
+    use: 'sign',
+    signs: ['ed25519', 'ml-dsa-65'],
+    post_quantum: true,
+    what: 'an Ed25519 and an ML-DSA-65 signature of the same bytes',
+  },
+  'x-wing': {
+    use: 'wrap',
+    signs: [],
+    post_quantum: true,
+    what: 'X25519 and ML-KEM-768 in one, then AES-256-GCM: a fresh key for each wrap',
+  },
+  'aes-256-gcm': {
+    use: 'wrap',
+    signs: [],
+    post_quantum: true,
+    what: 'authenticated encryption with counted nonces',
+  },
+  'hmac-sha256': { use: 'derive', signs: [], post_quantum: true, what: 'secrets derived by HKDF-Expand (RFC 5869)' },
+};
+
+/** Whether untrusted text names an algorithm. */
+export function isAlg(text: unknown): text is Alg {
+  return typeof text === 'string' && Object.hasOwn(ALGORITHMS, text);
+}
+
+export const ALGS = Object.keys(ALGORITHMS) as readonly Alg[];

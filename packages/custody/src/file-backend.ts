@@ -1,0 +1,147 @@
+/**
+ * Keys in one sealed file; see keystore.ts and sealer.ts for its format.
+ *
+ * Promise: a key that `create` returned survives any crash; one that `destroy` ended does not come back, unless an older
+ * copy of the file is put in its place, which `version_min` detects. Each secret is sealed by itself inside of the
+ * document, so it is in the clear only for the moment in which it becomes a key object.
+ * Bound: `keys_max` keys, some 200 bytes each. Creations that come together are one write.
+ * Cancellation: see keystore.ts.
+ */
+import { assert } from '@ron/kernel';
+import type { FileSystem } from '@ron/log';
+import { isAlg, type Alg } from './algorithms.ts';
+import { noSuchKey } from './backend.ts';
+import { SealedFile, type Codec } from './keystore.ts';
+import type { Unlock } from './sealer.ts';
+import { noRoom, SoftBackend, type KeyStore, type StoredKey } from './soft-backend.ts';
+
+const PURPOSE = 'custody-keys';
+/** Every write carries the whole file: 16 384 keys are 3 MB. */
+const FILE_KEYS_MAX = 16_384;
+const NEVER = new AbortController().signal;
+
+export interface FileBackendInit {
+  path: string;
+  unlock: Unlock;
+  /** Default 16 384. */
+  keys_max?: number;
+  /** The last `version` that is known from elsewhere; an older file is refused. Default 0: unknown. */
+  version_min?: number;
+  fs?: FileSystem;
+  signal: AbortSignal;
+}
+
+export class FileBackend extends SoftBackend {
+  readonly #file: SealedFile<Entries>;
+
+  private constructor(file: SealedFile<Entries>, keys_max: number) {
+    super({ name: 'file', attestation_class: 'software:sealed-file', store: new FileStore(file, keys_max) });
+    this.#file = file;
+  }
+
+  static async open(init: FileBackendInit): Promise<FileBackend> {
+    const file = await SealedFile.open<Entries>({
+      path: init.path,
+      unlock: init.unlock,
+      purpose: PURPOSE,
+      initial: new Map(),
+      codec: CODEC,
+      version_min: init.version_min ?? 0,
+      ...(init.fs === undefined ? {} : { fs: init.fs }),
+      signal: init.signal,
+    });
+    return new FileBackend(file, init.keys_max ?? FILE_KEYS_MAX);
+  }
+
+  /** Goes up with every change of the file: remember it elsewhere to notice an older copy. */
+  get version(): number {
+    return this.#file.version;
+  }
+}
+
+interface EntryFields {
+  readonly key: string;
+  readonly alg: Alg;
+  readonly label: string;
+  /** The secret, sealed for this key and algorithm. */
+  readonly sealed_b64: string;
+  readonly spent: number;
+}
+
+interface Entry extends EntryFields {
+  /** As it lies in the file, so that a write does not encode what did not change. */
+  readonly line: Uint8Array;
+}
+
+type Entries = ReadonlyMap<string, Entry>;
+
+function entryOf(fields: EntryFields): Entry {
+  return { ...fields, line: Buffer.from(`${JSON.stringify(fields)}\n`) };
+}
+
+const CODEC: Codec<Entries> = {
+  encode: (entries) => Buffer.concat([...entries.values()].map((entry) => entry.line)),
+  decode(bytes) {
+    const lines = Buffer.from(bytes).toString().split('\n').slice(0, -1);
+    return new Map(
+      lines.map((line) => {
+        const { key, alg, label, sealed_b64, spent } = JSON.parse(line) as EntryFields;
+        assert(isAlg(alg) && Number.isSafeInteger(spent), 'an entry of the key file is whole');
+        return [key, entryOf({ key, alg, label, sealed_b64, spent })];
+      }),
+    );
+  },
+};
+
+class FileStore implements KeyStore {
+  readonly #file: SealedFile<Entries>;
+  readonly #keys_max: number;
+
+  constructor(file: SealedFile<Entries>, keys_max: number) {
+    this.#file = file;
+    this.#keys_max = keys_max;
+  }
+
+  get(key: string): StoredKey | undefined {
+    const entry = this.#file.value.get(key);
+    if (entry === undefined) return undefined;
+    const { alg, spent, sealed_b64 } = entry;
+    return { alg, spent, secret: () => this.#file.unseal(partOf(key, alg), Buffer.from(sealed_b64, 'base64')) };
+  }
+
+  async add(key: string, alg: Alg, label: string, secret: Uint8Array, signal: AbortSignal): Promise<void> {
+    const sealed_b64 = Buffer.from(this.#file.seal(partOf(key, alg), secret)).toString('base64');
+    const entry = entryOf({ key, alg, label, sealed_b64, spent: 0 });
+    await this.#file.update((entries) => {
+      if (entries.size >= this.#keys_max) throw noRoom(this.#keys_max);
+      return new Map(entries).set(key, entry);
+    }, signal);
+  }
+
+  async remove(key: string, signal: AbortSignal): Promise<void> {
+    if (!this.#file.value.has(key)) return;
+    await this.#file.update((entries) => {
+      const rest = new Map(entries);
+      rest.delete(key);
+      return rest;
+    }, signal);
+  }
+
+  async reserve(key: string, spent: number): Promise<void> {
+    await this.#file.update((entries) => {
+      const entry = entries.get(key);
+      if (entry === undefined) throw noSuchKey();
+      return new Map(entries).set(key, entryOf({ ...fieldsOf(entry), spent }));
+    }, NEVER);
+  }
+
+  close(): Promise<void> {
+    return this.#file.close();
+  }
+}
+
+const partOf = (key: string, alg: Alg): string => `${key}\n${alg}`;
+
+function fieldsOf({ key, alg, label, sealed_b64, spent }: Entry): EntryFields {
+  return { key, alg, label, sealed_b64, spent };
+}

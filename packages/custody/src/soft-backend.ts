@@ -1,0 +1,208 @@
+/**
+ * A backend whose keys are in this process; where they are kept beyond it is the business of its store.
+ *
+ * Promise: see backend.ts. Bound: `keys_max` keys; a batch gives way to other work every `SLICE_MS`.
+ * Cancellation: looked at between the signatures of a batch, and before anything is made.
+ */
+import { assert, RonError, sched } from '@ron/kernel';
+import { ALGS, type Alg, type Use } from './algorithms.ts';
+import {
+  awayError,
+  isKeyName,
+  noSuchKey,
+  requireAlg,
+  requireBatch,
+  requireDerive,
+  requireLabel,
+  requireMessage,
+  requireUnwrap,
+  requireUse,
+  requireWrap,
+  type Backend,
+  type BackendState,
+  type KeyHandle,
+  type Signature,
+} from './backend.ts';
+import { NonceTracker } from './nonces.ts';
+import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
+import type { SoftKey } from './soft-keys.ts';
+
+/** How long a batch of signatures may keep the event loop for itself. */
+const SLICE_MS = 2;
+/** ML-DSA signatures of one batch that are under way at once: more than the cores of a small machine gain nothing. */
+const LANES = 2;
+const KEY_BYTES = 16;
+
+/** A key at rest. */
+export interface StoredKey {
+  readonly alg: Alg;
+  /** The first nonce number that was never reserved. */
+  readonly spent: number;
+  /** A copy of the secret, which the caller zeroes. */
+  secret(): Uint8Array;
+}
+
+/** Where keys are kept. Its methods resolve when the change will survive whatever the store promises to survive. */
+export interface KeyStore {
+  get(key: string): StoredKey | undefined;
+  /** Keeps a copy of the secret. */
+  add(key: string, alg: Alg, label: string, secret: Uint8Array, signal: AbortSignal): Promise<void>;
+  remove(key: string, signal: AbortSignal): Promise<void>;
+  /** Makes it last that nonce numbers below `spent` are used up. */
+  reserve(key: string, spent: number): Promise<void>;
+  close(): Promise<void>;
+}
+
+interface Live {
+  readonly handle: KeyHandle;
+  readonly soft: SoftKey;
+  readonly nonces: NonceTracker;
+}
+
+export interface SoftBackendInit {
+  name: 'memory' | 'file';
+  attestation_class: string;
+  store: KeyStore;
+}
+
+export class SoftBackend implements Backend {
+  readonly name: 'memory' | 'file';
+  readonly attestation_class: string;
+  readonly algs: ReadonlySet<Alg> = new Set(ALGS);
+  readonly #store: KeyStore;
+  /** Keys that were used, as key objects. As many as the store holds at most. */
+  readonly #live = new Map<string, Live>();
+  #isClosed = false;
+
+  constructor(init: SoftBackendInit) {
+    this.name = init.name;
+    this.attestation_class = init.attestation_class;
+    this.#store = init.store;
+  }
+
+  state(): BackendState {
+    return this.#isClosed ? { ok: false, reason: 'it is closed' } : { ok: true, reason: '' };
+  }
+
+  async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
+    this.#begin(signal);
+    requireAlg(this.algs, alg, this.name);
+    requireLabel(label);
+    const key = Buffer.from(sched.randomBytes(KEY_BYTES)).toString('hex');
+    const secret = newSecret(alg);
+    try {
+      await this.#store.add(key, alg, label, secret, signal);
+      return this.#enliven(key, alg, 0, secret).handle;
+    } finally {
+      secret.fill(0);
+    }
+  }
+
+  async open(key: string, alg: Alg, signal: AbortSignal): Promise<KeyHandle> {
+    this.#begin(signal);
+    const { handle } = this.#find(key);
+    if (handle.alg !== alg) throw noSuchKey();
+    return handle;
+  }
+
+  async destroy(key: string, signal: AbortSignal): Promise<void> {
+    this.#begin(signal);
+    if (!isKeyName(key)) return;
+    await this.#store.remove(key, signal);
+    this.#live.delete(key);
+  }
+
+  async sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]> {
+    const { soft } = this.#for(key, 'sign', signal);
+    requireMessage(message);
+    return signSoftly(soft, message);
+  }
+
+  async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
+    const { soft } = this.#for(key, 'sign', signal);
+    requireBatch(messages);
+    const signed: Signature[][] = Array.from({ length: messages.length });
+    const rest = messages.entries();
+    const lane = async (): Promise<void> => {
+      let slice_ends_ms = sched.now_ms() + SLICE_MS;
+      for (const [index, message] of rest) {
+        signed[index] = await signSoftly(soft, message);
+        if (sched.now_ms() < slice_ends_ms) continue;
+        await sched.pause('sign_many');
+        signal.throwIfAborted();
+        slice_ends_ms = sched.now_ms() + SLICE_MS;
+      }
+    };
+    await Promise.all(Array.from({ length: LANES }, lane));
+    return signed;
+  }
+
+  async wrap(key: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    const { handle, soft, nonces } = this.#for(key, 'wrap', signal);
+    requireWrap(plaintext, aad);
+    const nonce = handle.alg === 'aes-256-gcm' ? await nonces.next(signal) : new Uint8Array(0);
+    return wrapSoftly(soft, nonce, plaintext, aad);
+  }
+
+  async unwrap(key: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
+    const { soft } = this.#for(key, 'wrap', signal);
+    requireUnwrap(wrapped, aad);
+    return unwrapSoftly(soft, wrapped, aad);
+  }
+
+  async derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array> {
+    const { soft } = this.#for(key, 'derive', signal);
+    requireDerive(label, bytes);
+    return deriveSoftly(soft, label, bytes);
+  }
+
+  async close(): Promise<void> {
+    this.#isClosed = true;
+    this.#live.clear();
+    await this.#store.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  #begin(signal: AbortSignal): void {
+    signal.throwIfAborted();
+    if (this.#isClosed) throw awayError(`the backend ${this.name} is closed`);
+  }
+
+  #for(key: string, use: Use, signal: AbortSignal): Live {
+    this.#begin(signal);
+    const live = this.#find(key);
+    requireUse(live.handle.alg, use);
+    return live;
+  }
+
+  #find(key: string): Live {
+    const live = this.#live.get(key);
+    if (live !== undefined) return live;
+    const stored = isKeyName(key) ? this.#store.get(key) : undefined;
+    if (stored === undefined) throw noSuchKey();
+    const secret = stored.secret();
+    try {
+      return this.#enliven(key, stored.alg, stored.spent, secret);
+    } finally {
+      secret.fill(0);
+    }
+  }
+
+  #enliven(key: string, alg: Alg, spent: number, secret: Uint8Array): Live {
+    const soft = softKey(alg, secret);
+    const nonces = new NonceTracker({ spent, reserve: (upto) => this.#store.reserve(key, upto) });
+    const live: Live = { handle: { key, alg, public: publicParts(soft) }, soft, nonces };
+    // Two trackers of one key would give out the same numbers.
+    assert(!this.#live.has(key), 'a key is brought to life once');
+    this.#live.set(key, live);
+    return live;
+  }
+}
+
+/** For stores: the place is full. */
+export function noRoom(keys_max: number): RonError {
+  return new RonError('storage_full', `the backend holds ${keys_max} keys, and no more fit`);
+}
