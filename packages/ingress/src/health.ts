@@ -17,7 +17,7 @@ export interface HealthReport {
 
 export interface HealthInit {
   readonly service: string;
-  readonly version: Readonly<Record<string, string>>;
+  readonly version: () => Readonly<Record<string, string>>;
   readonly readiness: Readiness;
   readonly draining: () => boolean;
   /** Asked at every probe. Default: healthy as long as it answers. */
@@ -73,7 +73,7 @@ export function healthRoutes(init: HealthInit): Route[] {
       path: '/version',
       summary: 'Which build this is.',
       schema: { response: { 200: Loose } },
-      handler: () => json(200, { service: init.service, ...init.version }, NO_STORE),
+      handler: () => json(200, { service: init.service, ...init.version() }, NO_STORE),
     }),
     route({
       ...COMMON,

@@ -41,6 +41,8 @@ export interface IngressInit {
   readonly service: string;
   /** Shown at `/version` and in the OpenAPI document. */
   readonly version: string;
+  /** Further members of `/version`. Asked each time. Default none. */
+  readonly about?: () => Readonly<Record<string, string>>;
   readonly metrics: Metrics;
   /** Counters that the service already has. Default: made here. */
   readonly counters?: SharedCounters;
@@ -103,7 +105,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   let openapi_json = '{}';
   const health = healthRoutes({
     service: init.service,
-    version: { version: init.version, node: process.version },
+    version: () => ({ version: init.version, node: process.version, ...init.about?.() }),
     readiness,
     draining: () => responder.draining,
     health: init.health,

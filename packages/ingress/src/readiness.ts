@@ -30,6 +30,8 @@ export interface ReadyReport {
   readonly ready: boolean;
   readonly degraded: readonly string[];
   readonly gates: readonly GateReport[];
+  /** What `tell` declared. */
+  readonly facts?: Readonly<Record<string, string>>;
 }
 
 export class Gate {
@@ -67,6 +69,7 @@ export class Readiness {
   readonly #gates = new Map<string, Gate>();
   /** Only the gates that also refuse work, so that a request looks at few or none. */
   readonly #refusing: Gate[] = [];
+  readonly #facts = new Map<string, () => string>();
 
   gate(name: string, init: GateInit): Gate {
     assert(!this.#gates.has(name), `readiness gate ${name} is declared twice`);
@@ -74,6 +77,12 @@ export class Readiness {
     this.#gates.set(name, gate);
     if (gate.refuses_work) this.#refusing.push(gate);
     return gate;
+  }
+
+  /** Something that whoever asks for readiness should see as well. It opens and closes nothing. */
+  tell(fact: string, sample: () => string): void {
+    assert(!this.#facts.has(fact), `readiness fact ${fact} is declared twice`);
+    this.#facts.set(fact, sample);
   }
 
   /** The reason why work is refused now, if it is. */
@@ -101,6 +110,8 @@ export class Readiness {
       if (gate.kind === 'hard' || (lane !== undefined && gate.lanes.has(lane))) ready = false;
       else degraded.push(gate.name);
     }
-    return { ready, degraded, gates };
+    if (this.#facts.size === 0) return { ready, degraded, gates };
+    const facts = Object.fromEntries([...this.#facts].map(([fact, sample]) => [fact, sample()]));
+    return { ready, degraded, gates, facts };
   }
 }

@@ -36,6 +36,8 @@ export interface Measured {
   readonly broadcasts: ReadonlyMap<string, Broadcast<never>>;
   /** By declared kind. */
   readonly breakers: ReadonlyMap<string, BreakerGroup>;
+  /** Refusals of queues that a service makes itself, by label. */
+  readonly busy: ReadonlyMap<string, () => number>;
 }
 
 const BREAKER_STATES: readonly BreakerState[] = ['closed', 'open', 'half_open'];
@@ -66,16 +68,16 @@ function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts }: Measured
 }
 
 /** `queue` is the name of the queue; `endpoint` or `route`, whichever the service uses, is the lane. */
-function measureBusy(metrics: Metrics, { declaration, queues }: Measured): void {
+function measureBusy(metrics: Metrics, { declaration, queues, busy }: Measured): void {
   const labels = declaration.busy_labels ?? ['queue'];
-  metrics.counterFrom('busy_rejections_total', 'Requests answered with busy.', labels, () =>
-    [...queues.values()].flatMap(({ label: name, queue, lanes }) =>
-      lanes.map((lane) => ({
-        labels: Object.fromEntries(labels.map((label) => [label, label === 'queue' ? name : lane])),
-        value: queue.busyOf(lane),
-      })),
+  const labelled = (name: string, lane: string): Sample['labels'] =>
+    Object.fromEntries(labels.map((label) => [label, label === 'queue' ? name : lane]));
+  metrics.counterFrom('busy_rejections_total', 'Requests answered with busy.', labels, () => [
+    ...[...queues.values()].flatMap(({ label, queue, lanes }) =>
+      lanes.map((lane) => ({ labels: labelled(label, lane), value: queue.busyOf(lane) })),
     ),
-  );
+    ...[...busy].map(([label, read]) => ({ labels: labelled(label, label), value: read() })),
+  ]);
 }
 
 function measureTasks(metrics: Metrics, supervisor: Supervisor): void {

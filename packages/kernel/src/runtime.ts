@@ -72,6 +72,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   readonly #broadcasts = new Map<string, Broadcast<never>>();
   readonly #watches = new Map<string, Watch<never>>();
   readonly #breakers: ReadonlyMap<string, BreakerGroup>;
+  readonly #busy = new Map<string, () => number>();
   readonly #budget = new RetryBudget();
   readonly #hooks: CloseHook[] = [];
   #stopped: Promise<StopReport> | undefined;
@@ -115,6 +116,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
       mpscs: this.#mpscs,
       broadcasts: this.#broadcasts,
       breakers: this.#breakers,
+      busy: this.#busy,
     });
   }
 
@@ -132,6 +134,11 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const mpsc = new Mpsc<T>(name, this.#number(channel.config_key, channel.capacity));
     this.#mpscs.set(labelOf(name, channel), mpsc as unknown as Mpsc<never>);
     return mpsc;
+  }
+
+  /** Shows the refusals of a queue that the service builds upon a declared channel, in `busy_rejections_total`. */
+  countBusy(name: ChannelName<D, 'mpsc'>, read: () => number): void {
+    this.#busy.set(labelOf(name, declared('channel', this.declaration.channels, name)), read);
   }
 
   broadcast<T>(name: ChannelName<D, 'broadcast'>): Broadcast<T> {
