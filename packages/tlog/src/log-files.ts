@@ -1,0 +1,142 @@
+/**
+ * The files of a log. Only `entries` is the truth; `hashes.*` and `bundles` follow from it.
+ *
+ *     entries      every entry, see records.ts
+ *     bundles      u64, big end first, for each full bundle of 256 entries: where it ends in `entries`
+ *     hashes.L     the hashes of level L of the tiles, 32 bytes each: tile n lies at n * 8192
+ *     checkpoint   the last signed checkpoint, replaced as a whole
+ *
+ * Promise: reading goes on while the descriptors for writing are replaced after a failure. A file that is made has a
+ * durable name before it is used. Bound: two descriptors for each of at most nine files, opened when first needed.
+ * Cancellation: none; file calls end by themselves.
+ */
+import { join } from 'node:path';
+import { RonError } from '@ron/kernel';
+import type { File, FileSystem } from '@ron/log';
+import { HASH_BYTES } from './hash.ts';
+import { bundleOf } from './records.ts';
+import { TILE_WIDTH } from './tiles.ts';
+
+export const OFFSET_BYTES = 8;
+
+export const hashesName = (level: number): string => `hashes.${level}`;
+
+export class LogFiles {
+  readonly fs: FileSystem;
+  readonly dir: string;
+  readonly #readers = new Map<string, Promise<File>>();
+  readonly #writers = new Map<string, Promise<File>>();
+  readonly #names: Set<string>;
+
+  private constructor(fs: FileSystem, dir: string, names: Set<string>) {
+    this.fs = fs;
+    this.dir = dir;
+    this.#names = names;
+  }
+
+  static async open(fs: FileSystem, dir: string): Promise<LogFiles> {
+    return new LogFiles(fs, dir, new Set(await fs.list(dir)));
+  }
+
+  has(name: string): boolean {
+    return this.#names.has(name);
+  }
+
+  /** To read from; stays open. */
+  reader(name: string): Promise<File> {
+    return kept(this.#readers, name, () => this.fs.open(join(this.dir, name), 'read'));
+  }
+
+  /** To write to; made when it is not there. */
+  writer(name: string): Promise<File> {
+    return kept(this.#writers, name, async () => {
+      if (this.#names.has(name)) return await this.fs.open(join(this.dir, name), 'write');
+      return await this.#create(name);
+    });
+  }
+
+  /** After a failed sync the system may have dropped what was to be written: the descriptor is not used again. */
+  async dropWriters(): Promise<void> {
+    const writers = [...this.#writers.values()];
+    this.#writers.clear();
+    await closeAll(writers);
+  }
+
+  /** Makes durable what was written to the files that follow from the entries. */
+  async syncDerived(): Promise<void> {
+    const derived = [...this.#writers].filter(([name]) => name !== 'entries');
+    const synced = await Promise.allSettled(derived.map(async ([, file]) => (await file).sync()));
+    const failed = synced.find((each) => each.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  /** `width` hashes of a tile, as many as the caller knows to be there. */
+  async readHashes(level: number, tile: number, width: number): Promise<Buffer> {
+    return await this.#readExactly(hashesName(level), width * HASH_BYTES, tile * TILE_WIDTH * HASH_BYTES);
+  }
+
+  /** Where a bundle begins in `entries`; all bundles before it must be full. */
+  async bundleStart(bundle: number): Promise<number> {
+    if (bundle === 0) return 0;
+    const bytes = await this.#readExactly('bundles', OFFSET_BYTES, (bundle - 1) * OFFSET_BYTES);
+    return Number(bytes.readBigUInt64BE(0));
+  }
+
+  /** The first `width` entries of a bundle that ends at `end` (or later, when it is wider). */
+  async readBundle(bundle: number, width: number, end: number): Promise<Buffer> {
+    const start = await this.bundleStart(bundle);
+    if (start >= end) throw damaged('bundles', `bundle ${bundle} begins at ${start}, behind its end`);
+    const found = bundleOf(await this.#readExactly('entries', end - start, start), width);
+    if (found === undefined) throw damaged('entries', `bundle ${bundle} does not hold ${width} entries`);
+    return found;
+  }
+
+  async close(): Promise<void> {
+    await this.dropWriters();
+    const readers = [...this.#readers.values()];
+    this.#readers.clear();
+    await closeAll(readers);
+  }
+
+  async #create(name: string): Promise<File> {
+    const path = join(this.dir, name);
+    const file = await this.fs.create(path);
+    try {
+      await this.fs.syncDir(this.dir);
+    } catch (error) {
+      await file.close().catch(() => undefined);
+      await this.fs.remove(path).catch(() => undefined);
+      throw error;
+    }
+    this.#names.add(name);
+    return file;
+  }
+
+  async #readExactly(name: string, length: number, position: number): Promise<Buffer> {
+    if (!this.#names.has(name)) throw damaged(name, 'it is missing');
+    const bytes = Buffer.allocUnsafe(length);
+    const count = await (await this.reader(name)).read(bytes, length, position);
+    if (count < length) throw damaged(name, `it ends before byte ${position + length}`);
+    return bytes;
+  }
+}
+
+export function damaged(name: string, what: string): RonError {
+  return new RonError('audit_integrity', `the file ${name} of the log is damaged: ${what}`);
+}
+
+/** The file of that name in `files`, opened when it is not there; one attempt that failed is not kept. */
+function kept(files: Map<string, Promise<File>>, name: string, open: () => Promise<File>): Promise<File> {
+  const known = files.get(name);
+  if (known !== undefined) return known;
+  const opened = open();
+  files.set(name, opened);
+  opened.catch(() => {
+    if (files.get(name) === opened) files.delete(name);
+  });
+  return opened;
+}
+
+async function closeAll(files: readonly Promise<File>[]): Promise<void> {
+  await Promise.allSettled(files.map(async (file) => (await file).close()));
+}
