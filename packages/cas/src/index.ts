@@ -12,6 +12,7 @@ export * from './record-types.ts';
 export { reserveBytes } from './reserve.ts';
 export * from './single-flight.ts';
 export * from './stored-object.ts';
+export * from './stripe.ts';
 export { type UploadStatus } from './upload.ts';
 export * from './uploads.ts';
 export * from './volume.ts';

@@ -28,7 +28,7 @@ import { LmdbStore } from './lmdb-store.ts';
 import { MemoryStore } from './memory-store.ts';
 import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
 import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
-import { RecordType, takesRoom } from './record-types.ts';
+import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { hexOf, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
@@ -125,9 +125,9 @@ export class LocalVolume implements Volume {
       ...(init.segment_bytes !== undefined && { segment_bytes: init.segment_bytes }),
       ...(init.queue_bytes_max !== undefined && { queue_bytes_max: init.queue_bytes_max }),
       ...(applied && { from: applied.position, seq_known: applied.seq }),
-      onRecord: (head, position) => {
+      onRecord: (head, position, body) => {
         const place = placeOfHead(head, position);
-        enter(index, head.id, place);
+        enter(index, head.id, place, body);
         seq_last = Math.max(seq_last, head.seq);
         if (!index.isFull) return undefined;
         const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
@@ -222,6 +222,10 @@ export class LocalVolume implements Volume {
     return this.index.get('pin', id)?.type === RecordType.pin;
   }
 
+  wasRemoved(id: Uint8Array): boolean {
+    return this.index.get('object', id)?.type === RecordType.remove;
+  }
+
   putTime_s(kind: Kind, id: Uint8Array): number | undefined {
     return this.#placeOf(kind, id)?.time_s;
   }
@@ -230,7 +234,7 @@ export class LocalVolume implements Volume {
     if (after === undefined) await this.#flush();
     const held: Held[] = [];
     for (const [id, { type, payload_bytes, time_s }] of this.index.entries(kind, after)) {
-      if (type === RecordType.remove) continue;
+      if (isEnd(type)) continue;
       held.push({ id: Uint8Array.from(id), type, payload_bytes, put_s: time_s });
       if (held.length === count) break;
     }
@@ -277,7 +281,7 @@ export class LocalVolume implements Volume {
 
   #placeOf(kind: Kind, id: Uint8Array): Place | undefined {
     const place = this.index.get(kind, id);
-    return place?.type === RecordType.remove ? undefined : place;
+    return place === undefined || isEnd(place.type) ? undefined : place;
   }
 
   async #contentOf(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {

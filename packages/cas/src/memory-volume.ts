@@ -8,6 +8,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { RonError, sched } from '@ron/kernel';
 import { chunkKey, idOfKey } from './leases.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
+import { shardIdsOf } from './stripe.ts';
 import type {
   Held,
   Kind,
@@ -33,8 +34,14 @@ export class MemoryVolume implements Volume {
   readonly name: string;
   readonly domain: string;
   readonly #bytes_max: number;
-  /** A small object is in both tables, as one record. */
-  readonly #tables: Record<Kind, Map<string, Kept>> = { content: new Map(), object: new Map() };
+  /** A small object is in two tables, as one record. */
+  readonly #tables: Record<Kind, Map<string, Kept>> = {
+    content: new Map(),
+    object: new Map(),
+    stripe: new Map(),
+    shard: new Map(),
+    note: new Map(),
+  };
   readonly #pins = new Set<string>();
   #used_bytes = 0;
 
@@ -93,6 +100,11 @@ export class MemoryVolume implements Volume {
     return this.#pins.has(chunkKey(id));
   }
 
+  /** It begins empty and ends empty: nothing can come back that has to be held off. */
+  wasRemoved(): boolean {
+    return false;
+  }
+
   putTime_s(kind: Kind, id: Uint8Array): number | undefined {
     return this.#tables[kind].get(chunkKey(id))?.put_s;
   }
@@ -138,14 +150,14 @@ export class MemoryVolume implements Volume {
   /** What a record adds to the memory in use. */
   #newBytes(record: NewRecord): number {
     if (record.type === RecordType.pin) return this.#pins.has(chunkKey(record.id)) ? 0 : RECORD_OVERHEAD_BYTES;
-    const isNew = isContent(record.type) || isObject(record.type);
-    return isNew ? costOf(record) : 0;
+    return tablesOf(record.type).length > 0 ? costOf(record) : 0;
   }
 
   #apply(record: NewRecord): void {
     const key = chunkKey(record.id);
-    if (isContent(record.type) || isObject(record.type)) this.#keep(key, record);
+    if (tablesOf(record.type).length > 0) this.#keep(key, record);
     if (record.type === RecordType.remove) this.#drop('object', key);
+    if (record.type === RecordType.unstripe) this.#dropStripe(key, record);
     if (record.type === RecordType.pin && !this.#pins.has(key)) {
       this.#pins.add(key);
       this.#used_bytes += RECORD_OVERHEAD_BYTES;
@@ -162,13 +174,19 @@ export class MemoryVolume implements Volume {
       put_s: Math.floor(sched.wall_ms() / 1000),
     };
     this.#used_bytes += costOf(kept);
-    if (isContent(record.type)) {
-      this.#drop('content', key);
-      this.#tables.content.set(key, kept);
+    for (const table of tablesOf(record.type)) {
+      this.#drop(table, key);
+      this.#tables[table].set(key, kept);
     }
-    if (isObject(record.type)) {
-      this.#drop('object', key);
-      this.#tables.object.set(key, kept);
+    if (record.type !== RecordType.stripe) return;
+    for (const shard of shardIdsOf(kept.payload)) this.#tables.shard.set(chunkKey(shard), kept);
+  }
+
+  #dropStripe(key: string, record: NewRecord): void {
+    const kept = this.#tables.stripe.get(key);
+    this.#drop('stripe', key);
+    for (const shard of shardIdsOf(record.payload)) {
+      if (this.#tables.shard.get(chunkKey(shard)) === kept) this.#tables.shard.delete(chunkKey(shard));
     }
   }
 
@@ -180,6 +198,14 @@ export class MemoryVolume implements Volume {
     const other = kind === 'content' ? this.#tables.object : this.#tables.content;
     if (other.get(key) !== kept) this.#used_bytes -= costOf(kept);
   }
+}
+
+/** Where a record is found by its own id. */
+function tablesOf(type: number): readonly Kind[] {
+  if (type === RecordType.stripe) return ['stripe'];
+  if (type === RecordType.note) return ['note'];
+  if (!isContent(type)) return isObject(type) ? ['object'] : [];
+  return isObject(type) ? ['content', 'object'] : ['content'];
 }
 
 const costOf = (record: Pick<NewRecord, 'payload' | 'meta'>): number =>

@@ -12,9 +12,9 @@ import type { Position } from '@ron/log';
 /** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
 const PENDING_MAX = 65_536;
 
-/** Three tables in one, told apart by the first character of the key. */
-export type Table = 'content' | 'object' | 'pin';
-const TABLE_BYTE: Record<Table, number> = { content: 1, object: 2, pin: 3 };
+/** Several tables in one, told apart by the first character of the key. */
+export type Table = 'content' | 'object' | 'pin' | 'stripe' | 'shard' | 'note';
+const TABLE_BYTE: Record<Table, number> = { content: 1, object: 2, pin: 3, stripe: 4, shard: 5, note: 6 };
 
 export interface Place extends Position {
   readonly type: number;

@@ -7,6 +7,7 @@
 import { recordBytes, type Appended, type RecordHead, type RecordInput } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
 import { RecordType } from './record-types.ts';
+import { shardIdsOf } from './stripe.ts';
 
 const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
   [RecordType.chunk]: ['content'],
@@ -16,6 +17,10 @@ const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
   [RecordType.remove]: ['object'],
   [RecordType.pin]: ['pin'],
   [RecordType.unpin]: ['pin'],
+  [RecordType.stripe]: ['stripe'],
+  [RecordType.unstripe]: ['stripe'],
+  [RecordType.note]: ['note'],
+  [RecordType.parity]: ['content'],
 };
 
 export const tablesOf = (type: number): readonly Table[] => TABLES_OF_TYPE[type] ?? [];
@@ -26,12 +31,21 @@ export const onDisk = (place: Place): number => recordBytes(place.payload_bytes,
 export const isAt = (place: Place | undefined, segment: number, offset: number): boolean =>
   place !== undefined && place.segment === segment && place.offset === offset;
 
-/** Enters a record that was found in the log, or that was moved. */
-export function enter(index: PlaceIndex, id: Uint8Array, place: Place): void {
-  for (const table of tablesOf(place.type)) {
-    const known = index.get(table, id);
-    if (known === undefined || place.seq >= known.seq) index.set(table, id, place);
-  }
+/** Enters a record that was found in the log, or that was moved. `body` begins with its payload. */
+export function enter(index: PlaceIndex, id: Uint8Array, place: Place, body: Uint8Array): void {
+  for (const table of tablesOf(place.type)) enterOne(index, table, id, place);
+  for (const shard of shardsOf(place.type, body, place.payload_bytes)) enterOne(index, 'shard', shard, place);
+}
+
+function enterOne(index: PlaceIndex, table: Table, id: Uint8Array, place: Place): void {
+  const known = index.get(table, id);
+  if (known === undefined || place.seq >= known.seq) index.set(table, id, place);
+}
+
+/** A stripe is found by each of its shards as well. */
+function shardsOf(type: number, body: Uint8Array, payload_bytes: number): readonly Uint8Array[] {
+  if (type !== RecordType.stripe && type !== RecordType.unstripe) return [];
+  return shardIdsOf(body.subarray(0, payload_bytes));
 }
 
 /** Enters records that have just been appended. Their numbers are the newest there are: nothing has to be looked up. */
@@ -41,6 +55,7 @@ export function enterNew(index: PlaceIndex, records: readonly RecordInput[], pla
     if (record.seq !== undefined) return;
     const place = placeOfAppended(record, places[at]!);
     for (const table of tablesOf(record.type)) index.set(table, record.id, place);
+    for (const shard of shardsOf(record.type, record.payload, record.payload.length)) index.set('shard', shard, place);
   });
 }
 

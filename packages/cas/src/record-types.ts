@@ -13,19 +13,32 @@ export const RecordType = {
   unpin: 6,
   /** The object with this address is gone. */
   remove: 7,
+  /** Contents that protect each other. Id: the stripe's. Payload: see stripe.ts. */
+  stripe: 8,
+  /** They do so no longer. The same id and payload. */
+  unstripe: 9,
+  /** What whoever uses the volume keeps about it; the last one with an id counts. */
+  note: 10,
+  /** What lost contents of a stripe are made from. Id: BLAKE3 of the payload. */
+  parity: 11,
 } as const;
 
 export type RecordTypeName = keyof typeof RecordType;
 
 /** Records that are found by the hash of their payload. */
 export function isContent(type: number): boolean {
-  return type === RecordType.chunk || type === RecordType.object || type === RecordType.page;
+  return (
+    type === RecordType.chunk || type === RecordType.object || type === RecordType.page || type === RecordType.parity
+  );
 }
 
 /** Records that stand for an object as a whole. */
 export function isObject(type: number): boolean {
   return type === RecordType.object || type === RecordType.manifest;
 }
+
+/** Records that say that something which was here before is not here any more. */
+export const isEnd = (type: number): boolean => type === RecordType.remove || type === RecordType.unstripe;
 
 /** Records that stand for bytes that somebody stores, not for a decision about them. */
 export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);

@@ -13,6 +13,7 @@ import { bodyCrc, type LogRecord, type RecordHead, type SegmentLog } from '@ron/
 import type { Place, PlaceIndex } from './place-index.ts';
 import { isAt, onDisk, placeOfHead } from './record-places.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
+import { shardIdsOf } from './stripe.ts';
 import type { DamagedRecord, Kind } from './volume.ts';
 
 const SEARCH_EVERY_MS = 10_000;
@@ -94,8 +95,7 @@ export class Recovery {
     const { log } = this.#init;
     const candidates: Place[] = [];
     const keep = (head: RecordHead, position: { segment: number; offset: number }): void => {
-      const fits = kind === 'content' ? isContent(head.type) : isObject(head.type);
-      if (fits && Buffer.compare(head.id, id) === 0) candidates.push(placeOfHead(head, position));
+      if (isOfKind(head.type, kind) && Buffer.compare(head.id, id) === 0) candidates.push(placeOfHead(head, position));
     };
     for (const segment of log.files.numbers()) {
       try {
@@ -131,12 +131,20 @@ export async function readAt(log: SegmentLog, place: Place): Promise<LogRecord |
  * the size in a manifest and the media type of any object, is covered by the checksum.
  */
 export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean {
-  if (Buffer.compare(record.head.id, id) !== 0) return false;
-  if (kind === 'object') {
-    if (!isObject(record.head.type) || bodyCrc(record.payload, record.meta) !== record.head.body_crc) return false;
-  }
-  if (isContent(record.head.type)) return Buffer.compare(blake3(record.payload), id) === 0;
-  return kind === 'object';
+  const { type, body_crc } = record.head;
+  const isNamed = Buffer.compare(record.head.id, id) === 0 || (kind === 'shard' && isShardOf(record.payload, id));
+  if (!isNamed || !isOfKind(type, kind)) return false;
+  if (kind !== 'content' && bodyCrc(record.payload, record.meta) !== body_crc) return false;
+  return !isContent(type) || Buffer.compare(blake3(record.payload), id) === 0;
+}
+
+const isShardOf = (payload: Uint8Array, id: Uint8Array): boolean =>
+  shardIdsOf(payload).some((shard) => Buffer.compare(shard, id) === 0);
+
+function isOfKind(type: number, kind: Kind): boolean {
+  if (kind === 'content') return isContent(type);
+  if (kind === 'object') return isObject(type);
+  return type === (kind === 'note' ? RecordType.note : RecordType.stripe);
 }
 
 export const hexOf = (id: Uint8Array): string => Buffer.from(id).toString('hex');

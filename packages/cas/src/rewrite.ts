@@ -12,7 +12,7 @@ import { RonError, isRonError } from '@ron/kernel';
 import type { Appended, Damage, Position, RecordHead, RecordInput, SegmentLog } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
 import { enter, isAt, onDisk, placeOfAppended, tablesOf } from './record-places.ts';
-import { RecordType } from './record-types.ts';
+import { isEnd } from './record-types.ts';
 import type { Recovery } from './recovery.ts';
 import type { Kind, Reclaimed, ReclaimInit } from './volume.ts';
 
@@ -60,7 +60,7 @@ async function liveBytes(init: RewriteInit): Promise<Map<number, number>> {
 /** Visits every entry of the index, a few at a time. */
 async function walk(init: RewriteInit, visit: (table: Table, id: Buffer, place: Place) => void): Promise<void> {
   await init.flush();
-  for (const table of ['content', 'object', 'pin'] as const) {
+  for (const table of ['content', 'object', 'pin', 'stripe', 'note'] as const) {
     let after: Buffer | undefined;
     do {
       after = visitSome(init.index, table, after, visit);
@@ -195,7 +195,7 @@ class Rewrite {
     const places: readonly Appended[] = await log.append(records, signal);
     records.forEach((record, at) => {
       const place = placeOfAppended(record, places[at]!);
-      enter(index, record.id, place);
+      enter(index, record.id, place, record.payload);
       this.#moved_bytes += onDisk(place);
     });
   }
@@ -229,7 +229,7 @@ class Rewrite {
     const { type, seq, time_s } = place;
     if (!isAt(this.#init.index.get(table, id), place.segment, place.offset)) return;
     // A mark has no content: what the index knows is all that there was.
-    if (table === 'pin' || type === RecordType.remove) {
+    if (table === 'pin' || isEnd(type)) {
       return await this.#add({ type, id, seq, time_s, payload: new Uint8Array(0) }, 0);
     }
     if (table === 'content' && this.#forget(id)) return;

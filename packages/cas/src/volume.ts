@@ -7,8 +7,11 @@
  */
 import type { RonError } from '@ron/kernel';
 
-/** What is looked for: content by the hash of its bytes, an object by its address, or whether an object is pinned. */
-export type Kind = 'content' | 'object';
+/**
+ * What is looked for: content by the hash of its bytes, an object by its address, a stripe by its own id or by that of one
+ * of its shards, a note by the id that its writer chose.
+ */
+export type Kind = 'content' | 'object' | 'stripe' | 'shard' | 'note';
 
 export interface NewRecord {
   /** One of RecordType. */
@@ -101,6 +104,9 @@ export interface Volume extends AsyncDisposable {
 
   has(kind: Kind, id: Uint8Array): boolean;
   isPinned(id: Uint8Array): boolean;
+
+  /** Whether the last word about an object is that it was removed. One that was never here was not removed. */
+  wasRemoved(id: Uint8Array): boolean;
 
   /** When it was put, in seconds of Unix time; undefined when it is not here. */
   putTime_s(kind: Kind, id: Uint8Array): number | undefined;

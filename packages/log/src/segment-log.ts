@@ -60,8 +60,11 @@ export interface SegmentLogInit {
   from?: Position;
   /** At least as large as the `seq` of every record before `from`. Default 0. */
   seq_known?: number;
-  /** Called at open for each record from `from` on, in order. When it returns a promise, the log waits for it. */
-  onRecord?: (head: RecordHead, position: Position) => void | Promise<void>;
+  /**
+   * Called at open for each record from `from` on, in order. When it returns a promise, the log waits for it. `body` is
+   * the payload and then the meta, valid during the call.
+   */
+  onRecord?: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
   /** Called when what lies in a segment from an offset on is gone: its write or sync failed, and nobody was promised it. */
   onCut?: (position: Position) => void;
@@ -315,9 +318,9 @@ export class SegmentLog implements AsyncDisposable {
       file,
       from: segment === init.from?.segment ? init.from.offset : 0,
       salt: this.files.saltOf(segment),
-      onRecord: (head, offset) => {
+      onRecord: (head, offset, body) => {
         this.#seq = Math.max(this.#seq, head.seq);
-        return init.onRecord?.(head, { segment, offset });
+        return init.onRecord?.(head, { segment, offset }, body);
       },
       onGap: (offset, bytes) => init.onDamage?.({ segment, offset, bytes, what: 'gap' }),
       signal: init.signal,
