@@ -54,9 +54,9 @@ async function ingress(): Promise<number> {
     etag: `"${HOT.slice(3)}"`,
     media_type: 'application/octet-stream',
     headers: { 'Cache-Control': 'public, max-age=31536000, immutable', Vary: 'Accept-Encoding' },
-    ram: body,
+    ram: [body],
     async *read() {
-      yield body;
+      yield [body];
     },
   };
   const hot = new Map([[HOT, new FastEntry(source)]]);

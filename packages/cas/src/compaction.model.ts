@@ -107,7 +107,7 @@ async function find(store: ObjectStore, address: Address): Promise<StoredObject>
 
 async function bytesIn(object: StoredObject): Promise<Buffer> {
   const parts: Uint8Array[] = [];
-  for await (const part of object.read(0, object.size, signal)) parts.push(Uint8Array.from(part));
+  for await (const part of object.read(0, object.size, signal)) parts.push(Buffer.concat(part));
   return Buffer.concat(parts);
 }
 

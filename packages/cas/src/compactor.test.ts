@@ -62,7 +62,7 @@ async function get(store: ObjectStore, address: Address): Promise<Buffer> {
   const object = await store.open(address, signal);
   assert.ok(object, `${address} is here`);
   const parts: Uint8Array[] = [];
-  for await (const part of object.read(0, object.size, signal)) parts.push(Uint8Array.from(part));
+  for await (const part of object.read(0, object.size, signal)) parts.push(Buffer.concat(part));
   return Buffer.concat(parts);
 }
 

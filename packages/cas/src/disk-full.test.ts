@@ -79,7 +79,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     const object = await store.open(address, signal);
     assert.ok(object, `${address} is here`);
     const parts: Uint8Array[] = [];
-    for await (const part of object.read(0, object.size, signal)) parts.push(Uint8Array.from(part));
+    for await (const part of object.read(0, object.size, signal)) parts.push(Buffer.concat(part));
     return Buffer.concat(parts);
   }
 

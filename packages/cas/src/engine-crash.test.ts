@@ -240,7 +240,7 @@ async function check(
 async function read(store: ObjectStore, address: Address): Promise<Buffer> {
   const object = (await store.open(address, signal))!;
   const parts: Uint8Array[] = [];
-  for await (const part of object.read(0, object.size, signal)) parts.push(Uint8Array.from(part));
+  for await (const part of object.read(0, object.size, signal)) parts.push(Buffer.concat(part));
   return Buffer.concat(parts);
 }
 

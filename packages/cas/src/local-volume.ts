@@ -24,6 +24,7 @@ import {
   type FileSystem,
   type LogRecord,
 } from '@ron/log';
+import { BufferPool } from './buffer-pool.ts';
 import { LmdbStore } from './lmdb-store.ts';
 import { MemoryStore } from './memory-store.ts';
 import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
@@ -71,6 +72,10 @@ const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 1000;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
+
+/** For runs of neighbours on their way to somebody, of all volumes together. */
+const RUNS = new BufferPool(SPAN_BYTES_MAX, 16);
+const POOLED_BYTES_MIN = 128 * 1024;
 
 export class LocalVolume implements Volume {
   readonly name: string;
@@ -200,16 +205,24 @@ export class LocalVolume implements Volume {
     }
   }
 
-  async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     let next = 0;
     while (next < ids.length) {
       signal.throwIfAborted();
-      const run = this.#runFrom(ids, next);
-      const bytes = await this.#readRun(run);
-      for (const place of run) {
-        const id = ids[next]!;
-        yield contentIn(bytes, place, id) ?? (await this.#contentOf(id, signal));
-        next += 1;
+      const places = this.#runFrom(ids, next);
+      const buffer = this.#bufferFor(places);
+      try {
+        const run = await this.#readRun(places, buffer);
+        const contents: Uint8Array[] = [];
+        for (const place of places) {
+          const id = ids[next]!;
+          contents.push(contentIn(run, place, id) ?? (await this.#contentOf(id, signal)));
+          next += 1;
+        }
+        yield contents;
+      } finally {
+        // Whoever asks for the next batch, or for no more, is done with this one.
+        if (buffer.length === RUNS.bytes) RUNS.give(buffer);
       }
     }
   }
@@ -310,13 +323,17 @@ export class LocalVolume implements Volume {
     return run;
   }
 
+  #bufferFor(run: readonly Place[]): Buffer {
+    const bytes = bytesOf(run);
+    return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
+  }
+
   /** Choosing the run and leasing its segment are one step: compaction cannot come between. */
-  async #readRun(run: readonly Place[]): Promise<Run> {
-    const bytes = run.reduce((sum, place) => sum + onDisk(place), 0);
+  async #readRun(run: readonly Place[], buffer: Buffer): Promise<Run> {
     const { segment, offset } = run[0]!;
-    if (!this.log.files.has(segment)) return { bytes: Buffer.alloc(0), offset, salt: 0 };
+    if (!this.log.files.has(segment)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
     const salt = this.log.files.saltOf(segment);
-    const buffer = Buffer.allocUnsafeSlow(bytes);
+    const bytes = bytesOf(run);
     const count = await this.log.files.read(segment, buffer, bytes, offset);
     return { bytes: buffer.subarray(0, count), offset, salt };
   }
@@ -371,6 +388,8 @@ export class LocalVolume implements Volume {
     return this.log.isDurable(place.segment, place.offset + onDisk(place));
   }
 }
+
+const bytesOf = (run: readonly Place[]): number => run.reduce((sum, place) => sum + onDisk(place), 0);
 
 /** Neighbouring records as they were read. */
 interface Run {

@@ -76,11 +76,11 @@ export class MemoryVolume implements Volume {
     return Promise.resolve(record);
   }
 
-  async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     for (const id of ids) {
       const record = await this.get('content', id, signal);
       if (record === undefined) throw new RonError('not_found', `${this.name} does not hold it`);
-      yield record.payload;
+      yield [record.payload];
     }
   }
 

@@ -58,7 +58,7 @@ async function get(store: ObjectStore, address: Address, start = 0, end?: number
   const object = await store.open(address, signal);
   assert.ok(object, `${address} is here`);
   const parts: Uint8Array[] = [];
-  for await (const part of object.read(start, end ?? object.size, signal)) parts.push(Uint8Array.from(part));
+  for await (const part of object.read(start, end ?? object.size, signal)) parts.push(Buffer.concat(part));
   return Buffer.concat(parts);
 }
 

@@ -32,6 +32,8 @@ export interface ObjectStoreInit {
 }
 
 const KIB = 1024;
+/** What is cached is handed on in batches of this size. */
+const BATCH_BYTES = KIB * KIB;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
 
@@ -59,6 +61,7 @@ export class ObjectStore {
     this.#contents = {
       get: (id, signal) => this.#content(id, signal),
       getMany: (ids, signal) => this.#contentsOf(ids, signal),
+      cached: (ids) => this.#cached(ids),
     };
   }
 
@@ -188,27 +191,51 @@ export class ObjectStore {
     });
   }
 
+  /** All of them, if all are in memory. */
+  #cached(ids: readonly Uint8Array[]): readonly Uint8Array[] | undefined {
+    if (!ids.every((id) => this.cache.has(chunkKey(id)))) return undefined;
+    return ids.map((id) => this.cache.get(chunkKey(id))!);
+  }
+
   /** In order; what is cached is given from memory, stretches that are not are read together. */
-  async *#contentsOf(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  async *#contentsOf(
+    ids: readonly Uint8Array[],
+    signal: AbortSignal,
+  ): AsyncGenerator<readonly Uint8Array[], void, void> {
     let at = 0;
     while (at < ids.length) {
-      const cached = this.cache.get(chunkKey(ids[at]!));
-      if (cached !== undefined) {
+      const cached = this.#cachedFrom(ids, at);
+      if (cached.length > 0) {
         yield cached;
-        at += 1;
+        at += cached.length;
         continue;
       }
       let end = at + 1;
       while (end < ids.length && !this.cache.has(chunkKey(ids[end]!))) end += 1;
-      for await (const bytes of this.#missing(ids.slice(at, end), signal)) {
-        this.cache.put(chunkKey(ids[at]!), bytes, bytes.length);
-        yield bytes;
-        at += 1;
+      for await (const batch of this.#missing(ids.slice(at, end), signal)) {
+        for (const bytes of batch) {
+          // A copy: the batch is one stretch of memory, which a single chunk of it would keep as a whole.
+          this.cache.offer(chunkKey(ids[at]!), bytes.length, () => Uint8Array.from(bytes));
+          at += 1;
+        }
+        yield batch;
       }
     }
   }
 
-  async *#missing(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  #cachedFrom(ids: readonly Uint8Array[], from: number): readonly Uint8Array[] {
+    const cached: Uint8Array[] = [];
+    let bytes = 0;
+    for (let at = from; at < ids.length && bytes < BATCH_BYTES; at++) {
+      const known = this.cache.get(chunkKey(ids[at]!));
+      if (known === undefined) break;
+      cached.push(known);
+      bytes += known.length;
+    }
+    return cached;
+  }
+
+  async *#missing(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     try {
       yield* this.volume.getMany(ids, signal);
     } catch (error) {

@@ -27,7 +27,7 @@ const open = (): ObjectStore =>
 async function get(store: ObjectStore, address: Address): Promise<Buffer> {
   const object = (await store.open(address, signal))!;
   const parts: Uint8Array[] = [];
-  for await (const part of object.read(0, object.size, signal)) parts.push(Uint8Array.from(part));
+  for await (const part of object.read(0, object.size, signal)) parts.push(Buffer.concat(part));
   return Buffer.concat(parts);
 }
 

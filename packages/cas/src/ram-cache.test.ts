@@ -40,3 +40,20 @@ test('what is larger than an eighth is not kept', () => {
   assert.equal(cache.get('large'), undefined);
   assert.equal(cache.used_bytes, 0);
 });
+
+test('what is offered once is not made, what is offered again is kept', () => {
+  const cache = new RamCache<string>(1000);
+  const make = (): string => 'made';
+  cache.offer('a', 100, () => assert.fail('nobody asked twice'));
+  assert.equal(cache.has('a'), false);
+  cache.offer('a', 100, make);
+  assert.equal(cache.get('a'), 'made');
+  cache.offer('large', 126, make);
+  cache.offer('large', 126, make);
+  assert.equal(cache.has('large'), false, 'larger than an eighth');
+  // An offer is forgotten when as much was offered after it as is kept.
+  cache.offer('old', 1, make);
+  for (let index = 0; index < 10; index++) cache.offer(`key ${index}`, 100, make);
+  cache.offer('old', 1, make);
+  assert.equal(cache.has('old'), false);
+});

@@ -3,7 +3,9 @@
  *
  * Promise: `get` gives back exactly what was `put`. One sweep over many things does not push out what is used again and
  * again: an entry begins on probation and is protected only when it is asked for a second time.
- * Bound: `bytes_max` over both parts; an entry larger than an eighth of it is not kept. Overflow: the least recent entry
+ * What passes by once is not even copied: `offer` takes what it was offered before.
+ * Bound: `bytes_max` over both parts; an entry larger than an eighth of it is not kept; keys of as many bytes that were
+ * offered once: what comes again later than that would have been pushed out anyway. Overflow: the least recent entry
  * on probation goes, then the least recent protected one. Cancellation: none.
  */
 const PROTECTED_SHARE = 0.8;
@@ -43,6 +45,9 @@ export class RamCache<V> {
   readonly bytes_max: number;
   readonly #probation = new Part<V>();
   readonly #protected = new Part<V>();
+  /** Keys that were offered once, oldest first. */
+  readonly #offered = new Map<string, number>();
+  #offered_bytes = 0;
   hits_total = 0;
   misses_total = 0;
 
@@ -79,6 +84,20 @@ export class RamCache<V> {
     while (this.used_bytes > this.bytes_max) {
       if ((this.#probation.takeOldest() ?? this.#protected.takeOldest()) === undefined) return;
     }
+  }
+
+  /** Keeps what `make` gives, if it was offered before: reading something once is no reason to keep it. */
+  offer(key: string, bytes: number, make: () => V): void {
+    if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
+    if (this.#withdraw(key)) return this.put(key, make(), bytes);
+    this.#offered.set(key, bytes);
+    this.#offered_bytes += bytes;
+    while (this.#offered_bytes > this.bytes_max) this.#withdraw(this.#offered.keys().next().value!);
+  }
+
+  #withdraw(key: string): boolean {
+    this.#offered_bytes -= this.#offered.get(key) ?? 0;
+    return this.#offered.delete(key);
   }
 
   delete(key: string): void {

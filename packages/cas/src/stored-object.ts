@@ -22,7 +22,10 @@ import {
 /** Where the parts of an object come from. Contents are checked against their ids. */
 export interface Contents {
   get(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
-  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /** In batches, each valid until the next is asked for. */
+  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
+  /** All of them, if all are in memory. */
+  cached(ids: readonly Uint8Array[]): readonly Uint8Array[] | undefined;
 }
 
 export interface ManifestDocument {
@@ -43,6 +46,13 @@ interface Layout {
   readonly manifest: Manifest | undefined;
 }
 
+/** The part of the manifest that was needed last. */
+interface Page {
+  readonly index: number;
+  readonly entries: Promise<readonly Entry[]>;
+  loaded: readonly Entry[] | undefined;
+}
+
 /** Chunks whose ids are looked up together: a few runs of neighbours. */
 const LOOKUP_CHUNKS = 64;
 
@@ -54,7 +64,7 @@ export class StoredObject {
   readonly #hash: Uint8Array;
   readonly #layout: Layout;
   readonly #contents: Contents;
-  #page: { index: number; entries: Promise<readonly Entry[]> } | undefined;
+  #page: Page | undefined;
 
   constructor(address: Address, hash: Uint8Array, media_type: string, layout: Layout, contents: Contents) {
     this.address = address;
@@ -71,25 +81,30 @@ export class StoredObject {
     return this.#layout.whole;
   }
 
-  /** The bytes from `start` up to and without `end`. */
-  async *read(start: number, end: number, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  /** The whole body, if all of it is verified and in memory. For objects of one page of chunks. */
+  get inMemory(): readonly Uint8Array[] | undefined {
+    const { whole, manifest } = this.#layout;
+    if (whole !== undefined) return [whole];
+    if (manifest?.pages.length !== 1 || this.#page?.loaded === undefined) return undefined;
+    return this.#contents.cached(this.#page.loaded.map((entry) => entry.id));
+  }
+
+  /** The bytes from `start` up to and without `end`, in batches. A batch is valid until the next is asked for. */
+  async *read(start: number, end: number, signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     const { whole } = this.#layout;
     if (whole !== undefined) {
-      if (end > start) yield whole.subarray(start, end);
+      if (end > start) yield [whole.subarray(start, end)];
       return;
     }
     let chunk = Math.floor(start / this.chunk_bytes);
     const last = Math.ceil(end / this.chunk_bytes);
     while (chunk < last) {
       const entries = await this.#entriesFrom(chunk, Math.min(last - chunk, LOOKUP_CHUNKS), signal);
-      for await (const bytes of this.#contents.getMany(
-        entries.map((entry) => entry.id),
-        signal,
-      )) {
-        this.#requireLength(bytes, chunk);
-        const at = chunk * this.chunk_bytes;
-        yield bytes.subarray(Math.max(0, start - at), Math.min(bytes.length, end - at));
-        chunk += 1;
+      const ids = entries.map((entry) => entry.id);
+      for await (const batch of this.#contents.getMany(ids, signal)) {
+        const first = chunk;
+        chunk += batch.length;
+        yield batch.map((bytes, index) => this.#within(bytes, first + index, start, end));
       }
     }
   }
@@ -158,8 +173,12 @@ export class StoredObject {
   #entriesOf(index: number, signal: AbortSignal): Promise<readonly Entry[]> {
     if (this.#page?.index === index) return this.#page.entries;
     const entries = this.#loadPage(index, signal);
-    this.#page = { index, entries };
-    entries.catch(() => (this.#page = undefined));
+    const page: Page = { index, entries, loaded: undefined };
+    this.#page = page;
+    entries.then(
+      (loaded) => (page.loaded = loaded),
+      () => (this.#page = undefined),
+    );
     return entries;
   }
 
@@ -171,6 +190,14 @@ export class StoredObject {
     } catch (error) {
       throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
     }
+  }
+
+  /** What lies between `start` and `end` of a chunk. */
+  #within(bytes: Uint8Array, chunk: number, start: number, end: number): Uint8Array {
+    this.#requireLength(bytes, chunk);
+    const at = chunk * this.chunk_bytes;
+    if (start <= at && end >= at + bytes.length) return bytes;
+    return bytes.subarray(Math.max(0, start - at), Math.min(bytes.length, end - at));
   }
 
   #requireLength(bytes: Uint8Array, chunk: number): void {

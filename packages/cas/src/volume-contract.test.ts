@@ -74,16 +74,36 @@ for (const [kind, open] of Object.entries(KINDS)) {
       await opened.volume.sync(signal);
       const wanted = [...records.slice(10, 30), ...records.slice(0, 5), records[39]!, records[2]!];
       const texts: string[] = [];
-      for await (const bytes of opened.volume.getMany(
+      for await (const batch of opened.volume.getMany(
         wanted.map((record) => record.id),
         signal,
       )) {
-        texts.push(Buffer.from(bytes).toString());
+        for (const bytes of batch) texts.push(Buffer.from(bytes).toString());
       }
       assert.deepEqual(
         texts,
         wanted.map((record) => Buffer.from(record.payload).toString()),
       );
+    });
+
+    test('batches of several readers at once do not share memory', async () => {
+      await using opened = await open();
+      const records = Array.from({ length: 64 }, (_, index) => chunk(`${index} `.repeat(10_000)));
+      for (const record of records) await opened.volume.put([record], signal, 'later');
+      const readers = [0, 1, 2].map((start) => {
+        const wanted = records.slice(start * 20, start * 20 + 20);
+        const ids = wanted.map((record) => record.id);
+        return { wanted, batches: opened.volume.getMany(ids, signal)[Symbol.asyncIterator]() };
+      });
+      for (;;) {
+        const steps = await Promise.all(readers.map(({ batches }) => batches.next()));
+        if (steps.every(({ done }) => done)) break;
+        for (const [index, { value, done }] of steps.entries()) {
+          if (done) continue;
+          for (const bytes of value) assert.deepEqual(Buffer.from(bytes), readers[index]!.wanted.shift()!.payload);
+        }
+      }
+      assert.ok(readers.every(({ wanted }) => wanted.length === 0));
     });
 
     test('many contents of which one is missing end with not_found', async () => {

@@ -99,8 +99,11 @@ export interface Volume extends AsyncDisposable {
    */
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined>;
 
-  /** Contents in the order asked for, each verified; neighbours on disk are read together. Throws like `get`, or `not_found`. */
-  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<Uint8Array>;
+  /**
+   * Contents in the order asked for, each verified, those that were read together in one batch. A batch is valid until the
+   * next is asked for: whoever keeps its bytes longer copies them. Throws like `get`, or `not_found`.
+   */
+  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
 
   has(kind: Kind, id: Uint8Array): boolean;
   isPinned(id: Uint8Array): boolean;

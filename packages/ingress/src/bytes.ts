@@ -4,7 +4,7 @@
  * Promise: the first chunk is in hand, verified by its source, before headers go out, so a source that fails at once gives
  * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
  * destroyed: a cut answer never looks whole. The source's iterator is always closed. Never rejects.
- * Bound: one chunk is held; the next is asked for when the kernel has taken the last.
+ * Bound: one batch of chunks is held; the next is asked for when the kernel has taken the last.
  * Cancellation: `signal`; a client that leaves; `stall_ms` without progress on either side; an average below
  * `rate_bytes_per_s_min` on the client's side after a grace of `stall_ms`. Looked at four times per `stall_ms`.
  */
@@ -17,11 +17,18 @@ import { sentBytes } from './connection.ts';
 import { problemFor } from './problem.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
+/** Chunks that follow one another. */
+export type Batch = readonly Uint8Array[];
+
 export interface ByteSource extends ByteDescription {
   /** The whole body, when it lies verified in RAM. */
-  readonly ram?: Uint8Array;
-  /** Bytes `start` to `end` (exclusive) in verified chunks, none of them empty. The signal aborts when nobody wants them any more. */
-  read(start: number, end: number, signal: AbortSignal): AsyncIterable<Uint8Array>;
+  readonly ram?: Batch;
+  /**
+   * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch leaves in one write, so
+   * about 1 MiB is best. It must stay as it is until the next one is asked for. The signal aborts when nobody wants them
+   * any more.
+   */
+  read(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
 }
 
 export interface ByteOutcome {
@@ -93,7 +100,7 @@ function answer(
   const length = plan.end - plan.start;
   if (ram !== undefined && length <= RAM_PIECE_BYTES) {
     res.writeHead(plan.status, head);
-    res.end(ram.length === length ? ram : ram.subarray(plan.start, plan.end));
+    endWith(res, length === source.size ? ram : piecesOf(ram, plan.start, plan.end));
     // Mostly the kernel takes it all at once, and nothing is left to wait for.
     if (res.socket !== null && res.socket.writableLength === 0) {
       return { status: plan.status, body_bytes: length, result: 'complete' };
@@ -101,17 +108,43 @@ function answer(
     return new Transfer(req, res, init, length).finish();
   }
   const transfer = new Transfer(req, res, init, length);
-  const read = (signal: AbortSignal): AsyncIterable<Uint8Array> =>
-    ram === undefined ? source.read(plan.start, plan.end, signal) : ramPieces(ram, plan.start, plan.end);
+  const read = (signal: AbortSignal): AsyncIterable<Batch> =>
+    ram === undefined ? source.read(plan.start, plan.end, signal) : ramBatches(ram, plan.start, plan.end);
   return transfer.run(read, () => {
     init.onHead?.();
     res.writeHead(plan.status, head);
   });
 }
 
-async function* ramPieces(ram: Uint8Array, start: number, end: number): AsyncGenerator<Uint8Array, void, void> {
-  for (let at = start; at < end; at += RAM_PIECE_BYTES) yield ram.subarray(at, Math.min(at + RAM_PIECE_BYTES, end));
+async function* ramBatches(ram: Batch, start: number, end: number): AsyncGenerator<Batch, void, void> {
+  for (let at = start; at < end; at += RAM_PIECE_BYTES) yield piecesOf(ram, at, Math.min(at + RAM_PIECE_BYTES, end));
 }
+
+/** The bytes from `start` up to `end` of chunks that follow one another. */
+function piecesOf(chunks: Batch, start: number, end: number): Batch {
+  const pieces: Uint8Array[] = [];
+  let at = 0;
+  for (const chunk of chunks) {
+    const piece = chunk.subarray(Math.max(0, start - at), Math.max(0, end - at));
+    if (piece.length > 0) pieces.push(piece);
+    at += chunk.length;
+  }
+  return pieces;
+}
+
+/** The last of an answer, in one write. */
+export function endWith(res: ServerResponse, batch: Batch, onTaken?: () => void): void {
+  if (batch.length === 1) {
+    res.end(batch[0], onTaken);
+    return;
+  }
+  res.cork();
+  for (const chunk of batch) res.write(chunk);
+  res.end(onTaken);
+  res.uncork();
+}
+
+const bytesIn = (batch: Batch): number => batch.reduce((sum, chunk) => sum + chunk.length, 0);
 
 function refuse(req: IncomingMessage, res: ServerResponse, init: ServeBytesInit, error: unknown): ByteOutcome {
   if (req.socket.destroyed) return { status: 0, body_bytes: 0, result: 'client_gone', error };
@@ -145,6 +178,8 @@ class Transfer {
   #waiting_since_ms = 0;
   #cut: Cut | undefined;
   #timer: Timer | undefined;
+  /** What the source gave, and how much of that the kernel took. */
+  #given_bytes = 0;
   #taken_bytes = 0;
   #turn_bytes = 0;
 
@@ -161,18 +196,18 @@ class Transfer {
   }
 
   /** Streams the source; `sendHead` is called when its first chunk is in hand. */
-  async run(read: (signal: AbortSignal) => AsyncIterable<Uint8Array>, sendHead: () => void): Promise<ByteOutcome> {
-    let iterator: AsyncIterator<Uint8Array> | undefined;
+  async run(read: (signal: AbortSignal) => AsyncIterable<Batch>, sendHead: () => void): Promise<ByteOutcome> {
+    let iterator: AsyncIterator<Batch> | undefined;
     try {
       await this.#turn();
       iterator = read(this.#reading.signal)[Symbol.asyncIterator]();
-      let chunk = await this.#next(iterator);
+      let batch = await this.#next(iterator);
       sendHead();
-      for (let left = this.#length - chunk.length; left > 0; left -= chunk.length) {
-        await this.#send(chunk);
-        chunk = await this.#next(iterator);
+      while (this.#given_bytes < this.#length) {
+        await this.#send(batch);
+        batch = await this.#next(iterator);
       }
-      await this.#sendLast(chunk);
+      await this.#sendLast(batch);
       return { status: this.#res.statusCode, body_bytes: this.#length, result: 'complete' };
     } catch (error) {
       return this.#failed(error);
@@ -202,32 +237,39 @@ class Transfer {
     await this.#wait<void>('turn', (parked) => res.once('socket', () => parked.wake()));
   }
 
-  /** The next chunk, which must fit into what is still promised. */
-  async #next(iterator: AsyncIterator<Uint8Array>): Promise<Uint8Array> {
-    const result = await this.#wait<IteratorResult<Uint8Array>>('source', (parked) => {
+  /** The next batch, which must fit into what is still promised. */
+  async #next(iterator: AsyncIterator<Batch>): Promise<Batch> {
+    const result = await this.#wait<IteratorResult<Batch>>('source', (parked) => {
       iterator.next().then(parked.wake, parked.fail);
     });
-    const left = this.#length - this.#taken_bytes;
+    const left = this.#length - this.#given_bytes;
     assert(result.done !== true, `the source ended ${left} bytes early`);
-    assert(result.value.length > 0, 'the source yielded an empty chunk');
-    assert(result.value.length <= left, `the source yielded ${result.value.length - left} bytes too many`);
+    const bytes = bytesIn(result.value);
+    assert(bytes > 0 && result.value.every((chunk) => chunk.length > 0), 'the source yielded an empty chunk');
+    assert(bytes <= left, `the source yielded ${bytes - left} bytes too many`);
+    this.#given_bytes += bytes;
     return result.value;
   }
 
-  async #send(chunk: Uint8Array): Promise<void> {
+  async #send(batch: Batch): Promise<void> {
     await this.#wait<void>('client', (parked) => {
-      this.#res.write(chunk, (error) => (error ? this.#end('client_gone', error) : parked.wake()));
+      const onTaken = (error?: Error | null): void => (error ? this.#end('client_gone', error) : parked.wake());
+      const last = batch.length - 1;
+      if (last > 0) this.#res.cork();
+      batch.forEach((chunk, index) => this.#res.write(chunk, index === last ? onTaken : undefined));
+      if (last > 0) this.#res.uncork();
     });
-    this.#taken_bytes += chunk.length;
-    this.#turn_bytes += chunk.length;
+    const bytes = bytesIn(batch);
+    this.#taken_bytes += bytes;
+    this.#turn_bytes += bytes;
     if (this.#turn_bytes < TURN_BYTES) return;
     this.#turn_bytes = 0;
     await sched.pause('bytes');
   }
 
-  async #sendLast(chunk: Uint8Array): Promise<void> {
-    await this.#wait<void>('client', (parked) => this.#res.end(chunk, () => parked.wake()));
-    this.#taken_bytes += chunk.length;
+  async #sendLast(batch: Batch): Promise<void> {
+    await this.#wait<void>('client', (parked) => endWith(this.#res, batch, () => parked.wake()));
+    this.#taken_bytes = this.#length;
   }
 
   #wait<T>(waiting: Wait, begin: (parked: Parked<T>) => void): Promise<T> {
@@ -260,7 +302,7 @@ class Transfer {
   }
 
   /** Gives everything back. A source that does not let go is not waited for longer than `stall_ms`. */
-  async #close(iterator: AsyncIterator<Uint8Array> | undefined): Promise<void> {
+  async #close(iterator: AsyncIterator<Batch> | undefined): Promise<void> {
     this.#timer?.cancel();
     this.#timer = undefined;
     this.#res.off('close', this.#onClose);

@@ -12,7 +12,8 @@ import type { Admission } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessFacts } from './access.ts';
 import { byteHead } from './byte-answer.ts';
-import type { ByteSource } from './bytes.ts';
+import { endWith } from './bytes.ts';
+import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
@@ -28,7 +29,7 @@ const TEXT_BYTES_MAX = 16 * 1024;
 /** Larger ones go through the byte server, which hands them over piece by piece. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 
-export type RamSource = ByteSource & { readonly ram: Uint8Array };
+export type RamSource = ByteSource & { readonly ram: Batch };
 
 /** An object in RAM with its answer prepared. Make it once, when the bytes enter the cache. */
 export class FastEntry {
@@ -43,9 +44,7 @@ export class FastEntry {
   constructor(source: RamSource, facts?: AccessFacts) {
     this.source = source;
     this.facts = facts;
-    const { buffer, byteOffset, byteLength } = source.ram;
-    this.text =
-      byteLength <= TEXT_BYTES_MAX ? Buffer.from(buffer, byteOffset, byteLength).toString('latin1') : undefined;
+    this.text = source.size <= TEXT_BYTES_MAX ? Buffer.concat(source.ram).toString('latin1') : undefined;
   }
 }
 
@@ -127,7 +126,7 @@ export class FastPath {
     res.writeHead(status, head);
     if (status === 304 || method === 'HEAD') res.end();
     else if (entry.text !== undefined) res.end(entry.text, 'latin1');
-    else res.end(source.ram);
+    else endWith(res, source.ram);
     this.#settle(req, res, arrival, status);
     return true;
   }

@@ -57,9 +57,9 @@ const source = (more: Partial<RamSource> = {}): RamSource => ({
   size: ram.length,
   etag: '"ram"',
   media_type: 'text/plain',
-  ram,
+  ram: [ram],
   async *read() {
-    yield ram;
+    yield [ram];
   },
   ...more,
 });
@@ -307,7 +307,7 @@ test('bytes: the budget ends with the first byte, and is kept until then', async
     async *read() {
       for (const [i, letter] of [...Buffer.from('slow')].entries()) {
         await new Promise((resolve) => setTimeout(resolve, i === 0 ? first_ms : later_ms));
-        yield Uint8Array.of(letter);
+        yield [Uint8Array.of(letter)];
       }
     },
   });

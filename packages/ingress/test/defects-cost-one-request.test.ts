@@ -68,7 +68,7 @@ test('a source whose headers cannot be sent is a 500 to its client and no crash'
       method: 'GET',
       path: '/snow',
       handler: () =>
-        bytes({ size: 1, etag: '"a"', media_type: 'text/☃', ram: Buffer.from('a'), read: async function* () {} }),
+        bytes({ size: 1, etag: '"a"', media_type: 'text/☃', ram: [Buffer.from('a')], read: async function* () {} }),
     }),
   ]);
   await leavesNothingUnhandled(async () => {

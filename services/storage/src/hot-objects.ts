@@ -1,5 +1,5 @@
 /**
- * Small objects with their answers prepared, by the request target that asks for them.
+ * Objects in memory with their answers prepared, by the request target that asks for them.
  *
  * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. An object is immutable, so nothing here can be stale;
  * one that was removed, or whose stored bytes turned out damaged, is dropped by `forget`.
@@ -9,6 +9,8 @@ import type { FastEntry } from '@ron/ingress';
 import type { Address } from '@ron/proto';
 import { fastEntry } from './objects.ts';
 
+/** Larger ones are read chunk by chunk, from the same memory. */
+const OBJECT_BYTES_MAX = 1024 * 1024;
 /** What an entry costs besides its bytes: prepared headers and the maps around it. */
 const ENTRY_OVERHEAD_BYTES = 2048;
 
@@ -25,7 +27,7 @@ export class HotObjects {
 
   remember(object: StoredObject): void {
     const target = targetOf(object.address);
-    if (object.whole === undefined || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
+    if (object.size > OBJECT_BYTES_MAX || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
     const entry = fastEntry(object);
     // Twice the body: small ones are kept as text as well.
     if (entry !== undefined) this.#entries.put(target, entry, 2 * object.size + ENTRY_OVERHEAD_BYTES);

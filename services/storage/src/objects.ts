@@ -5,7 +5,7 @@ import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
 import { RonError, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
-import { FastEntry, type ByteSource, type RamSource } from '@ron/ingress';
+import { FastEntry, type ByteSource } from '@ron/ingress';
 import { inSteps } from './steps.ts';
 
 export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
@@ -37,15 +37,15 @@ export function byteSource(object: StoredObject): ByteSource {
     etag: `"${object.address}"`,
     media_type: object.media_type,
     headers: OBJECT_HEADERS,
-    ...(object.whole !== undefined && { ram: object.whole }),
+    ...(object.whole !== undefined && { ram: [object.whole] }),
     read: (start, end, signal) => object.read(start, end, signal),
   };
 }
 
 /** What the fast path answers with: only for objects whose whole body is verified and in memory. */
 export function fastEntry(object: StoredObject): FastEntry | undefined {
-  const source = byteSource(object);
-  return source.ram === undefined ? undefined : new FastEntry(source as RamSource, { address: object.address });
+  const ram = object.inMemory;
+  return ram === undefined ? undefined : new FastEntry({ ...byteSource(object), ram }, { address: object.address });
 }
 
 /** A slice that proves `length` bytes from `offset` on. It is always sent whole. */
@@ -65,18 +65,19 @@ export function proofSource(object: StoredObject, offset: number, length: number
  * The nodes of a proof come by the dozen and are tiny. They are sent together, and not before the bytes that they lead to
  * are in hand: so an answer does not begin that cannot go on.
  */
-async function* nodesTogether(pieces: AsyncGenerator<Uint8Array, void, void>): AsyncGenerator<Uint8Array, void, void> {
+async function* nodesTogether(
+  pieces: AsyncGenerator<Uint8Array, void, void>,
+): AsyncGenerator<readonly Uint8Array[], void, void> {
   let nodes: Uint8Array[] = [];
   for await (const piece of pieces) {
     if (piece.length <= NODE_BYTES_MAX) {
       nodes.push(piece);
       continue;
     }
-    if (nodes.length > 0) yield Buffer.concat(nodes);
+    yield [...nodes, piece];
     nodes = [];
-    yield piece;
   }
-  if (nodes.length > 0) yield Buffer.concat(nodes);
+  if (nodes.length > 0) yield nodes;
 }
 
 /** Two values of 32 bytes. */

@@ -49,7 +49,7 @@ export class Shelf {
       state.notes.set(name, note);
       cool(state, name);
       if (state.hot_bytes + bytes.byteLength <= this.#ram_bytes) {
-        const source = { ...this.#describe(note), ram: bytes, read: () => this.#read(note, 0, bytes.byteLength) };
+        const source = { ...this.#describe(note), ram: [bytes], read: () => this.#read(note, 0, bytes.byteLength) };
         state.hot.set(`/notes/${name}`, new FastEntry(source, { name }));
         state.hot_bytes += bytes.byteLength;
       }
@@ -72,12 +72,12 @@ export class Shelf {
     return { size: note.bytes.byteLength, etag: note.etag, media_type: note.media_type, headers: HEADERS };
   }
 
-  async *#read(note: Note, start: number, end: number): AsyncGenerator<Uint8Array, void, void> {
+  async *#read(note: Note, start: number, end: number): AsyncGenerator<readonly Uint8Array[], void, void> {
     let chunks = 0;
     for (let at = start; at < end; at += CHUNK_BYTES) {
       if (chunks++ === this.break_after_chunks) throw new RonError('integrity', 'the note is damaged');
       await sched.pause('shelf');
-      yield note.bytes.subarray(at, Math.min(at + CHUNK_BYTES, end));
+      yield [note.bytes.subarray(at, Math.min(at + CHUNK_BYTES, end))];
     }
   }
 }

@@ -1,0 +1,24 @@
+/**
+ * Large buffers that are used again: fresh memory costs as much in page faults as the bytes that are read into it.
+ *
+ * Promise: a buffer that was taken is nobody else's until it is given back; its bytes are whatever was in it before.
+ * Bound: at most `kept_max` are kept; more are left to the collector. Whoever forgets to give one back loses nothing else.
+ */
+export class BufferPool {
+  readonly bytes: number;
+  readonly #kept_max: number;
+  readonly #kept: Buffer[] = [];
+
+  constructor(bytes: number, kept_max: number) {
+    this.bytes = bytes;
+    this.#kept_max = kept_max;
+  }
+
+  take(): Buffer {
+    return this.#kept.pop() ?? Buffer.allocUnsafeSlow(this.bytes);
+  }
+
+  give(buffer: Buffer): void {
+    if (this.#kept.length < this.#kept_max) this.#kept.push(buffer);
+  }
+}
