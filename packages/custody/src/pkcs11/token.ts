@@ -1,0 +1,349 @@
+/**
+ * One session with one token, in a thread of its own. It is kept over calls and comes back when it dies.
+ *
+ * Promise: a call that fails because the session, the login or a handle is no longer good is made once more in a new
+ * session, if it can be repeated; when that fails too, the token is away (`not_ready`). A PIN that the token refused is
+ * never tried again by this process, for the token would lock itself. Keys are made so that the token never gives them
+ * out, and one that would is destroyed at once.
+ * Bound: one session; `HANDLES_MAX` object handles are remembered. Cancellation: none; calls block.
+ */
+import { createHash, createHmac } from 'node:crypto';
+import { RonError } from '@ron/kernel';
+import { isAlg, type Alg } from '../algorithms.ts';
+import { awayError, noSuchKey, requireUse } from '../backend.ts';
+import { CKA, CKK, CKM, CKO, CKR, CKU_USER, nameOfResult } from './constants.ts';
+import { Cryptoki, CryptokiError, type Attribute, type Handle, type TokenInfo } from './cryptoki.ts';
+
+export interface TokenConfig {
+  /** The shared library. */
+  readonly module: string;
+  /** The label of the token. */
+  readonly token: string;
+  readonly pin: string;
+}
+
+export interface TokenFacts {
+  readonly info: TokenInfo;
+  readonly algs: readonly Alg[];
+}
+
+/**
+ * How a token keeps a secret. One that makes no symmetric keys (a TPM behind tpm2-pkcs11) keeps an RSA key instead: its
+ * signature of a fixed text is always the same and nobody else can make it, so its hash is a secret like any other.
+ */
+type Kept = 'hmac' | 'rsa';
+
+interface KeyObject {
+  readonly alg: Alg;
+  readonly handle: Handle;
+  readonly kept: Kept;
+}
+
+const HANDLES_MAX = 4096;
+const SIGNATURE_BYTES = 64;
+const HMAC_BYTES = 32;
+const RSA_BITS = 2048;
+const RSA_SECRET_TEXT = 'ron-kms/rsa-secret/v1\n';
+const PUBLIC_BYTES = 32;
+/** The curve by its object identifier, and by its name for modules that want that. */
+const CURVE_BY_OID = Buffer.from('06032b6570', 'hex');
+const CURVE_BY_NAME = Buffer.from('130c656477617264733235353139', 'hex');
+const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex');
+
+/** Results that say that the session, or something that hung on it, is gone. */
+const LOST = new Set<number>([
+  CKR.SLOT_ID_INVALID,
+  CKR.GENERAL_ERROR,
+  CKR.FUNCTION_FAILED,
+  CKR.DEVICE_ERROR,
+  CKR.DEVICE_REMOVED,
+  CKR.KEY_HANDLE_INVALID,
+  CKR.OBJECT_HANDLE_INVALID,
+  CKR.OPERATION_ACTIVE,
+  CKR.OPERATION_NOT_INITIALIZED,
+  CKR.SESSION_CLOSED,
+  CKR.SESSION_HANDLE_INVALID,
+  CKR.TOKEN_NOT_PRESENT,
+  CKR.TOKEN_NOT_RECOGNIZED,
+  CKR.USER_NOT_LOGGED_IN,
+  CKR.CRYPTOKI_NOT_INITIALIZED,
+]);
+const REFUSED_PINS = new Set<number>([
+  CKR.PIN_INCORRECT,
+  CKR.PIN_INVALID,
+  CKR.PIN_LEN_RANGE,
+  CKR.PIN_EXPIRED,
+  CKR.PIN_LOCKED,
+]);
+
+export class Token {
+  readonly #config: TokenConfig;
+  #cryptoki: Cryptoki | undefined;
+  #session: Handle | undefined;
+  #slot: Handle | undefined;
+  #pinRefused: RonError | undefined;
+  readonly #objects = new Map<string, KeyObject>();
+
+  constructor(config: TokenConfig) {
+    this.#config = config;
+  }
+
+  facts(): TokenFacts {
+    return this.#run(true, (cryptoki) => {
+      const slot = this.#slot as Handle;
+      return { info: cryptoki.tokenInfo(slot), algs: algsOf(cryptoki.mechanisms(slot)) };
+    });
+  }
+
+  ping(): void {
+    this.#run(true, (cryptoki, session) => cryptoki.ping(session));
+  }
+
+  /** Makes a key with this name. */
+  create(name: string, alg: Alg, label: string): void {
+    this.#run(false, (cryptoki, session) => {
+      const handle =
+        alg === 'ed25519'
+          ? generateEdwards(cryptoki, session, name, label)
+          : generateSecret(cryptoki, session, name, label, cryptoki.mechanisms(this.#slot as Handle));
+      const leaks = isTrue(cryptoki, session, handle, CKA.EXTRACTABLE);
+      if (!leaks && isTrue(cryptoki, session, handle, CKA.SENSITIVE)) return;
+      this.#destroyAll(cryptoki, session, name);
+      throw new RonError('validation', `the token makes keys of ${alg} that it would give out: they are not used`);
+    });
+  }
+
+  /** The public key of a name in DER; empty for a secret key. Throws `not_found`. */
+  publicKey(name: string): Uint8Array {
+    return this.#run(true, (cryptoki, session) => {
+      const { alg } = this.#find(cryptoki, session, name);
+      if (alg !== 'ed25519') return new Uint8Array(0);
+      const [handle] = cryptoki.find(session, [...byName(name), [CKA.CLASS, CKO.PUBLIC_KEY]]);
+      if (handle === undefined) throw noSuchKey();
+      const point = cryptoki.attribute(session, handle, CKA.EC_POINT, 64);
+      // An OCTET STRING by the standard; some modules give the bare point.
+      return Buffer.concat([SPKI_PREFIX, point.subarray(point.length - PUBLIC_BYTES)]);
+    });
+  }
+
+  destroy(name: string): void {
+    this.#objects.delete(name);
+    this.#run(true, (cryptoki, session) => this.#destroyAll(cryptoki, session, name));
+  }
+
+  sign(name: string, messages: readonly Uint8Array[]): Uint8Array[] {
+    return this.#run(true, (cryptoki, session) => {
+      const { alg, handle } = this.#find(cryptoki, session, name);
+      requireUse(alg, 'sign');
+      return messages.map((message) => cryptoki.sign(session, CKM.EDDSA, handle, message, SIGNATURE_BYTES));
+    });
+  }
+
+  /** HMAC-SHA256 under a key for deriving or wrapping. */
+  hmac(name: string, data: Uint8Array): Uint8Array {
+    return this.#run(true, (cryptoki, session) => {
+      const { alg, handle, kept } = this.#find(cryptoki, session, name);
+      if (alg === 'ed25519') requireUse(alg, 'derive');
+      if (kept === 'hmac') return cryptoki.sign(session, CKM.SHA256_HMAC, handle, data, HMAC_BYTES);
+      const text = Buffer.from(`${RSA_SECRET_TEXT}${name}`);
+      const signature = cryptoki.sign(session, CKM.SHA256_RSA_PKCS, handle, text, RSA_BITS / 8);
+      const secret = createHash('sha256').update(signature).digest();
+      const made = createHmac('sha256', secret).update(data).digest();
+      signature.fill(0);
+      secret.fill(0);
+      return made;
+    });
+  }
+
+  close(): void {
+    this.#forget();
+  }
+
+  #run<T>(repeatable: boolean, work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    try {
+      return this.#attempt(work);
+    } catch (error) {
+      if (!(error instanceof CryptokiError)) throw error;
+      if (!LOST.has(error.result)) throw tokenError(error);
+      this.#forget();
+      if (!repeatable) throw tokenError(error);
+    }
+    try {
+      return this.#attempt(work);
+    } catch (error) {
+      if (!(error instanceof CryptokiError)) throw error;
+      this.#forget();
+      throw tokenError(error);
+    }
+  }
+
+  #attempt<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    const session = this.#open();
+    return work(this.#cryptoki as Cryptoki, session);
+  }
+
+  #open(): Handle {
+    if (this.#session !== undefined) return this.#session;
+    if (this.#pinRefused !== undefined) throw this.#pinRefused;
+    const cryptoki = (this.#cryptoki ??= load(this.#config.module));
+    cryptoki.initialize();
+    const slot = cryptoki.slots().find((each) => labelOf(cryptoki, each) === this.#config.token);
+    if (slot === undefined) throw awayError(`no token with the label ${this.#config.token} is present`);
+    const session = cryptoki.openSession(slot);
+    this.#logIn(cryptoki, session);
+    this.#slot = slot;
+    this.#session = session;
+    return session;
+  }
+
+  #logIn(cryptoki: Cryptoki, session: Handle): void {
+    try {
+      cryptoki.login(session, CKU_USER, this.#config.pin);
+    } catch (error) {
+      if (error instanceof CryptokiError && REFUSED_PINS.has(error.result)) {
+        const message = `the token refused the PIN (${nameOfResult(error.result)}): it is not tried again`;
+        this.#pinRefused = new RonError('unhealthy', message, { op: 'login' });
+        throw this.#pinRefused;
+      }
+      throw error;
+    }
+  }
+
+  #forget(): void {
+    const session = this.#session;
+    this.#session = undefined;
+    this.#slot = undefined;
+    this.#objects.clear();
+    if (session === undefined) return;
+    try {
+      this.#cryptoki?.closeSession(session);
+    } catch {
+      // It was dead already, which is why it is forgotten.
+    }
+  }
+
+  #find(cryptoki: Cryptoki, session: Handle, name: string): KeyObject {
+    const known = this.#objects.get(name);
+    if (known !== undefined) return known;
+    const alg = algOfName(name);
+    const handle = alg === undefined ? undefined : findKey(cryptoki, session, name);
+    if (alg === undefined || handle === undefined) throw noSuchKey();
+    const type = cryptoki.attribute(session, handle, CKA.KEY_TYPE, 8);
+    const kept = Number(type.readBigUInt64LE()) === CKK.RSA ? 'rsa' : 'hmac';
+    const object: KeyObject = { alg, handle, kept };
+    if (this.#objects.size >= HANDLES_MAX) this.#objects.clear();
+    this.#objects.set(name, object);
+    return object;
+  }
+
+  #destroyAll(cryptoki: Cryptoki, session: Handle, name: string): void {
+    for (const handle of cryptoki.find(session, byName(name))) cryptoki.destroy(session, handle);
+  }
+}
+
+/** A name says what its key is for: two secrets of a token look alike. */
+export function algOfName(name: string): Alg | undefined {
+  const alg = name.slice(0, name.lastIndexOf('.'));
+  return isAlg(alg) ? alg : undefined;
+}
+
+function algsOf(mechanisms: ReadonlySet<number>): Alg[] {
+  const has = (...all: number[]): boolean => all.every((mechanism) => mechanisms.has(mechanism));
+  const algs: Alg[] = [];
+  if (has(CKM.EC_EDWARDS_KEY_PAIR_GEN, CKM.EDDSA)) algs.push('ed25519');
+  const keepsSecrets =
+    has(CKM.GENERIC_SECRET_KEY_GEN, CKM.SHA256_HMAC) || has(CKM.RSA_PKCS_KEY_PAIR_GEN, CKM.SHA256_RSA_PKCS);
+  if (keepsSecrets) algs.push('hmac-sha256', 'aes-256-gcm');
+  return algs;
+}
+
+function load(module: string): Cryptoki {
+  try {
+    return new Cryptoki(module);
+  } catch (error) {
+    if (error instanceof CryptokiError) throw error;
+    throw new RonError('unhealthy', `${module} is not a PKCS #11 module that can be loaded`, { cause: error });
+  }
+}
+
+function labelOf(cryptoki: Cryptoki, slot: Handle): string | undefined {
+  try {
+    return cryptoki.tokenInfo(slot).label;
+  } catch {
+    // A slot whose token cannot be read now is not the one.
+    return undefined;
+  }
+}
+
+const byName = (name: string): Attribute[] => [
+  [CKA.TOKEN, true],
+  [CKA.ID, Buffer.from(name)],
+];
+
+function findKey(cryptoki: Cryptoki, session: Handle, name: string): Handle | undefined {
+  const find = (kind: number): Handle | undefined => cryptoki.find(session, [...byName(name), [CKA.CLASS, kind]])[0];
+  return find(CKO.PRIVATE_KEY) ?? find(CKO.SECRET_KEY);
+}
+
+/** What makes a key one that never leaves. */
+const staying = (name: string, label: string): Attribute[] => [
+  ...byName(name),
+  [CKA.LABEL, Buffer.from(label)],
+  [CKA.PRIVATE, true],
+  [CKA.SENSITIVE, true],
+  [CKA.EXTRACTABLE, false],
+];
+
+function generateEdwards(cryptoki: Cryptoki, session: Handle, name: string, label: string): Handle {
+  const generate = (curve: Uint8Array): Handle =>
+    generatePair(cryptoki, session, CKM.EC_EDWARDS_KEY_PAIR_GEN, name, label, [[CKA.EC_PARAMS, curve]]);
+  try {
+    return generate(CURVE_BY_OID);
+  } catch (error) {
+    if (!(error instanceof CryptokiError) || LOST.has(error.result)) throw error;
+    return generate(CURVE_BY_NAME);
+  }
+}
+
+function generateSecret(
+  cryptoki: Cryptoki,
+  session: Handle,
+  name: string,
+  label: string,
+  mechanisms: ReadonlySet<number>,
+): Handle {
+  if (!mechanisms.has(CKM.GENERIC_SECRET_KEY_GEN)) {
+    return generatePair(cryptoki, session, CKM.RSA_PKCS_KEY_PAIR_GEN, name, label, [
+      [CKA.MODULUS_BITS, RSA_BITS],
+      [CKA.PUBLIC_EXPONENT, Uint8Array.of(1, 0, 1)],
+    ]);
+  }
+  return cryptoki.generateKey(session, CKM.GENERIC_SECRET_KEY_GEN, [
+    [CKA.CLASS, CKO.SECRET_KEY],
+    ...staying(name, label),
+    [CKA.KEY_TYPE, CKK.GENERIC_SECRET],
+    [CKA.VALUE_LEN, HMAC_BYTES],
+    [CKA.SIGN, true],
+  ]);
+}
+
+function generatePair(
+  cryptoki: Cryptoki,
+  session: Handle,
+  mechanism: number,
+  name: string,
+  label: string,
+  attributes: readonly Attribute[],
+): Handle {
+  const publicPart: Attribute[] = [...byName(name), [CKA.LABEL, Buffer.from(label)], [CKA.VERIFY, true], ...attributes];
+  const privatePart: Attribute[] = [...staying(name, label), [CKA.SIGN, true]];
+  return cryptoki.generateKeyPair(session, mechanism, publicPart, privatePart).privateKey;
+}
+
+function isTrue(cryptoki: Cryptoki, session: Handle, object: Handle, type: number): boolean {
+  return cryptoki.attribute(session, object, type, 1)[0] !== 0;
+}
+
+function tokenError(error: CryptokiError): RonError {
+  return awayError(`the token does not answer as it should (${error.message})`);
+}
