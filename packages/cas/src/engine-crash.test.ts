@@ -440,7 +440,7 @@ const PLANTED: readonly Planted[] = [
     file: './rewrite.ts',
     find: 'const { type, id, seq, time_s, payload_bytes } = head;',
     replace:
-      'const { type, id, seq, time_s, payload_bytes } = head;\n    if (type === RecordType.remove) return undefined;',
+      'const { type, id, seq, time_s, payload_bytes } = head;\n    if (type === 7) return undefined; // a removal',
     ...REWRITE,
     // The mark of removal lies in a segment that goes first.
     history: [

@@ -196,6 +196,8 @@ export class LocalVolume implements Volume {
     const place = this.#placeOf(kind, id);
     if (place === undefined) return undefined;
     signal.throwIfAborted();
+    const now = this.#readNow(kind, id, place);
+    if (now !== undefined) return now;
     const record = await readAt(this.log, place);
     if (record !== undefined && isRecord(record, kind, id)) return stored(record);
     try {
@@ -203,6 +205,16 @@ export class LocalVolume implements Volume {
     } finally {
       this.#flushSoon();
     }
+  }
+
+  getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
+    const place = this.#placeOf(kind, id);
+    return place === undefined ? undefined : this.#readNow(kind, id, place);
+  }
+
+  #readNow(kind: Kind, id: Uint8Array, place: Place): StoredRecord | undefined {
+    const record = this.log.readNow(place, place.payload_bytes, place.meta_bytes);
+    return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
   }
 
   async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
@@ -334,7 +346,8 @@ export class LocalVolume implements Volume {
     if (!this.log.files.has(segment)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
     const salt = this.log.files.saltOf(segment);
     const bytes = bytesOf(run);
-    const count = await this.log.files.read(segment, buffer, bytes, offset);
+    const { files } = this.log;
+    const count = files.readNow(segment, buffer, bytes, offset) ?? (await files.read(segment, buffer, bytes, offset));
     return { bytes: buffer.subarray(0, count), offset, salt };
   }
 

@@ -230,10 +230,16 @@ test('the same cold content asked for by many is read once', async () => {
   store = await open();
   const object = (await store.open(address, signal))!;
   let reads = 0;
-  const read = volume!.log.read.bind(volume!.log);
-  volume!.log.read = (...args) => {
+  const { log } = volume!;
+  const [read, readNow] = [log.read.bind(log), log.readNow.bind(log)];
+  log.read = (...args) => {
     reads += 1;
     return read(...args);
+  };
+  log.readNow = (...args) => {
+    const record = readNow(...args);
+    reads += record === undefined ? 0 : 1;
+    return record;
   };
   await Promise.all(Array.from({ length: 20 }, () => object.document(100, signal)));
   await Promise.all(

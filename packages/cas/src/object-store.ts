@@ -91,8 +91,25 @@ export class ObjectStore {
     if (record === undefined) return undefined;
     const object = this.#objectOf(address, hash, record);
     // It may have been removed while it was read.
-    if (this.has(address)) this.#objects.put(address, object, KIB + (object.whole?.length ?? record.payload.length));
+    if (this.has(address)) this.#keep(object, record);
     return object;
+  }
+
+  /** The object, when it can be had without waiting for a disk. Undefined says nothing. */
+  openNow(address: Address): StoredObject | undefined {
+    const known = this.#objects.get(address);
+    if (known !== undefined) return known;
+    const hash = addressBytes(address);
+    const record = this.volume.getNow?.('object', hash);
+    // A manifest leads to further reads, which are not for those in a hurry.
+    if (record?.type !== RecordType.object) return undefined;
+    const object = this.#objectOf(address, hash, record);
+    this.#keep(object, record);
+    return object;
+  }
+
+  #keep(object: StoredObject, { payload }: StoredRecord): void {
+    this.#objects.put(object.address, object, KIB + payload.length);
   }
 
   isPinned(address: Address): boolean {

@@ -99,6 +99,9 @@ export interface Volume extends AsyncDisposable {
    */
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined>;
 
+  /** The same without waiting for a disk. Undefined says nothing: it may be here, and damaged as well. */
+  getNow?(kind: Kind, id: Uint8Array): StoredRecord | undefined;
+
   /**
    * Contents in the order asked for, each verified, those that were read together in one batch. A batch is valid until the
    * next is asked for: whoever keeps its bytes longer copies them. Throws like `get`, or `not_found`.

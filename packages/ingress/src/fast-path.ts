@@ -53,6 +53,11 @@ export interface FastSource {
   readonly route: string;
   /** By the whole request target, so that nothing is parsed. Asked for every request: it must be cheap and canonical. */
   lookup(target: string): FastEntry | undefined;
+  /**
+   * Bytes that are not in the cache but can be had without waiting. Asked for requests that were let in, when `lookup` had
+   * nothing and the route is open to all: it may read, but not wait.
+   */
+  openNow?(target: string): FastEntry | undefined;
 }
 
 export interface FastPathInit {
@@ -86,6 +91,16 @@ export class FastPath {
 
   lookup(target: string): FastEntry | undefined {
     return this.#init.source.lookup(target);
+  }
+
+  openNow(req: IncomingMessage): FastEntry | undefined {
+    if (this.#route.row.scope !== null || (req.method !== 'GET' && req.method !== 'HEAD')) return undefined;
+    try {
+      return this.#init.source.openNow?.(req.url!);
+    } catch {
+      // The route meets the same trouble, and tells of it.
+      return undefined;
+    }
   }
 
   /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */

@@ -144,13 +144,14 @@ export class Front {
     const entered = admission.tryEnter();
     if (entered !== 'ok')
       return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
-    if (hit !== undefined) {
+    const entry = hit ?? fast?.openNow(req);
+    if (entry !== undefined) {
       const arrival = this.#arrival;
       arrival.connection = connection;
       arrival.corr_id = corr_id;
       arrival.start_ms = start_ms;
       arrival.ip = this.#ip(req, connection);
-      if (fast!.serve(req, res, hit, view, arrival)) return;
+      if (fast!.serve(req, res, entry, view, arrival)) return;
     }
     this.#routed(req, res, connection, corr_id, start_ms, true, expects_continue);
   }

@@ -9,12 +9,15 @@
 import fs from 'node:fs';
 import { dirname } from 'node:path';
 import { tryLock } from '@ron/kernel';
+import { readNow } from './read-now.ts';
 
 export interface File {
   /** Writes all of `buffers` at `position`, or throws; then part of them may be there. */
   write(buffers: readonly Uint8Array[], position: number): Promise<void>;
   /** Reads up to `length` bytes at `position` into `into`; fewer only at the end of the file. */
   read(into: Uint8Array, length: number, position: number): Promise<number>;
+  /** The same for what is in memory already; undefined when the disk would have to be waited for, or nobody knows. */
+  readNow?(into: Uint8Array, length: number, position: number): number | undefined;
   /** Makes the content durable (and the size, when it changed). */
   sync(): Promise<void>;
   truncate(bytes: number): Promise<void>;
@@ -80,6 +83,10 @@ class RealFile implements File {
       filled += count;
     }
     return filled;
+  }
+
+  readNow(into: Uint8Array, length: number, position: number): number | undefined {
+    return this.#closed ? undefined : readNow(this.#fd, into, length, position);
   }
 
   sync(): Promise<void> {

@@ -23,6 +23,8 @@ interface Segment {
   durable_bytes: number;
   users: number;
   file: Promise<File> | undefined;
+  /** The same, once it is open. */
+  opened: File | undefined;
   /** Set when it is to be removed as soon as nobody uses it. */
   onFree: (() => void) | undefined;
 }
@@ -65,7 +67,15 @@ export class SegmentFiles {
   add(segment: number, salt: number, bytes: number): void {
     assert(!this.#segments.has(segment), `segment ${segment} is new`);
     const durable_bytes = bytes;
-    this.#segments.set(segment, { salt, bytes, durable_bytes, users: 0, file: undefined, onFree: undefined });
+    this.#segments.set(segment, {
+      salt,
+      bytes,
+      durable_bytes,
+      users: 0,
+      file: undefined,
+      opened: undefined,
+      onFree: undefined,
+    });
   }
 
   /** Makes the file of a new segment. Its name is only as durable as its directory. */
@@ -131,6 +141,13 @@ export class SegmentFiles {
     }
   }
 
+  /** The same without waiting, for a segment that is open already; undefined when that cannot be. */
+  readNow(segment: number, into: Uint8Array, length: number, position: number): number | undefined {
+    const known = this.#segments.get(segment);
+    if (known === undefined || known.onFree !== undefined) return undefined;
+    return known.opened?.readNow?.(into, length, position);
+  }
+
   /** Removes a segment once its last lease is gone, durably. When that fails it is still there, and known. */
   async remove(segment: number): Promise<void> {
     const known = this.#known(segment);
@@ -140,7 +157,7 @@ export class SegmentFiles {
     if (known.users === 0) freed.wake();
     await freed.promise;
     const { file } = known;
-    known.file = undefined;
+    known.file = known.opened = undefined;
     await (await file?.catch(() => undefined))?.close();
     try {
       await this.fs.remove(this.path(segment));
@@ -154,8 +171,9 @@ export class SegmentFiles {
 
   async close(): Promise<void> {
     for (const segment of this.#segments.values()) {
-      await (await segment.file?.catch(() => undefined))?.close();
-      segment.file = undefined;
+      const { file } = segment;
+      segment.file = segment.opened = undefined;
+      await (await file?.catch(() => undefined))?.close();
     }
   }
 
@@ -178,9 +196,14 @@ export class SegmentFiles {
     if (known.file === undefined) {
       const file = this.fs.open(this.path(segment), 'read');
       known.file = file;
-      file.catch(() => {
-        if (known.file === file) known.file = undefined;
-      });
+      file.then(
+        (opened) => {
+          if (known.file === file) known.opened = opened;
+        },
+        () => {
+          if (known.file === file) known.file = undefined;
+        },
+      );
       this.#closeLeastRecent();
     }
     return known.file;
@@ -192,7 +215,7 @@ export class SegmentFiles {
     const victim = open.find((segment) => segment.users === 0);
     const file = victim?.file;
     if (victim === undefined || file === undefined) return;
-    victim.file = undefined;
+    victim.file = victim.opened = undefined;
     void file.then((opened) => opened.close()).catch(() => undefined);
   }
 }

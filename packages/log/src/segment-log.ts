@@ -214,11 +214,15 @@ export class SegmentLog implements AsyncDisposable {
     const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
     const salt = this.files.saltOf(position.segment);
     const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
-    if (count < bytes.length) return undefined;
-    const head = decodeHeader(bytes, 0, salt);
-    if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
-    const meta_at = HEADER_BYTES + payload_bytes;
-    return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
+    return count < bytes.length ? undefined : recordIn(bytes, salt, payload_bytes, meta_bytes);
+  }
+
+  /** The same without waiting for a disk; undefined also when that cannot be. */
+  readNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
+    const { segment, offset } = position;
+    const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
+    if (this.files.readNow(segment, bytes, bytes.length, offset) !== bytes.length) return undefined;
+    return recordIn(bytes, this.files.saltOf(segment), payload_bytes, meta_bytes);
   }
 
   /**
@@ -460,6 +464,14 @@ export class SegmentLog implements AsyncDisposable {
 }
 
 /** Gathers what one write puts on disk. */
+/** The record that `bytes` hold from their beginning to their end. */
+function recordIn(bytes: Buffer, salt: number, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
+  const head = decodeHeader(bytes, 0, salt);
+  if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
+  const meta_at = HEADER_BYTES + payload_bytes;
+  return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
+}
+
 class BatchWrite {
   seq: number;
   bytes = 0;

@@ -4,9 +4,9 @@
  * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. An object is immutable, so nothing here can be stale;
  * one that was removed, or whose stored bytes turned out damaged, is dropped by `forget`.
  */
-import { RamCache, type StoredObject } from '@ron/cas';
+import { RamCache, type ObjectStore, type StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';
-import type { Address } from '@ron/proto';
+import { isAddress, type Address } from '@ron/proto';
 import { fastEntry } from './objects.ts';
 
 /** Larger ones are read chunk by chunk, from the same memory. */
@@ -25,12 +25,21 @@ export class HotObjects {
     return this.#entries.get(target);
   }
 
+  /** Small objects that the operating system has in memory are as good as hot: they are read and checked on the spot. */
+  openNow(target: string, store: ObjectStore): FastEntry | undefined {
+    const address = this.#entries.bytes_max === 0 ? undefined : addressIn(target);
+    const object = address === undefined ? undefined : store.openNow(address);
+    if (object?.whole === undefined) return undefined;
+    const entry = fastEntry(object);
+    if (entry !== undefined) this.#entries.offer(target, costOf(object), () => entry);
+    return entry;
+  }
+
   remember(object: StoredObject): void {
     const target = targetOf(object.address);
     if (object.size > OBJECT_BYTES_MAX || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
     const entry = fastEntry(object);
-    // Twice the body: small ones are kept as text as well.
-    if (entry !== undefined) this.#entries.put(target, entry, 2 * object.size + ENTRY_OVERHEAD_BYTES);
+    if (entry !== undefined) this.#entries.put(target, entry, costOf(object));
   }
 
   forget(address: Address): void {
@@ -46,4 +55,14 @@ export class HotObjects {
   }
 }
 
-const targetOf = (address: Address): string => `/o/${address}`;
+const PREFIX = '/o/';
+const targetOf = (address: Address): string => `${PREFIX}${address}`;
+
+function addressIn(target: string): Address | undefined {
+  if (!target.startsWith(PREFIX)) return undefined;
+  const address = target.slice(PREFIX.length);
+  return isAddress(address) ? address : undefined;
+}
+
+/** Twice the body: small ones are kept as text as well. */
+const costOf = (object: StoredObject): number => 2 * object.size + ENTRY_OVERHEAD_BYTES;

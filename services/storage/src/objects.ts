@@ -71,7 +71,8 @@ async function* nodesTogether(
   let nodes: Uint8Array[] = [];
   for await (const piece of pieces) {
     if (piece.length <= NODE_BYTES_MAX) {
-      nodes.push(piece);
+      // The only leaf of an empty object has no bytes.
+      if (piece.length > 0) nodes.push(piece);
       continue;
     }
     yield [...nodes, piece];

@@ -103,7 +103,11 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     }),
     lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
     access: new Checker({ audience: 'storage', keys }),
-    fast: { route: 'GET /o/:addr', lookup: (target) => hot.lookup(target) },
+    fast: {
+      route: 'GET /o/:addr',
+      lookup: (target) => hot.lookup(target),
+      openNow: (target) => hot.openNow(target, engine.store),
+    },
     readiness: readinessOf(watch, [workGet, workPut]),
     health: () => {
       const { fatal } = runtime.supervisor;

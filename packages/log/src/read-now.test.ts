@@ -1,0 +1,42 @@
+import assert from 'node:assert/strict';
+import { closeSync, mkdtempSync, openSync, readSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import fc from 'fast-check';
+import { readNow } from './read-now.ts';
+
+function fileOf(t: TestContext, bytes: Buffer): number {
+  const dir = mkdtempSync(join(tmpdir(), 'ron-now-'));
+  writeFileSync(join(dir, 'file'), bytes);
+  const fd = openSync(join(dir, 'file'), 'r');
+  t.after(() => {
+    closeSync(fd);
+    rmSync(dir, { recursive: true });
+  });
+  return fd;
+}
+
+test('it reads what a plain read would have read, also into the middle of a larger buffer, or says that it cannot', (t) => {
+  const content = Buffer.from(Array.from({ length: 70_000 }, (_, index) => (index * 31) % 251));
+  const fd = fileOf(t, content);
+  let reads = 0;
+  fc.assert(
+    fc.property(fc.nat(75_000), fc.nat(75_000), fc.nat(100), (position, length, at) => {
+      const around = Buffer.alloc(length + 200, 0xee);
+      const into = around.subarray(at, at + length);
+      const count = readNow(fd, into, length, position);
+      if (count === undefined) return;
+      reads += 1;
+      const expected = Buffer.alloc(length + 200, 0xee);
+      assert.equal(count, readSync(fd, expected, at, length, position));
+      assert.ok(around.equals(expected), 'nothing else is touched');
+    }),
+  );
+  // A file that was just written is in memory; only where there is no such call is there never an answer.
+  assert.equal(reads > 0, process.platform === 'linux');
+});
+
+test('a descriptor that cannot be read gives no answer', () => {
+  assert.equal(readNow(99_999, Buffer.alloc(4), 4, 0), undefined);
+});
