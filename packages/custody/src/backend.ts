@@ -17,7 +17,7 @@
  * | `not_ready` | the backend is away; a later call may work |
  */
 import { RonError } from '@ron/kernel';
-import { ALGORITHMS, type Alg, type SigningAlg, type Use } from './algorithms.ts';
+import { ALGORITHMS, isAlg, type Alg, type SigningAlg, type Use } from './algorithms.ts';
 
 export const MESSAGE_BYTES_MAX = 64 * 1024;
 export const WRAP_BYTES_MAX = 64 * 1024;
@@ -96,6 +96,16 @@ const KEY_PATTERN = /^[A-Za-z0-9._:-]+$/;
 /** Whether it could name a key; untrusted text goes no further otherwise. */
 export function isKeyName(key: string): boolean {
   return key.length <= KEY_CHARS_MAX && KEY_PATTERN.test(key);
+}
+
+/**
+ * The algorithm of a key whose backend keeps only names: `<alg>.<id>`, for two secrets of a token look alike. Throws
+ * `not_found` when it is no such name.
+ */
+export function algOfName(key: string): Alg {
+  const alg = isKeyName(key) ? key.slice(0, Math.max(0, key.indexOf('.'))) : '';
+  if (!isAlg(alg)) throw noSuchKey();
+  return alg;
 }
 
 export function noSuchKey(): RonError {

@@ -4,8 +4,9 @@
  *   aes-256-gcm   01 | nonce (12) | ciphertext | tag (16)          the key itself, a counted nonce
  *   x-wing        02 | X-Wing ciphertext (1120) | ciphertext | tag (16)
  *   derived       03 | salt (32) | ciphertext | tag (16)           a key derived in a token, for this salt only
+ *   data key      04 | length (2) | wrapped data key | ciphertext | tag (16)    a key that a cloud wrapped for us
  *
- * The additional data of AES-GCM is `ron-kms/wrap/v1\n`, the first byte, and the caller's `aad`. In 02 and 03 the key is
+ * The additional data of AES-GCM is `ron-kms/wrap/v1\n`, the first byte, and the caller's `aad`. In 02 to 04 the key is
  * used once, so the nonce is zero.
  * Promise: whatever was not made by this key with this `aad` is `validation`, and nothing says what was wrong with it.
  * Bound: the limits of backend.ts. Cancellation: nothing waits; 64 KiB take some 30 us.
@@ -23,11 +24,12 @@ const NONCE_OF_SINGLE_USE = new Uint8Array(NONCE_BYTES);
 const CONTEXT = Buffer.from('ron-kms/wrap/v1\n');
 
 /** The first byte of an envelope. */
-export const FORM = { counted: 1, x_wing: 2, derived: 3 } as const;
+export const FORM = { counted: 1, x_wing: 2, derived: 3, data_key: 4 } as const;
 export type Form = (typeof FORM)[keyof typeof FORM];
 
 /** How many bytes of an envelope come between its first byte and the ciphertext. */
-const PREFIX_BYTES: Readonly<Record<Form, number>> = { 1: NONCE_BYTES, 2: X_WING_CIPHERTEXT_BYTES, 3: SALT_BYTES };
+const PREFIX_BYTES = { 1: NONCE_BYTES, 2: X_WING_CIPHERTEXT_BYTES, 3: SALT_BYTES } as const;
+const LENGTH_BYTES = 2;
 
 export interface Envelope {
   /** Nonce, X-Wing ciphertext, or salt. */
@@ -38,13 +40,17 @@ export interface Envelope {
 
 /** The parts of an envelope of this form, or `validation`. */
 export function splitEnvelope(form: Form, wrapped: Uint8Array): Envelope {
-  const at = 1 + PREFIX_BYTES[form];
-  if (wrapped[0] !== form || wrapped.length < at + TAG_BYTES) throw cannotUnwrap();
-  return { prefix: wrapped.subarray(1, at), ciphertext: wrapped.subarray(at) };
+  if (wrapped[0] !== form) throw cannotUnwrap();
+  const from = form === FORM.data_key ? 1 + LENGTH_BYTES : 1;
+  const prefix_bytes = form === FORM.data_key ? ((wrapped[1] ?? 0) << 8) | (wrapped[2] ?? 0) : PREFIX_BYTES[form];
+  const to = from + prefix_bytes;
+  if (wrapped.length < to + TAG_BYTES) throw cannotUnwrap();
+  return { prefix: wrapped.subarray(from, to), ciphertext: wrapped.subarray(to) };
 }
 
 export function joinEnvelope(form: Form, prefix: Uint8Array, ciphertext: Uint8Array): Uint8Array {
-  return Buffer.concat([Uint8Array.of(form), prefix, ciphertext]);
+  const length = form === FORM.data_key ? Uint8Array.of(prefix.length >> 8, prefix.length & 0xff) : new Uint8Array(0);
+  return Buffer.concat([Uint8Array.of(form), length, prefix, ciphertext]);
 }
 
 /** The additional data that binds an envelope to its form and to what the caller says. */
@@ -73,15 +79,24 @@ export function openXWing(key: XWingPrivate, wrapped: Uint8Array, aad: Uint8Arra
   return gcmOpen(singleUseKey(decapsulated(key, prefix)), NONCE_OF_SINGLE_USE, ciphertext, boundData(FORM.x_wing, aad));
 }
 
-/** Seals under a key that a token derived for this salt and nothing else. Zeroes the key. */
-export function sealDerived(derived: Uint8Array, salt: Uint8Array, plaintext: Uint8Array, aad: Uint8Array): Uint8Array {
-  const sealed = gcmSeal(singleUseKey(derived), NONCE_OF_SINGLE_USE, plaintext, boundData(FORM.derived, aad));
-  return joinEnvelope(FORM.derived, salt, sealed);
+/** A form whose key is used once, and can be had again by whoever holds what `prefix` needs. */
+export type SingleUse = typeof FORM.derived | typeof FORM.data_key;
+
+/** Seals under a key that was made for this prefix and nothing else. Zeroes the key. */
+export function sealOnce(
+  form: SingleUse,
+  secret: Uint8Array,
+  prefix: Uint8Array,
+  plaintext: Uint8Array,
+  aad: Uint8Array,
+): Uint8Array {
+  const sealed = gcmSeal(singleUseKey(secret), NONCE_OF_SINGLE_USE, plaintext, boundData(form, aad));
+  return joinEnvelope(form, prefix, sealed);
 }
 
 /** Zeroes the key. */
-export function openDerived(derived: Uint8Array, ciphertext: Uint8Array, aad: Uint8Array): Uint8Array {
-  return gcmOpen(singleUseKey(derived), NONCE_OF_SINGLE_USE, ciphertext, boundData(FORM.derived, aad));
+export function openOnce(form: SingleUse, secret: Uint8Array, ciphertext: Uint8Array, aad: Uint8Array): Uint8Array {
+  return gcmOpen(singleUseKey(secret), NONCE_OF_SINGLE_USE, ciphertext, boundData(form, aad));
 }
 
 export function gcmSeal(key: KeyObject, nonce: Uint8Array, plaintext: Uint8Array, aad: Uint8Array): Uint8Array {

@@ -11,9 +11,11 @@
  * `call_ms_max` is given up with its thread.
  */
 import { createHash } from 'node:crypto';
-import { BlockingPool, Deadline, isRonError, RonError, sched } from '@ron/kernel';
+import { BlockingPool, Deadline, isRonError, sched } from '@ron/kernel';
 import type { Alg } from './algorithms.ts';
+import { Availability } from './availability.ts';
 import {
+  algOfName,
   awayError,
   isKeyName,
   noSuchKey,
@@ -31,14 +33,13 @@ import {
   type KeyHandle,
   type Signature,
 } from './backend.ts';
-import { FORM, openDerived, SALT_BYTES, sealDerived, splitEnvelope } from './envelope.ts';
+import { FORM, openOnce, SALT_BYTES, sealOnce, splitEnvelope } from './envelope.ts';
 import { expand } from './expand.ts';
-import { algOfName, type TokenConfig, type TokenFacts } from './pkcs11/token.ts';
+import type { TokenCall, TokenConfig, TokenFacts } from './pkcs11/token.ts';
 import { untilAborted } from './until-aborted.ts';
 
 const NAME_BYTES = 16;
-const AWAY_MS_MIN = 100;
-const AWAY_MS_MAX = 5000;
+const CLOSE_MS = 1000;
 const WRAP_CONTEXT = 'ron-kms/wrap-secret/v1\n';
 
 export interface Pkcs11BackendInit {
@@ -97,14 +98,16 @@ export class Pkcs11Backend implements Backend {
   }
 
   async open(key: string, alg: Alg, signal: AbortSignal): Promise<KeyHandle> {
-    if (requireKey(key) !== alg) throw noSuchKey();
+    if (algOfName(key) !== alg) throw noSuchKey();
     const der = await this.#calls.run<Uint8Array>('publicKey', [key], signal);
     const pubkey_b64 = Buffer.from(der).toString('base64');
     return { key, alg, public: der.length === 0 ? [] : [{ alg, pubkey_b64 }] };
   }
 
   async destroy(key: string, signal: AbortSignal): Promise<void> {
-    if (isKeyName(key)) await this.#calls.run('destroy', [key], signal);
+    if (!isKeyName(key)) return;
+    await this.#calls.run('destroy', [key], signal);
+    this.#calls.forgetHandles();
   }
 
   async sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]> {
@@ -114,28 +117,28 @@ export class Pkcs11Backend implements Backend {
   }
 
   async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
-    requireUse(requireKey(key), 'sign');
+    requireUse(algOfName(key), 'sign');
     requireBatch(messages);
     const signatures = await this.#calls.run<Uint8Array[]>('sign', [key, messages], signal);
     return signatures.map((signature) => [{ alg: 'ed25519', signature }]);
   }
 
   async wrap(key: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    requireUse(requireKey(key), 'wrap');
+    requireUse(algOfName(key), 'wrap');
     requireWrap(plaintext, aad);
     const salt = sched.randomBytes(SALT_BYTES);
-    return sealDerived(await this.#wrapSecret(key, salt, signal), salt, plaintext, aad);
+    return sealOnce(FORM.derived, await this.#wrapSecret(key, salt, signal), salt, plaintext, aad);
   }
 
   async unwrap(key: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    requireUse(requireKey(key), 'wrap');
+    requireUse(algOfName(key), 'wrap');
     requireUnwrap(wrapped, aad);
     const { prefix, ciphertext } = splitEnvelope(FORM.derived, wrapped);
-    return openDerived(await this.#wrapSecret(key, prefix, signal), ciphertext, aad);
+    return openOnce(FORM.derived, await this.#wrapSecret(key, prefix, signal), ciphertext, aad);
   }
 
   async derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array> {
-    requireUse(requireKey(key), 'derive');
+    requireUse(algOfName(key), 'derive');
     requireDerive(label, bytes);
     return expand((data) => this.#calls.run<Uint8Array>('hmac', [key, data], signal), label, bytes);
   }
@@ -172,21 +175,16 @@ export class Pkcs11Backend implements Backend {
   }
 }
 
-function requireKey(key: string): Alg {
-  const alg = isKeyName(key) ? algOfName(key) : undefined;
-  if (alg === undefined) throw noSuchKey();
-  return alg;
-}
+/** What says something about the token, and not about the request. */
+const AWAY_CODES: readonly string[] = ['not_ready', 'timeout', 'internal', 'unhealthy'];
 
-/** Calls to the threads, and whether it makes sense to make one. */
+/** Calls to the threads, while it makes sense to make them. */
 class TokenCalls {
   readonly #pool: BlockingPool;
   readonly #config: TokenConfig;
   readonly #call_ms_max: number;
-  /** Why the token is away; undefined when it answers. */
-  #away: RonError | undefined;
-  #away_ms = 0;
-  #try_again_ms = 0;
+  readonly #availability = new Availability();
+  #generation = 0;
   #isClosed = false;
 
   constructor(init: Pkcs11BackendInit) {
@@ -200,55 +198,47 @@ class TokenCalls {
   }
 
   state(): BackendState {
-    if (this.#isClosed) return { ok: false, reason: 'it is closed' };
-    return this.#away === undefined ? { ok: true, reason: '' } : { ok: false, reason: this.#away.message };
+    return this.#isClosed ? { ok: false, reason: 'it is closed' } : this.#availability.state();
   }
 
   async run<T>(fn: string, args: readonly unknown[], signal: AbortSignal, evenIfAway = false): Promise<T> {
     signal.throwIfAborted();
     if (this.#isClosed) throw awayError('the token is closed');
-    if (this.#away !== undefined && !evenIfAway) this.#refuseOrTry(this.#away);
+    if (!evenIfAway) this.#availability.admit();
     const deadline = Deadline.after('pkcs11', this.#call_ms_max);
-    const job = this.#pool.run<T>(fn, [this.#config, ...args], deadline.signal).finally(() => deadline.cancel());
+    const call: TokenCall = { config: this.#config, generation: this.#generation };
+    const job = this.#pool.run<T>(fn, [call, ...args], deadline.signal).finally(() => deadline.cancel());
     const seen = job.then(
-      (value) => this.#answered(value),
+      (value) => {
+        this.#availability.answered();
+        return value;
+      },
       (error: unknown) => this.#failed(error),
     );
     return untilAborted(seen, signal);
   }
 
+  /** Handles that threads remember may come to mean something else. */
+  forgetHandles(): void {
+    this.#generation += 1;
+  }
+
   async close(): Promise<void> {
+    if (this.#isClosed) return this.#pool.close();
+    const isThere = this.#availability.state().ok && this.#pool.threads > 0;
+    // Without it sessions stay open until the process ends; a token that does not let us is no reason not to end.
+    if (isThere) await this.run('close', [], Deadline.after('close', CLOSE_MS).signal).catch(() => undefined);
     this.#isClosed = true;
     await this.#pool.close();
   }
 
-  #answered<T>(value: T): T {
-    this.#away = undefined;
-    this.#away_ms = 0;
-    return value;
-  }
-
   #failed(error: unknown): never {
-    if (isRonError(error) && ['not_ready', 'timeout', 'internal', 'unhealthy'].includes(error.code)) {
-      this.#away = error;
-      this.#away_ms = Math.min(AWAY_MS_MAX, Math.max(AWAY_MS_MIN, this.#away_ms * 2));
-      this.#postpone();
-      throw isRonError(error, 'internal') ? awayError('a thread of the token died', error) : error;
+    if (isRonError(error) && AWAY_CODES.includes(error.code)) {
+      const away = error.code === 'internal' ? awayError('a thread of the token died', error) : error;
+      this.#availability.failed(away);
+      throw away;
     }
-    // The token answered: it is the request that was wrong.
-    this.#away = undefined;
+    if (!isRonError(error, 'busy')) this.#availability.answered();
     throw error;
-  }
-
-  /** Refuses a call while the token is away, except for one after each pause, which finds out whether it is back. */
-  #refuseOrTry(away: RonError): void {
-    const wait_ms = this.#try_again_ms - sched.now_ms();
-    if (wait_ms <= 0) return this.#postpone();
-    if (away.code === 'unhealthy') throw away;
-    throw new RonError('not_ready', away.message, { retry_after_ms: Math.max(wait_ms, 1) });
-  }
-
-  #postpone(): void {
-    this.#try_again_ms = sched.now_ms() + this.#away_ms * (0.5 + sched.random());
   }
 }

@@ -9,10 +9,21 @@
  */
 import { createHash, createHmac } from 'node:crypto';
 import { RonError } from '@ron/kernel';
-import { isAlg, type Alg } from '../algorithms.ts';
-import { awayError, noSuchKey, requireUse } from '../backend.ts';
+import type { Alg } from '../algorithms.ts';
+import { algOfName, awayError, noSuchKey, requireUse } from '../backend.ts';
 import { CKA, CKK, CKM, CKO, CKR, CKU_USER, nameOfResult } from './constants.ts';
-import { Cryptoki, CryptokiError, type Attribute, type Handle, type TokenInfo } from './cryptoki.ts';
+import { Cryptoki, CryptokiError, type Handle, type TokenInfo } from './cryptoki.ts';
+import {
+  algsOf,
+  byName,
+  findKey,
+  generateEdwards,
+  generateSecret,
+  HMAC_BYTES,
+  isTrue,
+  LOST,
+  RSA_BITS,
+} from './objects.ts';
 
 export interface TokenConfig {
   /** The shared library. */
@@ -20,6 +31,12 @@ export interface TokenConfig {
   /** The label of the token. */
   readonly token: string;
   readonly pin: string;
+}
+
+/** With every call: a number that changes when a key was destroyed, for then handles may come to mean something else. */
+export interface TokenCall {
+  readonly config: TokenConfig;
+  readonly generation: number;
 }
 
 export interface TokenFacts {
@@ -41,33 +58,10 @@ interface KeyObject {
 
 const HANDLES_MAX = 4096;
 const SIGNATURE_BYTES = 64;
-const HMAC_BYTES = 32;
-const RSA_BITS = 2048;
 const RSA_SECRET_TEXT = 'ron-kms/rsa-secret/v1\n';
 const PUBLIC_BYTES = 32;
-/** The curve by its object identifier, and by its name for modules that want that. */
-const CURVE_BY_OID = Buffer.from('06032b6570', 'hex');
-const CURVE_BY_NAME = Buffer.from('130c656477617264733235353139', 'hex');
 const SPKI_PREFIX = Buffer.from('302a300506032b6570032100', 'hex');
 
-/** Results that say that the session, or something that hung on it, is gone. */
-const LOST = new Set<number>([
-  CKR.SLOT_ID_INVALID,
-  CKR.GENERAL_ERROR,
-  CKR.FUNCTION_FAILED,
-  CKR.DEVICE_ERROR,
-  CKR.DEVICE_REMOVED,
-  CKR.KEY_HANDLE_INVALID,
-  CKR.OBJECT_HANDLE_INVALID,
-  CKR.OPERATION_ACTIVE,
-  CKR.OPERATION_NOT_INITIALIZED,
-  CKR.SESSION_CLOSED,
-  CKR.SESSION_HANDLE_INVALID,
-  CKR.TOKEN_NOT_PRESENT,
-  CKR.TOKEN_NOT_RECOGNIZED,
-  CKR.USER_NOT_LOGGED_IN,
-  CKR.CRYPTOKI_NOT_INITIALIZED,
-]);
 const REFUSED_PINS = new Set<number>([
   CKR.PIN_INCORRECT,
   CKR.PIN_INVALID,
@@ -83,9 +77,16 @@ export class Token {
   #slot: Handle | undefined;
   #pinRefused: RonError | undefined;
   readonly #objects = new Map<string, KeyObject>();
+  #generation = 0;
 
   constructor(config: TokenConfig) {
     this.#config = config;
+  }
+
+  /** Forgets handles of an older generation. */
+  useGeneration(generation: number): void {
+    if (generation !== this.#generation) this.#objects.clear();
+    this.#generation = generation;
   }
 
   facts(): TokenFacts {
@@ -127,7 +128,6 @@ export class Token {
   }
 
   destroy(name: string): void {
-    this.#objects.delete(name);
     this.#run(true, (cryptoki, session) => this.#destroyAll(cryptoki, session, name));
   }
 
@@ -155,7 +155,9 @@ export class Token {
     });
   }
 
+  /** Ends every session of this process with the token: those of threads that are gone would stay open otherwise. */
   close(): void {
+    if (this.#slot !== undefined) this.#cryptoki?.closeAllSessions(this.#slot);
     this.#forget();
   }
 
@@ -226,8 +228,8 @@ export class Token {
     const known = this.#objects.get(name);
     if (known !== undefined) return known;
     const alg = algOfName(name);
-    const handle = alg === undefined ? undefined : findKey(cryptoki, session, name);
-    if (alg === undefined || handle === undefined) throw noSuchKey();
+    const handle = findKey(cryptoki, session, name);
+    if (handle === undefined) throw noSuchKey();
     const type = cryptoki.attribute(session, handle, CKA.KEY_TYPE, 8);
     const kept = Number(type.readBigUInt64LE()) === CKK.RSA ? 'rsa' : 'hmac';
     const object: KeyObject = { alg, handle, kept };
@@ -239,22 +241,6 @@ export class Token {
   #destroyAll(cryptoki: Cryptoki, session: Handle, name: string): void {
     for (const handle of cryptoki.find(session, byName(name))) cryptoki.destroy(session, handle);
   }
-}
-
-/** A name says what its key is for: two secrets of a token look alike. */
-export function algOfName(name: string): Alg | undefined {
-  const alg = name.slice(0, name.lastIndexOf('.'));
-  return isAlg(alg) ? alg : undefined;
-}
-
-function algsOf(mechanisms: ReadonlySet<number>): Alg[] {
-  const has = (...all: number[]): boolean => all.every((mechanism) => mechanisms.has(mechanism));
-  const algs: Alg[] = [];
-  if (has(CKM.EC_EDWARDS_KEY_PAIR_GEN, CKM.EDDSA)) algs.push('ed25519');
-  const keepsSecrets =
-    has(CKM.GENERIC_SECRET_KEY_GEN, CKM.SHA256_HMAC) || has(CKM.RSA_PKCS_KEY_PAIR_GEN, CKM.SHA256_RSA_PKCS);
-  if (keepsSecrets) algs.push('hmac-sha256', 'aes-256-gcm');
-  return algs;
 }
 
 function load(module: string): Cryptoki {
@@ -273,75 +259,6 @@ function labelOf(cryptoki: Cryptoki, slot: Handle): string | undefined {
     // A slot whose token cannot be read now is not the one.
     return undefined;
   }
-}
-
-const byName = (name: string): Attribute[] => [
-  [CKA.TOKEN, true],
-  [CKA.ID, Buffer.from(name)],
-];
-
-function findKey(cryptoki: Cryptoki, session: Handle, name: string): Handle | undefined {
-  const find = (kind: number): Handle | undefined => cryptoki.find(session, [...byName(name), [CKA.CLASS, kind]])[0];
-  return find(CKO.PRIVATE_KEY) ?? find(CKO.SECRET_KEY);
-}
-
-/** What makes a key one that never leaves. */
-const staying = (name: string, label: string): Attribute[] => [
-  ...byName(name),
-  [CKA.LABEL, Buffer.from(label)],
-  [CKA.PRIVATE, true],
-  [CKA.SENSITIVE, true],
-  [CKA.EXTRACTABLE, false],
-];
-
-function generateEdwards(cryptoki: Cryptoki, session: Handle, name: string, label: string): Handle {
-  const generate = (curve: Uint8Array): Handle =>
-    generatePair(cryptoki, session, CKM.EC_EDWARDS_KEY_PAIR_GEN, name, label, [[CKA.EC_PARAMS, curve]]);
-  try {
-    return generate(CURVE_BY_OID);
-  } catch (error) {
-    if (!(error instanceof CryptokiError) || LOST.has(error.result)) throw error;
-    return generate(CURVE_BY_NAME);
-  }
-}
-
-function generateSecret(
-  cryptoki: Cryptoki,
-  session: Handle,
-  name: string,
-  label: string,
-  mechanisms: ReadonlySet<number>,
-): Handle {
-  if (!mechanisms.has(CKM.GENERIC_SECRET_KEY_GEN)) {
-    return generatePair(cryptoki, session, CKM.RSA_PKCS_KEY_PAIR_GEN, name, label, [
-      [CKA.MODULUS_BITS, RSA_BITS],
-      [CKA.PUBLIC_EXPONENT, Uint8Array.of(1, 0, 1)],
-    ]);
-  }
-  return cryptoki.generateKey(session, CKM.GENERIC_SECRET_KEY_GEN, [
-    [CKA.CLASS, CKO.SECRET_KEY],
-    ...staying(name, label),
-    [CKA.KEY_TYPE, CKK.GENERIC_SECRET],
-    [CKA.VALUE_LEN, HMAC_BYTES],
-    [CKA.SIGN, true],
-  ]);
-}
-
-function generatePair(
-  cryptoki: Cryptoki,
-  session: Handle,
-  mechanism: number,
-  name: string,
-  label: string,
-  attributes: readonly Attribute[],
-): Handle {
-  const publicPart: Attribute[] = [...byName(name), [CKA.LABEL, Buffer.from(label)], [CKA.VERIFY, true], ...attributes];
-  const privatePart: Attribute[] = [...staying(name, label), [CKA.SIGN, true]];
-  return cryptoki.generateKeyPair(session, mechanism, publicPart, privatePart).privateKey;
-}
-
-function isTrue(cryptoki: Cryptoki, session: Handle, object: Handle, type: number): boolean {
-  return cryptoki.attribute(session, object, type, 1)[0] !== 0;
 }
 
 function tokenError(error: CryptokiError): RonError {
