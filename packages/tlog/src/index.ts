@@ -1,8 +1,13 @@
 export type { SignedCheckpoint } from './checkpoint-file.ts';
 export * from './checkpoint.ts';
+export * from './copy-log.ts';
+export type { Damage } from './damage.ts';
 export { EMPTY_ROOT, HASH_BYTES, leafHash, nodeHash } from './hash.ts';
 export * from './log.ts';
 export * from './note-key.ts';
 export * from './note.ts';
+export { dirSource, urlSource, type TileSource, type UrlSourceInit } from './tile-source.ts';
 export * from './tiles.ts';
 export * from './tree.ts';
+export * from './verify.ts';
+export * from './witness.ts';
