@@ -1,1 +1,5 @@
+export * from './inventories.ts';
+export * from './member.ts';
 export * from './placement.ts';
+export * from './stripes.ts';
+export * from './volume-set.ts';

@@ -1,0 +1,105 @@
+/**
+ * Writes one record to several volumes at once.
+ *
+ * Promise: the first volumes of an order are asked in one step, before anything waits. For each that fails the next one is
+ * asked. It ends when as many as wished have it; or when enough have it and the rest take longer than `lag_ms`; or when
+ * nobody is left to ask. Bound: as many writes as copies. Cancellation: by the signal that the writes were given.
+ */
+import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
+import type { Member } from './member.ts';
+
+export interface CopiesInit {
+  /** Whom to ask, the best first. Whoever has it already is not asked again, and counts. */
+  order: readonly Member[];
+  has: (member: Member) => boolean;
+  /** Must begin in the step in which it is called. */
+  write: (member: Member) => Promise<void>;
+  /** Whether it still makes sense to ask somebody else. Default: always. */
+  goesOn?: () => boolean;
+  /** Copies that are wished for. */
+  target: number;
+  /** Copies that are enough. */
+  enough: number;
+  /** How long the rest may take when there are enough. */
+  lag_ms: number;
+}
+
+export interface Copies {
+  readonly written: readonly Member[];
+  readonly failures: ReadonlyMap<Member, unknown>;
+}
+
+export function writeCopies(init: CopiesInit): Promise<Copies> {
+  return new CopyRun(init).start();
+}
+
+class CopyRun {
+  readonly #init: CopiesInit;
+  readonly #written: Member[] = [];
+  readonly #failures = new Map<Member, unknown>();
+  readonly #done = sched.park<Copies>('copies');
+  #next = 0;
+  #running = 0;
+  #lag: Timer | undefined;
+
+  constructor(init: CopiesInit) {
+    this.#init = init;
+  }
+
+  start(): Promise<Copies> {
+    this.#askMore();
+    this.#settle();
+    return this.#done.promise;
+  }
+
+  #askMore(): void {
+    const { order, target, has, goesOn } = this.#init;
+    while (this.#written.length + this.#running < target && this.#next < order.length) {
+      if (this.#next >= target && goesOn?.() === false) return;
+      const member = order[this.#next++]!;
+      if (has(member)) this.#written.push(member);
+      else this.#ask(member);
+    }
+  }
+
+  #ask(member: Member): void {
+    this.#running += 1;
+    this.#init.write(member).then(
+      () => {
+        this.#written.push(member);
+        this.#ended();
+      },
+      (error: unknown) => {
+        this.#failures.set(member, error);
+        this.#ended();
+      },
+    );
+  }
+
+  #ended(): void {
+    this.#running -= 1;
+    this.#askMore();
+    this.#settle();
+  }
+
+  #settle(): void {
+    if (this.#running === 0) return this.#finish();
+    if (this.#written.length < this.#init.enough || this.#lag !== undefined) return;
+    this.#lag = sched.timer(this.#init.lag_ms, () => this.#finish(), 'copies.lag');
+  }
+
+  #finish(): void {
+    this.#lag?.cancel();
+    this.#done.wake({ written: [...this.#written], failures: this.#failures });
+  }
+}
+
+/** Why there are too few copies, for whoever wanted them. */
+export function shortOf(init: { enough: number; written: number; failures: Iterable<unknown> }): RonError {
+  const causes = [...init.failures];
+  const cause = causes.find((error) => isRonError(error, 'storage_full')) ?? causes[0];
+  const what = `${init.written} of ${init.enough} copies could be written`;
+  if (isRonError(cause, 'storage_full')) return new RonError('storage_full', what, { cause });
+  if (isRonError(cause, 'busy')) return new RonError('busy', what, { cause });
+  return new RonError('not_ready', what, { retry_after_ms: 1000, ...(cause !== undefined && { cause }) });
+}

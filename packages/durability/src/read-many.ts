@@ -1,0 +1,183 @@
+/**
+ * Contents that lie on several volumes, in the order asked for.
+ *
+ * Promise: of `WINDOW` contents, each volume is asked for those that it is to give, all volumes at once, so that neighbours
+ * on a disk are still read together. What a volume fails to give is got one by one from wherever it can be had.
+ * Bound: one batch of each volume. Cancellation: by the signal; stopping the iteration stops all volumes.
+ */
+import { chunkKey, type Volume } from '@ron/cas';
+
+/** As many as are looked up together by whoever reads an object. */
+const WINDOW = 64;
+
+export interface ReadManyInit {
+  ids: readonly Uint8Array[];
+  /** Who is to give it; undefined when nobody has it whole. */
+  holderOf: (id: Uint8Array) => Volume | undefined;
+  /** Gets it from wherever it can be had. Throws when that is nowhere. */
+  fallback: (id: Uint8Array) => Promise<Uint8Array>;
+  /** How to get one that nobody has, together with others that are needed for that anyway. */
+  rescue: (id: Uint8Array) => Promise<Rescue | undefined>;
+  /** Told of a volume that did not give what it has. */
+  onFailure: (volume: Volume, id: Uint8Array, error: unknown) => void;
+  signal: AbortSignal;
+}
+
+export type Batch = readonly Uint8Array[];
+
+/** Contents that are got together. */
+export interface Rescue {
+  readonly ids: readonly Uint8Array[];
+  /** By their keys. What is missing has to be got otherwise. */
+  load(): Promise<ReadonlyMap<string, Uint8Array>>;
+}
+
+export async function* readMany(init: ReadManyInit): AsyncGenerator<Batch, void, void> {
+  for (let at = 0; at < init.ids.length; at += WINDOW) {
+    const window = await Window.open(init, init.ids.slice(at, at + WINDOW));
+    try {
+      yield* window.batches();
+    } finally {
+      await window.close();
+    }
+  }
+}
+
+class Window {
+  readonly #init: ReadManyInit;
+  readonly #ids: readonly Uint8Array[];
+  readonly #lanes = new Map<Volume, Lane>();
+  readonly #rescues = new Map<string, Promise<ReadonlyMap<string, Uint8Array>>>();
+  #laneOf: (Lane | undefined)[] = [];
+
+  private constructor(init: ReadManyInit, ids: readonly Uint8Array[]) {
+    this.#init = init;
+    this.#ids = ids;
+  }
+
+  static async open(init: ReadManyInit, ids: readonly Uint8Array[]): Promise<Window> {
+    const window = new Window(init, ids);
+    for (const id of ids) if (init.holderOf(id) === undefined) await window.#rescue(id);
+    window.#laneOf = ids.map((id) => window.#join(id));
+    for (const lane of window.#lanes.values()) lane.start(init.signal);
+    return window;
+  }
+
+  async #rescue(id: Uint8Array): Promise<void> {
+    if (this.#rescues.has(chunkKey(id))) return;
+    const rescue = await this.#init.rescue(id);
+    if (rescue === undefined) return;
+    const contents = rescue.load();
+    // Whoever asks for it hears of it; it must not count as unheard until then.
+    contents.catch(() => undefined);
+    for (const each of rescue.ids) this.#rescues.set(chunkKey(each), contents);
+  }
+
+  #join(id: Uint8Array): Lane | undefined {
+    const volume = this.#rescues.has(chunkKey(id)) ? undefined : this.#init.holderOf(id);
+    if (volume === undefined) return undefined;
+    let lane = this.#lanes.get(volume);
+    if (lane === undefined) {
+      lane = new Lane(volume);
+      this.#lanes.set(volume, lane);
+    }
+    lane.ids.push(id);
+    return lane;
+  }
+
+  /** A batch of a volume is valid until the next one is asked of it: what was gathered from it goes out before. */
+  async *batches(): AsyncGenerator<Batch, void, void> {
+    let gathered: Uint8Array[] = [];
+    for (const [index, id] of this.#ids.entries()) {
+      const lane = this.#laneOf[index];
+      if (lane?.isUsed === true && lane.isAtEnd) {
+        yield gathered;
+        gathered = [];
+        for (const each of this.#lanes.values()) each.isUsed = false;
+      }
+      gathered.push(await this.#next(lane, id));
+      if (lane !== undefined) lane.isUsed = true;
+    }
+    yield gathered;
+  }
+
+  async #next(lane: Lane | undefined, id: Uint8Array): Promise<Uint8Array> {
+    const { signal, fallback, onFailure } = this.#init;
+    signal.throwIfAborted();
+    if (lane === undefined) return (await this.#rescued(id)) ?? (await fallback(id));
+    if (lane.hasFailed) return await fallback(id);
+    try {
+      return await lane.next();
+    } catch (error) {
+      signal.throwIfAborted();
+      onFailure(lane.volume, id, error);
+      return await fallback(id);
+    }
+  }
+
+  async #rescued(id: Uint8Array): Promise<Uint8Array | undefined> {
+    try {
+      return (await this.#rescues.get(chunkKey(id)))?.get(chunkKey(id));
+    } catch {
+      this.#init.signal.throwIfAborted();
+      return undefined;
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#lanes.values()].map((lane) => lane.close()));
+  }
+}
+
+/** What one volume gives. The only place that knows how volumes give many contents. */
+class Lane {
+  readonly volume: Volume;
+  readonly ids: Uint8Array[] = [];
+  hasFailed = false;
+  /** Somebody is looking at its batch. */
+  isUsed = false;
+  #iterator: AsyncIterator<Batch> | undefined;
+  #pending: Promise<IteratorResult<Batch>> | undefined;
+  #batch: Batch = [];
+  #at = 0;
+
+  constructor(volume: Volume) {
+    this.volume = volume;
+  }
+
+  /** The next one needs another batch, which ends the validity of this one. */
+  get isAtEnd(): boolean {
+    return this.#at === this.#batch.length;
+  }
+
+  start(signal: AbortSignal): void {
+    this.#iterator = this.volume.getMany(this.ids, signal)[Symbol.asyncIterator]();
+    this.#pending = this.#iterator.next();
+    // Whoever asks for it hears of it; it must not count as unheard until then.
+    this.#pending.catch(() => undefined);
+  }
+
+  async next(): Promise<Uint8Array> {
+    if (this.isAtEnd) await this.#advance();
+    return this.#batch[this.#at++]!;
+  }
+
+  async #advance(): Promise<void> {
+    try {
+      const result = await (this.#pending ?? this.#iterator!.next());
+      this.#pending = undefined;
+      if (result.done === true || result.value.length === 0)
+        throw new Error(`${this.volume.name} gave too few contents`);
+      this.#batch = result.value;
+      this.#at = 0;
+    } catch (error) {
+      this.hasFailed = true;
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await this.#pending?.catch(() => undefined);
+    await this.#iterator?.return?.();
+  }
+}

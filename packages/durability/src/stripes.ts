@@ -1,0 +1,244 @@
+/**
+ * Contents that protect each other: k of them and m parity shards, each on another volume.
+ *
+ * Promise: any k shards give back the rest, and what is given back has the hash that it is asked for by. A stripe is known
+ * on the volumes that hold its parity: while a content of it can be lost and got back, one of those is left.
+ * Bound: one memory for the shards of one stripe, for each shape. A rebuild reads k shards at a time. Cancellation: by the
+ * signal, between two reads.
+ */
+import { blake3 } from '@napi-rs/blake-hash';
+import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
+import { RonError } from '@ron/kernel';
+import { Stripe } from '@ron/simd';
+import { mergeInventories } from './inventories.ts';
+import type { Member } from './member.ts';
+import type { Rescue } from './read-many.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+/** What reading about a stripe counts as, in bytes, when the work is paced. */
+const LINE_COST_BYTES = 512;
+
+export interface FoundStripe {
+  readonly id: Uint8Array;
+  readonly layout: StripeLayout;
+}
+
+/** Shards that were read, and those that could not be. */
+interface Gathered {
+  readonly shards: Map<number, Uint8Array>;
+  readonly missing: number[];
+}
+
+/** What stripes mean for the room on each volume. */
+export interface StripeSurvey {
+  /** A shard of a stripe that is needed, in its place. */
+  isHome(member: Member, id: Uint8Array): boolean;
+  /** A copy of a content that its stripe protects. */
+  isReleased(member: Member, id: Uint8Array): boolean;
+}
+
+export class Stripes {
+  readonly #set: VolumeSet;
+  readonly #memories = new Map<string, Stripe>();
+  /** Stripes that are being given up: nobody may rely on them any more. */
+  readonly #ending = new Set<string>();
+
+  constructor(set: VolumeSet) {
+    this.#set = set;
+  }
+
+  /** Whether a stripe can give it back, as far as is known without reading. */
+  protects(id: Uint8Array): boolean {
+    return !this.#ending.has(chunkKey(id)) && this.#set.members.some((member) => knows(member, id));
+  }
+
+  /** The stripe that a content or parity shard belongs to. */
+  async find(id: Uint8Array, signal: AbortSignal): Promise<StripeLayout | undefined> {
+    for (const member of this.#set.members) {
+      if (!knows(member, id)) continue;
+      const layout = await this.#read(member, 'shard', id, signal);
+      if (layout !== undefined) return layout;
+    }
+    return undefined;
+  }
+
+  /** A content that nobody has; undefined when no stripe has it. Throws `integrity` when too few shards are left. */
+  async rebuild(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    const layout = await this.find(id, signal);
+    if (layout === undefined) return undefined;
+    const wanted = layout.shards.findIndex((shard) => Buffer.compare(shard.id, id) === 0);
+    const { shards } = await this.#gather(layout, new Set([wanted]), signal);
+    return this.#solve(layout, shards, [wanted]).get(wanted);
+  }
+
+  /** How to get a content back together with those that are read for it. */
+  async rescue(id: Uint8Array, signal: AbortSignal): Promise<Rescue | undefined> {
+    const layout = await this.find(id, signal);
+    if (layout === undefined) return undefined;
+    const data = layout.shards.slice(0, layout.data_shards);
+    return { ids: data.map((shard) => shard.id), load: () => this.#loadAll(layout, signal) };
+  }
+
+  async #loadAll(layout: StripeLayout, signal: AbortSignal): Promise<ReadonlyMap<string, Uint8Array>> {
+    const { shards, missing } = await this.#gather(layout, new Set(), signal);
+    const data = missing.filter((index) => index < layout.data_shards);
+    for (const [index, bytes] of this.#solve(layout, shards, data)) shards.set(index, bytes);
+    return new Map([...shards].map(([index, bytes]) => [chunkKey(layout.shards[index]!.id), bytes]));
+  }
+
+  /** Makes `parity` out of k contents. */
+  encode(contents: readonly Uint8Array[], parity_shards: number): Uint8Array[] {
+    const bytes = Math.max(...contents.map((content) => content.length));
+    const memory = this.#memory(contents.length, parity_shards, bytes);
+    for (const [index, content] of contents.entries()) memory.set(index, content, bytes);
+    memory.encode(bytes);
+    return memory.shards.slice(contents.length).map((shard) => shard.slice(0, bytes));
+  }
+
+  /** Gives up a stripe: from this step on nobody relies on it. Durable when it resolves. */
+  async end(stripe: FoundStripe, signal: AbortSignal): Promise<void> {
+    const keys = stripe.layout.shards.map((shard) => chunkKey(shard.id));
+    for (const key of keys) this.#ending.add(key);
+    try {
+      for (const member of this.#set.members) {
+        const record = member.holds('stripe', stripe.id)
+          ? await member.volume.get('stripe', stripe.id, signal)
+          : undefined;
+        if (record === undefined) continue;
+        await member.write([{ type: RecordType.unstripe, id: stripe.id, payload: record.payload }], signal);
+      }
+    } finally {
+      for (const key of keys) this.#ending.delete(key);
+    }
+  }
+
+  /** Visits every stripe once. One that cannot be read on any volume is left out. */
+  async walk(signal: AbortSignal, visit: (stripe: FoundStripe) => void | Promise<void>): Promise<void> {
+    const members = this.#set.members.filter((member) => member.isReadable);
+    await mergeInventories({ members, kind: 'stripe', signal }, async ({ held, holders }) => {
+      for (const member of holders) {
+        const layout = await this.#read(member, 'stripe', held.id, signal);
+        if (layout !== undefined) return await visit({ id: held.id, layout });
+      }
+    });
+  }
+
+  /** Looks at all stripes before room is given back; those that protect nothing any more are given up. */
+  async survey(init: ReclaimInit): Promise<StripeSurvey> {
+    const ids_max = 2 ** 26;
+    const homes = new Map<string, IdSet>();
+    const released = new Map<string, IdSet>();
+    const add = (to: Map<string, IdSet>, name: string, id: Uint8Array): void => {
+      if (!to.has(name)) to.set(name, new IdSet({ ids_max }));
+      to.get(name)!.add(id);
+    };
+    await this.walk(init.signal, async (stripe) => {
+      await init.pace(LINE_COST_BYTES);
+      const { layout } = stripe;
+      const isHeld = layout.shards.some((shard) => !this.#set.holds.isFree(shard.id));
+      const isLive = isHeld || layout.shards.slice(0, layout.data_shards).some((shard) => init.isNeeded(shard.id));
+      if (!isLive) return await this.end(stripe, init.signal);
+      const isWhole = layout.shards.every((shard) => this.#isAtHome(shard.home, shard.id));
+      for (const { id, home } of layout.shards) {
+        add(homes, home, id);
+        if (!isWhole) continue;
+        for (const member of this.#set.members) {
+          if (member.name !== home && member.holds('content', id)) add(released, member.name, id);
+        }
+      }
+    });
+    return {
+      isHome: (member, id) => homes.get(member.name)?.has(id) === true,
+      // The set may take one for another: so somebody else has to have it in any case.
+      isReleased: (member, id) =>
+        released.get(member.name)?.has(id) === true &&
+        this.#set.members.some((each) => each !== member && each.holdsDurably('content', id)),
+    };
+  }
+
+  #isAtHome(home: string, id: Uint8Array): boolean {
+    return this.#set.members.some((member) => member.name === home && member.holdsDurably('content', id));
+  }
+
+  async #read(
+    member: Member,
+    kind: 'stripe' | 'shard',
+    id: Uint8Array,
+    signal: AbortSignal,
+  ): Promise<StripeLayout | undefined> {
+    try {
+      const record = await member.volume.get(kind, id, signal);
+      return record === undefined ? undefined : decodeStripe(record.payload);
+    } catch {
+      signal.throwIfAborted();
+      return undefined;
+    }
+  }
+
+  /** Reads shards until there are k, data first, never one of `without`. */
+  async #gather(layout: StripeLayout, without: ReadonlySet<number>, signal: AbortSignal): Promise<Gathered> {
+    const shards = new Map<number, Uint8Array>();
+    const missing: number[] = [...without];
+    const rest = [...layout.shards.keys()].filter((index) => !without.has(index));
+    while (shards.size < layout.data_shards) {
+      const batch = rest.splice(0, layout.data_shards - shards.size);
+      if (batch.length === 0) {
+        throw new RonError('integrity', `${shards.size} shards of a stripe are left, ${layout.data_shards} are needed`);
+      }
+      const read = await Promise.all(batch.map((index) => this.#shard(layout.shards[index]!.id, signal)));
+      for (const [at, bytes] of read.entries()) {
+        if (bytes === undefined) missing.push(batch[at]!);
+        else shards.set(batch[at]!, bytes);
+      }
+    }
+    return { shards, missing };
+  }
+
+  async #shard(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    for (const member of this.#set.holdersOf('content', id)) {
+      try {
+        const record = await member.volume.get('content', id, signal);
+        if (record !== undefined) return record.payload;
+      } catch (error) {
+        signal.throwIfAborted();
+        this.#set.fault('content', id, member.volume, error);
+      }
+    }
+    return undefined;
+  }
+
+  /** Makes the shards `wanted` from k others, in one step, and checks them. */
+  #solve(
+    layout: StripeLayout,
+    shards: ReadonlyMap<number, Uint8Array>,
+    wanted: readonly number[],
+  ): Map<number, Uint8Array> {
+    const { data_shards } = layout;
+    const bytes = Math.max(...layout.shards.map((shard) => shard.bytes));
+    const memory = this.#memory(data_shards, layout.shards.length - data_shards, bytes);
+    const present = [...shards.keys()].slice(0, data_shards);
+    for (const index of present) memory.set(index, shards.get(index)!, bytes);
+    memory.rebuild(present, wanted, bytes);
+    const solved = new Map<number, Uint8Array>();
+    for (const index of wanted) {
+      const shard = layout.shards[index]!;
+      const content = memory.shards[index]!.slice(0, shard.bytes);
+      if (Buffer.compare(blake3(content), shard.id) !== 0)
+        throw new RonError('integrity', 'a stripe does not fit together');
+      solved.set(index, content);
+    }
+    return solved;
+  }
+
+  #memory(data_shards: number, parity_shards: number, bytes: number): Stripe {
+    const shape = `${data_shards}+${parity_shards}`;
+    let memory = this.#memories.get(shape);
+    if (memory === undefined || memory.shard_bytes_max < bytes) {
+      memory = new Stripe(data_shards, parity_shards, bytes);
+      this.#memories.set(shape, memory);
+    }
+    return memory;
+  }
+}
+
+const knows = (member: Member, id: Uint8Array): boolean => member.isCurrent && member.holdsDurably('shard', id);

@@ -1,0 +1,49 @@
+/** A volume that fails when it is told to, for tests. */
+import type { Volume } from '@ron/cas';
+
+type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory';
+
+export interface Faulty {
+  readonly volume: Volume;
+  /** What calls fail with, from now on; undefined ends it. `before` runs at each call before that. */
+  fail(call: Call, error: (() => Error) | undefined): void;
+  /** Waits for this before each put. */
+  delay: (() => Promise<void>) | undefined;
+  /** How often something was called. */
+  readonly calls: Map<string, number>;
+}
+
+export function faulty(inner: Volume): Faulty {
+  const failures = new Map<string, () => Error>();
+  const calls = new Map<string, number>();
+  const fault: { delay: (() => Promise<void>) | undefined } = { delay: undefined };
+  const volume = new Proxy(inner, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name);
+      if (typeof value !== 'function' || typeof name !== 'string') return value;
+      return (...args: unknown[]): unknown => {
+        calls.set(name, (calls.get(name) ?? 0) + 1);
+        const failure = failures.get(name);
+        const run = (): unknown => Reflect.apply(value, target, args);
+        if (failure !== undefined) return name === 'getMany' ? failingMany(failure) : Promise.reject(failure());
+        return name === 'put' && fault.delay !== undefined ? fault.delay().then(run) : run();
+      };
+    },
+  });
+  return {
+    volume,
+    calls,
+    fail: (call, error) => void (error === undefined ? failures.delete(call) : failures.set(call, error)),
+    get delay() {
+      return fault.delay;
+    },
+    set delay(delay) {
+      fault.delay = delay;
+    },
+  };
+}
+
+// oxlint-disable-next-line require-yield
+async function* failingMany(failure: () => Error): AsyncGenerator<readonly Uint8Array[], void, void> {
+  throw failure();
+}
