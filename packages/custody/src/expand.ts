@@ -8,8 +8,11 @@ const HASH_BYTES = 32;
 
 export type Hmac = (data: Uint8Array) => Uint8Array | Promise<Uint8Array>;
 
-export async function expand(hmac: Hmac, label: string, bytes: number): Promise<Uint8Array> {
-  const info = Buffer.from(`ron-kms/derive/v1\n${label}`);
+export function expand(hmac: Hmac, label: string, bytes: number): Promise<Uint8Array> {
+  return expandInfo(hmac, Buffer.from(`ron-kms/derive/v1\n${label}`), bytes);
+}
+
+export async function expandInfo(hmac: Hmac, info: Uint8Array, bytes: number): Promise<Uint8Array> {
   const output = new Uint8Array(bytes);
   let block: Uint8Array = new Uint8Array(0);
   for (let at = 0, counter = 1; at < bytes; at += HASH_BYTES, counter += 1) {

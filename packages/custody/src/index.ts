@@ -1,5 +1,6 @@
 export * from './algorithms.ts';
 export * from './backend.ts';
+export { CloudBackend, type CloudBackendInit } from './cloud-backend.ts';
 export { FileBackend, type FileBackendInit } from './file-backend.ts';
 export * from './keystore.ts';
 export { MemoryBackend, type MemoryBackendInit } from './memory-backend.ts';

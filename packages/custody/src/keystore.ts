@@ -60,7 +60,7 @@ export class SealedFile<T> implements AsyncDisposable {
   readonly #init: SealedFileInit<T>;
   readonly #fs: FileSystem;
   readonly #codec: Codec<T>;
-  readonly #lock: Disposable | undefined;
+  #lock: Disposable | undefined;
   readonly #madeHow: Uint8Array;
   readonly #master: KeyObject;
   readonly #writes: GroupCommit<Change<T>, Outcome>;
@@ -144,6 +144,7 @@ export class SealedFile<T> implements AsyncDisposable {
   async close(): Promise<void> {
     await this.#writes.close();
     this.#lock?.[Symbol.dispose]();
+    this.#lock = undefined;
   }
 
   [Symbol.asyncDispose](): Promise<void> {

@@ -39,6 +39,7 @@ import type { TokenCall, TokenConfig, TokenFacts } from './pkcs11/token.ts';
 import { untilAborted } from './until-aborted.ts';
 
 const NAME_BYTES = 16;
+const SESSIONS = 2;
 const CLOSE_MS = 1000;
 const WRAP_CONTEXT = 'ron-kms/wrap-secret/v1\n';
 
@@ -50,7 +51,10 @@ export interface Pkcs11BackendInit {
   pin: string;
   /** `tpm` when the module is tpm2-pkcs11. Default `pkcs11`. */
   name?: 'pkcs11' | 'tpm';
-  /** Threads, each with a session. Default 2. */
+  /**
+   * Threads, each with a session. With one, the module is taken to be ours alone in this process and is started anew when
+   * nothing else helps; right for a TPM, which does one thing at a time anyway. Default 2.
+   */
   sessions?: number;
   /** Calls that may wait for a thread. Default 64. */
   queue_max?: number;
@@ -188,10 +192,11 @@ class TokenCalls {
   #isClosed = false;
 
   constructor(init: Pkcs11BackendInit) {
-    this.#config = { module: init.module, token: init.token, pin: init.pin };
+    const { module, token, pin, sessions = SESSIONS } = init;
+    this.#config = { module, token, pin, isAlone: sessions === 1 };
     this.#call_ms_max = init.call_ms_max ?? 10_000;
     this.#pool = new BlockingPool('pkcs11', {
-      threads: init.sessions ?? 2,
+      threads: sessions,
       queue_max: init.queue_max ?? 64,
       module: new URL('./pkcs11/worker.ts', import.meta.url),
     });

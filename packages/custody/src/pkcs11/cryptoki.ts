@@ -48,6 +48,7 @@ const TEMPLATE_INOUT = koffi.inout(koffi.pointer(ATTRIBUTE));
 /** Place in CK_FUNCTION_LIST, and arguments. All return CK_RV. */
 const FUNCTIONS = {
   C_Initialize: [0, [P]],
+  C_Finalize: [1, [P]],
   C_GetSlotList: [4, ['uint8', P, P]],
   C_GetTokenInfo: [6, [U, P]],
   C_GetMechanismList: [7, [U, P, P]],
@@ -74,6 +75,8 @@ const FOUND_MAX = 16;
 const MECHANISMS_MAX = 1024;
 const SLOTS_MAX = 256;
 
+const NOTHING = new Uint8Array(1);
+
 type Name = keyof typeof FUNCTIONS;
 
 export class Cryptoki {
@@ -98,6 +101,11 @@ export class Cryptoki {
     if (result !== CKR_OK && result !== CKR.CRYPTOKI_ALREADY_INITIALIZED) {
       throw new CryptokiError('C_Initialize', result);
     }
+  }
+
+  /** Ends what `initialize` began, for every thread of this process. None of them may be in a call. */
+  finalize(): void {
+    this.#call('C_Finalize', null);
   }
 
   slots(): Handle[] {
@@ -216,7 +224,8 @@ export class Cryptoki {
     this.#call('C_SignInit', session, mechanismOf(mechanism), key);
     const signature = Buffer.alloc(bytes_max);
     const length = ulongs(1, BigInt(bytes_max));
-    this.#call('C_Sign', session, data, data.length, signature, length);
+    // An empty array would become a null pointer, which modules refuse.
+    this.#call('C_Sign', session, data.length === 0 ? NOTHING : data, data.length, signature, length);
     return signature.subarray(0, Number(length[0]));
   }
 

@@ -15,6 +15,7 @@ const CURVE_BY_NAME = Buffer.from('130c656477617264733235353139', 'hex');
 
 /** Results that say that the session, or something that hung on it, is gone. */
 export const LOST = new Set<number>([
+  CKR.HOST_MEMORY,
   CKR.SLOT_ID_INVALID,
   CKR.GENERAL_ERROR,
   CKR.FUNCTION_FAILED,
@@ -25,6 +26,7 @@ export const LOST = new Set<number>([
   CKR.OPERATION_ACTIVE,
   CKR.OPERATION_NOT_INITIALIZED,
   CKR.SESSION_CLOSED,
+  CKR.SESSION_COUNT,
   CKR.SESSION_HANDLE_INVALID,
   CKR.TOKEN_NOT_PRESENT,
   CKR.TOKEN_NOT_RECOGNIZED,

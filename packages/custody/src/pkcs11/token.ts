@@ -2,7 +2,8 @@
  * One session with one token, in a thread of its own. It is kept over calls and comes back when it dies.
  *
  * Promise: a call that fails because the session, the login or a handle is no longer good is made once more in a new
- * session, if it can be repeated; when that fails too, the token is away (`not_ready`). A PIN that the token refused is
+ * session, and then, if nobody else here uses the module, once more after the module was started anew; when that fails
+ * too, the token is away (`not_ready`). A PIN that the token refused is
  * never tried again by this process, for the token would lock itself. Keys are made so that the token never gives them
  * out, and one that would is destroyed at once.
  * Bound: one session; `HANDLES_MAX` object handles are remembered. Cancellation: none; calls block.
@@ -31,6 +32,8 @@ export interface TokenConfig {
   /** The label of the token. */
   readonly token: string;
   readonly pin: string;
+  /** Whether nobody else in this process uses the module, so that it may be started anew. */
+  readonly isAlone: boolean;
 }
 
 /** With every call: a number that changes when a key was destroyed, for then handles may come to mean something else. */
@@ -90,19 +93,20 @@ export class Token {
   }
 
   facts(): TokenFacts {
-    return this.#run(true, (cryptoki) => {
+    return this.#run((cryptoki) => {
       const slot = this.#slot as Handle;
       return { info: cryptoki.tokenInfo(slot), algs: algsOf(cryptoki.mechanisms(slot)) };
     });
   }
 
   ping(): void {
-    this.#run(true, (cryptoki, session) => cryptoki.ping(session));
+    this.#run((cryptoki, session) => cryptoki.ping(session));
   }
 
   /** Makes a key with this name. */
   create(name: string, alg: Alg, label: string): void {
-    this.#run(false, (cryptoki, session) => {
+    this.#run((cryptoki, session) => {
+      this.#destroyAll(cryptoki, session, name);
       const handle =
         alg === 'ed25519'
           ? generateEdwards(cryptoki, session, name, label)
@@ -116,7 +120,7 @@ export class Token {
 
   /** The public key of a name in DER; empty for a secret key. Throws `not_found`. */
   publicKey(name: string): Uint8Array {
-    return this.#run(true, (cryptoki, session) => {
+    return this.#run((cryptoki, session) => {
       const { alg } = this.#find(cryptoki, session, name);
       if (alg !== 'ed25519') return new Uint8Array(0);
       const [handle] = cryptoki.find(session, [...byName(name), [CKA.CLASS, CKO.PUBLIC_KEY]]);
@@ -128,11 +132,11 @@ export class Token {
   }
 
   destroy(name: string): void {
-    this.#run(true, (cryptoki, session) => this.#destroyAll(cryptoki, session, name));
+    this.#run((cryptoki, session) => this.#destroyAll(cryptoki, session, name));
   }
 
   sign(name: string, messages: readonly Uint8Array[]): Uint8Array[] {
-    return this.#run(true, (cryptoki, session) => {
+    return this.#run((cryptoki, session) => {
       const { alg, handle } = this.#find(cryptoki, session, name);
       requireUse(alg, 'sign');
       return messages.map((message) => cryptoki.sign(session, CKM.EDDSA, handle, message, SIGNATURE_BYTES));
@@ -141,7 +145,7 @@ export class Token {
 
   /** HMAC-SHA256 under a key for deriving or wrapping. */
   hmac(name: string, data: Uint8Array): Uint8Array {
-    return this.#run(true, (cryptoki, session) => {
+    return this.#run((cryptoki, session) => {
       const { alg, handle, kept } = this.#find(cryptoki, session, name);
       if (alg === 'ed25519') requireUse(alg, 'derive');
       if (kept === 'hmac') return cryptoki.sign(session, CKM.SHA256_HMAC, handle, data, HMAC_BYTES);
@@ -161,21 +165,19 @@ export class Token {
     this.#forget();
   }
 
-  #run<T>(repeatable: boolean, work: (cryptoki: Cryptoki, session: Handle) => T): T {
-    try {
-      return this.#attempt(work);
-    } catch (error) {
-      if (!(error instanceof CryptokiError)) throw error;
-      if (!LOST.has(error.result)) throw tokenError(error);
-      this.#forget();
-      if (!repeatable) throw tokenError(error);
-    }
-    try {
-      return this.#attempt(work);
-    } catch (error) {
-      if (!(error instanceof CryptokiError)) throw error;
-      this.#forget();
-      throw tokenError(error);
+  /** Every work can be repeated: `create` clears away what an earlier try may have left. */
+  #run<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    const tries_max = this.#config.isAlone ? 3 : 2;
+    for (let tries = 1; ; tries++) {
+      try {
+        return this.#attempt(work);
+      } catch (error) {
+        if (!(error instanceof CryptokiError)) throw error;
+        if (!LOST.has(error.result)) throw tokenError(error);
+        this.#forget();
+        if (tries === tries_max) throw tokenError(error);
+        if (tries > 1) this.#reset();
+      }
     }
   }
 
@@ -224,6 +226,15 @@ export class Token {
     }
   }
 
+  /** Starts the module anew: some keep what they should have let go of, and nothing else makes them. */
+  #reset(): void {
+    try {
+      this.#cryptoki?.finalize();
+    } catch {
+      // It had not begun.
+    }
+  }
+
   #find(cryptoki: Cryptoki, session: Handle, name: string): KeyObject {
     const known = this.#objects.get(name);
     if (known !== undefined) return known;
@@ -262,5 +273,7 @@ function labelOf(cryptoki: Cryptoki, slot: Handle): string | undefined {
 }
 
 function tokenError(error: CryptokiError): RonError {
-  return awayError(`the token does not answer as it should (${error.message})`);
+  if (LOST.has(error.result)) return awayError(`the token does not answer as it should (${error.message})`);
+  if (error.result === CKR.DEVICE_MEMORY) return new RonError('storage_full', 'the token holds no more keys');
+  return new RonError('validation', `the token refuses this (${error.message})`);
 }

@@ -1,0 +1,4 @@
+export * from './kms-server.ts';
+export * from './soft-hsm.ts';
+export * from './software-tpm.ts';
+export * from './tools.ts';

@@ -1,0 +1,80 @@
+/**
+ * A real SoftHSM2 with a token of its own, in a directory that goes with the process.
+ *
+ * SoftHSM reads where its tokens are once in a process, so all tokens of a process lie together; each has its own label.
+ */
+import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { assert, sched } from '@ron/kernel';
+import { Cryptoki } from '../pkcs11/cryptoki.ts';
+import { runProgram } from './run-program.ts';
+import { SOFTHSM_MODULES, whereIs } from './tools.ts';
+
+let shared: string | undefined;
+
+function directory(): string {
+  if (shared !== undefined) return shared;
+  const dir = mkdtempSync(join(tmpdir(), 'ron-softhsm-'));
+  mkdirSync(join(dir, 'tokens'));
+  writeFileSync(join(dir, 'softhsm2.conf'), `directories.tokendir = ${join(dir, 'tokens')}\nlog.level = ERROR\n`);
+  process.env.SOFTHSM2_CONF = join(dir, 'softhsm2.conf');
+  process.once('exit', () => rmSync(dir, { recursive: true, force: true }));
+  shared = dir;
+  return dir;
+}
+
+export class SoftHsm {
+  readonly module: string;
+  readonly token: string;
+  readonly pin = '1234';
+  readonly #dir: string;
+
+  private constructor(dir: string, module: string, token: string) {
+    this.#dir = dir;
+    this.module = module;
+    this.token = token;
+  }
+
+  static async start(): Promise<SoftHsm> {
+    const module = whereIs(SOFTHSM_MODULES);
+    assert(module !== undefined, 'SoftHSM2 is installed');
+    const token = `ron-${Buffer.from(sched.randomBytes(6)).toString('hex')}`;
+    const hsm = new SoftHsm(directory(), module, token);
+    await runProgram('softhsm2-util', [
+      '--init-token',
+      '--free',
+      '--label',
+      token,
+      '--pin',
+      hsm.pin,
+      '--so-pin',
+      '5678',
+    ]);
+    return hsm;
+  }
+
+  /** Ends every session behind the back of whoever uses them, as a token does that was reset. */
+  killSessions(): void {
+    const cryptoki = new Cryptoki(this.module);
+    const slot = cryptoki.slots().find((each) => cryptoki.tokenInfo(each).label === this.token);
+    assert(slot !== undefined, 'the token is present');
+    cryptoki.closeAllSessions(slot);
+  }
+
+  /** Takes the module away from everybody in this process, as a driver does that is restarted. */
+  finalize(): void {
+    new Cryptoki(this.module).finalize();
+  }
+
+  /** Pulls the token out: together with `finalize`, nothing is left of it until `plugIn`. */
+  pullOut(): void {
+    renameSync(join(this.#dir, 'tokens'), join(this.#dir, 'pulled'));
+    mkdirSync(join(this.#dir, 'tokens'));
+  }
+
+  plugIn(): void {
+    rmSync(join(this.#dir, 'tokens'), { recursive: true });
+    renameSync(join(this.#dir, 'pulled'), join(this.#dir, 'tokens'));
+  }
+}

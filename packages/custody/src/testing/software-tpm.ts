@@ -1,0 +1,120 @@
+/**
+ * A software TPM (swtpm) behind a resource manager (tpm2-abrmd on a bus of its own) and tpm2-pkcs11: what a machine with a
+ * real TPM and `/dev/tpmrm0` has.
+ *
+ * The module reads its environment once in a process: one for a process.
+ */
+import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { createServer } from 'node:net';
+import { once } from 'node:events';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { assert, Deadline, RonError, sleep } from '@ron/kernel';
+import { BackgroundProgram, runProgram } from './run-program.ts';
+import { TPM_MODULES, whereIs } from './tools.ts';
+
+const START_MS_MAX = 15_000;
+const LOOK_AGAIN_MS = 50;
+const STARTS_MAX = 5;
+const SO_PIN = '5678';
+
+export class SoftwareTpm implements AsyncDisposable {
+  readonly module: string;
+  readonly token = 'ron';
+  readonly pin = '1234';
+  readonly #dir: string;
+  readonly #programs: BackgroundProgram[];
+
+  private constructor(dir: string, module: string, programs: BackgroundProgram[]) {
+    this.#dir = dir;
+    this.module = module;
+    this.#programs = programs;
+  }
+
+  static async start(): Promise<SoftwareTpm> {
+    const module = whereIs(TPM_MODULES);
+    assert(module !== undefined, 'tpm2-pkcs11 is installed');
+    const dir = mkdtempSync(join(tmpdir(), 'ron-tpm-'));
+    for (const each of ['state', 'store']) mkdirSync(join(dir, each));
+    process.env.DBUS_SESSION_BUS_ADDRESS = `unix:path=${join(dir, 'bus')}`;
+    process.env.TPM2_PKCS11_STORE = join(dir, 'store');
+    process.env.TPM2_PKCS11_TCTI = 'tabrmd:bus_type=session';
+    // Both warn on stderr about what is expected here: a store that is new, a TPM that is full.
+    process.env.TSS2_LOG = 'all+none';
+    process.env.TPM2_PKCS11_LOG_LEVEL = '0';
+    const { swtpm, port } = await startTpm(join(dir, 'state'));
+    const address = `--address=unix:path=${join(dir, 'bus')}`;
+    const programs = [
+      new BackgroundProgram('dbus-daemon', ['--session', '--nofork', '--nosyslog', address]),
+      new BackgroundProgram('tpm2-abrmd', ['--session', '--allow-root', `--tcti=swtpm:host=127.0.0.1,port=${port}`]),
+      swtpm,
+    ];
+    const tpm = new SoftwareTpm(dir, module, programs);
+    await tpm.#initialise();
+    return tpm;
+  }
+
+  async close(): Promise<void> {
+    await Promise.all(this.#programs.map((program) => program.stop()));
+    rmSync(this.#dir, { recursive: true, force: true });
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  /** Waits for the resource manager, which says nowhere that it is ready: the first command that works does. */
+  async #initialise(): Promise<void> {
+    const tool = ['--module', this.module];
+    await eventually(() =>
+      runProgram('pkcs11-tool', [
+        ...tool,
+        '--init-token',
+        '--slot-index',
+        '0',
+        '--label',
+        this.token,
+        '--so-pin',
+        SO_PIN,
+      ]),
+    );
+    const login = ['--token-label', this.token, '--login', '--login-type', 'so', '--so-pin', SO_PIN];
+    await runProgram('pkcs11-tool', [...tool, ...login, '--init-pin', '--new-pin', this.pin]);
+  }
+}
+
+async function startTpm(state: string): Promise<{ swtpm: BackgroundProgram; port: number }> {
+  for (let start = 0; start < STARTS_MAX; start++) {
+    // The client expects the control channel on the next port; both may be taken before it binds them.
+    const port = await freePort();
+    const channel = (at: number): string => `type=tcp,port=${at},bindaddr=127.0.0.1`;
+    const args = ['socket', '--tpm2', '--tpmstate', `dir=${state}`, '--flags', 'not-need-init,startup-clear'];
+    const swtpm = new BackgroundProgram('swtpm', [...args, '--server', channel(port), '--ctrl', channel(port + 1)]);
+    await sleep(LOOK_AGAIN_MS, new AbortController().signal);
+    if (swtpm.isRunning) return { swtpm, port };
+  }
+  throw new RonError('not_ready', 'swtpm does not start');
+}
+
+async function freePort(): Promise<number> {
+  const server = createServer().listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const address = server.address();
+  assert(address !== null && typeof address === 'object', 'a server that listens has an address');
+  server.close();
+  return Math.min(address.port, 65_534);
+}
+
+async function eventually(attempt: () => Promise<unknown>): Promise<void> {
+  const deadline = Deadline.after('start', START_MS_MAX);
+  for (;;) {
+    try {
+      await attempt();
+      deadline.cancel();
+      return;
+    } catch (error) {
+      if (deadline.expired) throw error;
+      await sleep(LOOK_AGAIN_MS, deadline.signal);
+    }
+  }
+}

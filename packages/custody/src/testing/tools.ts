@@ -1,0 +1,63 @@
+/**
+ * Programs that tests of real backends need, and the Debian packages that bring them.
+ */
+import { existsSync } from 'node:fs';
+import { delimiter, join } from 'node:path';
+
+export interface TestTools {
+  /** Packages to install. */
+  readonly packages: readonly string[];
+  /** Programs and libraries that have to be there: of each row, one. */
+  readonly needs: readonly (readonly string[])[];
+}
+
+const LIBRARY_DIRS = [
+  '/usr/lib',
+  '/usr/lib64',
+  '/usr/lib/x86_64-linux-gnu',
+  '/usr/lib/aarch64-linux-gnu',
+  '/usr/local/lib',
+];
+const SBIN_DIRS = ['/usr/sbin', '/sbin'];
+
+const libraries = (...names: string[]): string[] => LIBRARY_DIRS.flatMap((dir) => names.map((name) => join(dir, name)));
+
+export const SOFTHSM_MODULES = libraries('softhsm/libsofthsm2.so', 'pkcs11/libsofthsm2.so');
+export const TPM_MODULES = libraries('libtpm2_pkcs11.so.1', 'pkcs11/libtpm2_pkcs11.so');
+
+export const TEST_TOOLS = {
+  softhsm: { packages: ['softhsm2'], needs: [['softhsm2-util'], SOFTHSM_MODULES] },
+  tpm: {
+    packages: [
+      'swtpm',
+      'tpm2-abrmd',
+      'libtss2-tcti-swtpm0',
+      'libtss2-tcti-tabrmd0',
+      'libtpm2-pkcs11-1',
+      'opensc',
+      'dbus',
+    ],
+    needs: [
+      ['swtpm'],
+      ['tpm2-abrmd'],
+      libraries('libtss2-tcti-swtpm.so.0'),
+      libraries('libtss2-tcti-tabrmd.so.0'),
+      TPM_MODULES,
+      ['pkcs11-tool'],
+      ['dbus-daemon'],
+    ],
+  },
+} as const satisfies Record<string, TestTools>;
+
+/** Where a program or a library is; undefined when it is nowhere. */
+export function whereIs(names: readonly string[]): string | undefined {
+  const dirs = [...(process.env.PATH ?? '').split(delimiter), ...SBIN_DIRS];
+  const places = names.flatMap((name) => (name.startsWith('/') ? [name] : dirs.map((dir) => join(dir, name))));
+  return places.find((place) => existsSync(place));
+}
+
+/** What to install before tests with these tools can run; undefined when all is there. For `skip` of a test. */
+export function missing(tools: TestTools): string | undefined {
+  const isThere = tools.needs.every((names) => whereIs(names) !== undefined);
+  return isThere ? undefined : `needs other programs: apt-get install ${tools.packages.join(' ')}`;
+}
