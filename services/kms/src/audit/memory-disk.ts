@@ -1,0 +1,95 @@
+/**
+ * Files that are never written anywhere: for amnesia.
+ *
+ * Promise: as `FileSystem`, until the process ends. Bound: `bytes_max` in all files together. Overflow: as a full disk.
+ * Cancellation: nothing waits.
+ */
+import type { File, FileSystem } from '@ron/log';
+
+interface Content {
+  bytes: Buffer;
+  length: number;
+}
+
+export class MemoryDisk implements FileSystem {
+  readonly #files = new Map<string, Content>();
+  readonly #bytes_max: number;
+  #used_bytes = 0;
+
+  constructor(bytes_max: number) {
+    this.#bytes_max = bytes_max;
+  }
+
+  async create(path: string): Promise<File> {
+    if (this.#files.has(path)) throw failure('EEXIST', path);
+    const content: Content = { bytes: Buffer.alloc(0), length: 0 };
+    this.#files.set(path, content);
+    return this.#file(content);
+  }
+
+  async open(path: string): Promise<File> {
+    const content = this.#files.get(path);
+    if (content === undefined) throw failure('ENOENT', path);
+    return this.#file(content);
+  }
+
+  async list(dir: string): Promise<string[]> {
+    const names = [...this.#files.keys()].filter((path) => path.startsWith(`${dir}/`));
+    return names.map((path) => path.slice(dir.length + 1)).filter((name) => !name.includes('/'));
+  }
+
+  async makeDir(): Promise<void> {}
+
+  async rename(from: string, to: string): Promise<void> {
+    const content = this.#files.get(from);
+    if (content === undefined) throw failure('ENOENT', from);
+    await this.remove(to).catch(() => undefined);
+    this.#files.delete(from);
+    this.#files.set(to, content);
+  }
+
+  async remove(path: string): Promise<void> {
+    const content = this.#files.get(path);
+    if (content === undefined) throw failure('ENOENT', path);
+    this.#used_bytes -= content.length;
+    this.#files.delete(path);
+  }
+
+  async syncDir(): Promise<void> {}
+
+  #file(content: Content): File {
+    return {
+      write: async (buffers, position) => {
+        const bytes = Buffer.concat(buffers);
+        this.#resize(content, Math.max(content.length, position + bytes.length));
+        content.bytes.set(bytes, position);
+      },
+      read: async (into, length, position) => {
+        const end = Math.min(content.length, position + length);
+        if (end <= position) return 0;
+        into.set(content.bytes.subarray(position, end));
+        return end - position;
+      },
+      sync: async () => undefined,
+      truncate: async (bytes) => this.#resize(content, bytes),
+      size: async () => content.length,
+      close: async () => undefined,
+    };
+  }
+
+  #resize(content: Content, length: number): void {
+    const used_bytes = this.#used_bytes + length - content.length;
+    if (used_bytes > this.#bytes_max) throw failure('ENOSPC', 'memory');
+    if (length > content.bytes.length) {
+      const grown = Buffer.alloc(Math.max(length, 2 * content.bytes.length));
+      grown.set(content.bytes.subarray(0, content.length));
+      content.bytes = grown;
+    } else if (length > content.length) content.bytes.fill(0, content.length, length);
+    content.length = length;
+    this.#used_bytes = used_bytes;
+  }
+}
+
+function failure(code: string, path: string): NodeJS.ErrnoException {
+  return Object.assign(new Error(`${code}: ${path}`), { code });
+}

@@ -1,0 +1,54 @@
+/**
+ * What the backend attests about itself, renewed in the background.
+ *
+ * Promise: `current` is the last one that was got; `problem` says that the last try failed. A backend that attests
+ * nothing has neither. Bound: one renewal at a time, within its deadline. Cancellation: by the signal.
+ */
+import type { Attestation, Backend } from '@ron/custody';
+import { isRonError, sched, sleep, type Deadline } from '@ron/kernel';
+
+export interface AttestationRefresherInit {
+  readonly backend: Pick<Backend, 'attest'>;
+  readonly interval_ms: () => number;
+  readonly deadline: () => Deadline;
+  readonly isStopping: () => boolean;
+}
+
+export class AttestationRefresher {
+  readonly #init: AttestationRefresherInit;
+  #current: Attestation | undefined;
+  #problem: string | undefined;
+
+  constructor(init: AttestationRefresherInit) {
+    this.#init = init;
+  }
+
+  get current(): Attestation | undefined {
+    return this.#current;
+  }
+
+  get problem(): string | undefined {
+    return this.#problem;
+  }
+
+  async run(stopping: AbortSignal): Promise<void> {
+    while (!this.#init.isStopping()) {
+      await this.refresh();
+      // Slightly uneven, so that several nodes do not ask at once.
+      await sleep(this.#init.interval_ms() * (0.9 + sched.random() / 10), stopping, 'attestation_refresher');
+    }
+  }
+
+  /** Never rejects. */
+  async refresh(): Promise<void> {
+    const { backend, deadline } = this.#init;
+    if (backend.attest === undefined) return;
+    try {
+      using budget = deadline();
+      this.#current = await budget.run((signal) => backend.attest!(signal));
+      this.#problem = undefined;
+    } catch (error) {
+      this.#problem = isRonError(error) ? error.message : 'the backend does not attest';
+    }
+  }
+}

@@ -1,0 +1,86 @@
+/** Everything that runs, waits or is shared in kms. */
+import { declareConcurrency } from '@ron/kernel';
+
+export const concurrency = declareConcurrency({
+  service: 'kms',
+  restarts: { max: 10, window_ms: 60_000 },
+  busy_labels: ['queue'],
+  channels: {
+    work_sign: {
+      kind: 'mpsc',
+      label: 'sign',
+      capacity: 512,
+      config_key: 'kms.work_sign',
+      policy: 'reject new',
+      overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
+      metric: 'busy_rejections_total{queue="sign"}',
+      from: 'listener',
+      to: 'signer pool',
+    },
+    audit: {
+      kind: 'mpsc',
+      capacity: 2048,
+      config_key: 'audit.queue',
+      policy: 'wait, then drop oldest',
+      overflow: 'after 200 ms: `continue` drops the oldest event, never a mark, and logs a gap; `strict` answers 503',
+      metric: 'audit_dropped_total',
+      from: 'every operation',
+      to: 'audit appender',
+    },
+    checkpoint_due: {
+      kind: 'mpsc',
+      capacity: 1,
+      policy: 'reject new',
+      overflow: 'one is due already',
+      metric: 'queue_rejected_total{queue}',
+      from: 'audit appender, those who wait for a proof',
+      to: 'audit checkpointer',
+    },
+    checkpoint: { kind: 'watch', from: 'audit checkpointer', to: 'those who wait for a proof' },
+    events: { kind: 'broadcast', capacity: 1024, from: 'keys, backend, audit', to: 'log' },
+    shutdown: { kind: 'watch', from: 'drain', to: 'backend keeper, attestation refresher' },
+    config: { kind: 'watch', from: 'config watch', to: 'every operation' },
+  },
+  tasks: {
+    signer_pool: {
+      count: 4,
+      config_key: 'kms.signers',
+      criticality: 'critical',
+      does: 'signs, wraps, unwraps, derives, creates and rotates with the backend, many signatures at a time',
+    },
+    audit_appender: { count: 1, criticality: 'critical', does: 'writes events to the audit log, one sync for many' },
+    audit_checkpointer: {
+      count: 1,
+      criticality: 'critical',
+      does: 'signs the log every audit.checkpoint_ops entries or audit.checkpoint_interval',
+    },
+    attestation_refresher: { count: 1, criticality: 'important', does: 'renews what the backend attests about itself' },
+    backend_keeper: {
+      count: 1,
+      criticality: 'important',
+      does: 'looks after the sessions of the backend and brings them back, with jittered backoff',
+    },
+    config_watch: { count: 1, criticality: 'important', does: 'puts a reloaded configuration in force' },
+    event_log: { count: 1, criticality: 'important', does: 'writes what happened to keys and backend to the log' },
+  },
+  locks: {},
+  deadlines: {
+    sign: {
+      ms: 2000,
+      config_key: 'kms.sign_deadline',
+      covers: 'an operation with a private key, from request to answer',
+    },
+    verify: { ms: 2000, covers: 'a verification, and reading keys' },
+    audit: { ms: 200, covers: 'one append to the audit log, before operations go on without it' },
+    checkpoint: { ms: 1000, config_key: 'audit.checkpoint_deadline', covers: 'one signed checkpoint' },
+    attest: { ms: 3000, covers: 'one renewal of the attestation' },
+    keep: { ms: 2000, covers: 'one look of the keeper at the backend' },
+    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
+    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer that nobody reads' },
+  },
+  retries: {
+    unwrap: { policy: 'kms', idempotent_because: 'it changes nothing' },
+    derive: { policy: 'kms', idempotent_because: 'the same label gives the same secret' },
+    keep: { policy: 'kms', idempotent_because: 'what is open already is left alone' },
+  },
+});

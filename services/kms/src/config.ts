@@ -1,0 +1,128 @@
+/** The configuration of kms: the listener's keys, the process's keys and its own, named as operators know them. */
+import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
+import type { ConfigOf } from '@ron/kernel';
+import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
+
+const KEYS = {
+  ...PROCESS_KEYS,
+  ...INGRESS_KEYS,
+  data_dir: key.optional(
+    key.text({ doc: 'Where keys and the audit log are kept. Needed unless amnesia is on, which ignores it.' }),
+  ),
+  'kms.backend': key.oneOf(['file', 'memory'], {
+    default: 'file',
+    doc: 'Where private keys are kept: in a sealed file, or in memory and gone when the process ends.',
+  }),
+  'kms.kek_file': key.optional(
+    key.text({
+      doc: 'A file with the 32 bytes, in hex or base64, that seal everything in data_dir. Default: RON_KEK in the environment, else `kek` in data_dir, made when it is missing.',
+    }),
+  ),
+  'kms.passphrase_file': key.optional(
+    key.text({ doc: 'Instead of a key: a file with a passphrase, stretched by scrypt.' }),
+  ),
+  'kms.keys_max': key.integer({ default: 10_000, min: 1, max: 16_000, doc: 'Keys in all.' }),
+  'kms.signers': key.integer({ default: 4, min: 1, max: 256, doc: 'Batches of operations with the backend at once.' }),
+  'kms.sign_batch': key.integer({ default: 64, min: 1, max: 128, doc: 'Operations that one signer takes at a time.' }),
+  'kms.work_sign': key.integer({ default: 512, min: 2, max: 65_536, doc: 'Operations that wait for a signer.' }),
+  'kms.sign_deadline': key.duration({
+    default: '2s',
+    min: '10ms',
+    max: '1m',
+    doc: 'An operation with a private key, from request to answer.',
+    reloadable: true,
+  }),
+  'kms.verify_ttl': key.duration({
+    default: '15m',
+    min: '1ms',
+    max: '24d',
+    doc: 'How long signatures are verified with known public keys while the backend is away.',
+    reloadable: true,
+  }),
+  'kms.delete_wait': key.duration({
+    default: '7d',
+    min: '1ms',
+    max: '3650d',
+    doc: 'Between the two steps that delete a version of a key.',
+    reloadable: true,
+  }),
+  'kms.ops_max': key.integer({ default: 100_000, min: 2, max: 10_000_000, doc: 'Operation ids that are kept.' }),
+  'kms.attest_interval': key.duration({
+    default: '5m',
+    min: '10ms',
+    max: '24d',
+    doc: 'How often the attestation of the backend is renewed.',
+    reloadable: true,
+  }),
+  'kms.keep_interval': key.duration({
+    default: '1s',
+    min: '10ms',
+    max: '1h',
+    doc: 'How often the keeper looks at the backend.',
+    reloadable: true,
+  }),
+  'audit.mode': key.oneOf(['continue', 'strict'], {
+    default: 'continue',
+    doc: 'When the audit log does not keep up: go on and log a gap, or refuse to work without an entry.',
+    reloadable: true,
+  }),
+  'audit.queue': key.integer({ default: 2048, min: 2, max: 1_000_000, doc: 'Events that wait for the audit log.' }),
+  'audit.checkpoint_interval': key.duration({
+    default: '1s',
+    min: '10ms',
+    max: '1h',
+    doc: 'An entry is covered by a signed checkpoint after this at the latest.',
+    reloadable: true,
+  }),
+  'audit.checkpoint_ops': key.integer({
+    default: 16_384,
+    min: 1,
+    max: 10_000_000,
+    doc: 'So many new entries make a checkpoint at once.',
+    reloadable: true,
+  }),
+  'audit.checkpoint_deadline': key.duration({
+    default: '1s',
+    min: '10ms',
+    max: '1m',
+    doc: 'A checkpoint that takes longer is missed: the service is not ready until one succeeds.',
+    reloadable: true,
+  }),
+  'audit.origin': key.optional(
+    key.text({
+      pattern: /^[^\s+]{1,200}$/,
+      expects: 'a name without spaces',
+      doc: 'The name of the log. Default: a random one.',
+    }),
+  ),
+  'audit.public': key.boolean({ default: false, doc: 'Whether the audit log can be read without a capability.' }),
+  'audit.witness_url': key.optional(
+    key.text({ doc: 'A witness (C2SP tlog-witness) that sees each checkpoint. Default: none.' }),
+  ),
+  'audit.witness_key': key.optional(key.text({ doc: 'The verifier key of the witness.' })),
+  'auth.key_file': key.optional(
+    key.text({
+      doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory, made when it is missing.',
+    }),
+  ),
+  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),
+  'amnesia.bytes_max': key.size({ default: '64MiB', min: '1MiB', max: '1TiB', doc: 'Memory for the log in amnesia.' }),
+};
+
+export const schema = defineConfig(KEYS, (config, report) => {
+  checkIngressKeys(config, report);
+  const { amnesia, audit, kms } = config;
+  if (config.data_dir === undefined && !amnesia.enabled)
+    report('data_dir', 'a directory, unless amnesia.enabled is set');
+  if (kms.kek_file !== undefined && kms.passphrase_file !== undefined) {
+    report('kms.passphrase_file', 'nothing, because kms.kek_file is set');
+  }
+  if (audit.witness_url !== undefined && audit.witness_key === undefined) {
+    report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
+  }
+  if (audit.witness_url === undefined && audit.witness_key !== undefined) {
+    report('audit.witness_url', 'a URL, because audit.witness_key is set');
+  }
+});
+
+export type KmsConfig = ConfigOf<typeof schema>;

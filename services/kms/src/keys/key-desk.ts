@@ -1,0 +1,143 @@
+/**
+ * Keys as they are asked for: each change once for its op_id, with an entry in the audit log, and told to whoever listens.
+ *
+ * Promise: a key that was made under an op_id is made once, also when the process dies before it could say so: the id is
+ * written down together with the key. Bound, overflow, cancellation: as the queue's and the book's.
+ */
+import { RonError, sched, type Deadline } from '@ron/kernel';
+import type { Auditor, Caller } from '../audit/auditor.ts';
+import type { AuditOp } from '../audit/event.ts';
+import { formatKid, tenantOf } from '../kid.ts';
+import { KEPT_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
+import type { KeyBook } from './key-book.ts';
+import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import type { CreateRequest, ImportRequest, KeyWork } from './key-work.ts';
+
+export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
+
+export interface KeyDeskInit {
+  readonly book: KeyBook;
+  readonly work: KeyWork;
+  readonly ledger: Pick<OpLedger, 'once'>;
+  readonly auditor: Auditor;
+  /** Throws while nothing may be done with the backend. */
+  readonly requireReady: () => void;
+  /** In its turn among the operations of all tenants. */
+  readonly inTurn: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
+  readonly publish: (event: KeyEvent) => void;
+}
+
+export class KeyDesk {
+  readonly #init: KeyDeskInit;
+
+  constructor(init: KeyDeskInit) {
+    this.#init = init;
+  }
+
+  /** The name of the new key's first version. */
+  async create(request: Omit<CreateRequest, 'made_by'>, op_id: string | undefined, caller: Caller): Promise<string> {
+    const { tenant, purpose, alg } = request;
+    const attempt = { op: 'create' as const, kid: `${tenant}/${purpose}/${alg}/`, op_id };
+    const make = (made_by: OpMark | undefined): Promise<KeyRecord> =>
+      this.#init.work.create({ ...request, made_by }, caller.deadline.signal);
+    return await this.#made(tenant, op_id, { op: 'create', ...request }, caller, attempt, make);
+  }
+
+  async rotate(kid: string, op_id: string | undefined, caller: Caller): Promise<string> {
+    const attempt = { op: 'rotate' as const, kid, op_id };
+    const make = (made_by: OpMark | undefined): Promise<KeyRecord> =>
+      this.#init.work.rotate(kid, made_by, caller.deadline.signal);
+    return await this.#made(tenantOf(kid), op_id, { op: 'rotate', kid }, caller, attempt, make);
+  }
+
+  async import(request: ImportRequest, caller: Caller): Promise<KeyRecord> {
+    const kid = `${request.tenant}/raw/${request.alg}/`;
+    return await this.#change('import', kid, caller, () => this.#init.work.import(request, caller.deadline.signal));
+  }
+
+  async setMinVersion(kid: string, min_version: number, caller: Caller): Promise<KeyRecord> {
+    const { signal } = caller.deadline;
+    return await this.#change('policy', kid, caller, () => this.#init.work.setMinVersion(kid, min_version, signal));
+  }
+
+  async delete(kid: string, caller: Caller): Promise<KeyVersion> {
+    return await this.#changeVersion('delete', kid, caller, () => this.#init.work.delete(kid, caller.deadline.signal));
+  }
+
+  async restore(kid: string, caller: Caller): Promise<KeyVersion> {
+    return await this.#changeVersion('restore', kid, caller, () =>
+      this.#init.work.restore(kid, caller.deadline.signal),
+    );
+  }
+
+  /** Makes a version, once for its op_id; gives the name of the version. */
+  async #made(
+    tenant: string,
+    op_id: string | undefined,
+    request: Readonly<Record<string, unknown>>,
+    caller: Caller,
+    attempt: { readonly op: AuditOp; readonly kid: string },
+    make: (made_by: OpMark | undefined) => Promise<KeyRecord>,
+  ): Promise<string> {
+    const { ledger, book } = this.#init;
+    if (op_id === undefined) return await this.#make(tenant, caller, attempt, () => make(undefined));
+    const mark: OpMark = { op_id, request_hash: requestHash(request) };
+    const once = async (): Promise<string> =>
+      madeBefore(book, tenant, mark) ?? (await this.#make(tenant, caller, attempt, () => make(mark)));
+    return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
+  }
+
+  async #make(
+    tenant: string,
+    caller: Caller,
+    attempt: { readonly op: AuditOp; readonly kid: string },
+    make: () => Promise<KeyRecord>,
+  ): Promise<string> {
+    const { auditor, inTurn, publish, requireReady } = this.#init;
+    requireReady();
+    const { answer } = await auditor.entered(
+      caller,
+      attempt,
+      () => inTurn(tenant, caller.deadline, make),
+      (record) => ({ kid: headName(record), record }),
+    );
+    const kid = headName(answer);
+    publish({ kind: 'key', change: attempt.op, kid });
+    return kid;
+  }
+
+  async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
+    this.#init.requireReady();
+    const used = (record: KeyRecord): { kid: string; record: KeyRecord } => ({ kid: headName(record), record });
+    const { answer } = await this.#init.auditor.entered(caller, { op, kid }, work, used);
+    this.#init.publish({ kind: 'key', change: op, kid: headName(answer) });
+    return answer;
+  }
+
+  async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
+    this.#init.requireReady();
+    const { record, version } = this.#init.book.index.find(kid);
+    const used = { kid: formatKid(record.name, version.version), record };
+    const { answer } = await this.#init.auditor.entered(caller, { op, kid }, work, () => used);
+    this.#init.publish({ kind: 'key', change: op, kid: used.kid });
+    return answer;
+  }
+}
+
+export function headName(record: KeyRecord): string {
+  return formatKid(record.name, headOf(record).version);
+}
+
+/** The version that was made under this id, by a process that did not live to say so. */
+function madeBefore(book: KeyBook, tenant: string, mark: OpMark): string | undefined {
+  for (const record of book.index.records()) {
+    if (record.tenant !== tenant) continue;
+    const version = record.versions.find(
+      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - KEPT_MS,
+    );
+    if (version === undefined) continue;
+    if (version.made_by?.request_hash === mark.request_hash) return formatKid(record.name, version.version);
+    throw new RonError('conflict', `op_id ${mark.op_id} was used for another request`);
+  }
+  return undefined;
+}

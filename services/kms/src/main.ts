@@ -1,0 +1,6 @@
+/** Process entry of kms. */
+import { runProcess } from '@ron/kernel';
+import { schema } from './config.ts';
+import { startKms } from './service.ts';
+
+await runProcess({ name: 'kms', schema, start: startKms });

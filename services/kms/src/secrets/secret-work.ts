@@ -1,0 +1,70 @@
+/**
+ * Work with keys that wrap and derive. What it gives back are secrets of the caller: nobody else keeps or sees them.
+ *
+ * Promise: what was wrapped under one key version opens only under it, and only with the same additional data. New keys
+ * are wrapped with the current version; older ones still unwrap, down to `min_version`.
+ * Bound: `PLAINTEXT_BYTES_MAX`, `AAD_BYTES_MAX`. Cancellation: by the signal.
+ */
+import { ALGORITHMS, type Backend, type Use } from '@ron/custody';
+import { RonError } from '@ron/kernel';
+import type { KeyBook } from '../keys/key-book.ts';
+import type { Found } from '../keys/key-index.ts';
+import { formatKid } from '../kid.ts';
+
+/** A key that is wrapped, not a document. */
+export const PLAINTEXT_BYTES_MAX = 4096;
+export const AAD_BYTES_MAX = 4096;
+/** The envelope adds 1.2 KiB at most. */
+export const WRAPPED_BYTES_MAX = PLAINTEXT_BYTES_MAX + 2048;
+export const LABEL_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$';
+export const DERIVED_BYTES = 32;
+
+type SecretBackend = Pick<Backend, 'wrap' | 'unwrap' | 'derive'>;
+
+export class SecretWork {
+  readonly #book: Pick<KeyBook, 'index'>;
+  readonly #backend: SecretBackend;
+
+  constructor(book: Pick<KeyBook, 'index'>, backend: SecretBackend) {
+    this.#book = book;
+    this.#backend = backend;
+  }
+
+  async wrap(kid: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<WithKid> {
+    const found = this.#book.index.current(kid);
+    const { handle, full } = usable(found, 'wrap');
+    return { found, kid: full, bytes: await this.#backend.wrap(handle, plaintext, boundAad(full, aad), signal) };
+  }
+
+  async unwrap(kid: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<WithKid> {
+    const found = this.#book.index.find(kid);
+    const { handle, full } = usable(found, 'wrap');
+    return { found, kid: full, bytes: await this.#backend.unwrap(handle, wrapped, boundAad(full, aad), signal) };
+  }
+
+  async derive(kid: string, label: string, signal: AbortSignal): Promise<WithKid> {
+    const found = this.#book.index.find(kid);
+    const { handle, full } = usable(found, 'derive');
+    return { found, kid: full, bytes: await this.#backend.derive(handle, label, DERIVED_BYTES, signal) };
+  }
+}
+
+export interface WithKid {
+  readonly found: Found;
+  /** Of the version that was used. */
+  readonly kid: string;
+  readonly bytes: Uint8Array;
+}
+
+function usable({ record, version }: Found, use: Use): { handle: string; full: string } {
+  if (ALGORITHMS[record.alg].use !== use) throw new RonError('validation', `a key of ${record.alg} does not ${use}`);
+  const full = formatKid(record.name, version.version);
+  if (version.handle === undefined) throw new RonError('conflict', `${full} was deleted`);
+  if (version.version < record.min_version) throw new RonError('conflict', `${full} is below min_version`);
+  return { handle: version.handle, full };
+}
+
+/** The version is bound: what one version wrapped is no other's. */
+function boundAad(kid: string, aad: Uint8Array): Uint8Array {
+  return Buffer.concat([Buffer.from(`ron-kms/v1/wrap\n${kid}\n`), aad]);
+}

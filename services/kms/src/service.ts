@@ -1,0 +1,285 @@
+/**
+ * Wires the tasks, the queues and the routes of kms: this file is its topology.
+ *
+ *     listener --> work_sign(512), fair to tenants --> signer pool --> backend
+ *        |                                                |
+ *        |-- verify: inline, with public keys at hand     |
+ *        `--------------> audit(2048) <-------------------'
+ *                             `--> appender --> log --> checkpointer --> anchor, witness
+ */
+import { join } from 'node:path';
+import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
+import type { Backend } from '@ron/custody';
+import { RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
+import { Auditor, type Caller } from './audit/auditor.ts';
+import { Checkpointer } from './audit/checkpointer.ts';
+import { AuditTrail, type Queued } from './audit/trail.ts';
+import { AttestationRefresher } from './backend/attestation.ts';
+import { BackendKeeper } from './backend/keeper.ts';
+import { concurrency } from './concurrency.ts';
+import type { KmsConfig } from './config.ts';
+import { KeyDesk, type KeyEvent } from './keys/key-desk.ts';
+import { KeyWork } from './keys/key-work.ts';
+import { kmsCounters, measureKms } from './metrics.ts';
+import { routes } from './routes.ts';
+import { proofOf } from './routes/audit.ts';
+import { SecretWork } from './secrets/secret-work.ts';
+import { SignDesk } from './sign/sign-desk.ts';
+import { SignQueue, type Turn } from './sign/sign-queue.ts';
+import { Signer, SignRound } from './sign/signer.ts';
+import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
+import { Freshness, Verifier } from './verify/verifier.ts';
+
+export interface KmsInit {
+  readonly config: KmsConfig;
+  /** The config in force; may change while the service runs. */
+  readonly source?: { readonly value: KmsConfig; readonly watch?: Watch<KmsConfig> };
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly onFatal?: (kind: string, error: unknown) => void;
+  readonly signal?: AbortSignal;
+  /** Default: that of the process. */
+  readonly env?: VaultInit['env'];
+  /** Instead of the configured backend. */
+  readonly backend?: Backend;
+  /** The file system below the data directory. Default: the real one. */
+  readonly fs?: VaultInit['fs'];
+}
+
+export interface Kms extends Service, AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly vault: Vault;
+  readonly keys: KeySource;
+}
+
+type KmsEvent =
+  | KeyEvent
+  | { readonly kind: 'backend'; readonly problem: string | undefined }
+  | { readonly kind: 'audit'; readonly problem: string };
+
+const VERSION = '0.1.0';
+const RETRY_AFTER_MS = 1000;
+
+export async function startKms(init: KmsInit): Promise<Kms> {
+  const { metrics, log, onFatal } = init;
+  const source = init.source ?? { value: init.config };
+  const signal = init.signal ?? new AbortController().signal;
+  const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const config = runtime.watch('config', init.config);
+  const shutdown = runtime.watch('shutdown', false);
+  const events = runtime.broadcast<KmsEvent>('events');
+  const eventLog = events.subscribe('event_log');
+  const publish = (event: KmsEvent): void => events.publish(event);
+  const counters = kmsCounters(metrics);
+  const warn = (what: string): void => log.warn(what);
+  const { backend: given, fs, env = process.env } = init;
+  const vault = await openVault({ config: init.config, env, backend: given, fs, signal, warn });
+  const { backend, book, ledger } = vault;
+  if (vault.problem !== undefined) {
+    counters.integrity_failed();
+    log.error({ problem: vault.problem }, 'nothing will be signed: something is older than it was');
+  }
+  const keys = await openKeys(init.config, vault, signal);
+
+  // Audit: events in, signed log out.
+  const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
+  const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
+  const broken = vault.problem ?? 'it could not be opened';
+  const auditLog = vault.log ?? {
+    size: covered.value,
+    append: () => Promise.reject(notSound(broken)),
+    writeCheckpoint: () => Promise.reject(notSound(broken)),
+  };
+  const trail = new AuditTrail({
+    queue: runtime.mpsc<Queued>('audit'),
+    log: auditLog,
+    mode,
+    appendDeadline: () => runtime.deadline('audit'),
+    onDropped: (count) => counters.audit_dropped(count),
+    onAppended: () => checkpointer.appended(),
+    onProblem: (error) => {
+      log.error({ err: error }, 'the audit log cannot be written');
+      publish({ kind: 'audit', problem: 'it cannot be written' });
+    },
+  });
+  const checkpointer: Checkpointer = new Checkpointer({
+    log: auditLog,
+    flushed: (within) => trail.flushed(within),
+    due: runtime.mpsc<'due'>('checkpoint_due'),
+    covered,
+    deadline: () => runtime.deadline('checkpoint'),
+    interval_ms: () => config.value.audit.checkpoint_interval,
+    every_ops: () => config.value.audit.checkpoint_ops,
+    onCheckpoint: (checkpoint, within) => vault.anchor(checkpoint, within),
+    onMissed: (error) => {
+      counters.integrity_failed();
+      log.error({ err: error }, 'an audit checkpoint was missed');
+      publish({ kind: 'audit', problem: 'a checkpoint was missed' });
+    },
+  });
+  const auditor = new Auditor(trail, mode);
+
+  // Backend: who looks after it, and who asks whether it is there.
+  const freshness = new Freshness(() => config.value.kms.verify_ttl);
+  const keeper = new BackendKeeper({
+    backend,
+    interval_ms: () => config.value.kms.keep_interval,
+    deadline: () => runtime.deadline('keep'),
+    isStopping: () => shutdown.value,
+    onLook: (isThere) => freshness.look(isThere),
+    onChange: (problem) => publish({ kind: 'backend', problem }),
+    retry: (attempt, deadline) => runtime.retry('keep', attempt, { deadline }),
+  });
+  const refresher = new AttestationRefresher({
+    backend,
+    interval_ms: () => config.value.kms.attest_interval,
+    deadline: () => runtime.deadline('attest'),
+    isStopping: () => shutdown.value,
+  });
+  const requireReady = (): void => {
+    if (vault.problem !== undefined) throw notSound(vault.problem);
+    const away = keeper.problem;
+    if (away !== undefined)
+      throw new RonError('not_ready', `the backend is away: ${away}`, { retry_after_ms: RETRY_AFTER_MS });
+  };
+
+  // Operations with private keys, each in its turn.
+  const queue = new SignQueue<SignRound>({
+    turns: runtime.mpsc<Turn>('work_sign'),
+    batch_max: init.config.kms.sign_batch,
+    newRound: () => new SignRound(backend, () => runtime.deadline('sign')),
+  });
+  runtime.countBusy('work_sign', () => queue.busy_total);
+  const inTurn = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
+    queue.submit(tenant, 1, deadline, work);
+  const work = new KeyWork(book, backend, () => config.value.kms.delete_wait);
+  const keyDesk = new KeyDesk({ book, work, ledger, auditor, requireReady, inTurn, publish });
+  const desk = new SignDesk({ queue, signer: new Signer(book), ledger, auditor, requireReady });
+  const verifier = new Verifier(() => book.index, freshness);
+  measureKms(metrics, { book, ledger, freshness, log: vault.log, covered });
+
+  const ingress = await createIngress({
+    service: 'kms',
+    version: VERSION,
+    about: () => ({ rollback_protection: protection(init.config) }),
+    metrics,
+    counters: runtime,
+    deadlines: runtime,
+    config: ingressConfigOf(init.config),
+    routes: routes({
+      book,
+      keys: keyDesk,
+      attestation_class: backend.attestation_class,
+      attestation: () => refresher.current,
+      desk,
+      verifier,
+      auditor,
+      prove: async (index: number, { deadline }: Caller) => {
+        await checkpointer.covers(index, deadline.signal);
+        return await proofOf(vault.log!, index);
+      },
+      secrets: new SecretWork(book, backend),
+      requireReady,
+      inTurn,
+      retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
+      log: vault.log,
+      origin: vault.origin,
+      vkeys: vault.vkeys,
+      isPublic: init.config.audit.public,
+    }),
+    access: new Checker({ audience: 'kms', keys }),
+    readiness: readinessOf({ vault, trail, checkpointer, keeper, refresher, config: init.config }),
+    health: () => {
+      const { fatal } = runtime.supervisor;
+      return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
+    },
+    log,
+  });
+
+  await keeper.look();
+  runtime.spawn('signer_pool', (task) => queue.serve(task));
+  runtime.spawn('audit_appender', ({ stopping }) => trail.run(stopping));
+  runtime.spawn('audit_checkpointer', ({ stopping }) => checkpointer.run(stopping));
+  runtime.spawn('backend_keeper', ({ stopping }) => keeper.run(stopping));
+  runtime.spawn('attestation_refresher', ({ stopping }) => refresher.run(stopping));
+  runtime.spawn('config_watch', async ({ stopping }) => {
+    const updates = source.watch?.subscribe() ?? config.subscribe();
+    for (;;) {
+      config.set(await updates.changed(stopping));
+      // A backend that a new configuration could not use should show at once.
+      await keeper.look();
+    }
+  });
+  runtime.spawn('event_log', async ({ stopping }) => {
+    for (;;) {
+      const event = await eventLog.recv(stopping);
+      if (event === undefined) return;
+      log[levelOf(event)](event, event.kind);
+    }
+  });
+  // Who was in the queue has been answered by now: their entries are written, and the last word is signed.
+  runtime.onClose('audit', { deadline_ms: init.config.audit.checkpoint_deadline }, async () => {
+    await trail.close();
+    if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
+  });
+
+  await ingress.listen();
+  const service = serviceOf({
+    ingress,
+    runtime,
+    drain_ms: () => source.value.drain_deadline,
+    log,
+    close: async () => {
+      await vault.close();
+      await keys.close();
+    },
+  });
+  return {
+    ...service,
+    drain: () => {
+      shutdown.set(true);
+      return service.drain();
+    },
+    ingress,
+    runtime,
+    vault,
+    keys,
+  };
+}
+
+interface Watched {
+  readonly vault: Vault;
+  readonly trail: AuditTrail;
+  readonly checkpointer: Checkpointer;
+  readonly keeper: BackendKeeper;
+  readonly refresher: AttestationRefresher;
+  readonly config: KmsConfig;
+}
+
+function readinessOf({ vault, trail, checkpointer, keeper, refresher, config }: Watched): Readiness {
+  const readiness = new Readiness();
+  readiness.gate('audit', { kind: 'hard', sample: () => vault.problem ?? checkpointer.problem ?? trail.problem });
+  readiness.gate('backend', { kind: 'soft', lanes: ['sign'], sample: () => keeper.problem });
+  readiness.gate('attestation', { kind: 'soft', sample: () => refresher.problem });
+  readiness.tell('rollback_protection', () => protection(config));
+  return readiness;
+}
+
+/** What would show that everything was put back to an earlier state. */
+function protection({ audit, amnesia }: KmsConfig): string {
+  if (amnesia.enabled) return 'none';
+  return audit.witness_url === undefined ? 'keystore' : 'witness';
+}
+
+function levelOf(event: KmsEvent): 'info' | 'error' {
+  return event.kind === 'key' || (event.kind === 'backend' && event.problem === undefined) ? 'info' : 'error';
+}
+
+/** The keys that capabilities are checked with: a file beside the data, or in amnesia nothing that outlives the process. */
+async function openKeys(config: KmsConfig, { dir }: Vault, signal: AbortSignal): Promise<KeySource> {
+  const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
+  if (path === undefined) return new MemoryKeySource();
+  return await FileKeySource.open({ path, create: !config.amnesia.enabled }, signal);
+}

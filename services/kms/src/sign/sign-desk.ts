@@ -1,0 +1,120 @@
+/**
+ * Signing as it is asked for: one payload with one key or several, or a batch; once for each op_id; with an entry in the
+ * audit log for every signature, and on request with a proof that the entry is there.
+ *
+ * Promise: nothing is signed while the vault is not sound or the backend is away. All keys of a request are of one
+ * tenant. Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys of one. Overflow: `busy`, by the queue. Cancellation: the deadline.
+ */
+import { RonError } from '@ron/kernel';
+import { inputOf } from '../audit/event.ts';
+import type { Auditor, Caller } from '../audit/auditor.ts';
+import { toBase64 } from '../base64.ts';
+import { tenantOf } from '../kid.ts';
+import type { OpLedger } from '../ops/op-ledger.ts';
+import type { Payload } from './message.ts';
+import type { SignQueue } from './sign-queue.ts';
+import type { Signed, Signer, SignRound } from './signer.ts';
+
+export const ITEMS_MAX = 128;
+export const KID_SET_MAX = 8;
+
+export interface SignItem extends Payload {
+  /** Each signs the same payload with its own name. At least one. */
+  readonly kids: readonly string[];
+  readonly op_id?: string | undefined;
+}
+
+export interface SignedItem {
+  readonly kid: string;
+  readonly sigs: readonly { readonly kid: string; readonly alg: string; readonly signature_b64: string }[];
+  /** The entry of the first signature; those of the others follow. Left out when the log did not keep up. */
+  readonly log_index?: number;
+}
+
+export interface SignDeskInit {
+  readonly queue: SignQueue<SignRound>;
+  readonly signer: Signer;
+  readonly ledger: Pick<OpLedger, 'once'>;
+  readonly auditor: Auditor;
+  /** Throws while nothing may be signed. */
+  readonly requireReady: () => void;
+}
+
+export class SignDesk {
+  readonly #init: SignDeskInit;
+
+  constructor(init: SignDeskInit) {
+    this.#init = init;
+  }
+
+  async sign(items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
+    this.#init.requireReady();
+    const tenant = oneTenant(items);
+    const [only] = items;
+    if (items.length === 1) return [await this.#once(tenant, only!, caller)];
+    const plain = items.filter((item) => item.op_id === undefined);
+    // Those without an id go together; the others each by itself, because one may be answered from the ledger.
+    const [together, ...alone] = await Promise.all([
+      plain.length === 0 ? [] : this.#signAll(tenant, plain, caller),
+      ...items.map((item) => (item.op_id === undefined ? undefined : this.#once(tenant, item, caller))),
+    ]);
+    const rest = together.values();
+    return alone.map((signed) => signed ?? rest.next().value!);
+  }
+
+  async #once(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
+    const { op_id, kids, payload_b3, message } = item;
+    const work = async (): Promise<SignedItem> => (await this.#signAll(tenant, [item], caller))[0]!;
+    if (op_id === undefined) return await work();
+    const request = {
+      op: 'sign',
+      kids,
+      payload_b3,
+      message_b64: message === undefined ? undefined : toBase64(message),
+    };
+    return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
+  }
+
+  async #signAll(tenant: string, items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
+    const { queue, auditor } = this.#init;
+    const cost = items.reduce((sum, { kids }) => sum + kids.length, 0);
+    let signed: Signed[][];
+    try {
+      signed = await queue.submit(tenant, cost, caller.deadline, (round) =>
+        Promise.all(items.map((item) => this.#signItem(item, round))),
+      );
+    } catch (error) {
+      for (const item of items) {
+        for (const kid of item.kids) {
+          auditor.failed(caller, { op: 'sign', kid, op_id: item.op_id, ...inputOf(item) }, error);
+        }
+      }
+      throw error;
+    }
+    return await Promise.all(items.map((item, at) => this.#enter(item, signed[at]!, caller)));
+  }
+
+  #signItem(item: SignItem, round: SignRound): Promise<Signed[]> {
+    const { payload_b3, message } = item;
+    return Promise.all(item.kids.map((kid) => this.#init.signer.sign({ kid, payload_b3, message }, round)));
+  }
+
+  async #enter(item: SignItem, signed: readonly Signed[], caller: Caller): Promise<SignedItem> {
+    const input = inputOf(item);
+    const places = signed.map(({ kid, found }) =>
+      this.#init.auditor.done(caller, { op: 'sign', kid, op_id: item.op_id, ...input }, { kid, record: found.record }),
+    );
+    const log_index = places.length === 1 ? await places[0] : (await Promise.all(places))[0];
+    const sigs = signed.flatMap(({ kid, signatures }) =>
+      signatures.map(({ alg, signature }) => ({ kid, alg, signature_b64: toBase64(signature) })),
+    );
+    const answer = { kid: signed[0]!.kid, sigs };
+    return log_index === undefined ? answer : { ...answer, log_index };
+  }
+}
+
+function oneTenant(items: readonly SignItem[]): string {
+  const tenant = tenantOf(items[0]!.kids[0]!);
+  if (items.every(({ kids }) => kids.every((kid) => tenantOf(kid) === tenant))) return tenant;
+  throw new RonError('validation', 'all keys of a request are of one tenant');
+}

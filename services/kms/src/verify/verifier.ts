@@ -1,0 +1,129 @@
+/**
+ * Checks signatures with public keys that are at hand; needs no backend.
+ *
+ * Promise: a set of signatures is good exactly if each that counts verifies with plain `node:crypto` over the documented
+ * bytes, as the mode demands. All are of one version. While the backend is away it goes on with what it knows, up to
+ * `ttl_ms` (`verify_cache_expired` after that) and says how old that is. Imported keys depend on no backend.
+ * Bound: one check for each signature, `SIGNATURES_MAX` of them. Cancellation: nothing waits.
+ */
+import { ALGORITHMS, verifyWith, type SigningAlg } from '@ron/custody';
+import { RonError, sched } from '@ron/kernel';
+import type { KeyIndex, Found } from '../keys/key-index.ts';
+import type { VerifyMode } from '../keys/key-record.ts';
+import { formatKid } from '../kid.ts';
+import { signedBytes, type Payload } from '../sign/message.ts';
+import { effectiveMode, lacking, type Checked } from './modes.ts';
+
+export const SIGNATURES_MAX = 8;
+
+export interface GivenSignature {
+  readonly kid?: string | undefined;
+  readonly alg: string;
+  readonly signature: Uint8Array;
+}
+
+export interface VerifyRequest extends Payload {
+  readonly kid: string;
+  readonly sigs: readonly GivenSignature[];
+  readonly mode?: VerifyMode | undefined;
+}
+
+export interface Verified {
+  readonly found: Found;
+  readonly kid: string;
+  readonly ok: boolean;
+  readonly checked: readonly Checked[];
+  readonly mode: VerifyMode;
+  readonly reason: string | undefined;
+  /** The bytes that were to be signed. */
+  readonly message: Uint8Array;
+  /** Set while the backend is away. */
+  readonly cache_age_ms: number | undefined;
+}
+
+/** How old what we know of the backend's keys is. */
+export class Freshness {
+  readonly #ttl_ms: () => number;
+  #confirmed_ms = sched.now_ms();
+  #isAway = false;
+  expired_total = 0;
+
+  constructor(ttl_ms: () => number) {
+    this.#ttl_ms = ttl_ms;
+  }
+
+  /** The backend answered, or did not. */
+  look(isThere: boolean): void {
+    this.#isAway = !isThere;
+    if (isThere) this.#confirmed_ms = sched.now_ms();
+  }
+
+  /** 0 while the backend is there. */
+  get age_ms(): number {
+    return this.#isAway ? Math.round(sched.now_ms() - this.#confirmed_ms) : 0;
+  }
+
+  /** The age to tell; undefined while the backend is there. Throws when it is too old. */
+  check(): number | undefined {
+    if (!this.#isAway) return undefined;
+    const cache_age_ms = this.age_ms;
+    if (cache_age_ms <= this.#ttl_ms()) return cache_age_ms;
+    this.expired_total += 1;
+    throw new RonError('verify_cache_expired', 'the backend is away, and what is known of its keys is too old', {
+      details: { cache_age_ms },
+    });
+  }
+}
+
+export class Verifier {
+  readonly #index: () => KeyIndex;
+  readonly #freshness: Freshness;
+
+  constructor(index: () => KeyIndex, freshness: Freshness) {
+    this.#index = index;
+    this.#freshness = freshness;
+  }
+
+  verify(request: VerifyRequest): Verified {
+    const found = this.#index().find(versionIn(request));
+    const { record, version } = found;
+    const { signs } = ALGORITHMS[record.alg];
+    if (signs.length === 0) throw new RonError('validation', `a key of ${record.alg} makes no signatures`);
+    const cache_age_ms = record.imported ? undefined : this.#freshness.check();
+    const mode = effectiveMode(record, request.mode);
+    const kid = formatKid(record.name, version.version);
+    const message = signedBytes(record.purpose, kid, request);
+    const result = { found, kid, mode, message, cache_age_ms };
+    const retired = unusable(found);
+    if (retired !== undefined) return { ...result, ok: false, checked: [], reason: retired };
+    const checked = request.sigs.map(({ alg, signature }): Checked => {
+      const part = version.public.find((each) => each.alg === alg);
+      if (part === undefined) throw new RonError('validation', `${record.name} makes no ${alg} signatures`);
+      return { alg: alg as SigningAlg, ok: verifyWith(part, message, signature) };
+    });
+    const reason = lacking(mode, signs, checked);
+    return { ...result, ok: reason === undefined, checked, reason };
+  }
+}
+
+function unusable({ record, version }: Found): string | undefined {
+  if (version.deleted === true) return `version ${version.version} was deleted`;
+  if (version.version < record.min_version)
+    return `version ${version.version} is below min_version ${record.min_version}`;
+  return undefined;
+}
+
+/** The kid that all signatures and the request agree on. */
+function versionIn({ kid, sigs }: VerifyRequest): string {
+  const named = sigs.map((sig) => sig.kid).filter((each) => each !== undefined);
+  const [first] = named;
+  if (named.some((each) => each !== first)) {
+    throw new RonError('validation', 'the signatures are of different keys or versions');
+  }
+  if (new Set(sigs.map((sig) => sig.alg)).size !== sigs.length) {
+    throw new RonError('validation', 'there are two signatures of one algorithm');
+  }
+  if (first === undefined || first === kid) return kid;
+  if (first.startsWith(`${kid}#`)) return first;
+  throw new RonError('validation', 'the signatures are of another key or version than kid');
+}

@@ -1,0 +1,169 @@
+/** What the tests of kms share: the service in this process, and a client that hides nothing. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { Agent, request, type IncomingHttpHeaders } from 'node:http';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { mint, type MintInit } from '@ron/auth';
+import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { schema, startKms, type Kms, type KmsInit } from '@ron/kms';
+import { scopesOf } from '@ron/proto';
+
+export const NEVER = new AbortController().signal;
+/** What is signed in most tests: a hash, in hex. */
+export const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
+
+export interface TempDir extends AsyncDisposable {
+  readonly path: string;
+}
+
+export async function tempDir(): Promise<TempDir> {
+  const path = await mkdtemp(join(tmpdir(), 'ron-kms-'));
+  return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
+}
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: IncomingHttpHeaders;
+  readonly text: string;
+  /** The answer as JSON, whatever it is. */
+  // oxlint-disable-next-line typescript/no-explicit-any -- tests look at what is there
+  readonly body: any;
+}
+
+export interface TestKms extends AsyncDisposable {
+  readonly kms: Kms;
+  readonly dir: string;
+  readonly url: string;
+  readonly metrics: Metrics;
+  /** Log lines so far. */
+  readonly lines: string[];
+  /** With a capability for everything, unless headers say otherwise. `path` is below /v1/kms. */
+  post(path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>;
+  get(path: string, headers?: Readonly<Record<string, string>>): Promise<Reply>;
+  /** Any path. */
+  send(method: string, path: string, init?: SendInit): Promise<Reply>;
+  allow(init?: Partial<MintInit>): Promise<{ authorization: string }>;
+  /** Makes a key and gives the kid of its first version. */
+  create(alg: string, init?: { tenant?: string; purpose?: string; policy?: unknown }): Promise<string>;
+  metric(series: string): Promise<number>;
+}
+
+export interface StartInit {
+  readonly flags?: readonly string[];
+  /** Default: a new one, removed afterwards. */
+  readonly dir?: string;
+  readonly backend?: KmsInit['backend'];
+  readonly fs?: KmsInit['fs'];
+  readonly env?: KmsInit['env'];
+}
+
+export const AMNESIA = ['--amnesia.enabled=true'];
+export const KEK = '00'.repeat(32);
+
+export async function startService(init: StartInit = {}): Promise<TestKms> {
+  const temp = init.dir === undefined ? await tempDir() : undefined;
+  const dir = init.dir ?? join(temp!.path, 'data');
+  const lines: string[] = [];
+  const metrics = new Metrics('kms');
+  const log = createLog({ service: 'kms', level: 'debug', sink: { write: (line) => void lines.push(line) } });
+  const config = loadConfig({ schema, flags: [`--data_dir=${dir}`, ...(init.flags ?? [])] });
+  const { backend, fs, env = { RON_KEK: KEK } } = init;
+  const kms = await startKms({ config, metrics, log, env, ...(backend && { backend }), ...(fs && { fs }) });
+  const { url } = kms;
+  const agent = new Agent({ keepAlive: true, maxSockets: 1024 });
+  const allow: TestKms['allow'] = async (wanted = {}) => {
+    const all = { audience: 'kms', scopes: scopesOf('kms'), ttl_ms: 600_000 } as const;
+    const { token } = await mint(kms.keys, { ...all, ...wanted }, NEVER);
+    return { authorization: `Bearer ${token}` };
+  };
+  const all = await allow();
+  const post: TestKms['post'] = (path, body, headers = all) => {
+    const text = body === undefined ? undefined : JSON.stringify(body);
+    const type = body === undefined ? {} : { 'content-type': 'application/json' };
+    return send(url, 'POST', `/v1/kms${path}`, {
+      headers: { ...type, ...headers },
+      ...(text && { body: text }),
+      agent,
+    });
+  };
+  return {
+    kms,
+    dir,
+    url,
+    metrics,
+    lines,
+    post,
+    get: (path, headers = all) => send(url, 'GET', `/v1/kms${path}`, { headers, agent }),
+    send: (method, path, more) => send(url, method, path, { agent, ...more }),
+    allow,
+    create: async (alg, { tenant = 'acme', purpose = 'docs', policy } = {}) => {
+      const reply = await post('/keys', { tenant, purpose, alg, ...(policy !== undefined && { policy }) });
+      assert.equal(reply.status, 201, reply.text);
+      return reply.body.kid as string;
+    },
+    metric: async (series) => {
+      const line = (await metrics.text()).split('\n').find((each) => each.startsWith(`${series} `));
+      return line === undefined ? 0 : Number(line.slice(series.length + 1));
+    },
+    async [Symbol.asyncDispose]() {
+      agent.destroy();
+      await kms[Symbol.asyncDispose]();
+      await temp?.[Symbol.asyncDispose]();
+    },
+  };
+}
+
+export interface SendInit {
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: string | Uint8Array;
+  readonly agent?: Agent;
+}
+
+export function send(url: string, method: string, path: string, init: SendInit = {}): Promise<Reply> {
+  return new Promise((resolve, reject) => {
+    const { hostname, port } = new URL(url);
+    const agent = init.agent ?? false;
+    const req = request({ hostname, port, method, path, headers: { ...init.headers }, agent }, (res) => {
+      const chunks: Buffer[] = [];
+      res.on('data', (chunk: Buffer) => chunks.push(chunk));
+      res.on('error', reject);
+      res.on('end', () => resolve(replyOf(res.statusCode!, res.headers, Buffer.concat(chunks))));
+    });
+    // A refusal may come while the body is still being sent: then the answer counts, not the broken pipe.
+    req.on('error', (error) => void setTimeout(reject, 50, error));
+    req.end(init.body);
+  });
+}
+
+function replyOf(status: number, headers: IncomingHttpHeaders, bytes: Buffer): Reply {
+  const text = bytes.toString();
+  let body: unknown;
+  try {
+    body = JSON.parse(text);
+  } catch {
+    body = undefined;
+  }
+  return { status, headers, text, body };
+}
+
+/** What every refusal must show. */
+export function assertRefusal(reply: Reply, status: number, code: string): void {
+  assert.equal(reply.status, status, reply.text);
+  assert.equal(reply.headers['content-type'], 'application/problem+json');
+  assert.equal(reply.body.code, code, reply.text);
+  assert.equal(reply.body.corr_id, reply.headers['x-corr-id']);
+  const waits = status === 429 || status === 503;
+  assert.equal(reply.headers['retry-after'] !== undefined, waits, 'Retry-After exactly on 429 and 503');
+}
+
+/** Waits until `holds`; looks often, gives up after 20 seconds. */
+export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
+  const until_ms = performance.now() + 20_000;
+  while (!(await holds())) {
+    if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+  }
+}
+
+export const path = (kid: string): string => encodeURIComponent(kid);
