@@ -7,6 +7,7 @@ import { globSync } from 'node:fs';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { runChecks } from './check.ts';
+import { installTestTools } from './install-test-tools.ts';
 
 /** Tests beside the code mostly wait, so more files than cores run at once. */
 const FILES_AT_ONCE = 4;
@@ -55,6 +56,7 @@ async function runFiles(files: string[], concurrency: number): Promise<void> {
 
 const patterns = process.argv.slice(2);
 if (patterns.length === 0) countChecks();
+await installTestTools((line) => void process.stdout.write(`${line}\n`));
 await countTests(patterns);
 const skipped = tally.skipped === 0 ? '' : `, ${tally.skipped} skipped`;
 process.stdout.write(`\n${tally.passed} passed, ${tally.failed} failed${skipped}\n`);
