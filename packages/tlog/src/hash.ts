@@ -33,13 +33,13 @@ export function nodeHash(left: Uint8Array, right: Uint8Array): Buffer {
   return digest(nodeInput);
 }
 
-/** The root over `count` hashes that lie one after another, `count` a power of two. Overwrites them. */
-export function reduceHashes(hashes: Buffer, count: number): Buffer {
-  for (let width = count; width > 1; width /= 2) {
-    for (let at = 0; at < width; at += 2) {
-      nodeInput.set(hashes.subarray(at * HASH_BYTES, (at + 2) * HASH_BYTES), 1);
-      hashes.write(hash('sha256', nodeInput, 'latin1'), (at / 2) * HASH_BYTES, HASH_BYTES, 'latin1');
-    }
+/** The hashes over each two neighbours of `hashes`; one without a neighbour is left out. */
+export function hashPairs(hashes: Uint8Array): Buffer {
+  const pairs = Math.floor(hashes.length / (2 * HASH_BYTES));
+  const above = Buffer.allocUnsafe(pairs * HASH_BYTES);
+  for (let pair = 0; pair < pairs; pair++) {
+    nodeInput.set(hashes.subarray(pair * 2 * HASH_BYTES, (pair + 1) * 2 * HASH_BYTES), 1);
+    above.write(hash('sha256', nodeInput, 'latin1'), pair * HASH_BYTES, HASH_BYTES, 'latin1');
   }
-  return hashes.subarray(0, HASH_BYTES);
+  return above;
 }

@@ -22,13 +22,15 @@ import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from './note-key.ts';
 import { encodeRecords, recordBytes } from './records.ts';
 import { recover } from './recovery.ts';
-import { TileHashes } from './tile-hashes.ts';
+import { TileCache, TileHashes } from './tile-hashes.ts';
 import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from './tiles.ts';
 import { TreeBatch, type Extent } from './tree-batch.ts';
 import { consistencyProof, inclusionProof, isSame } from './tree.ts';
 
 /** Appends, and checkpoints, that may wait for their turn. */
 const WAITING_MAX = 16;
+/** Tiles that are kept for proofs: 1 MiB. */
+const TILES_MAX = 64;
 /** Bytes of the entries of one append. */
 const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 
@@ -61,6 +63,7 @@ export class TransparencyLog implements AsyncDisposable {
   readonly #files: LogFiles;
   readonly #checkpointFile: CheckpointFile;
   readonly #lock: Disposable | undefined;
+  readonly #tiles = new TileCache(TILES_MAX);
   readonly #appends = new InTurn('log.append', WAITING_MAX);
   readonly #checkpoints = new InTurn('log.checkpoint', WAITING_MAX);
   /** What is durable. */
@@ -285,7 +288,7 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   #hashes(size: number): TileHashes {
-    return new TileHashes(size, (level, index, width) => this.#files.readHashes(level, index, width));
+    return new TileHashes(size, (level, index, width) => this.#files.readHashes(level, index, width), this.#tiles);
   }
 
   async #readBundle(bundle: number, width: number): Promise<Buffer> {

@@ -5,7 +5,7 @@
  */
 import { DamageFound } from './damage.ts';
 import { Frontier } from './frontier.ts';
-import { HASH_BYTES, reduceHashes } from './hash.ts';
+import { HASH_BYTES, hashPairs } from './hash.ts';
 import { TILE_WIDTH } from './tiles.ts';
 import { isSame } from './tree.ts';
 
@@ -57,7 +57,9 @@ export class TreeWalk {
 
   /** The hash over a full tile. */
   static rootOfTile(hashes: Uint8Array): Uint8Array {
-    return reduceHashes(Buffer.from(hashes), TILE_WIDTH);
+    let level = hashes;
+    while (level.length > HASH_BYTES) level = hashPairs(level);
+    return level;
   }
 
   #take(level: number): WalkedTile {
