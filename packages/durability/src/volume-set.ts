@@ -42,6 +42,11 @@ export interface VolumeSetInit {
   name?: string;
   /** Copies of each record. Default 1. */
   replication_factor?: number;
+  /**
+   * Copies of manifests and their pages, when they are to be more. With stripes, one more than parity shards: then they
+   * survive what chunks survive. Default: the replication factor.
+   */
+  manifest_copies?: number;
   /** Copies that are durable before a put is acknowledged. Default: the replication factor. */
   write_min?: number;
   /** How long a put waits for a volume when enough others have it. Default 1 s. */
@@ -77,6 +82,7 @@ export class VolumeSet implements Volume {
   readonly domain: string;
   readonly replication_factor: number;
   readonly write_min: number;
+  readonly manifest_copies: number;
   /** Contents that nobody names yet, and that are needed: stripes that are being made, copies on their way. */
   readonly holds = new Leases();
   readonly removals = new Removals();
@@ -93,6 +99,7 @@ export class VolumeSet implements Volume {
     this.replication_factor = init.replication_factor ?? 1;
     this.write_min = init.write_min ?? this.replication_factor;
     assert(this.write_min >= 1 && this.write_min <= this.replication_factor, '1 <= write_min <= replication_factor');
+    this.manifest_copies = Math.max(this.replication_factor, init.manifest_copies ?? 0);
     this.#lag_ms = init.lag_ms ?? LAG_MS;
     this.#onFault = init.onFault;
     this.#members = init.members.map((each) => new Member(each));
@@ -213,6 +220,12 @@ export class VolumeSet implements Volume {
     if (kind === 'object' && !this.has('object', id)) return false;
     const copies = this.copiesOf(kind, id);
     return copies >= this.write_min || (kind === 'content' && copies > 0 && this.stripes.protects(id));
+  }
+
+  /** How many copies there are to be of a record. */
+  targetOf(type: number): number {
+    const isManifest = type === RecordType.manifest || type === RecordType.page;
+    return isManifest ? this.manifest_copies : this.replication_factor;
   }
 
   /** On how many volumes it is durable. */
@@ -380,6 +393,7 @@ export class VolumeSet implements Volume {
       order: this.#placement.order(record.id).filter((member) => member.takesRecords),
       has: (member) => member.holdsDurably('content', record.id),
       write: (member) => member.write([record], signal, durability),
+      target: this.targetOf(record.type),
     });
     this.#require(copies, signal);
   }
@@ -398,7 +412,7 @@ export class VolumeSet implements Volume {
       has: () => false,
       write: (member) => member.write([record], signal),
       goesOn: () => !watch.isRemoved,
-      target: Math.max(this.replication_factor, told.length),
+      target: Math.max(this.targetOf(record.type), told.length),
     });
     this.#require(copies, signal);
     await this.#strike(told, copies, signal);
@@ -433,10 +447,9 @@ export class VolumeSet implements Volume {
   }
 
   #write(
-    init: Pick<Parameters<typeof writeCopies>[0], 'order' | 'has' | 'write' | 'goesOn'> & { target?: number },
+    init: Pick<Parameters<typeof writeCopies>[0], 'order' | 'has' | 'write' | 'goesOn'> & { target: number },
   ): Promise<Copies> {
-    const { replication_factor: target, write_min: enough } = this;
-    return writeCopies({ target, enough, lag_ms: this.#lag_ms, ...init });
+    return writeCopies({ enough: this.write_min, lag_ms: this.#lag_ms, ...init });
   }
 
   #require({ written, failures }: Copies, signal: AbortSignal): void {
@@ -461,11 +474,12 @@ export class VolumeSet implements Volume {
     });
   }
 
-  /** Everybody who is to have it has it, and this one is not among them. */
+  /** Everybody who is to have it has it, and this one is not among them, not even for a part of a manifest. */
   #isSurplus(member: Member, id: Uint8Array): boolean {
-    const wanted = this.#placement.choose(id, this.replication_factor);
-    if (wanted.length < this.replication_factor) return false;
-    return wanted.every((each) => each !== member && each.holdsDurably('content', id));
+    const wanted = this.#placement.choose(id, this.manifest_copies);
+    const first = wanted.slice(0, this.replication_factor);
+    if (first.length < this.replication_factor || wanted.includes(member)) return false;
+    return first.every((each) => each.holdsDurably('content', id));
   }
 
   /** Tells of a record that a volume should have given. */

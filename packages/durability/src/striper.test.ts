@@ -1,0 +1,173 @@
+import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
+import { suite, test } from 'node:test';
+import { blake3 } from '@napi-rs/blake-hash';
+import { Compactor, MemoryVolume, ObjectStore, RecordType, type NewRecord } from '@ron/cas';
+import { isRonError, RonError, TokenBucket } from '@ron/kernel';
+import type { Address } from '@ron/proto';
+import { Directories } from './testing/directories.ts';
+import { faulty, type Faulty } from './testing/faulty-volume.ts';
+import { Striper } from './striper.ts';
+import { VolumeSet } from './volume-set.ts';
+
+const { signal } = new AbortController();
+const pace = (): Promise<void> => Promise.resolve();
+
+const chunkOf = (payload: Buffer): NewRecord => ({ type: RecordType.chunk, id: blake3(payload), payload });
+/** Of different lengths: the last chunk of an object is shorter. */
+const CHUNKS = [2000, 2000, 2000, 2000, 2000, 700].map((bytes) => chunkOf(randomBytes(bytes)));
+const IDS = CHUNKS.map((record) => record.id);
+
+interface Opened {
+  readonly set: VolumeSet;
+  readonly volumes: readonly Faulty[];
+  readonly striper: Striper;
+}
+
+async function open(count: number): Promise<Opened> {
+  const volumes = Array.from({ length: count }, (_, index) =>
+    faulty(new MemoryVolume({ name: `v${index}`, bytes_max: 64 << 20 })),
+  );
+  const set = await VolumeSet.open({
+    members: volumes.map(({ volume }) => ({ volume })),
+    replication_factor: 2,
+    signal,
+  });
+  for (const record of CHUNKS) await set.put([record], signal);
+  return { set, volumes, striper: new Striper({ set, pace }) };
+}
+
+function combinations(from: number, choose: number): number[][] {
+  if (choose === 0) return [[]];
+  return Array.from({ length: from }, (_, last) => last).flatMap((last) =>
+    combinations(last, choose - 1).map((rest) => [...rest, last]),
+  );
+}
+
+/** Gives back all room that nobody needs. */
+async function reclaim(set: VolumeSet, isNeeded: (id: Uint8Array) => boolean): Promise<void> {
+  await set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
+}
+
+const isChunk = (id: Uint8Array): boolean => IDS.some((each) => Buffer.compare(each, id) === 0);
+
+suite('a stripe', () => {
+  test('lies on distinct volumes, contents stay where they are, and copies go with the next compaction', async () => {
+    const { set, striper } = await open(9);
+    const layout = await striper.make(IDS, signal);
+    assert.equal(new Set(layout.shards.map((shard) => shard.home)).size, 9);
+    const copies = (): number[] => IDS.map((id) => set.copiesOf('content', id));
+    assert.ok(copies().every((count) => count >= 2));
+    await reclaim(set, isChunk);
+    assert.deepEqual(copies(), [1, 1, 1, 1, 1, 1]);
+    assert.ok(IDS.every((id) => set.isDurable('content', id)));
+    for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.name, home);
+  });
+
+  test('gives back every content when any three volumes are lost, within the read', async () => {
+    const { set, striper } = await open(9);
+    await striper.make(IDS, signal);
+    await reclaim(set, isChunk);
+    const members = set.members.map((member) => member.volume);
+    for (const lost of combinations(9, 3)) {
+      const rest = members.filter((_, index) => !lost.includes(index));
+      const left = await VolumeSet.open({ members: rest.map((volume) => ({ volume })), replication_factor: 2, signal });
+      const got: Uint8Array[] = [];
+      for await (const batch of left.getMany(IDS, signal)) got.push(...batch);
+      got.forEach((bytes, index) => assert.deepEqual(Buffer.from(bytes), CHUNKS[index]!.payload));
+      for (const { id, payload } of CHUNKS) {
+        const record = await left.get('content', id, signal);
+        assert.deepEqual(Buffer.from(record!.payload), payload);
+      }
+    }
+  });
+
+  test('of which too much is lost is integrity, never a wrong byte', async () => {
+    const { set, striper } = await open(9);
+    const layout = await striper.make(IDS, signal);
+    await reclaim(set, isChunk);
+    for (const shard of layout.shards.slice(0, 4)) set.lose(shard.home, 'test');
+    await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
+    assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
+    await set.put([CHUNKS[0]!], signal);
+    assert.ok(await set.get('content', IDS[0]!, signal));
+  });
+
+  test('is no stripe when a shard cannot be written, read back or announced, and then copies stay', async () => {
+    for (const [call, error] of [
+      ['put', () => new RonError('storage_full', 'no room')],
+      ['get', () => new RonError('integrity', 'damaged')],
+    ] as const) {
+      const opened = await open(9);
+      // One that has none of the contents gets a shard in any case.
+      const target = opened.volumes.find(({ volume }) => IDS.every((id) => !volume.has('content', id)));
+      const broken = target ?? opened.volumes[0]!;
+      broken.fail(call, error);
+      await assert.rejects(opened.striper.make(IDS, signal));
+      assert.ok(IDS.every((id) => !opened.set.stripes.protects(id)));
+      broken.fail(call, undefined);
+      await reclaim(opened.set, isChunk);
+      assert.ok(IDS.every((id) => opened.set.copiesOf('content', id) === 2));
+      const left = await opened.set.inventory('content', undefined, 100);
+      assert.equal(left.length, IDS.length, 'its parity is garbage');
+      assert.equal(opened.set.holds.size, 0);
+    }
+  });
+
+  test('is kept whole while one content of it is needed, and given up when none is', async () => {
+    const { set, striper } = await open(9);
+    await striper.make(IDS, signal);
+    await reclaim(set, (id) => Buffer.compare(id, IDS[2]!) === 0);
+    assert.equal((await set.inventory('content', undefined, 100)).length, 9);
+    await reclaim(set, () => false);
+    assert.deepEqual(await set.inventory('stripe', undefined, 100), []);
+    await reclaim(set, () => false);
+    assert.deepEqual(await set.inventory('content', undefined, 100), []);
+  });
+
+  test('needs as many volumes as shards', async () => {
+    const { striper } = await open(8);
+    assert.match(striper.problem!, /8 volumes take records, a stripe needs 9/);
+    await assert.rejects(striper.make(IDS, signal), (error) => isRonError(error, 'not_ready'));
+  });
+});
+
+test('objects are striped after they were acknowledged, over restarts; small ones and rests stay on copies', async () => {
+  using directories = new Directories();
+  const names = ['a', 'b', 'c', 'd', 'e', 'f'];
+  const bodies = [randomBytes(1000), randomBytes(65_536 * 8 + 10), Buffer.alloc(65_536 * 6)];
+  const addresses: Address[] = [];
+  {
+    await using set = await directories.open(names, { replication_factor: 2, manifest_copies: 3 });
+    const store = new ObjectStore({ volume: set, cache_bytes: 0 });
+    for (const body of bodies) {
+      const writer = store.writer();
+      await writer.write(body, signal);
+      addresses.push((await writer.finish({}, signal)).address);
+    }
+    const striper = new Striper({ set, data_shards: 4, parity_shards: 2, pace });
+    assert.deepEqual(await striper.run(signal), { objects: 3, stripes: 2, failed: 0 });
+    assert.deepEqual(await striper.run(signal), { objects: 3, stripes: 0, failed: 0 });
+    const before_bytes = set.stats().used_bytes;
+    const bucket = new TokenBucket('test', { rate_per_s: 1e12, burst: 2 ** 32 });
+    await new Compactor({ store, uploads: undefined, live_ratio: 1.1, seal_bytes_min: 0, bucket }).run(signal);
+    // Eight chunks have given up a copy, and four parity shards have come.
+    assert.ok(set.stats().used_bytes < before_bytes - 8 * 65_536, `${before_bytes} ${set.stats().used_bytes}`);
+  }
+  for (const lost of combinations(6, 2)) {
+    await using set = await directories.open(
+      names.filter((_, index) => !lost.includes(index)),
+      { replication_factor: 2 },
+    );
+    const store = new ObjectStore({ volume: set, cache_bytes: 0 });
+    for (const [index, address] of addresses.entries()) {
+      const object = await store.open(address, signal);
+      // What has two copies is lost with both; what has a stripe, or is a part of a manifest, is not.
+      assert.ok(object !== undefined || index === 0);
+      const end = index === 1 ? 65_536 * 8 : 0;
+      const parts: Buffer[] = [];
+      for await (const batch of object?.read(0, end, signal) ?? []) parts.push(Buffer.concat(batch));
+      assert.ok(Buffer.concat(parts).equals(bodies[index]!.subarray(0, end)));
+    }
+  }
+});
