@@ -1,16 +1,21 @@
 /**
  * The audit of the files that a log wrote: in one pass, everything that a checkpoint covers, and the entries behind it.
  *
- * What follows from entries that are not signed yet is left out: it is written anew when the log is opened.
+ * What follows from entries that are not signed yet is left out: it is written anew when the log is opened. The log may be
+ * running: a last entry that is not whole is looked at again before it counts as damage.
  */
-import { sched } from '@ron/kernel';
+import { sched, sleep } from '@ron/kernel';
 import type { SignedCheckpoint } from './checkpoint-file.ts';
 import { DamageFound } from './damage.ts';
 import { hashesName, type LogFiles } from './log-files.ts';
-import { scanRecords } from './records.ts';
+import { scanRecords, type FoundRecord } from './records.ts';
 import { TILE_WIDTH } from './tiles.ts';
 import { firstDifference, type TreeWalk, type WalkedTile } from './tree-walk.ts';
 import type { VerifyLogInit } from './verify.ts';
+
+const TRIES_MAX = 3;
+/** For a write that is under way to end. */
+const AGAIN_MS = 100;
 
 /** Checks the files; how many whole entries lie behind the checkpoint. */
 export async function verifyFiles(
@@ -20,29 +25,23 @@ export async function verifyFiles(
   init: VerifyLogInit,
 ): Promise<number> {
   const entries = await files.reader('entries');
-  // Taken first: a log that is running adds to it meanwhile.
-  const bytes = await entries.size();
-  let end = 0;
-  let unsigned = 0;
-  for await (const records of scanRecords(entries, 0, init.signal)) {
-    const bundleEnds: number[] = [];
-    for (const record of records) {
-      end = record.end;
-      if (walk.size === size) {
-        unsigned += 1;
-        continue;
-      }
-      walk.add(record.leaf);
-      if (walk.size % TILE_WIDTH === 0) bundleEnds.push(end);
+  let [end, unsigned, bytes] = [0, 0, 0];
+  for (let tries = 0; tries < TRIES_MAX; tries++) {
+    if (tries > 0) await sleep(AGAIN_MS, init.signal, 'verify');
+    bytes = await entries.size();
+    for await (const records of scanRecords(entries, end, init.signal)) {
+      const signed = records.slice(0, size - walk.size);
+      await checkRecords(files, walk, signed);
+      unsigned += records.length - signed.length;
+      end = records.at(-1)!.end;
+      init.onProgress?.(walk.size, size);
+      await sched.pause('verify');
     }
-    await compareBundleEnds(files, walk, bundleEnds);
-    for (const tile of walk.takeFull()) await compareHashes(files, tile);
-    init.onProgress?.(walk.size, size);
-    await sched.pause('verify');
+    if (walk.size < size || end >= bytes) break;
   }
   if (walk.size < size || end < bytes) {
-    const entry = walk.size + unsigned;
     const reason = walk.size < size ? 'it was changed or cut' : 'it was changed, or a crash tore the last write';
+    const entry = walk.size + unsigned;
     throw new DamageFound('entries', `entry ${entry}, at byte ${end} of ${bytes}, is not whole: ${reason}`);
   }
   for (const tile of walk.takeRest()) await compareHashes(files, tile);
@@ -50,14 +49,16 @@ export async function verifyFiles(
   return unsigned;
 }
 
-async function compareBundleEnds(files: LogFiles, walk: TreeWalk, ends: readonly number[]): Promise<void> {
-  const bundles = Math.floor(walk.size / TILE_WIDTH) - ends.length;
-  for (const [index, end] of ends.entries()) {
-    const bundle = bundles + index;
+async function checkRecords(files: LogFiles, walk: TreeWalk, records: readonly FoundRecord[]): Promise<void> {
+  for (const { leaf, end } of records) {
+    walk.add(leaf);
+    if (walk.size % TILE_WIDTH > 0) continue;
+    const bundle = walk.size / TILE_WIDTH - 1;
     const found = await files.bundleStart(bundle + 1);
     if (found === end) continue;
     throw new DamageFound('bundles', `bundle ${bundle} ends at byte ${end} of the entries, not at ${found}`);
   }
+  for (const tile of walk.takeFull()) await compareHashes(files, tile);
 }
 
 async function compareHashes(files: LogFiles, { level, index, width, hashes }: WalkedTile): Promise<void> {
