@@ -1,10 +1,12 @@
 /**
  * A backend whose keys are in this process; where they are kept beyond it is the business of its store.
  *
- * Promise: see backend.ts. Bound: `keys_max` keys; a batch gives way to other work every `SLICE_MS`.
+ * Promise: see backend.ts. Bound: `keys_max` keys; a batch gives way to other work every `SLICE_MS`, and of Ed25519 alone
+ * it is made in a thread.
  * Cancellation: looked at between the signatures of a batch, and before anything is made.
  */
-import { assert, RonError, sched } from '@ron/kernel';
+import type { KeyObject } from 'node:crypto';
+import { assert, BlockingPool, RonError, sched } from '@ron/kernel';
 import { ALGS, type Alg, type Use } from './algorithms.ts';
 import {
   awayError,
@@ -24,6 +26,7 @@ import {
   type Signature,
 } from './backend.ts';
 import { NonceTracker } from './nonces.ts';
+import { ED25519_BYTES } from './sign-thread.ts';
 import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
 import type { SoftKey } from './soft-keys.ts';
 
@@ -31,6 +34,9 @@ import type { SoftKey } from './soft-keys.ts';
 const SLICE_MS = 2;
 /** ML-DSA signatures of one batch that are under way at once: more than the cores of a small machine gain nothing. */
 const LANES = 2;
+/** From so many Ed25519 signatures on, the way to a thread costs less than making them here. */
+const THREAD_MESSAGES_MIN = 4;
+const THREAD_QUEUE_MAX = 256;
 const KEY_BYTES = 16;
 
 /** A key at rest. */
@@ -72,6 +78,12 @@ export class SoftBackend implements Backend {
   readonly #store: KeyStore;
   /** Keys that were used, as key objects. As many as the store holds at most. */
   readonly #live = new Map<string, Live>();
+  /** Its thread starts with the first batch. */
+  readonly #thread = new BlockingPool('custody.sign', {
+    threads: 1,
+    queue_max: THREAD_QUEUE_MAX,
+    module: new URL('./sign-thread.ts', import.meta.url),
+  });
   #isClosed = false;
 
   constructor(init: SoftBackendInit) {
@@ -121,6 +133,8 @@ export class SoftBackend implements Backend {
   async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
     const { soft } = this.#for(key, 'sign', signal);
     requireBatch(messages);
+    const fast = messages.length < THREAD_MESSAGES_MIN ? undefined : onlyEd25519(soft);
+    if (fast !== undefined) return await this.#signInThread(fast, messages, signal);
     const signed: Signature[][] = Array.from({ length: messages.length });
     const rest = messages.entries();
     const lane = async (): Promise<void> => {
@@ -159,11 +173,23 @@ export class SoftBackend implements Backend {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#live.clear();
+    await this.#thread.close();
     await this.#store.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  async #signInThread(key: KeyObject, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
+    let end = 0;
+    const ends = messages.map((message) => (end += message.length));
+    const args = [key, Buffer.concat(messages), ends];
+    const signatures = await this.#thread.run<Uint8Array>('signEach', args, signal);
+    return messages.map((_, index) => {
+      const at = index * ED25519_BYTES;
+      return [{ alg: 'ed25519', signature: signatures.subarray(at, at + ED25519_BYTES) }];
+    });
   }
 
   #begin(signal: AbortSignal): void {
@@ -200,6 +226,13 @@ export class SoftBackend implements Backend {
     this.#live.set(key, live);
     return live;
   }
+}
+
+/** The key, when a batch of its signatures can be made in a thread: nothing but Ed25519. */
+function onlyEd25519(soft: SoftKey): KeyObject | undefined {
+  if (soft.use !== 'sign' || soft.signers.length !== 1) return undefined;
+  const [signer] = soft.signers;
+  return signer?.alg === 'ed25519' ? signer.key : undefined;
 }
 
 /** For stores: the place is full. */
