@@ -58,6 +58,13 @@ const MUTANTS = [
     caught: /as many entries as|not the one that was acknowledged|are signed and/,
     model: MODELS[3]!,
   },
+  {
+    bug: 'it goes on with a descriptor whose sync failed',
+    find: 'await this.#files.dropWriters();',
+    replace: '',
+    caught: /used again/,
+    model: MODELS[3]!,
+  },
 ];
 
 for (const { bug, find, replace, caught, model } of MUTANTS) {

@@ -41,6 +41,8 @@ class ModelDisk implements FileSystem {
   failures_left = 0;
   /** Bytes of `entries` that a crash would leave. */
   durable_bytes = 0;
+  /** A descriptor whose sync failed was used again. */
+  misused = false;
 
   constructor(world: World) {
     this.#world = world;
@@ -71,8 +73,10 @@ class ModelDisk implements FileSystem {
   syncDir = async (): Promise<void> => undefined;
 
   #file(name: string): File {
+    let hasFailed = false;
     return {
       write: async (buffers, position) => {
+        this.misused ||= hasFailed;
         const bytes = Buffer.concat(buffers);
         // The hashes are written at the same time as the entries; only the entries' order matters here.
         if (name === 'entries') await this.#world.io('write entries');
@@ -84,11 +88,13 @@ class ModelDisk implements FileSystem {
       },
       sync: async () => {
         if (name !== 'entries') return;
+        this.misused ||= hasFailed;
         const covered = this.content(name).length;
         await this.#world.io('sync entries');
         touch(this);
         if (this.failures_left > 0 && this.#world.choose('sync', ['ok', 'fails']) === 'fails') {
           this.failures_left -= 1;
+          hasFailed = true;
           throw Object.assign(new Error('sync failed'), { code: 'EIO' });
         }
         this.durable_bytes = Math.max(this.durable_bytes, covered);
@@ -180,6 +186,7 @@ export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): B
       if (init.closes === true) world.task('closer', () => log.close());
     });
     return {
+      invariant: () => assert.ok(!disk.misused, 'a descriptor whose sync failed is used again'),
       final: () => {
         const entries = disk.content('entries');
         assert.equal(acknowledged.length * RECORD_BYTES, entries.length, 'as many entries as were acknowledged');

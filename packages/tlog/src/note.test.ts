@@ -113,6 +113,13 @@ test('a key that is not written as it must be is refused', () => {
   }
 });
 
+test('a signature has a key id and a byte more', () => {
+  for (const short of ['', 'AAAA', 'AAAAAA==', 'AAAAAAAA==', 'AAAAAAB=']) {
+    assert.throws(() => parseNote(`text\n\n— a ${short}\n`), { code: 'validation' }, short);
+  }
+  assert.equal(parseNote('text\n\n— a AAAAAAA=\n').signatures[0]?.signature.length, 1);
+});
+
 test('any bytes are a note or are refused, and a note is formatted as it was read', () => {
   const parse = (bytes: Uint8Array | string): void => {
     try {
@@ -124,7 +131,7 @@ test('any bytes are a note or are refused, and a note is formatted as it was rea
   };
   fc.assert(fc.property(fc.uint8Array({ maxLength: 300 }), parse));
   fc.assert(fc.property(fc.string({ unit: 'binary' }), (text) => parse(`${text}\n\n— a AAAAAAA=\n`)));
-  const pieces = fc.constantFrom('\n', '— ', 'name', ' ', 'AAAAAAA=', '\t', 'text', '\u2003', '+', '\ud800');
+  const pieces = fc.constantFrom('\n', '— ', 'name', ' ', 'AAAAAAA=', 'AAAA', '\t', 'text', '\u2003', '+', '\ud800');
   fc.assert(
     fc.property(fc.array(pieces, { maxLength: 14 }), (parts) => parse(parts.join(''))),
     { numRuns: 2000 },

@@ -100,9 +100,27 @@ test('the end of a write that a crash tore is cut off, and the whole entries bef
     const log = await open(torn, { onCut: (bytes) => (cut_bytes += bytes) });
     assert.equal(cut_bytes, tail.length);
     assert.equal(log.size, 303);
+    assert.equal(torn.files().get(at('entries'))!.length, whole.length);
     await log.append(entriesOf(303, 310), signal);
     assert.deepEqual(Buffer.from((await log.writeCheckpoint(signal)).root), treeHash(entriesOf(0, 310)));
     await log.close();
+  }
+});
+
+test('what a killed process had written but not synced is durable before it counts', async () => {
+  const disk = new CrashFileSystem();
+  const log = await open(disk);
+  await log.append(entriesOf(0, 3), signal);
+  // The process is gone before the sync; the system still has what it wrote, until the power goes.
+  const file = await disk.open(at('entries'), 'write');
+  const longer = (await logOf(4, 4)).disk.files().get(at('entries'))!;
+  await file.write([longer], 0);
+  const again = await open(disk);
+  assert.equal(again.size, 4);
+  const { root } = await again.writeCheckpoint(signal);
+  for (const image of disk.imagesAt(disk.operations, 50, () => 0)) {
+    const after = await open(new CrashFileSystem(image), { known: { origin: ORIGIN, size: 4, root } });
+    await after.close();
   }
 });
 

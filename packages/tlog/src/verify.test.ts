@@ -179,6 +179,24 @@ test('what is wrong is told in words', async () => {
   assert.match(await damaged('hashes.1', () => undefined), /hashes.1 of the log is damaged: it is missing/);
 });
 
+test('a log that was rewritten without a fault is found out by its root', async (t) => {
+  const dir = tempDir(t);
+  await (await write(undefined, join(dir, 'log'), 300, 300)).close();
+  const other = await TransparencyLog.open({ dir: join(dir, 'other'), origin: ORIGIN, signers, signal });
+  await other.append(entriesOf(1, 301), signal);
+  await other.writeCheckpoint(signal);
+  await other.close();
+  const note = readFileSync(join(dir, 'log/checkpoint'));
+  for (const name of ['other', 'copy']) {
+    await using files = await dirSource(join(dir, 'other'));
+    if (name === 'copy') await copyLog(files, join(dir, 'copy'), { signal });
+    writeFileSync(join(dir, name, 'checkpoint'), note);
+    await using source = await dirSource(join(dir, name));
+    const found = await verifyLog(source, vkeys, { signal });
+    assert.ok(!found.ok && found.damage.where === 'checkpoint' && found.damage.what.includes('was signed'), name);
+  }
+});
+
 test('all keys must have signed, unless one is enough; and the log must be the one that was meant', async () => {
   const disk = new CrashFileSystem();
   await (await write(disk, DIR, 3, 3)).close();
