@@ -6,12 +6,16 @@ import { NonceTracker } from './nonces.ts';
 const NONCES = import.meta.resolve('./nonces.ts');
 
 const CALM: NoncesModelInit = { takers: 3, takersAfterCrash: 0, mayFail: false, block: 2, uses_max: 8 };
-const CRASH: NoncesModelInit = { takers: 2, takersAfterCrash: 2, mayFail: false, block: 2, uses_max: 8 };
-const FAILING: NoncesModelInit = { takers: 2, takersAfterCrash: 1, mayFail: true, block: 1, uses_max: 8 };
-const LIMIT: NoncesModelInit = { takers: 4, takersAfterCrash: 0, mayFail: false, block: 2, uses_max: 3 };
+const CRASH: NoncesModelInit = { takers: 2, takersAfterCrash: 1, mayFail: false, block: 2, uses_max: 8 };
+const CRASH_EARLY: NoncesModelInit = { takers: 1, takersAfterCrash: 2, mayFail: false, block: 2, uses_max: 8 };
+const FAILING: NoncesModelInit = { takers: 2, takersAfterCrash: 0, mayFail: true, block: 1, uses_max: 8 };
+const FAILING_AND_CRASH: NoncesModelInit = { takers: 1, takersAfterCrash: 1, mayFail: true, block: 1, uses_max: 8 };
+const LIMIT: NoncesModelInit = { takers: 3, takersAfterCrash: 0, mayFail: false, block: 2, uses_max: 1 };
 
 test('no number is used twice or before it is reserved, over crashes and failures; the limit holds', async () => {
-  for (const init of [CALM, CRASH, FAILING, LIMIT]) await assertHolds(nonces(NonceTracker, init));
+  for (const init of [CALM, CRASH, CRASH_EARLY, FAILING, FAILING_AND_CRASH, LIMIT]) {
+    await assertHolds(nonces(NonceTracker, init));
+  }
 });
 
 const MUTANTS = [

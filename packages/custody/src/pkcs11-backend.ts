@@ -230,11 +230,16 @@ class TokenCalls {
 
   async close(): Promise<void> {
     if (this.#isClosed) return this.#pool.close();
-    const isThere = this.#availability.state().ok && this.#pool.threads > 0;
-    // Without it sessions stay open until the process ends; a token that does not let us is no reason not to end.
-    if (isThere) await this.run('close', [], Deadline.after('close', CLOSE_MS).signal).catch(() => undefined);
+    if (this.#availability.state().ok && this.#pool.threads > 0) await this.#closeSessions();
     this.#isClosed = true;
     await this.#pool.close();
+  }
+
+  /** Without it sessions stay open until the process ends; a token that does not let us is no reason not to end. */
+  async #closeSessions(): Promise<void> {
+    const deadline = Deadline.after('close', CLOSE_MS);
+    await this.run('close', [], deadline.signal).catch(() => undefined);
+    deadline.cancel();
   }
 
   #failed(error: unknown): never {

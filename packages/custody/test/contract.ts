@@ -58,7 +58,9 @@ async function forEachKey(backend: Backend, use: Use, run: (handle: KeyHandle) =
 
 export function backendContract(name: string, open: () => Promise<Subject>, init: ContractInit = {}): void {
   const { skip, runs = 50 } = init;
-  describe(`${name} keeps the contract of a backend`, { skip: skip ?? false }, () => {
+  // A test of its own, so that it is counted among the skipped.
+  if (skip !== undefined) return void test(`${name} keeps the contract of a backend`, { skip }, () => undefined);
+  describe(`${name} keeps the contract of a backend`, () => {
     let subject: Subject;
     let backend: Backend;
     before(async () => {

@@ -46,6 +46,7 @@ export function nameOfResult(value: number): string {
 
 export const CKF = { OS_LOCKING_OK: 0x2, RW_SESSION: 0x2, SERIAL_SESSION: 0x4 } as const;
 export const CKU_USER = 1;
+export const CKS_RW_USER_FUNCTIONS = 3;
 
 export const CKO = { PUBLIC_KEY: 2, PRIVATE_KEY: 3, SECRET_KEY: 4 } as const;
 export const CKK = { RSA: 0x00, GENERIC_SECRET: 0x10 } as const;

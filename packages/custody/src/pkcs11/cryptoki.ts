@@ -7,7 +7,7 @@
  * Cancellation: none; native code cannot be interrupted.
  */
 import koffi from 'koffi';
-import { CKF, CKR, CKR_OK, nameOfResult } from './constants.ts';
+import { CKF, CKR, CKR_OK, CKS_RW_USER_FUNCTIONS, nameOfResult } from './constants.ts';
 
 export type Handle = bigint;
 
@@ -57,6 +57,7 @@ const FUNCTIONS = {
   C_CloseAllSessions: [14, [U]],
   C_GetSessionInfo: [15, [U, P]],
   C_Login: [18, [U, U, P, U]],
+  C_Logout: [19, [U]],
   C_DestroyObject: [22, [U, U]],
   C_GetAttributeValue: [24, [U, U, TEMPLATE_INOUT, U]],
   C_FindObjectsInit: [26, [U, TEMPLATE_IN, U]],
@@ -156,9 +157,11 @@ export class Cryptoki {
     this.#call('C_CloseAllSessions', slot);
   }
 
-  /** Throws when the session is dead. */
-  ping(session: Handle): void {
-    this.#call('C_GetSessionInfo', session, Buffer.alloc(64));
+  /** Whether the session is that of a user. Throws when it is dead. */
+  isLoggedIn(session: Handle): boolean {
+    const info = ulongs(4);
+    this.#call('C_GetSessionInfo', session, info);
+    return info[1] === BigInt(CKS_RW_USER_FUNCTIONS);
   }
 
   login(session: Handle, user: number, pin: string): void {
@@ -167,6 +170,10 @@ export class Cryptoki {
     bytes.fill(0);
     // The login belongs to the process: another session of it may have been faster.
     if (result !== CKR_OK && result !== CKR.USER_ALREADY_LOGGED_IN) throw new CryptokiError('C_Login', result);
+  }
+
+  logout(session: Handle): void {
+    this.#call('C_Logout', session);
   }
 
   find(session: Handle, attributes: readonly Attribute[]): Handle[] {

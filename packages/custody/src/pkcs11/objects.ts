@@ -49,8 +49,15 @@ export const byName = (name: string): Attribute[] => [
   [CKA.ID, Buffer.from(name)],
 ];
 
+/** All objects with these attributes. A token shows nothing to who is logged out, and that is not the same as nothing. */
+export function search(cryptoki: Cryptoki, session: Handle, attributes: readonly Attribute[]): Handle[] {
+  const found = cryptoki.find(session, attributes);
+  if (found.length > 0 || cryptoki.isLoggedIn(session)) return found;
+  throw new CryptokiError('C_FindObjects', CKR.USER_NOT_LOGGED_IN);
+}
+
 export function findKey(cryptoki: Cryptoki, session: Handle, name: string): Handle | undefined {
-  const find = (kind: number): Handle | undefined => cryptoki.find(session, [...byName(name), [CKA.CLASS, kind]])[0];
+  const find = (kind: number): Handle | undefined => search(cryptoki, session, [...byName(name), [CKA.CLASS, kind]])[0];
   return find(CKO.PRIVATE_KEY) ?? find(CKO.SECRET_KEY);
 }
 

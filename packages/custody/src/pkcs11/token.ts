@@ -24,6 +24,7 @@ import {
   isTrue,
   LOST,
   RSA_BITS,
+  search,
 } from './objects.ts';
 
 export interface TokenConfig {
@@ -100,7 +101,9 @@ export class Token {
   }
 
   ping(): void {
-    this.#run((cryptoki, session) => cryptoki.ping(session));
+    this.#run((cryptoki, session) => {
+      if (!cryptoki.isLoggedIn(session)) throw new CryptokiError('C_GetSessionInfo', CKR.USER_NOT_LOGGED_IN);
+    });
   }
 
   /** Makes a key with this name. */
@@ -123,7 +126,7 @@ export class Token {
     return this.#run((cryptoki, session) => {
       const { alg } = this.#find(cryptoki, session, name);
       if (alg !== 'ed25519') return new Uint8Array(0);
-      const [handle] = cryptoki.find(session, [...byName(name), [CKA.CLASS, CKO.PUBLIC_KEY]]);
+      const [handle] = search(cryptoki, session, [...byName(name), [CKA.CLASS, CKO.PUBLIC_KEY]]);
       if (handle === undefined) throw noSuchKey();
       const point = cryptoki.attribute(session, handle, CKA.EC_POINT, 64);
       // An OCTET STRING by the standard; some modules give the bare point.
@@ -250,7 +253,7 @@ export class Token {
   }
 
   #destroyAll(cryptoki: Cryptoki, session: Handle, name: string): void {
-    for (const handle of cryptoki.find(session, byName(name))) cryptoki.destroy(session, handle);
+    for (const handle of search(cryptoki, session, byName(name))) cryptoki.destroy(session, handle);
   }
 }
 

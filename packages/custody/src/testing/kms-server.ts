@@ -29,8 +29,9 @@ class ServiceError extends Error {
 export class KmsServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #keys = new Map<string, CloudKey>();
-  /** Targets in the order in which they came. */
+  /** Targets and bodies in the order in which they came. */
   readonly requests: string[] = [];
+  readonly bodies: string[] = [];
   /** What happens to the next requests. `throttled` and `broken` are answers; `silent` is none. */
   mood: 'well' | 'throttled' | 'broken' | 'silent' = 'well';
 
@@ -65,7 +66,9 @@ export class KmsServer implements AsyncDisposable {
     const pieces: Buffer[] = [];
     for await (const piece of request) pieces.push(piece as Buffer);
     const target = String(request.headers['x-amz-target'] ?? '');
+    const body = Buffer.concat(pieces).toString();
     this.requests.push(target);
+    this.bodies.push(body);
     if (this.mood === 'silent') return;
     if (this.mood === 'broken') return reply(response, 500, { __type: 'KMSInternalException' });
     try {
@@ -73,7 +76,7 @@ export class KmsServer implements AsyncDisposable {
       if (request.headers.authorization?.startsWith('AWS4-HMAC-SHA256 Credential=') !== true) {
         throw new ServiceError('MissingAuthenticationTokenException');
       }
-      reply(response, 200, this.#act(target, JSON.parse(Buffer.concat(pieces).toString()) as Fields));
+      reply(response, 200, this.#act(target, JSON.parse(body) as Fields));
     } catch (error) {
       const type = error instanceof ServiceError ? error.type : 'ValidationException';
       reply(response, 400, { __type: type, message: type });

@@ -7,7 +7,7 @@ import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { assert, sched } from '@ron/kernel';
-import { Cryptoki } from '../pkcs11/cryptoki.ts';
+import { Cryptoki, type Handle } from '../pkcs11/cryptoki.ts';
 import { runProgram } from './run-program.ts';
 import { SOFTHSM_MODULES, whereIs } from './tools.ts';
 
@@ -56,10 +56,16 @@ export class SoftHsm {
 
   /** Ends every session behind the back of whoever uses them, as a token does that was reset. */
   killSessions(): void {
-    const cryptoki = new Cryptoki(this.module);
-    const slot = cryptoki.slots().find((each) => cryptoki.tokenInfo(each).label === this.token);
-    assert(slot !== undefined, 'the token is present');
+    const { cryptoki, slot } = this.#slot();
     cryptoki.closeAllSessions(slot);
+  }
+
+  /** Logs everybody in this process out; their sessions stay. */
+  logOut(): void {
+    const { cryptoki, slot } = this.#slot();
+    const session = cryptoki.openSession(slot);
+    cryptoki.logout(session);
+    cryptoki.closeSession(session);
   }
 
   /** Takes the module away from everybody in this process, as a driver does that is restarted. */
@@ -71,6 +77,13 @@ export class SoftHsm {
   pullOut(): void {
     renameSync(join(this.#dir, 'tokens'), join(this.#dir, 'pulled'));
     mkdirSync(join(this.#dir, 'tokens'));
+  }
+
+  #slot(): { cryptoki: Cryptoki; slot: Handle } {
+    const cryptoki = new Cryptoki(this.module);
+    const slot = cryptoki.slots().find((each) => cryptoki.tokenInfo(each).label === this.token);
+    assert(slot !== undefined, 'the token is present');
+    return { cryptoki, slot };
   }
 
   plugIn(): void {

@@ -1,0 +1,152 @@
+/** A token that loses its sessions, its module or itself: what callers see, and that it comes back by itself. */
+import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
+import { after, before, describe, test } from 'node:test';
+import { promisify } from 'node:util';
+import { isRonError, sleep } from '@ron/kernel';
+import { Pkcs11Backend, verifyWith, type KeyHandle } from '../src/index.ts';
+import { missing, SoftHsm, TEST_TOOLS } from '../src/testing/index.ts';
+
+const { signal } = new AbortController();
+const skip = missing(TEST_TOOLS.softhsm);
+const MESSAGE = Buffer.from('message');
+
+if (skip !== undefined) test('a token that dies comes back', { skip }, () => undefined);
+else {
+  describe('a token that dies comes back', () => {
+    let hsm: SoftHsm;
+    let backend: Pkcs11Backend;
+    let handle: KeyHandle;
+    before(async () => {
+      hsm = await SoftHsm.start();
+      backend = await Pkcs11Backend.open({ module: hsm.module, token: hsm.token, pin: hsm.pin, signal });
+      handle = await backend.create('ed25519', '', signal);
+    });
+    after(() => backend.close());
+
+    const signOnce = async (): Promise<void> => {
+      const [signed] = await backend.sign(handle.key, MESSAGE, signal);
+      assert.ok(verifyWith(handle.public[0] as never, MESSAGE, signed?.signature ?? new Uint8Array(0)));
+    };
+
+    test('sessions killed under load are reopened, and no caller notices', async () => {
+      const load = { isWanted: true, signed: 0 };
+      const callers = Array.from({ length: 8 }, async () => {
+        for (; load.isWanted; load.signed += 1) await signOnce();
+      });
+      for (let kill = 0; kill < 5; kill++) {
+        const enough = load.signed + 50;
+        hsm.killSessions();
+        while (load.signed < enough) await sleep(1, signal);
+      }
+      load.isWanted = false;
+      await Promise.all(callers);
+      assert.deepEqual(backend.state(), { ok: true, reason: '' });
+    });
+
+    test('whoever is logged out logs in again; a key is never taken for gone because it cannot be seen', async () => {
+      for (let logOut = 0; logOut < 3; logOut++) {
+        hsm.logOut();
+        assert.deepEqual(await backend.open(handle.key, 'ed25519', signal), handle);
+        hsm.logOut();
+        await signOnce();
+      }
+      const { key } = await backend.create('ed25519', '', signal);
+      hsm.logOut();
+      await backend.destroy(key, signal);
+      await assert.rejects(backend.open(key, 'ed25519', signal), (error) => isRonError(error, 'not_found'));
+    });
+
+    test('a module that was ended by somebody else is started again', async () => {
+      hsm.finalize();
+      await signOnce();
+    });
+
+    test('while the token is gone calls are refused at once; when it is back, it works without help', async () => {
+      hsm.pullOut();
+      hsm.finalize();
+      await assert.rejects(signOnce, (error) => isRonError(error, 'not_ready'));
+      assert.equal(backend.state().ok, false);
+      assert.match(backend.state().reason, /no token with the label/);
+      const refused_ms: number[] = [];
+      for (let call = 0; call < 20; call++) {
+        const started_ms = performance.now();
+        await assert.rejects(signOnce, (error) => isRonError(error, 'not_ready') && (error.retry_after_ms ?? 0) > 0);
+        refused_ms.push(performance.now() - started_ms);
+      }
+      assert.ok((refused_ms.toSorted((a, b) => a - b)[10] as number) < 5, 'most are refused without asking the token');
+      await assert.rejects(backend.keep(signal), (error) => isRonError(error, 'not_ready'));
+      hsm.plugIn();
+      // SoftHSM looks for tokens when it starts; a real one is seen in its slot.
+      hsm.finalize();
+      const deadline = AbortSignal.timeout(10_000);
+      while (
+        !(await signOnce().then(
+          () => true,
+          () => false,
+        ))
+      )
+        await sleep(20, deadline);
+      assert.deepEqual(backend.state(), { ok: true, reason: '' });
+    });
+
+    test('the keeper brings it back without a caller', async () => {
+      hsm.killSessions();
+      await backend.keep(signal);
+      assert.equal(backend.state().ok, true);
+    });
+
+    test('an aborted caller is answered at once, and the token goes on', async () => {
+      const calls = Array.from({ length: 10 }, (_, index) => {
+        const controller = new AbortController();
+        const batch = backend.signMany(
+          handle.key,
+          Array.from({ length: 128 }, () => MESSAGE),
+          controller.signal,
+        );
+        if (index % 2 === 0) controller.abort(new Error('enough'));
+        return batch.then(
+          () => 'signed',
+          (error: Error) => error.message,
+        );
+      });
+      const outcomes = await Promise.all(calls);
+      assert.deepEqual(outcomes, Array.from({ length: 5 }, () => ['enough', 'signed']).flat());
+      await signOnce();
+    });
+
+    test('more calls than fit are refused as busy, and that says nothing about the token', async () => {
+      const calls = Array.from({ length: 200 }, () =>
+        backend.sign(handle.key, MESSAGE, signal).then(() => 'ok', String),
+      );
+      const refused = (await Promise.all(calls)).filter((outcome) => outcome !== 'ok');
+      assert.ok(refused.length > 0 && refused.every((outcome) => outcome.includes('full')));
+      assert.equal(backend.state().ok, true);
+    });
+
+    test('a wrong PIN is tried once, and the message says so without repeating it', async () => {
+      const init = JSON.stringify({ module: hsm.module, token: hsm.token, pin: '9999' });
+      // In a process that is logged in already the module would not look at the PIN.
+      const source = `
+        import { Pkcs11Backend } from ${JSON.stringify(import.meta.resolve('../src/index.ts'))};
+        const { signal } = new AbortController();
+        await Pkcs11Backend.open({ ...${init}, signal }).catch((error) => {
+          process.stdout.write(error.code + ': ' + error.message);
+        });`;
+      const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '--eval', source]);
+      assert.match(stdout, /^unhealthy: the token refused the PIN \(CKR_PIN_INCORRECT\)/);
+      assert.ok(!stdout.includes('9999'));
+    });
+
+    test('no module, no token: a sentence that says which', async () => {
+      await assert.rejects(
+        Pkcs11Backend.open({ module: '/nowhere.so', token: 'x', pin: 'x', signal }),
+        (error) => isRonError(error, 'unhealthy') && error.message.includes('/nowhere.so'),
+      );
+      await assert.rejects(
+        Pkcs11Backend.open({ module: hsm.module, token: 'no such token', pin: 'x', signal }),
+        (error) => isRonError(error, 'not_ready') && error.message.includes('no such token'),
+      );
+    });
+  });
+}
