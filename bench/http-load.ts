@@ -2,7 +2,8 @@
  * A load generator for HTTP keep-alive, in a process of its own: raw sockets, one request in flight on each.
  *
  * It costs far less per request than a real client, so that on two cores the server is what saturates. All answers to one
- * order must have the same length (fixed headers, fixed body): the first answer is parsed, the rest are counted.
+ * order must have the same length (fixed headers, fixed body), or it says `varying`: the first answer is parsed, the
+ * rest are counted.
  * Takes orders over IPC: `{port, request, connections, requests}`; answers `{requests, seconds, p99_ms}`.
  */
 import { randomBytes } from 'node:crypto';
@@ -16,6 +17,8 @@ export interface LoadOrder {
   readonly request?: string | readonly string[];
   /** Instead: writes of new bytes to their own address, each once. */
   readonly puts?: { readonly bytes: number; readonly authorization: string };
+  /** Whether answers differ in length: then each one's head is read, which costs a little. Default false. */
+  readonly varying?: boolean;
   readonly connections: number;
   /** In all. */
   readonly requests: number;
@@ -93,6 +96,8 @@ function run(order: LoadOrder): Promise<LoadReport> {
           return finish(error);
         }
         if (expected === undefined) return finish(new Error('the first packet does not hold the head'));
+        if (got === 0 && order.varying === true) expected = answerLength(chunk as Buffer);
+        if (expected === undefined) return finish(new Error('a packet does not hold the head'));
         got += chunk.length;
         if (got < expected) return;
         if (got > expected) return finish(new Error('answers differ in length'));

@@ -27,7 +27,7 @@ import { proofOf } from './routes/audit.ts';
 import { SecretWork } from './secrets/secret-work.ts';
 import { SignDesk } from './sign/sign-desk.ts';
 import { SignQueue, type Turn } from './sign/sign-queue.ts';
-import { Signer, SignRound } from './sign/signer.ts';
+import { SignBatches, Signer, SignRound } from './sign/signer.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
 import { Freshness, Verifier } from './verify/verifier.ts';
 
@@ -146,10 +146,11 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   };
 
   // Operations with private keys, each in its turn.
+  const batches = new SignBatches(backend, () => runtime.deadline('sign'));
   const queue = new SignQueue<SignRound>({
     turns: runtime.mpsc<Turn>('work_sign'),
     batch_max: init.config.kms.sign_batch,
-    newRound: () => new SignRound(backend, () => runtime.deadline('sign')),
+    newRound: () => new SignRound(batches),
   });
   runtime.countBusy('work_sign', () => queue.busy_total);
   const inTurn = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>

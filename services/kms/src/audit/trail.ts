@@ -9,7 +9,7 @@
  * Marks of the checkpointer are never dropped.
  * Cancellation: `record` by its signal while it waits for room. An append that has begun ends as the disk decides.
  */
-import { isRonError, RonError, sched, type Deadline, type Mpsc, type Parked } from '@ron/kernel';
+import { isRonError, RonError, sched, sleep, type Deadline, type Mpsc, type Parked } from '@ron/kernel';
 import { encodeEvent, encodeGap, widened, type AuditEvent, type Gap } from './event.ts';
 
 export type AuditMode = 'strict' | 'continue';
@@ -40,6 +40,8 @@ export interface AuditTrailInit {
 
 /** How long an event waits for room in the queue. */
 const WAIT_MS = 200;
+/** Between the beginnings of two appends. */
+const GATHER_MS = 1;
 /** Events of one append. */
 const BATCH_MAX = 512;
 const NEVER = new AbortController().signal;
@@ -103,10 +105,17 @@ export class AuditTrail {
   /** The life of the appender: until `stopping` aborts, or the queue is closed and empty. */
   async run(stopping: AbortSignal): Promise<void> {
     const batch: Queued[] = [];
+    let began_ms = -Infinity;
     for (;;) {
-      await this.#queue.recvMany(BATCH_MAX, stopping, batch);
-      if (batch.length === 0) return;
-      await this.#append(batch);
+      const first = await this.#queue.recv(stopping);
+      if (first === undefined) return;
+      // Under load appends keep a distance, so that each has many events: the calls to the disk cost more than they do.
+      const early_ms = began_ms + GATHER_MS - sched.now_ms();
+      if (early_ms > 0) await sleep(early_ms, NEVER, 'audit.gather');
+      if (this.#queue.depth > 0) await this.#queue.recvMany(BATCH_MAX - 1, NEVER, batch);
+      else batch.length = 0;
+      began_ms = sched.now_ms();
+      await this.#append([first, ...batch]);
     }
   }
 

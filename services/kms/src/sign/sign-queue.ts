@@ -74,12 +74,15 @@ export class SignQueue<R extends Round> {
     const close = (): void => this.close();
     if (stopping.aborted) close();
     else stopping.addEventListener('abort', close, { once: true });
+    const batch_max = Math.max(2, this.#init.batch_max);
     const turns: Turn[] = [];
     try {
       for (;;) {
-        await this.#turns.recvMany(this.#init.batch_max, signal, turns);
-        if (turns.length === 0) return;
-        await this.#round(turns.length, signal);
+        if ((await this.#turns.recv(signal)) === undefined) return;
+        // What came in the same moment goes with it.
+        await sched.pause('work_sign.gather');
+        const more = this.#turns.depth === 0 ? 0 : (await this.#turns.recvMany(batch_max - 1, signal, turns)).length;
+        await this.#round(1 + more, signal);
       }
     } finally {
       stopping.removeEventListener('abort', close);

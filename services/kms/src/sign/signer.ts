@@ -40,56 +40,92 @@ interface Waiting {
   readonly answer: Parked<Signature[]>;
 }
 
-/** The messages of one round, handed to the backend key by key. What comes after that goes by itself. */
-export class SignRound implements Round {
+/** What waits for one key, and whether the backend signs with it at this moment. */
+interface KeyLine {
+  waiting: Waiting[];
+  isBusy: boolean;
+}
+
+/**
+ * Messages on their way to the backend: of one key one call at a time, which takes along all that came during the one
+ * before. So the busier a key is, the larger its batches are, and the less each signature costs.
+ */
+export class SignBatches {
   readonly #backend: SigningBackend;
   readonly #newDeadline: () => Deadline;
-  readonly #groups = new Map<string, Waiting[]>();
-  #begun = false;
+  /** Keys with something to do. */
+  readonly #lines = new Map<string, KeyLine>();
 
   constructor(backend: SigningBackend, newDeadline: () => Deadline) {
     this.#backend = backend;
     this.#newDeadline = newDeadline;
   }
 
+  /** Waits for `send`, or for the call that is under way. */
   sign(handle: string, message: Uint8Array): Promise<Signature[]> {
     const answer = sched.park<Signature[]>('sign.backend');
-    const waiting: Waiting = { message, answer };
-    const group = this.#groups.get(handle);
-    if (this.#begun) void this.#send(handle, [waiting]);
-    else if (group === undefined) this.#groups.set(handle, [waiting]);
-    else group.push(waiting);
+    let line = this.#lines.get(handle);
+    if (line === undefined) {
+      line = { waiting: [], isBusy: false };
+      this.#lines.set(handle, line);
+    }
+    line.waiting.push({ message, answer });
     return answer.promise;
+  }
+
+  /** Starts what waits for an idle key. */
+  send(): void {
+    // It never rejects: each message is answered.
+    for (const [handle, line] of this.#lines) if (!line.isBusy) void this.#serve(handle, line);
+  }
+
+  async #serve(handle: string, line: KeyLine): Promise<void> {
+    line.isBusy = true;
+    while (line.waiting.length > 0) {
+      const batch = line.waiting.splice(0, MESSAGES_MAX);
+      await this.#signBatch(handle, batch);
+    }
+    this.#lines.delete(handle);
+  }
+
+  async #signBatch(handle: string, batch: readonly Waiting[]): Promise<void> {
+    using deadline = this.#newDeadline();
+    try {
+      const signed = await deadline.run((signal) => this.#signAll(handle, batch, signal));
+      for (const [at, waiting] of batch.entries()) waiting.answer.wake(signed[at]!);
+    } catch (error) {
+      for (const waiting of batch) waiting.answer.fail(error);
+    }
+  }
+
+  async #signAll(handle: string, batch: readonly Waiting[], signal: AbortSignal): Promise<Signature[][]> {
+    if (batch.length === 1) return [await this.#backend.sign(handle, batch[0]!.message, signal)];
+    return await this.#backend.signMany(
+      handle,
+      batch.map(({ message }) => message),
+      signal,
+    );
+  }
+}
+
+/** The signatures that the jobs of one round ask for. They leave when all jobs have begun. */
+export class SignRound implements Round {
+  readonly #batches: SignBatches;
+  #begun = false;
+
+  constructor(batches: SignBatches) {
+    this.#batches = batches;
+  }
+
+  sign(handle: string, message: Uint8Array): Promise<Signature[]> {
+    const signed = this.#batches.sign(handle, message);
+    if (this.#begun) this.#batches.send();
+    return signed;
   }
 
   begun(): void {
     this.#begun = true;
-    for (const [handle, group] of this.#groups) {
-      for (let at = 0; at < group.length; at += MESSAGES_MAX) {
-        void this.#send(handle, group.length <= MESSAGES_MAX ? group : group.slice(at, at + MESSAGES_MAX));
-      }
-    }
-    this.#groups.clear();
-  }
-
-  /** Never rejects: each message is answered. */
-  async #send(handle: string, group: readonly Waiting[]): Promise<void> {
-    using deadline = this.#newDeadline();
-    try {
-      const signed = await deadline.run((signal) => this.#signAll(handle, group, signal));
-      for (const [at, waiting] of group.entries()) waiting.answer.wake(signed[at]!);
-    } catch (error) {
-      for (const waiting of group) waiting.answer.fail(error);
-    }
-  }
-
-  async #signAll(handle: string, group: readonly Waiting[], signal: AbortSignal): Promise<Signature[][]> {
-    if (group.length === 1) return [await this.#backend.sign(handle, group[0]!.message, signal)];
-    return await this.#backend.signMany(
-      handle,
-      group.map(({ message }) => message),
-      signal,
-    );
+    this.#batches.send();
   }
 }
 

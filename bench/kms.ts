@@ -1,0 +1,181 @@
+/**
+ * What kms costs over bare `node:crypto`, in one run.
+ *
+ * Bars, as ratios of operations per second at 64 clients over HTTP, audit on, file backend, to a plain loop on one core:
+ * Ed25519 sign 0.45, ML-DSA-65 sign 0.8, verify 0.6, Ed25519 in batches of 128 0.85. Each ratio is of two runs right after
+ * each other. The load comes from a third process, which shares the machine's cores with the service.
+ */
+import { fork, type ChildProcess } from 'node:child_process';
+import { generateKeyPairSync, sign, verify } from 'node:crypto';
+import { once } from 'node:events';
+import type { LoadOrder, LoadReport } from './http-load.ts';
+import { machine, machineLine, median, quick, table } from './lib.ts';
+import { mkdirSync, writeFileSync } from 'node:fs';
+
+const ROUNDS = quick ? 5 : 9;
+const CLIENTS = 64;
+const SECONDS = quick ? 1 : 2;
+const BATCH = 128;
+const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
+
+async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
+  const answered = once(child, 'message');
+  child.send(order as object);
+  const [answer] = (await answered) as [T & { error?: string }];
+  if (answer.error !== undefined) throw new Error(answer.error);
+  return answer;
+}
+
+const server = fork(new URL('./kms-server.ts', import.meta.url));
+const [{ port, token }] = (await once(server, 'message')) as [{ port: number; token: string }];
+const load = fork(new URL('./http-load.ts', import.meta.url));
+
+const head = (path: string, body: string): string =>
+  `POST /v1/kms${path} HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: Bearer ${token}\r\n` +
+  `Content-Type: application/json\r\nContent-Length: ${Buffer.byteLength(body)}\r\n\r\n${body}`;
+
+async function post<T>(path: string, body: unknown): Promise<T> {
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+  const answer = await fetch(`http://127.0.0.1:${port}/v1/kms${path}`, {
+    method: 'POST',
+    headers,
+    body: JSON.stringify(body),
+  });
+  if (!answer.ok) throw new Error(await answer.text());
+  return (await answer.json()) as T;
+}
+
+/** Operations per second of a plain loop on this thread. */
+function bare(work: () => void): number {
+  let count = 0;
+  const start = performance.now();
+  while (performance.now() - start < SECONDS * 1000) {
+    for (let at = 0; at < 8; at += 1) work();
+    count += 8;
+  }
+  return count / ((performance.now() - start) / 1000);
+}
+
+interface Measured {
+  readonly per_s: number;
+  readonly p99_ms: number;
+  readonly cpu_us: number;
+  readonly blocked_ms: number;
+}
+
+async function over(request: string, requests: number, operations: number, connections = CLIENTS): Promise<Measured> {
+  const order: LoadOrder = { port, request, connections, requests, varying: true };
+  await ask(server, 'start');
+  const { seconds, p99_ms } = await ask<LoadReport>(load, order);
+  const { cpu_us, blocked_ms } = await ask<{ cpu_us: number; blocked_ms: number }>(server, 'stop');
+  return { per_s: (requests * operations) / seconds, p99_ms, cpu_us: cpu_us / (requests * operations), blocked_ms };
+}
+
+interface Kind {
+  readonly name: string;
+  readonly bar: number;
+  readonly request: string;
+  readonly operations: number;
+  readonly connections?: number;
+  readonly bare: () => void;
+}
+
+async function keyOf(alg: string): Promise<string> {
+  return (await post<{ kid: string }>('/keys', { tenant: 'bench', purpose: 'docs', alg })).kid;
+}
+
+async function kinds(): Promise<Kind[]> {
+  const [ed, pq] = [await keyOf('ed25519'), await keyOf('ml-dsa-65')];
+  const message = Buffer.from(`ron-kms/v1\n${ed}\n${B3}\n`);
+  const classic = generateKeyPairSync('ed25519');
+  const strong = generateKeyPairSync('ml-dsa-65');
+  const signature = sign(null, message, classic.privateKey);
+  const one = (kid: string): string => head('/sign', JSON.stringify({ kid, payload_b3: B3 }));
+  const { sigs } = await post<{ sigs: unknown }>('/sign', { kid: ed, payload_b3: B3 });
+  const items = Array.from({ length: BATCH }, () => ({ kid: ed, payload_b3: B3 }));
+  return [
+    {
+      name: 'Ed25519 sign',
+      bar: 0.45,
+      request: one(ed),
+      operations: 1,
+      bare: () => void sign(null, message, classic.privateKey),
+    },
+    {
+      name: 'ML-DSA-65 sign',
+      bar: 0.8,
+      request: one(pq),
+      operations: 1,
+      bare: () => void sign(null, message, strong.privateKey),
+    },
+    {
+      name: 'Ed25519 verify, from cache',
+      bar: 0.6,
+      request: head('/verify', JSON.stringify({ kid: ed, payload_b3: B3, sigs })),
+      operations: 1,
+      bare: () => void verify(null, message, classic.publicKey, signature),
+    },
+    {
+      name: `Ed25519 sign, batches of ${BATCH}`,
+      bar: 0.85,
+      request: head('/sign', JSON.stringify({ items })),
+      operations: BATCH,
+      connections: 8,
+      bare: () => void sign(null, message, classic.privateKey),
+    },
+  ];
+}
+
+const rows: { name: string; bar: number; ratios: number[]; bare: number[]; ours: Measured[] }[] = [];
+for (const kind of await kinds()) rows.push({ name: kind.name, bar: kind.bar, ratios: [], bare: [], ours: [] });
+const all = await kinds();
+for (let round = -1; round < ROUNDS; round += 1) {
+  for (const [at, kind] of all.entries()) {
+    const alone = bare(kind.bare);
+    const requests = Math.max(CLIENTS, Math.ceil((alone * SECONDS * kind.bar) / kind.operations));
+    const measured = await over(kind.request, requests, kind.operations, kind.connections);
+    if (round < 0) continue;
+    rows[at]!.bare.push(alone);
+    rows[at]!.ours.push(measured);
+    rows[at]!.ratios.push(measured.per_s / alone);
+  }
+}
+load.kill();
+server.kill();
+
+const result = rows.map(({ name, bar, ratios, bare: alone, ours }) => ({
+  name,
+  bar,
+  ratio: median(ratios),
+  min: Math.min(...ratios),
+  max: Math.max(...ratios),
+  bare_per_s: Math.round(median(alone)),
+  per_s: Math.round(median(ours.map((each) => each.per_s))),
+  p99_ms: median(ours.map((each) => each.p99_ms)),
+  cpu_us: median(ours.map((each) => each.cpu_us)),
+  blocked_ms: median(ours.map((each) => each.blocked_ms)),
+  pass: median(ratios) >= bar,
+}));
+const figure = (value: number): string => (value >= 100 ? value.toFixed(0) : value.toFixed(2));
+const lines = result.map((row) => [
+  row.name,
+  `${figure(row.ratio)} x bare`,
+  `${figure(row.min)} .. ${figure(row.max)}`,
+  `>= ${row.bar}`,
+  row.pass ? 'pass' : 'FALLS SHORT',
+  `${row.per_s}/s of ${row.bare_per_s}/s, p99 ${figure(row.p99_ms)} ms, ${figure(row.cpu_us)} us CPU, loop blocked ${figure(row.blocked_ms)} ms (p99.9)`,
+]);
+const json = JSON.stringify({ name: 'kms', quick, machine: machine(), rows: result });
+const said = [
+  `# kms over bare node:crypto, operations per second${quick ? ' (quick)' : ''}`,
+  '',
+  machineLine(),
+  '',
+  table(['measured', 'median', 'min .. max', 'bar', 'verdict', 'note'], lines),
+  '',
+  json,
+];
+process.stdout.write(`${said.join('\n')}\n`);
+const out = new URL('./out/', import.meta.url);
+mkdirSync(out, { recursive: true });
+writeFileSync(new URL('kms.json', out), `${json}\n`);
