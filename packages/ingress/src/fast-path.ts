@@ -6,6 +6,7 @@
  * Bound: keeps nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` leaves in one write with its
  * head; an answer that the client does not take at once is watched like any other.
  */
+import { validateHeaderValue } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
@@ -40,6 +41,9 @@ export class FastEntry {
   /** Flat names and values of the 200 answer; the last is the place for the correlation id. Made by the first answer. */
   head: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
+  /** The same as text, for answers that are written without Node's help. */
+  text_200: string | undefined = undefined;
+  text_304: string | undefined = undefined;
 
   constructor(source: RamSource, facts?: AccessFacts) {
     this.source = source;
@@ -94,13 +98,47 @@ export class FastPath {
   }
 
   openNow(req: IncomingMessage): FastEntry | undefined {
-    if (this.#route.row.scope !== null || (req.method !== 'GET' && req.method !== 'HEAD')) return undefined;
+    return req.method === 'GET' || req.method === 'HEAD' ? this.#openNow(req.url!) : undefined;
+  }
+
+  #openNow(target: string): FastEntry | undefined {
+    if (this.#route.row.scope !== null) return undefined;
     try {
-      return this.#init.source.openNow?.(req.url!);
+      return this.#init.source.openNow?.(target);
     } catch {
       // The route meets the same trouble, and tells of it.
       return undefined;
     }
+  }
+
+  /** For a GET without anything special about it: what can be answered whole, or with 304, by one write. */
+  plainEntry(target: string, if_none_match: string | undefined): FastEntry | undefined {
+    if (this.#route.row.scope !== null || this.#init.access_log) return undefined;
+    const entry = this.#init.source.lookup(target) ?? this.#openNow(target);
+    if (entry === undefined || entry.source.size > WHOLE_BYTES_MAX) return undefined;
+    return if_none_match === undefined || if_none_match === entry.source.etag ? entry : undefined;
+  }
+
+  /** The head as text, up to the lines that differ from answer to answer. Throws when a header could not be sent. */
+  headText(entry: FastEntry, status: 200 | 304): string {
+    if (status === 200) return (entry.text_200 ??= this.#headText(entry, 200));
+    return (entry.text_304 ??= this.#headText(entry, 304));
+  }
+
+  #headText(entry: FastEntry, status: 200 | 304): string {
+    const head = this.#head(entry, status);
+    let text = status === 200 ? 'HTTP/1.1 200 OK\r\n' : 'HTTP/1.1 304 Not Modified\r\n';
+    // The last pair is the correlation id.
+    for (let i = 0; i < head.length - 2; i += 2) {
+      validateHeaderValue(head[i]!, head[i + 1]!);
+      text += `${head[i]}: ${head[i + 1]}\r\n`;
+    }
+    return text;
+  }
+
+  /** Counts an answer that was given without an exchange. */
+  count(status: number, seconds: number): void {
+    this.#route.metrics.count(status, seconds);
   }
 
   /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */

@@ -15,6 +15,7 @@ import { compileProxies } from './client-ip.ts';
 import { Drain } from './drain.ts';
 import type { Exchange, ExchangeHost } from './exchange.ts';
 import { FastPath } from './fast-path.ts';
+import { PlainFront } from './plain-front.ts';
 import type { FastPathInit, FastSource } from './fast-path.ts';
 import { Front } from './front.ts';
 import { hostsFor } from './host-guard.ts';
@@ -202,6 +203,10 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           access_log: config.access_log,
         });
   front.open(router.handle, fast);
+  if (fast !== undefined) {
+    const hosts = target.kind === 'tcp' ? hostsFor(target.host, config.hosts) : undefined;
+    main.answerPlainly(new PlainFront({ config, fast, admission, readiness, responder, sweeper, hosts }));
+  }
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,

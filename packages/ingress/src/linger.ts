@@ -51,10 +51,12 @@ export function startLinger(socket: Socket): void {
   stopParsing(socket);
   const until_ms = sched.now_ms() + LINGER_MS;
   const until_bytes = socket.bytesRead + LINGER_BYTES;
+  socket.on('data', () => {
+    if (socket.bytesRead > until_bytes) socket.destroy();
+  });
   const look = (): void => {
     if (socket.destroyed) return;
-    const over = socket.readableEnded || sched.now_ms() >= until_ms || socket.bytesRead > until_bytes;
-    if (over) socket.destroy();
+    if (socket.readableEnded || sched.now_ms() >= until_ms) socket.destroy();
     else sched.timer(LOOK_MS, look, 'ingress-linger');
   };
   socket.end(look);

@@ -19,7 +19,8 @@ import { Connection } from './connection.ts';
 import type { Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
-import { parserRefusal } from './parser-errors.ts';
+import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
+import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
@@ -39,19 +40,25 @@ export interface ListenerInit {
   readonly onServerError: (error: Error) => void;
 }
 
+type ConnectionListener = (this: Server, socket: Socket) => void;
+
 export class Listener {
   readonly server: Server;
   readonly #init: ListenerInit;
   /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
   readonly #handshaking = new Map<string, Ticket>();
+  readonly #attachParser: ConnectionListener;
+  #plain: PlainFront | undefined;
   #url: string | undefined;
 
   constructor(init: ListenerInit) {
     this.#init = init;
     this.server = makeServer(init.config, init.tls);
     const { server } = this;
-    // Before Node's own listener, which attaches the parser: its first request must find the record of its connection.
-    server.prependListener('connection', (socket: Socket) => this.#onConnection(socket));
+    // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
+    this.#attachParser = server.listeners('connection')[0] as ConnectionListener;
+    server.removeAllListeners('connection');
+    server.on('connection', (socket: Socket) => this.#onConnection(socket));
     if (init.tls !== undefined) server.prependListener('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('clientError', (error: Error, socket: Socket) => this.#onClientError(error, socket));
     server.on('request', init.handle);
@@ -77,6 +84,11 @@ export class Listener {
     return this.#url;
   }
 
+  /** From now on plain requests for bytes in RAM are answered without a parser. Not over TLS. */
+  answerPlainly(front: PlainFront): void {
+    if (this.#init.tls === undefined) this.#plain = front;
+  }
+
   get url(): string {
     if (this.#url === undefined) throw new RonError('internal', 'the listener does not listen yet');
     return this.#url;
@@ -100,15 +112,21 @@ export class Listener {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
       else socket.destroy();
+      this.#attachParser.call(this.server, socket);
       return;
     }
     socket.once('close', () => gatekeeper.release(ticket));
-    if (tls === undefined) this.#open(socket, ticket);
-    else {
-      const peer = peerKey(socket);
-      this.#handshaking.set(peer, ticket);
-      socket.once('close', () => this.#handshaking.delete(peer));
-    }
+    if (tls === undefined) return this.#begin(this.#open(socket, ticket));
+    const peer = peerKey(socket);
+    this.#handshaking.set(peer, ticket);
+    socket.once('close', () => this.#handshaking.delete(peer));
+    this.#attachParser.call(this.server, socket);
+  }
+
+  #begin(connection: Connection): void {
+    const handOver = (socket: Socket): void => this.#attachParser.call(this.server, socket);
+    if (this.#plain === undefined) return handOver(connection.socket);
+    this.#plain.take(connection, { handOver, refuseSilent: (socket) => this.#refuseRaw(socket, HEADERS_LATE) });
   }
 
   #onSecure(socket: Socket): void {
@@ -119,7 +137,7 @@ export class Listener {
     else this.#open(socket, ticket);
   }
 
-  #open(socket: Socket, ticket: Ticket): void {
+  #open(socket: Socket, ticket: Ticket): Connection {
     const { sweeper } = this.#init;
     const connection = new Connection(socket, ticket, sched.now_ms());
     sweeper.open(connection);
@@ -127,6 +145,7 @@ export class Listener {
       sweeper.closed(connection);
       for (const flight of connection.flights.splice(0)) flight.connectionLost();
     });
+    return connection;
   }
 
   #onClientError(error: Error & { code?: string }, socket: Socket): void {

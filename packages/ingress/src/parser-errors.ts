@@ -11,12 +11,14 @@ interface ParserError extends Error {
   readonly reason?: string;
 }
 
+export const HEADERS_LATE = new RonError('request_timeout', 'the headers were not complete in time', { op: 'header' });
+
 /** Undefined for an error that needs no answer: the client reset the connection, or closed it between two requests. */
 export function parserRefusal(error: ParserError): RonError | undefined {
   const code = error.code ?? '';
   switch (code) {
     case 'ERR_HTTP_REQUEST_TIMEOUT':
-      return new RonError('request_timeout', 'the headers were not complete in time', { op: 'header' });
+      return HEADERS_LATE;
     case 'HPE_HEADER_OVERFLOW':
       return new RonError('headers_too_large', 'the request line and headers are larger than the limit');
     case 'HPE_CHUNK_EXTENSIONS_OVERFLOW':

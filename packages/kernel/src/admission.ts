@@ -88,6 +88,12 @@ export class Admission {
     return this.#byAddress.size;
   }
 
+  /** Whether `tryEnter` would let a request in now. Asking counts nothing. */
+  get hasRoom(): boolean {
+    if (this.#inflight >= this.#inflight_max) return false;
+    return this.#bucket === undefined || this.#in_hand > 0 || this.#bucket.retryAfter_ms(1) === 0;
+  }
+
   /** Lets a request in, which then calls `leave` exactly once. */
   tryEnter(): EnterResult {
     touch(this);

@@ -1,0 +1,229 @@
+/**
+ * Answers plain requests for bytes in RAM straight from the socket, before there is a parser.
+ *
+ *   socket -> is it a plain GET for something in RAM, and may it come in? -> one write
+ *          -> anything else: Node's parser gets the connection, this packet included, and keeps it
+ *
+ * Promise: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
+ * Host guard, correlation ids, metrics. When it cannot answer at once it has changed nothing, and hands over.
+ * Bound: one packet is looked at; one answer is on its way for each connection, and nothing is read meanwhile. An answer
+ * that nobody takes is cut by the sweeper, a connection that says nothing by its timeout.
+ */
+import type { Socket } from 'node:net';
+import { assert, sched } from '@ron/kernel';
+import type { Admission } from '@ron/kernel';
+import type { Connection, Flight } from './connection.ts';
+import { corrIdFrom } from './corr-id.ts';
+import type { FastEntry, FastPath } from './fast-path.ts';
+import { hostAllowed } from './host-guard.ts';
+import type { IngressConfig } from './limits.ts';
+import { plainBytesMax, plainRequest } from './plain-request.ts';
+import type { Readiness } from './readiness.ts';
+import type { Responder } from './responder.ts';
+import type { Sweeper } from './sweeper.ts';
+
+export interface PlainFrontInit {
+  readonly config: IngressConfig;
+  readonly fast: FastPath;
+  readonly admission: Admission;
+  readonly readiness: Readiness;
+  readonly responder: Responder;
+  readonly sweeper: Sweeper;
+  /** Host values to answer for; undefined = any. */
+  readonly hosts: readonly string[] | undefined;
+}
+
+export interface PlainHooks {
+  /** Gives a connection to Node's parser. */
+  handOver(socket: Socket): void;
+  /** Refuses a connection on which nothing came. */
+  refuseSilent(socket: Socket): void;
+}
+
+interface PlainAnswer {
+  readonly entry: FastEntry;
+  readonly status: 200 | 304;
+  readonly head: string;
+}
+
+export class PlainFront {
+  readonly init: PlainFrontInit;
+  readonly #bytes_max: number;
+  /** The end of every head. */
+  readonly #keep_alive: string;
+  #known_host: string | undefined;
+  #date_line = '';
+  #date_second = -1;
+
+  constructor(init: PlainFrontInit) {
+    const { header_bytes_max, header_count_max, idle_timeout_ms } = init.config;
+    this.init = init;
+    this.#bytes_max = plainBytesMax(header_bytes_max, header_count_max);
+    this.#keep_alive = `\r\nConnection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(idle_timeout_ms / 1000)}\r\n\r\n`;
+  }
+
+  /** Looks at what comes on a new connection, until there is something that is not for here. */
+  take(connection: Connection, hooks: PlainHooks): void {
+    new PlainConnection(this, connection, hooks).open();
+  }
+
+  /** What to answer a packet with; undefined when that is for others to say. */
+  answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
+    const { admission, fast, readiness, responder } = this.init;
+    if (packet.length > this.#bytes_max || responder.draining || connection.ticket.probation) return undefined;
+    const request = plainRequest(packet.toString('latin1'));
+    if (request === undefined || !this.#isHost(request.host)) return undefined;
+    if (!admission.hasRoom || readiness.refusal() !== undefined) return undefined;
+    const status = request.if_none_match === undefined ? 200 : 304;
+    const entry = fast.plainEntry(request.target, request.if_none_match);
+    if (entry === undefined) return undefined;
+    const corr_id = corrIdFrom(request.corr_id);
+    const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
+    return { entry, status, head };
+  }
+
+  #isHost(host: string): boolean {
+    const { hosts } = this.init;
+    if (hosts === undefined || host === this.#known_host) return true;
+    if (!hostAllowed(host, hosts)) return false;
+    this.#known_host = host;
+    return true;
+  }
+
+  #date(): string {
+    const wall_ms = sched.wall_ms();
+    const second = Math.floor(wall_ms / 1000);
+    if (second !== this.#date_second) {
+      this.#date_second = second;
+      this.#date_line = `Date: ${new Date(wall_ms).toUTCString()}\r\n`;
+    }
+    return this.#date_line;
+  }
+}
+
+/** One connection before it has a parser. As a flight: an answer that the client has not taken yet. */
+class PlainConnection implements Flight {
+  readonly #front: PlainFront;
+  readonly #connection: Connection;
+  readonly #hooks: PlainHooks;
+  /** Of the last answer; 0 before the first. */
+  #status = 0;
+  #start_ms = 0;
+  #isAnswering = false;
+  #hasEnded = false;
+
+  constructor(front: PlainFront, connection: Connection, hooks: PlainHooks) {
+    this.#front = front;
+    this.#connection = connection;
+    this.#hooks = hooks;
+  }
+
+  open(): void {
+    const { socket } = this.#connection;
+    socket.on('data', this.#onData);
+    socket.on('end', this.#onEnd);
+    socket.on('error', onError);
+    socket.on('timeout', this.#onTimeout);
+    socket.setTimeout(this.#front.init.config.header_timeout_ms);
+  }
+
+  readonly #onData = (packet: Buffer): void => {
+    const answer = this.#connection.closing ? undefined : this.#answerTo(packet);
+    if (answer === undefined) this.#handOver(packet);
+    else this.#send(answer);
+  };
+
+  #answerTo(packet: Buffer): PlainAnswer | undefined {
+    try {
+      return this.#front.answerTo(packet, this.#connection);
+    } catch {
+      // A defect in a cache or an entry: the listener behind meets it too, and tells of it.
+      return undefined;
+    }
+  }
+
+  #send({ entry, status, head }: PlainAnswer): void {
+    const { admission, config, sweeper } = this.#front.init;
+    const { socket } = this.#connection;
+    const entered = admission.tryEnter();
+    assert(entered === 'ok', 'there was room');
+    this.#start_ms = sched.now_ms();
+    this.#connection.active_ms = this.#start_ms;
+    if (this.#status === 0) socket.setTimeout(config.idle_timeout_ms);
+    this.#status = status;
+    this.#isAnswering = true;
+    if (status === 304) socket.write(head, 'latin1');
+    else if (entry.text !== undefined) socket.write(head + entry.text, 'latin1');
+    else {
+      socket.cork();
+      socket.write(head, 'latin1');
+      for (const chunk of entry.source.ram) socket.write(chunk);
+      socket.uncork();
+    }
+    // Mostly the kernel takes it all at once, and nothing is left to wait for.
+    if (socket.writableLength === 0) return this.#finish(status);
+    this.#connection.add(this);
+    sweeper.watch(this.#connection);
+    socket.pause();
+    socket.write('', (error) => this.#finish(error ? 0 : status));
+  }
+
+  /** The answer has left, or never will (`status` 0). */
+  #finish(status: number): void {
+    if (!this.#isAnswering) return;
+    this.#isAnswering = false;
+    const { admission, fast } = this.#front.init;
+    const { socket } = this.#connection;
+    admission.leave();
+    fast.count(status, (sched.now_ms() - this.#start_ms) / 1000);
+    this.#connection.remove(this);
+    if (socket.isPaused()) socket.resume();
+    if (this.#hasEnded) socket.end();
+  }
+
+  /** Node's parser takes over, and gets what came last as if it had just come. */
+  #handOver(packet: Buffer): void {
+    const { socket } = this.#connection;
+    socket.off('data', this.#onData);
+    socket.off('end', this.#onEnd);
+    socket.off('error', onError);
+    socket.off('timeout', this.#onTimeout);
+    socket.setTimeout(0);
+    this.#hooks.handOver(socket);
+    socket.emit('data', packet);
+  }
+
+  readonly #onEnd = (): void => {
+    this.#hasEnded = true;
+    if (!this.#isAnswering) this.#connection.socket.end();
+  };
+
+  readonly #onTimeout = (): void => {
+    const { socket } = this.#connection;
+    if (this.#status === 0) this.#hooks.refuseSilent(socket);
+    // What is being answered is the sweeper's business.
+    else if (!this.#isAnswering) socket.destroy();
+  };
+
+  connectionLost(): void {
+    this.#finish(0);
+  }
+
+  bodyOverdue(): boolean {
+    return false;
+  }
+
+  wantsBytes(): boolean {
+    return false;
+  }
+
+  bodyBroken(): boolean {
+    return false;
+  }
+
+  readStalled(): void {}
+}
+
+function onError(this: Socket): void {
+  this.destroy();
+}
