@@ -7,11 +7,11 @@
  *     checkpoint   the last signed checkpoint, replaced as a whole
  *
  * Promise: reading goes on while the descriptors for writing are replaced after a failure. A file that is made has a
- * durable name before it is used. Bound: two descriptors for each of at most nine files, opened when first needed.
+ * durable name before it is used. No descriptor is closed under a read: `close` waits for those under way. Bound: two descriptors for each of at most nine files, opened when first needed.
  * Cancellation: none; file calls end by themselves.
  */
 import { join } from 'node:path';
-import { RonError } from '@ron/kernel';
+import { RonError, sched, type Parked } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
 import { HASH_BYTES } from './hash.ts';
 import { bundleOf } from './records.ts';
@@ -27,6 +27,9 @@ export class LogFiles {
   readonly #readers = new Map<string, Promise<File>>();
   readonly #writers = new Map<string, Promise<File>>();
   readonly #names: Set<string>;
+  #reading = 0;
+  #isClosed = false;
+  #idle: Parked<void> | undefined;
 
   private constructor(fs: FileSystem, dir: string, names: Set<string>) {
     this.fs = fs;
@@ -92,7 +95,12 @@ export class LogFiles {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     await this.dropWriters();
+    if (this.#reading > 0) {
+      this.#idle ??= sched.park<void>('log.close');
+      await this.#idle.promise;
+    }
     const readers = [...this.#readers.values()];
     this.#readers.clear();
     await closeAll(readers);
@@ -115,9 +123,20 @@ export class LogFiles {
   async #readExactly(name: string, length: number, position: number): Promise<Buffer> {
     if (!this.#names.has(name)) throw damaged(name, 'it is missing');
     const bytes = Buffer.allocUnsafe(length);
-    const count = await (await this.reader(name)).read(bytes, length, position);
+    const count = await this.#read(name, bytes, position);
     if (count < length) throw damaged(name, `it ends before byte ${position + length}`);
     return bytes;
+  }
+
+  async #read(name: string, into: Buffer, position: number): Promise<number> {
+    if (this.#isClosed) throw new RonError('closed', 'the log is closed');
+    this.#reading += 1;
+    try {
+      return await (await this.reader(name)).read(into, into.length, position);
+    } finally {
+      this.#reading -= 1;
+      if (this.#reading === 0) this.#idle?.wake();
+    }
   }
 }
 

@@ -144,6 +144,20 @@ test('a log has one process, and closes once', async (t) => {
   assert.ok(!readdirSync(dir).includes('checkpoint.new'));
 });
 
+test('a log that is closed while it is read lets the reads end, and no new ones begin', async (t) => {
+  const log = await open(tempDir(t));
+  await log.append(entriesOf(0, 600), signal);
+  await log.writeCheckpoint(signal);
+  const reads = [log.readTile('tile/0/000'), log.readTile('tile/entries/001')];
+  const closing = log.close();
+  for (const found of await Promise.allSettled(reads)) {
+    if (found.status === 'rejected') assert.equal(found.reason.code, 'closed');
+    else assert.ok(found.value!.length > 0);
+  }
+  await closing;
+  await assert.rejects(log.readTile('tile/0/000'), { code: 'closed' });
+});
+
 test('more appends than may wait are refused at once', async (t) => {
   await using log = await open(tempDir(t));
   const results = await Promise.allSettled(

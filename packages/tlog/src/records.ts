@@ -11,7 +11,8 @@ import { leafHash } from './hash.ts';
 import { ENTRY_BYTES_MAX, LENGTH_BYTES } from './tiles.ts';
 
 const TAG_BYTES = 8;
-const CHUNK_BYTES = 1024 * 1024;
+/** Some hundred records: no other work waits long while they are hashed. */
+const CHUNK_BYTES = 256 * 1024;
 export const RECORD_BYTES_MAX = LENGTH_BYTES + ENTRY_BYTES_MAX + TAG_BYTES;
 
 export const recordBytes = (entry_bytes: number): number => LENGTH_BYTES + entry_bytes + TAG_BYTES;

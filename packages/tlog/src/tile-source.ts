@@ -32,7 +32,11 @@ export interface TileSource extends AsyncDisposable {
 
 /** A directory: one that a log wrote, or a copy of the resources under their paths. */
 export async function dirSource(dir: string, fs: FileSystem = realFileSystem): Promise<TileSource> {
-  const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
+  const files = await LogFiles.open(fs, dir).catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT' || error.code === 'ENOTDIR')
+      throw new RonError('not_found', `there is no log in ${dir}`);
+    return rethrowDisk(error);
+  });
   return files.has('entries') ? filesSource(dir, files) : copySource(dir, fs);
 }
 
