@@ -123,6 +123,10 @@ export class LmdbStore implements PlaceStore {
     }
   }
 
+  keys(low: string, high: string): Iterable<Buffer> {
+    return this.#db.getKeys({ start: Buffer.from(low, 'latin1'), end: Buffer.from(high, 'latin1') });
+  }
+
   /**
    * In small transactions, which others get a turn between: what was stored of a failed one does no harm, since `applied`,
    * which comes last, decides how much of the log is read again. Not by LMDB's own queue of writes: when the disk is full,

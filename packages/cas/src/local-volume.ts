@@ -16,6 +16,7 @@ import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
 import {
   decodeHeader,
   HEADER_BYTES,
+  ID_BYTES,
   isReadOnly,
   realFileSystem,
   rethrowDisk,
@@ -68,6 +69,8 @@ export interface LocalVolumeInit extends VolumeEvents {
 
 /** A flush is bounded by the disk alone: half an index is worth nothing. */
 const NEVER = new AbortController().signal;
+/** No id comes before this; it is none. */
+const BEFORE_ALL = new Uint8Array(0);
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 1000;
 /** Neighbouring records are read together up to this many bytes. */
@@ -264,6 +267,20 @@ export class LocalVolume implements Volume {
       if (held.length === count) break;
     }
     return held;
+  }
+
+  async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
+    if (after === undefined) await this.#flush();
+    // Of contents none has ended: so what the entries say need not be looked at.
+    if (kind === 'content') return this.index.ids(kind, after, into);
+    const held = await this.inventory(kind, after ?? BEFORE_ALL, Math.floor(into.length / ID_BYTES));
+    for (const [at, { id }] of held.entries()) into.set(id, at * ID_BYTES);
+    return held.length;
+  }
+
+  held(kind: Kind, id: Uint8Array): Held | undefined {
+    const place = this.#placeOf(kind, id);
+    return place && { id, type: place.type, payload_bytes: place.payload_bytes, put_s: place.time_s };
   }
 
   async reclaim(init: ReclaimInit): Promise<Reclaimed> {

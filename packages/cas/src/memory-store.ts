@@ -31,6 +31,10 @@ export class MemoryStore implements PlaceStore {
     }
   }
 
+  *keys(low: string, high: string): Generator<Buffer, void, void> {
+    for (const [key] of this.range(low, high)) yield key;
+  }
+
   store(changes: Changes, applied: Applied): Promise<void> {
     for (const [key, place] of changes) {
       if (place === undefined) this.#places.delete(key);

@@ -6,6 +6,7 @@
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError, sched } from '@ron/kernel';
+import { ID_BYTES } from '@ron/log';
 import { chunkKey, idOfKey } from './leases.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
 import { shardIdsOf } from './stripe.ts';
@@ -118,6 +119,17 @@ export class MemoryVolume implements Volume {
       return { id: idOfKey(key), type, payload_bytes: payload.length, put_s };
     });
     return Promise.resolve(held);
+  }
+
+  async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
+    const held = await this.inventory(kind, after, Math.floor(into.length / ID_BYTES));
+    for (const [at, { id }] of held.entries()) into.set(id, at * ID_BYTES);
+    return held.length;
+  }
+
+  held(kind: Kind, id: Uint8Array): Held | undefined {
+    const kept = this.#tables[kind].get(chunkKey(id));
+    return kept && { id, type: kept.type, payload_bytes: kept.payload.length, put_s: kept.put_s };
   }
 
   async reclaim(init: ReclaimInit): Promise<Reclaimed> {

@@ -7,7 +7,7 @@
  * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` they are to be
  * refused. Overflow: back-pressure. Cancellation: none; a flush ends by itself.
  */
-import type { Position } from '@ron/log';
+import { ID_BYTES, type Position } from '@ron/log';
 
 /** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
 const PENDING_MAX = 65_536;
@@ -39,6 +39,8 @@ export interface PlaceStore {
   get(key: string): Place | undefined;
   /** Entries with `low <= key < high`, in order; each key is valid until the next one. */
   range(low: string, high: string): Iterable<[key: Buffer, place: Place]>;
+  /** Their keys alone, which is faster. */
+  keys(low: string, high: string): Iterable<Buffer>;
   store(changes: Changes, applied: Applied): Promise<void>;
   close(): Promise<void>;
 }
@@ -53,6 +55,12 @@ export interface FlushInit {
 
 const keyOf = (table: Table, id: Uint8Array): string =>
   String.fromCharCode(TABLE_BYTE[table]) + Buffer.from(id.buffer, id.byteOffset, id.length).toString('latin1');
+
+/** The keys of a table after an id: from the first one up to and without the second. */
+function boundsOf(table: Table, after: Uint8Array | undefined): [low: string, high: string] {
+  const low = after === undefined ? String.fromCharCode(TABLE_BYTE[table]) : `${keyOf(table, after)}\0`;
+  return [low, String.fromCharCode(TABLE_BYTE[table] + 1)];
+}
 
 const same = (a: Applied, b: Applied | undefined): boolean =>
   a.seq === b?.seq && a.position.segment === b.position.segment && a.position.offset === b.position.offset;
@@ -124,9 +132,19 @@ export class PlaceIndex implements AsyncDisposable {
    * next one; do not wait between two: begin anew after the last one instead.
    */
   *entries(table: Table, after?: Uint8Array): Generator<[id: Buffer, place: Place], void, void> {
-    const low = after === undefined ? String.fromCharCode(TABLE_BYTE[table]) : `${keyOf(table, after)}\0`;
-    const high = String.fromCharCode(TABLE_BYTE[table] + 1);
-    for (const [key, place] of this.#store.range(low, high)) yield [key.subarray(1), place];
+    for (const [key, place] of this.#store.range(...boundsOf(table, after))) yield [key.subarray(1), place];
+  }
+
+  /** As `entries`, but ids alone, 32 bytes each, as many as fit `into`: how many. Also of what has ended. */
+  ids(table: Table, after: Uint8Array | undefined, into: Buffer): number {
+    const ids_max = Math.floor(into.length / ID_BYTES);
+    let count = 0;
+    if (ids_max === 0) return 0;
+    for (const key of this.#store.keys(...boundsOf(table, after))) {
+      key.copy(into, count * ID_BYTES, 1);
+      if (++count === ids_max) break;
+    }
+    return count;
   }
 
   async close(): Promise<void> {

@@ -145,6 +145,31 @@ for (const [kind, open] of Object.entries(KINDS)) {
       );
     });
 
+    test('lists bare ids as the inventory has them, and tells of each', async () => {
+      await using opened = await open();
+      const { volume } = opened;
+      const records = Array.from({ length: 25 }, (_, index) => object(`${index}`));
+      await volume.put(records, signal);
+      await volume.put([mark(RecordType.remove, records[3]!)], signal);
+      for (const table of ['content', 'object'] as const) {
+        const expected = await volume.inventory(table, undefined, 100);
+        const into = Buffer.alloc(10 * 32);
+        const listed: Buffer[] = [];
+        for (let after: Uint8Array | undefined; ;) {
+          const count = await volume.listIds(table, after, into);
+          for (let at = 0; at < count; at++) listed.push(Buffer.from(into.subarray(at * 32, at * 32 + 32)));
+          if (count === 0) break;
+          after = listed.at(-1);
+        }
+        assert.deepEqual(
+          listed,
+          expected.map((held) => Buffer.from(held.id)),
+        );
+        for (const held of expected) assert.deepEqual(volume.held(table, held.id), held);
+        assert.equal(volume.held(table, chunk('never').id), undefined);
+      }
+    });
+
     test('a put whose signal is aborted already is refused', async () => {
       await using opened = await open();
       await assert.rejects(opened.volume.put([chunk('a')], AbortSignal.abort(new Error('gone'))), /gone/);

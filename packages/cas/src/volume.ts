@@ -123,6 +123,12 @@ export interface Volume extends AsyncDisposable {
    */
   inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]>;
 
+  /** As `inventory`, but ids alone, 32 bytes each, as many as fit `into`: how many. For walks over many millions. */
+  listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number>;
+
+  /** The line of an inventory; undefined when it is not here. */
+  held(kind: Kind, id: Uint8Array): Held | undefined;
+
   /** Gives back the room of what nobody needs. One at a time. */
   reclaim(init: ReclaimInit): Promise<Reclaimed>;
 
