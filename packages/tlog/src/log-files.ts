@@ -41,6 +41,7 @@ export class LogFiles {
     return new LogFiles(fs, dir, new Set(await fs.list(dir)));
   }
 
+  /** Whether it was there when the log was opened, or was made since by us. */
   has(name: string): boolean {
     return this.#names.has(name);
   }
@@ -71,6 +72,14 @@ export class LogFiles {
     const synced = await Promise.allSettled(derived.map(async ([, file]) => (await file).sync()));
     const failed = synced.find((each) => each.status === 'rejected');
     if (failed !== undefined) throw failed.reason;
+  }
+
+  /** How long a file is now; another process may have made it just now. */
+  async sizeOf(name: string): Promise<number> {
+    const file = await this.reader(name).catch((error: NodeJS.ErrnoException) => {
+      if (error.code !== 'ENOENT') throw error;
+    });
+    return file === undefined ? 0 : await file.size();
   }
 
   /** `width` hashes of a tile, as many as the caller knows to be there. */
@@ -121,7 +130,6 @@ export class LogFiles {
   }
 
   async #readExactly(name: string, length: number, position: number): Promise<Buffer> {
-    if (!this.#names.has(name)) throw damaged(name, 'it is missing');
     const bytes = Buffer.allocUnsafe(length);
     const count = await this.#read(name, bytes, position);
     if (count < length) throw damaged(name, `it ends before byte ${position + length}`);
@@ -132,7 +140,10 @@ export class LogFiles {
     if (this.#isClosed) throw new RonError('closed', 'the log is closed');
     this.#reading += 1;
     try {
-      return await (await this.reader(name)).read(into, into.length, position);
+      const file = await this.reader(name).catch((error: NodeJS.ErrnoException) => {
+        throw error.code === 'ENOENT' ? damaged(name, 'it is missing') : error;
+      });
+      return await file.read(into, into.length, position);
     } finally {
       this.#reading -= 1;
       if (this.#reading === 0) this.#idle?.wake();

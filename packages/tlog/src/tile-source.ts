@@ -58,9 +58,8 @@ function filesSource(dir: string, files: LogFiles): TileSource {
 
 /** The end of a bundle in `entries`; of the last one, which may be growing, as far as it can reach. */
 async function endOfBundle(files: LogFiles, bundle: number): Promise<number> {
-  const bundles = files.has('bundles') ? await (await files.reader('bundles')).size() : 0;
-  if (bundle < bundles / OFFSET_BYTES) return await files.bundleStart(bundle + 1);
-  return await (await files.reader('entries')).size();
+  const bundles = Math.floor((await files.sizeOf('bundles')) / OFFSET_BYTES);
+  return bundle < bundles ? await files.bundleStart(bundle + 1) : await files.sizeOf('entries');
 }
 
 function copySource(dir: string, fs: FileSystem): TileSource {
