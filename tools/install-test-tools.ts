@@ -14,7 +14,7 @@ const run = promisify(execFile);
 
 export async function installTestTools(say: (line: string) => void): Promise<void> {
   const absent = Object.values(TEST_TOOLS).filter((tools) => missing(tools) !== undefined);
-  const packages = absent.flatMap((tools) => tools.packages);
+  const packages = [...new Set(absent.flatMap((tools) => tools.packages))];
   const apt = whereIs(['apt-get']);
   if (packages.length === 0 || apt === undefined || process.getuid?.() !== 0) return;
   say(`installing programs for tests: ${packages.join(' ')}`);

@@ -27,7 +27,7 @@ export class Availability {
     if (this.#away === undefined) return;
     const wait_ms = this.#ask_again_ms - sched.now_ms();
     if (wait_ms <= 0) {
-      this.#postpone();
+      this.#postpone(this.#pause_ms * 2);
       return;
     }
     if (!this.#away.retryable) throw this.#away;
@@ -37,17 +37,17 @@ export class Availability {
   answered(): void {
     touch(this);
     this.#away = undefined;
-    this.#pause_ms = 0;
   }
 
   failed(error: RonError): void {
     touch(this);
+    // Calls that were under way together fail together: that is one failure.
+    if (this.#away === undefined) this.#postpone(PAUSE_MS_MIN);
     this.#away = error;
-    this.#pause_ms = Math.min(PAUSE_MS_MAX, Math.max(PAUSE_MS_MIN, this.#pause_ms * 2));
-    this.#postpone();
   }
 
-  #postpone(): void {
+  #postpone(pause_ms: number): void {
+    this.#pause_ms = Math.min(PAUSE_MS_MAX, pause_ms);
     this.#ask_again_ms = sched.now_ms() + this.#pause_ms * (0.5 + sched.random());
   }
 }

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
+import { BATCH_MAX, MESSAGE_BYTES_MAX } from './backend.ts';
 import { FileBackend, type FileBackendInit } from './file-backend.ts';
 import { MemoryBackend } from './memory-backend.ts';
 import { BLOCK_USES } from './nonces.ts';
@@ -97,7 +98,7 @@ test('batches of any algorithm give way to others', async () => {
   await using backend = new MemoryBackend();
   for (const alg of ['ed25519', 'ml-dsa-65', 'hybrid'] as const) {
     const { key } = await backend.create(alg, '', signal);
-    const messages = Array.from({ length: 128 }, (_, index) => Buffer.alloc(100, index));
+    const messages = Array.from({ length: BATCH_MAX }, () => Buffer.alloc(MESSAGE_BYTES_MAX));
     const others = { areWanted: true, turns: 0 };
     const turning = (async () => {
       for (; others.areWanted; others.turns++) await new Promise((resolve) => setImmediate(resolve));
@@ -107,7 +108,7 @@ test('batches of any algorithm give way to others', async () => {
     const took_ms = performance.now() - started_ms;
     others.areWanted = false;
     await turning;
-    // A turn about every two milliseconds; on a busy machine the turns are fewer, because the time is not ours.
-    assert.ok(others.turns >= Math.min(3, took_ms / 20), `${others.turns} turns in ${took_ms} ms of ${alg}`);
+    // A turn every two milliseconds or so; on a busy machine fewer, because the time is not all ours.
+    assert.ok(others.turns >= took_ms / 20, `${others.turns} turns in ${took_ms} ms of ${alg}`);
   }
 });

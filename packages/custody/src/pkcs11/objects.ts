@@ -49,11 +49,19 @@ export const byName = (name: string): Attribute[] => [
   [CKA.ID, Buffer.from(name)],
 ];
 
-/** All objects with these attributes. A token shows nothing to who is logged out, and that is not the same as nothing. */
+/**
+ * All objects with these attributes. A token hides private objects from who is logged out, and hidden is not the same as
+ * gone; so it is asked before and after, for others may log out and in meanwhile.
+ */
 export function search(cryptoki: Cryptoki, session: Handle, attributes: readonly Attribute[]): Handle[] {
+  requireLogin(cryptoki, session);
   const found = cryptoki.find(session, attributes);
-  if (found.length > 0 || cryptoki.isLoggedIn(session)) return found;
-  throw new CryptokiError('C_FindObjects', CKR.USER_NOT_LOGGED_IN);
+  requireLogin(cryptoki, session);
+  return found;
+}
+
+export function requireLogin(cryptoki: Cryptoki, session: Handle): void {
+  if (!cryptoki.isLoggedIn(session)) throw new CryptokiError('C_GetSessionInfo', CKR.USER_NOT_LOGGED_IN);
 }
 
 export function findKey(cryptoki: Cryptoki, session: Handle, name: string): Handle | undefined {

@@ -23,6 +23,7 @@ import {
   HMAC_BYTES,
   isTrue,
   LOST,
+  requireLogin,
   RSA_BITS,
   search,
 } from './objects.ts';
@@ -101,9 +102,7 @@ export class Token {
   }
 
   ping(): void {
-    this.#run((cryptoki, session) => {
-      if (!cryptoki.isLoggedIn(session)) throw new CryptokiError('C_GetSessionInfo', CKR.USER_NOT_LOGGED_IN);
-    });
+    this.#run(requireLogin);
   }
 
   /** Makes a key with this name. */
@@ -176,9 +175,9 @@ export class Token {
         return this.#attempt(work);
       } catch (error) {
         if (!(error instanceof CryptokiError)) throw error;
-        if (!LOST.has(error.result)) throw tokenError(error);
+        if (!LOST.has(error.result)) throw this.#explain(error);
         this.#forget();
-        if (tries === tries_max) throw tokenError(error);
+        if (tries === tries_max) throw this.#explain(error);
         if (tries > 1) this.#reset();
       }
     }
@@ -195,7 +194,7 @@ export class Token {
     const cryptoki = (this.#cryptoki ??= load(this.#config.module));
     cryptoki.initialize();
     const slot = cryptoki.slots().find((each) => labelOf(cryptoki, each) === this.#config.token);
-    if (slot === undefined) throw awayError(`no token with the label ${this.#config.token} is present`);
+    if (slot === undefined) throw new CryptokiError('C_GetSlotList', CKR.TOKEN_NOT_PRESENT);
     const session = cryptoki.openSession(slot);
     this.#logIn(cryptoki, session);
     this.#slot = slot;
@@ -238,6 +237,15 @@ export class Token {
     }
   }
 
+  #explain(error: CryptokiError): RonError {
+    if (error.result === CKR.TOKEN_NOT_PRESENT) {
+      return awayError(`no token with the label ${this.#config.token} is present`);
+    }
+    if (LOST.has(error.result)) return awayError(`the token does not answer as it should (${error.message})`);
+    if (error.result === CKR.DEVICE_MEMORY) return new RonError('storage_full', 'the token holds no more keys');
+    return new RonError('validation', `the token refuses this (${error.message})`);
+  }
+
   #find(cryptoki: Cryptoki, session: Handle, name: string): KeyObject {
     const known = this.#objects.get(name);
     if (known !== undefined) return known;
@@ -273,10 +281,4 @@ function labelOf(cryptoki: Cryptoki, slot: Handle): string | undefined {
     // A slot whose token cannot be read now is not the one.
     return undefined;
   }
-}
-
-function tokenError(error: CryptokiError): RonError {
-  if (LOST.has(error.result)) return awayError(`the token does not answer as it should (${error.message})`);
-  if (error.result === CKR.DEVICE_MEMORY) return new RonError('storage_full', 'the token holds no more keys');
-  return new RonError('validation', `the token refuses this (${error.message})`);
 }

@@ -22,7 +22,8 @@ export class BackgroundProgram implements AsyncDisposable {
   readonly #child: ChildProcess;
 
   constructor(name: string, args: readonly string[]) {
-    this.#child = spawn(whereIs([name]) ?? name, [...args], { stdio: 'ignore' });
+    // In a group of its own, so that `kill` reaches what it starts itself.
+    this.#child = spawn(whereIs([name]) ?? name, [...args], { stdio: 'ignore', detached: true });
     // It must not keep the tests from ending; they stop it themselves.
     this.#child.unref();
   }
@@ -38,6 +39,14 @@ export class BackgroundProgram implements AsyncDisposable {
     this.#child.kill('SIGTERM');
     await exited.catch(() => this.#child.kill('SIGKILL'));
     deadline.cancel();
+  }
+
+  /** Ends it and all that it started, without a chance to say anything. */
+  async kill(): Promise<void> {
+    if (!this.isRunning || this.#child.pid === undefined) return;
+    const exited = once(this.#child, 'exit');
+    process.kill(-this.#child.pid, 'SIGKILL');
+    await exited;
   }
 
   [Symbol.asyncDispose](): Promise<void> {

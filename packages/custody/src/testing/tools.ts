@@ -25,8 +25,14 @@ const libraries = (...names: string[]): string[] => LIBRARY_DIRS.flatMap((dir) =
 export const SOFTHSM_MODULES = libraries('softhsm/libsofthsm2.so', 'pkcs11/libsofthsm2.so');
 export const TPM_MODULES = libraries('libtpm2_pkcs11.so.1', 'pkcs11/libtpm2_pkcs11.so');
 
+export const P11_KIT_MODULES = libraries('pkcs11/p11-kit-client.so');
+
 export const TEST_TOOLS = {
   softhsm: { packages: ['softhsm2'], needs: [['softhsm2-util'], SOFTHSM_MODULES] },
+  remote_hsm: {
+    packages: ['softhsm2', 'p11-kit', 'p11-kit-modules'],
+    needs: [['softhsm2-util'], SOFTHSM_MODULES, ['p11-kit'], P11_KIT_MODULES],
+  },
   tpm: {
     packages: [
       'swtpm',

@@ -1,0 +1,57 @@
+/** A token whose process is killed under load and started again. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { isRonError, sleep } from '@ron/kernel';
+import { Pkcs11Backend } from '../src/index.ts';
+import { missing, RemoteHsm, TEST_TOOLS } from '../src/testing/index.ts';
+
+const { signal } = new AbortController();
+const skip = missing(TEST_TOOLS.remote_hsm) ?? false;
+/** What a service allows a call. */
+const DEADLINE_MS = 2000;
+
+test(
+  'callers are refused in time while it is dead, and served again when it lives, with the same keys',
+  { skip },
+  async () => {
+    await using hsm = await RemoteHsm.start();
+    const { module, token, pin } = hsm;
+    await using backend = await Pkcs11Backend.open({ module, token, pin, sessions: 1, signal });
+    const { key } = await backend.create('hmac-sha256', '', signal);
+    const secret = await backend.derive(key, 'label', 32, signal);
+    const load = { isWanted: true, served: 0, refused: 0, slowest_ms: 0 };
+    const callers = Array.from({ length: 8 }, async () => {
+      while (load.isWanted) {
+        const started_ms = performance.now();
+        try {
+          assert.deepEqual(await backend.derive(key, 'label', 32, signal), secret);
+          load.served += 1;
+        } catch (error) {
+          assert.ok(isRonError(error, 'not_ready'), String(error));
+          load.refused += 1;
+          // As a client does that was told to come back later.
+          await sleep(Math.min(error.retry_after_ms ?? 0, 20), signal);
+        }
+        load.slowest_ms = Math.max(load.slowest_ms, performance.now() - started_ms);
+      }
+    });
+    const until = async (condition: () => boolean): Promise<void> => {
+      const deadline = AbortSignal.timeout(20_000);
+      while (!condition()) await sleep(2, deadline);
+    };
+    for (let death = 0; death < 3; death++) {
+      const { served, refused } = load;
+      await until(() => load.served > served + 50);
+      await hsm.kill();
+      await until(() => load.refused > refused + 10);
+      assert.equal(backend.state().ok, false);
+      await hsm.revive();
+      const before = load.served;
+      await until(() => load.served > before);
+      assert.deepEqual(backend.state(), { ok: true, reason: '' });
+    }
+    load.isWanted = false;
+    await Promise.all(callers);
+    assert.ok(load.slowest_ms < DEADLINE_MS, `the slowest call took ${load.slowest_ms} ms`);
+  },
+);
