@@ -25,6 +25,7 @@ import {
   type VolumeStats,
 } from '@ron/cas';
 import { assert, RonError } from '@ron/kernel';
+import { ID_BYTES } from '@ron/log';
 import { shortOf, writeCopies, type Copies } from './copies.ts';
 import { mergeInventories } from './inventories.ts';
 import { Member, type MemberInit, type MemberView } from './member.ts';
@@ -306,6 +307,17 @@ export class VolumeSet implements Volume {
       return held.length < count ? undefined : false;
     });
     return held;
+  }
+
+  async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
+    const held = await this.inventory(kind, after, Math.floor(into.length / ID_BYTES));
+    for (const [at, { id }] of held.entries()) into.set(id, at * ID_BYTES);
+    return held.length;
+  }
+
+  held(kind: Kind, id: Uint8Array): Held | undefined {
+    if (kind === 'object' && !this.has('object', id)) return undefined;
+    return this.holdersOf(kind, id)[0]?.volume.held(kind, id);
   }
 
   /** Each volume gives back its room, one after the other: also that of copies which others have in its place. */

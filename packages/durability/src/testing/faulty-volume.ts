@@ -1,11 +1,11 @@
 /** A volume that fails when it is told to, for tests. */
 import type { Volume } from '@ron/cas';
 
-type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory';
+type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory' | 'listIds';
 
 export interface Faulty {
   readonly volume: Volume;
-  /** What calls fail with, from now on; undefined ends it. `before` runs at each call before that. */
+  /** What calls fail with, from now on; undefined ends it. */
   fail(call: Call, error: (() => Error) | undefined): void;
   /** Waits for this before each put. */
   delay: (() => Promise<void>) | undefined;

@@ -1,0 +1,57 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Pacing } from './pacing.ts';
+
+const { signal } = new AbortController();
+
+test('it gives way when foreground work gets slower, down to a floor, and takes it back', async () => {
+  let latency_ms: number | undefined = 10;
+  const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latency_ms: () => latency_ms });
+  const work = (): Promise<void> => pacing.take(1, signal);
+  pacing.adjust();
+  await work();
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 1600, 'as fast as before');
+  latency_ms = 14;
+  await work();
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 1600, 'a little slower is no reason');
+  latency_ms = 16;
+  for (const expected of [800, 400, 200, 100, 100]) {
+    await work();
+    pacing.adjust();
+    assert.equal(pacing.allowed_bytes_per_s, expected);
+  }
+  pacing.setRate(3200);
+  assert.equal(pacing.allowed_bytes_per_s, 200, 'a new rate is given way from as well');
+  latency_ms = 11;
+  for (let round = 0; round < 20; round++) {
+    await work();
+    pacing.adjust();
+  }
+  assert.equal(pacing.allowed_bytes_per_s, 3200);
+  latency_ms = undefined;
+  await work();
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 3200, 'nobody is there to give way to');
+});
+
+test('slow times without background work are not its fault', async () => {
+  let latency_ms = 10;
+  const pacing = new Pacing({ rate_bytes_per_s: 1000, burst_bytes: 1000, latency_ms: () => latency_ms });
+  pacing.adjust();
+  latency_ms = 100;
+  for (let round = 0; round < 50; round++) pacing.adjust();
+  await pacing.take(1, signal);
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 1000);
+});
+
+test('more than a burst is taken in parts, and waits are told', async () => {
+  const waited: number[] = [];
+  const pacing = new Pacing({ rate_bytes_per_s: 1e6, burst_bytes: 100, onWaited: (wait_ms) => waited.push(wait_ms) });
+  await pacing.take(250, signal);
+  assert.equal(waited.length, 3);
+  assert.ok(waited[2]! > 0);
+  assert.equal(pacing.taken_bytes_total, 250);
+});

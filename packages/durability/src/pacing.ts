@@ -1,0 +1,109 @@
+/**
+ * How fast background work may go: a byte rate that is never exceeded, and that gives way when foreground work gets slower.
+ *
+ * Promise: everything that takes from here together takes at most `rate * t + burst` bytes in any `t` seconds, also when the
+ * rate changes. When the latency of foreground work, as told by `latency_ms`, is more than `SLOWER_BY` times what it is
+ * without background work, the rate is halved, again and again, down to a floor; when it is not, it grows back.
+ * Bound: as TokenBucket. Cancellation: by the signal.
+ */
+import { sched, sleep, TokenBucket } from '@ron/kernel';
+
+export interface PacingInit {
+  /** Bytes that may be read and written in a second. Default 50 MiB. */
+  rate_bytes_per_s?: number;
+  /** Default 4 MiB. */
+  burst_bytes?: number;
+  /** What foreground work takes, lately: a p95, say. Undefined when there was none. Default: nobody tells. */
+  latency_ms?: () => number | undefined;
+  /** Told of each wait. */
+  onWaited?: (waited_ms: number) => void;
+}
+
+const MIB = 1024 * 1024;
+const ADJUST_EVERY_MS = 1000;
+const SLOWER_BY = 1.5;
+/** Differences below this are noise. */
+const SLOWER_MS_MIN = 1;
+const FLOOR_SHARE = 1 / 16;
+const GROWTH = 1.25;
+/** How fast what is known about calm times follows what is seen in them. */
+const CALM_WEIGHT = 0.2;
+
+export class Pacing implements AsyncDisposable {
+  readonly bucket: TokenBucket;
+  readonly #latency_ms: (() => number | undefined) | undefined;
+  #rate_bytes_per_s: number;
+  #share = 1;
+  #calm_ms: number | undefined;
+  #taken_bytes = 0;
+  #seen_bytes = 0;
+
+  constructor(init: PacingInit = {}) {
+    this.#rate_bytes_per_s = init.rate_bytes_per_s ?? 50 * MIB;
+    this.#latency_ms = init.latency_ms;
+    this.bucket = new TokenBucket('repair', {
+      rate_per_s: this.#rate_bytes_per_s,
+      burst: init.burst_bytes ?? 4 * MIB,
+      onTaken: (_count, waited_ms) => init.onWaited?.(waited_ms),
+    });
+  }
+
+  /** What was set. */
+  get rate_bytes_per_s(): number {
+    return this.#rate_bytes_per_s;
+  }
+
+  /** What it is now, out of consideration for others. */
+  get allowed_bytes_per_s(): number {
+    return this.bucket.rate_per_s;
+  }
+
+  get taken_bytes_total(): number {
+    return this.#taken_bytes;
+  }
+
+  /** In force at once. 0 stops everything. */
+  setRate(rate_bytes_per_s: number): void {
+    this.#rate_bytes_per_s = rate_bytes_per_s;
+    this.bucket.setRate(rate_bytes_per_s * this.#share);
+  }
+
+  /** Waits until `bytes` more may be read or written; lets everybody else run first. */
+  async take(bytes: number, signal: AbortSignal): Promise<void> {
+    await sched.pause('repair.pace');
+    for (let rest = bytes; rest > 0; rest -= this.bucket.burst) {
+      await this.bucket.take(Math.min(rest, this.bucket.burst), signal);
+    }
+    this.#taken_bytes += bytes;
+  }
+
+  /** Looks at the foreground from time to time, until it is told to stop. */
+  async run(stopping: AbortSignal): Promise<void> {
+    while (!stopping.aborted) {
+      this.adjust();
+      await sleep(ADJUST_EVERY_MS, stopping, 'repair.adjust').catch(() => undefined);
+    }
+  }
+
+  /** Called about once in a second. */
+  adjust(): void {
+    const wasIdle = this.#seen_bytes === this.#taken_bytes && this.bucket.waiters === 0;
+    this.#seen_bytes = this.#taken_bytes;
+    const latency_ms = this.#latency_ms?.();
+    if (wasIdle) this.#learn(latency_ms);
+    const limit_ms = Math.max((this.#calm_ms ?? Infinity) * SLOWER_BY, (this.#calm_ms ?? 0) + SLOWER_MS_MIN);
+    const isSlower = !wasIdle && latency_ms !== undefined && latency_ms > limit_ms;
+    this.#share = isSlower ? Math.max(FLOOR_SHARE, this.#share / 2) : Math.min(1, this.#share * GROWTH);
+    this.bucket.setRate(this.#rate_bytes_per_s * this.#share);
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.bucket[Symbol.asyncDispose]();
+  }
+
+  #learn(latency_ms: number | undefined): void {
+    if (latency_ms === undefined) return;
+    this.#calm_ms =
+      this.#calm_ms === undefined ? latency_ms : this.#calm_ms + CALM_WEIGHT * (latency_ms - this.#calm_ms);
+  }
+}

@@ -1,0 +1,261 @@
+import assert from 'node:assert/strict';
+import { suite, test } from 'node:test';
+import { blake3 } from '@napi-rs/blake-hash';
+import { MemoryVolume, RecordType, type NewRecord } from '@ron/cas';
+import { RonError } from '@ron/kernel';
+import { Pacing } from './pacing.ts';
+import { Planner } from './planner.ts';
+import { RepairQueue } from './repair-queue.ts';
+import { RepairWorker } from './repair-worker.ts';
+import { Striper } from './striper.ts';
+import { Directories } from './testing/directories.ts';
+import { faulty, type Faulty } from './testing/faulty-volume.ts';
+import { VolumeSet, type VolumeSetInit } from './volume-set.ts';
+
+const { signal } = new AbortController();
+const pacing = new Pacing({ rate_bytes_per_s: 1e9, burst_bytes: 1e6 });
+const pace = (): Promise<void> => Promise.resolve();
+
+function chunk(text: string): NewRecord {
+  const payload = Buffer.from(text);
+  return { type: RecordType.chunk, id: blake3(payload), payload };
+}
+
+const object = (text: string): NewRecord => ({ ...chunk(text), type: RecordType.object, meta: Buffer.from('a/b') });
+const mark = (type: number, of: NewRecord): NewRecord => ({ type, id: of.id, payload: new Uint8Array(0) });
+const RECORDS = Array.from({ length: 60 }, (_, index) =>
+  index % 3 === 0 ? object(`o ${index}`) : chunk(`c ${index}`),
+);
+
+class Repairs {
+  readonly set: VolumeSet;
+  readonly queue: RepairQueue;
+  readonly planner: Planner;
+  readonly worker: RepairWorker;
+
+  constructor(set: VolumeSet, capacity = 256) {
+    this.set = set;
+    this.queue = new RepairQueue({ capacity });
+    this.planner = new Planner({ set, queue: this.queue });
+    this.worker = new RepairWorker({ set, queue: this.queue, pacing });
+  }
+
+  /** Plans and repairs at the same time, once. */
+  async round(): Promise<void> {
+    const stop = new AbortController();
+    const working = this.worker.run({ stopping: stop.signal, signal });
+    await this.planner.plan(signal);
+    while (!this.queue.isIdle) await new Promise((resolve) => void setImmediate(resolve));
+    stop.abort();
+    await working;
+  }
+}
+
+async function open(count: number, init: Partial<VolumeSetInit> = {}): Promise<{ set: VolumeSet; volumes: Faulty[] }> {
+  const volumes = Array.from({ length: count }, (_, index) => memory(`v${index}`));
+  const members = volumes.map(({ volume }) => ({ volume }));
+  const set = await VolumeSet.open({ members, replication_factor: 2, signal, ...init });
+  for (const record of RECORDS) await set.put([record], signal);
+  return { set, volumes };
+}
+
+const memory = (name: string): Faulty => faulty(new MemoryVolume({ name, bytes_max: 64 << 20 }));
+const kindOf = (record: NewRecord): 'object' | 'content' => (record.type === RecordType.object ? 'object' : 'content');
+
+function assertWhole(set: VolumeSet, copies: number, records: readonly NewRecord[] = RECORDS): void {
+  for (const record of records) {
+    const holders = set.members.filter((each) => each.life === 'active' && each.holds(kindOf(record), record.id));
+    assert.ok(holders.length >= copies, `${record.payload.length} has ${holders.length} copies`);
+  }
+}
+
+suite('copies', () => {
+  test('a set that is whole needs nothing', async () => {
+    const { set } = await open(4);
+    const { planner, queue } = new Repairs(set);
+    const report = await planner.plan(signal);
+    assert.equal(report.deficit, 0);
+    assert.ok(report.isComplete && report.copies_min === 2);
+    assert.equal(queue.depth, 0);
+  });
+
+  test('what a lost volume had is copied, and counts when the next walk has seen it', async () => {
+    const { set } = await open(4);
+    const repairs = new Repairs(set);
+    set.lose('v1', 'test');
+    await repairs.round();
+    const { deficit, deficit_by_class } = repairs.planner.report;
+    assert.ok(deficit > 10 && deficit_by_class.last === deficit, 'they were last copies');
+    assertWhole(set, 2);
+    assert.equal(repairs.planner.report.deficit, deficit, 'not confirmed yet');
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    assert.equal(repairs.worker.repaired_total, deficit);
+  });
+
+  test('with three copies the loss of one is no emergency', async () => {
+    const { set } = await open(5, { replication_factor: 3 });
+    set.lose('v1', 'test');
+    const { planner } = new Repairs(set);
+    const { deficit_by_class } = await planner.plan(signal);
+    assert.ok(deficit_by_class.rf > 10 && deficit_by_class.last === 0);
+  });
+
+  test('a small queue is filled again and again in one plan', async () => {
+    const { set } = await open(4, { replication_factor: 3, write_min: 2 });
+    const repairs = new Repairs(set, 2);
+    set.lose('v1', 'test');
+    await repairs.round();
+    assertWhole(set, 3);
+    assert.equal(repairs.queue.skipped_total, 0);
+  });
+
+  test('fewer volumes than copies: what can be had is enough', async () => {
+    const { set } = await open(2);
+    set.lose('v1', 'test');
+    const { planner } = new Repairs(set);
+    assert.equal((await planner.plan(signal)).deficit, 0);
+  });
+
+  test('a volume in the place of a lost one gets what belongs there', async () => {
+    const { set } = await open(2);
+    set.lose('v1', 'test');
+    await set.remove('v1');
+    set.add({ volume: memory('v2').volume });
+    const repairs = new Repairs(set);
+    await repairs.round();
+    assertWhole(set, 2);
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+  });
+
+  test('a volume that is emptied may go when the walk has seen everything elsewhere', async () => {
+    const { set } = await open(4, { replication_factor: 1 });
+    const repairs = new Repairs(set);
+    set.drain('v2');
+    await repairs.round();
+    assert.ok(!set.member('v2').isDrained);
+    await repairs.round();
+    assert.ok(set.member('v2').isDrained);
+    await set.remove('v2');
+    assertWhole(set, 1);
+  });
+
+  test('copies in one domain are spread when there is another', async () => {
+    using directories = new Directories();
+    const [a, b] = [await directories.volume('a', { domain: 'x' }), await directories.volume('b', { domain: 'x' })];
+    await using set = await VolumeSet.open({ members: [{ volume: a }, { volume: b }], replication_factor: 2, signal });
+    await set.put(RECORDS, signal);
+    set.add({ volume: await directories.volume('c', { domain: 'y' }) });
+    const repairs = new Repairs(set);
+    await repairs.round();
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    for (const record of RECORDS) assert.ok(set.member('c').holds(kindOf(record), record.id));
+  });
+
+  test('an object that was removed is not repaired, nor is what is left of it', async () => {
+    const { set } = await open(4);
+    set.lose('v1', 'test');
+    for (const record of RECORDS) {
+      if (record.type === RecordType.object) await set.put([mark(RecordType.remove, record)], signal);
+    }
+    const repairs = new Repairs(set);
+    await repairs.round();
+    for (const record of RECORDS) if (record.type === RecordType.object) assert.ok(!set.has('object', record.id));
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+  });
+
+  test('a volume that cannot be listed makes the plan incomplete, and the last full one stands', async () => {
+    const { set, volumes } = await open(4);
+    const { planner } = new Repairs(set);
+    await planner.plan(signal);
+    volumes[2]!.fail('listIds', () => new RonError('not_ready', 'broken'));
+    const report = await planner.plan(signal);
+    assert.deepEqual([report.isComplete, report.unreadable], [false, ['v2']]);
+    assert.ok(planner.report.isComplete);
+  });
+});
+
+test('a read that fails is repaired at once, and a copy that cannot be read does not count', async () => {
+  const { set, volumes } = await open(4);
+  const repairs = new Repairs(set);
+  const record = RECORDS[1]!;
+  const [first] = set.holdersOf('content', record.id);
+  const broken = volumes.find(({ volume }) => volume.name === first!.name)!;
+  broken.fail('get', () => new Error('EIO'));
+  repairs.planner.file({ kind: 'content', id: record.id, volume: broken.volume.name, reason: 'EIO' });
+  assert.equal(repairs.queue.depth, 1);
+  await repairs.worker.work((await repairs.queue.take(signal))!, signal);
+  assert.equal(set.copiesOf('content', record.id), 3);
+});
+
+suite('stripes', () => {
+  async function openStriped(count: number): Promise<{ set: VolumeSet; volumes: Faulty[]; ids: Uint8Array[] }> {
+    const opened = await open(count, { replication_factor: 2 });
+    const records = Array.from({ length: 6 }, (_, index) => chunk(`stripe ${index} ${'x'.repeat(100)}`));
+    for (const record of records) await opened.set.put([record], signal);
+    const ids = records.map((record) => record.id);
+    await new Striper({ set: opened.set, pace }).make(ids, signal);
+    const init = { isNeeded: isAnything, live_ratio: 1.1, seal_bytes_min: 0, pace, signal };
+    await opened.set.reclaim(init);
+    return { ...opened, ids };
+  }
+
+  const isAnything = (): boolean => true;
+
+  test('lost shards are made again on volumes without one, and survive the next loss', async () => {
+    const { set, ids } = await openStriped(12);
+    const repairs = new Repairs(set);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    // Twice as many as the stripe can lose at once.
+    for (const wave of [layout.shards.slice(0, 3), layout.shards.slice(4, 7)]) {
+      for (const shard of wave) set.lose(shard.home, 'test');
+      await repairs.round();
+      await repairs.round();
+      assert.equal(repairs.planner.report.deficit, 0);
+      const found = (await set.stripes.find(ids[0]!, signal))!;
+      for (const shard of found.shards) assert.ok(set.member(shard.home).holdsDurably('content', shard.id));
+      for (const shard of wave) await set.remove(shard.home);
+      for (const name of ['x', 'y', 'z']) set.add({ volume: memory(`${name} ${wave[0]!.home}`).volume });
+    }
+    for (const id of ids) assert.ok(await set.get('content', id, signal));
+  });
+
+  test('missing data comes before missing parity', async () => {
+    const { set, ids } = await openStriped(12);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    for (const index of [2, 7]) set.lose(layout.shards[index]!.home, 'test');
+    const { planner } = new Repairs(set);
+    const { deficit_by_class } = await planner.plan(signal);
+    assert.equal(deficit_by_class.parity, 1);
+    assert.ok(deficit_by_class.last >= 1);
+  });
+
+  test('of which too much is lost is given up, and what is left of it is copied', async () => {
+    const { set, ids } = await openStriped(12);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    for (const shard of layout.shards.slice(0, 4)) set.lose(shard.home, 'test');
+    const repairs = new Repairs(set);
+    for (let round = 0; round < 3; round++) await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    assert.deepEqual(await set.inventory('stripe', undefined, 10), []);
+    for (const id of ids.slice(4)) assert.equal(set.copiesOf('content', id), 2);
+  });
+
+  test('a volume with shards can be emptied', async () => {
+    const { set, ids } = await openStriped(10);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    const repairs = new Repairs(set);
+    for (const index of [1, 8]) {
+      const { home } = layout.shards[index]!;
+      set.drain(home);
+      await repairs.round();
+      await repairs.round();
+      assert.ok(set.member(home).isDrained);
+      await set.remove(home);
+      for (const id of ids) assert.ok(await set.get('content', id, signal));
+    }
+  });
+});

@@ -1,0 +1,249 @@
+/**
+ * Compares what the volumes hold with what they should hold, and files what has to be repaired.
+ *
+ * Promise: every record that has fewer copies than wished, in fewer failure domains than there could be, or on volumes that
+ * are to be emptied, and every shard of a stripe that is nowhere, is filed; nothing twice while it is queued or worked
+ * on, however many plans are made. Last copies are filed in any case; others wait until there is room. The deficit is
+ * what the last walk over all inventories found: a repair counts when the next one confirms it.
+ * Bound: a page of each inventory in memory, whatever the volumes hold. Overflow: as RepairQueue. Cancellation: by the signal,
+ * between two pages; what was filed stays filed.
+ */
+import { isObject, RecordType, type Kind } from '@ron/cas';
+import { sched } from '@ron/kernel';
+import { walkIds } from './id-walk.ts';
+import type { Member } from './member.ts';
+import type { RepairClass, RepairJob, RepairQueue } from './repair-queue.ts';
+import type { Fault, VolumeSet } from './volume-set.ts';
+
+export interface PlannerInit {
+  set: VolumeSet;
+  queue: RepairQueue;
+}
+
+export interface PlanReport {
+  /** Records that were looked at. */
+  readonly records: number;
+  /** Of those, the ones that lack something. */
+  readonly deficit: number;
+  readonly deficit_by_class: Readonly<Record<RepairClass, number>>;
+  /** The fewest copies of any record that no stripe protects; Infinity when there is none. */
+  readonly copies_min: number;
+  /** Volumes that could not be listed. */
+  readonly unreadable: readonly string[];
+  /** It went through everything. */
+  readonly isComplete: boolean;
+}
+
+const NOTHING: PlanReport = {
+  records: 0,
+  deficit: 0,
+  deficit_by_class: { last: 0, rf: 0, parity: 0 },
+  copies_min: Infinity,
+  unreadable: [],
+  isComplete: false,
+};
+
+export class Planner {
+  readonly #set: VolumeSet;
+  readonly #queue: RepairQueue;
+  #report = NOTHING;
+  #plans = 0;
+
+  constructor(init: PlannerInit) {
+    this.#set = init.set;
+    this.#queue = init.queue;
+  }
+
+  /** What the last plan that went through everything found. */
+  get report(): PlanReport {
+    return this.#report;
+  }
+
+  get plans_total(): number {
+    return this.#plans;
+  }
+
+  /** At once, for a read that failed. Whoever repairs it looks again first. */
+  file(fault: Fault): void {
+    if (fault.kind !== 'content' && fault.kind !== 'object') return;
+    const { kind, id, volume } = fault;
+    this.#queue.offer({ kind, id: Uint8Array.from(id), class: 'last', suspect: volume });
+  }
+
+  async plan(signal: AbortSignal): Promise<PlanReport> {
+    await this.#set.settle(signal);
+    const walk = new Walk(this.#set, this.#queue, signal);
+    const report = await walk.run();
+    this.#plans += 1;
+    if (report.isComplete) this.#report = report;
+    return report;
+  }
+}
+
+type Mode = 'all' | 'postponed';
+
+/** What is missing, and in what class; `shard` when that is known only after a look at the stripe. */
+type Missing = RepairClass | 'shard' | undefined;
+
+class Walk {
+  readonly #set: VolumeSet;
+  readonly #queue: RepairQueue;
+  readonly #signal: AbortSignal;
+  readonly #members: readonly Member[];
+  readonly #active: number;
+  readonly #unreadable = new Set<string>();
+  /** Members that hold something which others do not hold enough of. */
+  readonly #undrained = new Set<Member>();
+  readonly #deficit: Record<RepairClass, number> = { last: 0, rf: 0, parity: 0 };
+  readonly #fine = new Map<number, boolean>();
+  #records = 0;
+  #copies_min = Infinity;
+
+  constructor(set: VolumeSet, queue: RepairQueue, signal: AbortSignal) {
+    this.#set = set;
+    this.#queue = queue;
+    this.#signal = signal;
+    this.#members = set.members.filter((member) => member.isReadable);
+    this.#active = this.#members.reduce((mask, member, index) => (isActive(member) ? mask | (1 << index) : mask), 0);
+  }
+
+  async run(): Promise<PlanReport> {
+    const postponed = [await this.#walk('content', 'all'), await this.#walk('object', 'all')];
+    for (const [index, kind] of (['content', 'object'] as const).entries()) {
+      const from = postponed[index];
+      if (from !== undefined) await this.#walk(kind, 'postponed', from.after);
+    }
+    const isComplete = this.#unreadable.size === 0;
+    for (const member of this.#members) {
+      if (member.life === 'draining') member.isDrained = isComplete && !this.#undrained.has(member);
+    }
+    const { last, rf, parity } = this.#deficit;
+    return {
+      records: this.#records,
+      deficit: last + rf + parity,
+      deficit_by_class: { last, rf, parity },
+      copies_min: this.#copies_min,
+      unreadable: [...this.#unreadable],
+      isComplete,
+    };
+  }
+
+  /**
+   * Files what is missing. The first time what is not urgent is left out when there is no room; returns the id after which
+   * the second walk is to begin then.
+   */
+  async #walk(
+    kind: 'content' | 'object',
+    mode: Mode,
+    after?: Uint8Array,
+  ): Promise<{ after: Uint8Array | undefined } | undefined> {
+    let filed: Uint8Array | undefined = after;
+    let postponed: { after: Uint8Array | undefined } | undefined;
+    await walkIds({
+      members: this.#members,
+      kind,
+      also: kind === 'content' ? 'shard' : undefined,
+      after,
+      isFine: (holders, also) => {
+        if (mode === 'all') this.#records += 1;
+        return also === 0 ? this.#isFine(holders) : (holders & this.#active) !== 0;
+      },
+      visit: (id, _holders, also) => {
+        const missing = also === 0 ? this.#copiesClass(kind, id) : this.#shardClass(id);
+        if (missing === undefined) return undefined;
+        return this.#file(kind, Uint8Array.from(id), missing, mode).then((isFiled) => {
+          if (!isFiled) postponed ??= { after: filed };
+          filed = Uint8Array.from(id);
+        });
+      },
+      onPage: () => sched.pause('repair.plan'),
+      onFailure: (member) => void this.#unreadable.add(member.name),
+      signal: this.#signal,
+    });
+    return postponed;
+  }
+
+  /** Whether these volumes are enough for whatever it is. There are far fewer answers than ids. */
+  #isFine(holders: number): boolean {
+    let isFine = this.#fine.get(holders);
+    if (isFine === undefined) {
+      const members = this.#members.filter((_, index) => (holders & (1 << index)) !== 0);
+      isFine = !lacks(this.#set, this.#set.manifest_copies, members);
+      this.#fine.set(holders, isFine);
+      this.#copies_min = Math.min(this.#copies_min, members.length);
+    }
+    return isFine;
+  }
+
+  /** A shard needs one copy, on a volume that stays. */
+  #shardClass(id: Uint8Array): Missing {
+    const holders = this.#holdersOf('content', id);
+    if (holders.some(isActive)) return undefined;
+    for (const member of holders) this.#undrained.add(member);
+    return 'shard';
+  }
+
+  #copiesClass(kind: 'content' | 'object', id: Uint8Array): Missing {
+    const holders = this.#holdersOf(kind, id);
+    const type = holders[0]?.volume.held(kind, id)?.type;
+    if (type === undefined || !this.#isWanted(kind, type, id)) return undefined;
+    const target = this.#set.targetOf(type);
+    if (!lacks(this.#set, target, holders)) return undefined;
+    if (!holders.every(isActive)) for (const member of holders) this.#undrained.add(member);
+    return holders.length < 2 && target > 1 ? 'last' : 'rf';
+  }
+
+  /** Parity without a stripe is garbage; what is an object is looked at as one, and may be removed. */
+  #isWanted(kind: 'content' | 'object', type: number, id: Uint8Array): boolean {
+    if (kind === 'object') return this.#set.has('object', id);
+    return type !== RecordType.parity && !isObject(type);
+  }
+
+  /** What was put while the inventories were read may be in one of them and not in another: so it is looked up. */
+  #holdersOf(kind: Kind, id: Uint8Array): Member[] {
+    return this.#members.filter((member) => member.holdsDurably(kind, id));
+  }
+
+  /** Whether it is filed, or known already. */
+  async #file(
+    kind: 'content' | 'object',
+    id: Uint8Array,
+    missing: RepairClass | 'shard',
+    mode: Mode,
+  ): Promise<boolean> {
+    const job = await this.#jobOf(kind, id, missing);
+    if (mode === 'all') this.#deficit[job.class] += 1;
+    if (job.class !== 'last') {
+      if (mode === 'all' && !this.#queue.hasRoom) return false;
+      await this.#queue.room(this.#signal);
+    }
+    // A queue full of what is as urgent: this one waits its turn.
+    while (this.#queue.offer(job) === 'skipped') await this.#queue.room(this.#signal);
+    return true;
+  }
+
+  async #jobOf(kind: 'content' | 'object', id: Uint8Array, missing: RepairClass | 'shard'): Promise<RepairJob> {
+    if (missing !== 'shard') {
+      const bytes = this.#holdersOf(kind, id)[0]?.volume.held(kind, id)?.payload_bytes;
+      return { kind, id, class: missing, ...(bytes !== undefined && { bytes }) };
+    }
+    const layout = await this.#set.stripes.find(id, this.#signal);
+    const index = layout?.shards.findIndex((shard) => Buffer.compare(shard.id, id) === 0) ?? -1;
+    const isData = index >= 0 && index < layout!.data_shards;
+    return { kind: 'shard', id, class: isData ? 'last' : 'parity' };
+  }
+}
+
+const isActive = (member: Member): boolean => member.life === 'active';
+
+/** Whether there are fewer copies than there could be, or they lie in fewer domains. */
+export function lacks(set: VolumeSet, target: number, holders: readonly Member[]): boolean {
+  const { placement } = set;
+  let active = 0;
+  for (const member of holders) if (member.life === 'active') active += 1;
+  if (active < Math.min(target, placement.places.length)) return true;
+  if (placement.domains === placement.places.length) return false;
+  const domains = new Set<string>();
+  for (const member of holders) if (member.life === 'active') domains.add(member.domain);
+  return domains.size < Math.min(target, placement.domains);
+}

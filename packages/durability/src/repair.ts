@@ -1,0 +1,200 @@
+/**
+ * Repairs one thing: copies a record to where it is missing, or makes a shard again.
+ *
+ * Promise: bytes are verified before they are written and read back after. Everything that is read or written is paced
+ * first. An object that is removed meanwhile is not brought back. Looking again comes first: what is whole is left alone.
+ * Bound: one record, or the shards of one stripe. Cancellation: by the signal, at any wait.
+ */
+import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayout } from '@ron/cas';
+import { isRonError, RonError } from '@ron/kernel';
+import type { Member } from './member.ts';
+import { lacks } from './planner.ts';
+import type { RepairJob } from './repair-queue.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+/** `gone`: nobody has it any more, or wants it. `whole`: there was nothing to do. */
+export type Repaired = 'repaired' | 'whole' | 'gone';
+
+export interface RepairInit {
+  set: VolumeSet;
+  pace: (bytes: number, signal: AbortSignal) => Promise<void>;
+}
+
+export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { holds } = init.set;
+  const key = chunkKey(job.id);
+  holds.take(key);
+  try {
+    if (job.kind === 'object') return await repairObject(init, job, signal);
+    if (job.kind === 'shard' || init.set.stripes.protects(job.id)) return await repairShard(init, job, signal);
+    return await repairContent(init, job, signal);
+  } finally {
+    holds.release(key);
+  }
+}
+
+/** Who has it, without the one that could not give it. */
+async function goodHolders({ set, pace }: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Member[]> {
+  const kind = job.kind === 'object' ? 'object' : 'content';
+  const holders = set.members.filter((member) => member.holdsDurably(kind, job.id));
+  const suspect = holders.find((member) => member.name === job.suspect);
+  if (suspect === undefined) return holders;
+  await pace(job.bytes ?? CHUNK_BYTES, signal);
+  const isGood = await suspect.volume.get(kind, job.id, signal).then(
+    (record) => record !== undefined,
+    () => false,
+  );
+  signal.throwIfAborted();
+  return isGood ? holders : holders.filter((member) => member !== suspect);
+}
+
+/** What a record costs when nobody knows how large it is. */
+const CHUNK_BYTES = 64 * 1024;
+
+/** The next volume that is to have a copy; undefined when there are enough, or nobody is left to have one. */
+function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: readonly Member[]): Member | undefined {
+  if (!lacks(set, target, holders)) return undefined;
+  const kind = job.kind === 'object' ? 'object' : 'content';
+  // Whoever believes to have it, and cannot give it, would not be helped by another one.
+  const isFree = (member: Member): boolean =>
+    member.takesRecords && !holders.includes(member) && !member.holds(kind, job.id);
+  const free = set.placement.order(job.id).filter(isFree);
+  const active = holders.filter((member) => member.life === 'active');
+  const domains = new Set(active.map((member) => member.domain));
+  const elsewhere = free.find((member) => !domains.has(member.domain));
+  // Another copy in a domain that has one helps only when there are too few copies.
+  return elsewhere ?? (active.length < target ? free[0] : undefined);
+}
+
+async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { set, pace } = init;
+  const holders = await goodHolders(init, job, signal);
+  const record = await read(init, job, signal);
+  if (record === undefined) return 'gone';
+  // As a content alone: an object of the same bytes may have been removed.
+  const type = isObject(record.type) ? RecordType.chunk : record.type;
+  let result: Repaired = 'whole';
+  for (;;) {
+    const target = nextTarget(set, job, set.targetOf(type), holders);
+    if (target === undefined) return result;
+    await pace(record.payload.length, signal);
+    await target.write([{ type, id: job.id, payload: record.payload }], signal);
+    await readBack(init, target, 'content', { id: job.id, bytes: record.payload.length }, signal);
+    holders.push(target);
+    result = 'repaired';
+  }
+}
+
+/** Paid for before; what turns out to be larger than was thought is paid for after. */
+async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSignal): ReturnType<VolumeSet['get']> {
+  const paid_bytes = job.bytes ?? CHUNK_BYTES;
+  await pace(paid_bytes, signal);
+  try {
+    const record = await set.get(job.kind === 'object' ? 'object' : 'content', job.id, signal);
+    await pace(Math.max(0, (record?.payload.length ?? 0) - paid_bytes), signal);
+    return record;
+  } catch (error) {
+    // No good copy is left: nothing that could be copied.
+    if (isRonError(error, 'integrity')) return undefined;
+    throw error;
+  }
+}
+
+async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { set, pace } = init;
+  const holders = await goodHolders(init, job, signal);
+  const record = await read(init, job, signal);
+  if (record === undefined) return 'gone';
+  let result: Repaired = 'whole';
+  for (;;) {
+    const target = nextTarget(set, job, set.targetOf(record.type), holders);
+    if (target === undefined) return result;
+    await pace(2 * record.payload.length, signal);
+    if (!(await set.copyObject(job.id, target, signal))) return 'gone';
+    await readBack(init, target, 'object', { id: job.id, bytes: record.payload.length }, signal);
+    holders.push(target);
+    result = 'repaired';
+  }
+}
+
+/** Nothing counts that has not been read from where it lies. An object may be gone again. */
+async function readBack(
+  { set, pace }: RepairInit,
+  target: Member,
+  kind: 'content' | 'object',
+  { id, bytes }: { id: Uint8Array; bytes: number },
+  signal: AbortSignal,
+): Promise<void> {
+  await pace(bytes, signal);
+  const record = await target.volume.get(kind, id, signal);
+  if (record !== undefined || (kind === 'object' && !set.has('object', id))) return;
+  throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
+}
+
+async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { set, pace } = init;
+  const layout = await set.stripes.find(job.id, signal);
+  const index = layout?.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0) ?? -1;
+  if (layout === undefined || index < 0) return 'gone';
+  const holders = await goodHolders(init, { ...job, kind: 'content' }, signal);
+  if (holders.some((member) => member.life === 'active')) return 'whole';
+  const { bytes } = layout.shards[index]!;
+  // It is read from k others, unless somebody who is to be emptied has it.
+  await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
+  const payload = await shardBytes(set, layout, job.id, signal);
+  if (payload === undefined) return 'gone';
+  const home = homeFor(set, layout, index);
+  await pace(bytes, signal);
+  const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
+  await home.write([{ type, id: job.id, payload }], signal);
+  await readBack(init, home, 'content', { id: job.id, bytes }, signal);
+  await announce(set, layout, index, home, signal);
+  return 'repaired';
+}
+
+/** A stripe of which too little is left is given up: then what is left of it is copied. */
+async function shardBytes(
+  set: VolumeSet,
+  layout: StripeLayout,
+  id: Uint8Array,
+  signal: AbortSignal,
+): Promise<Uint8Array | undefined> {
+  try {
+    return (await set.get('content', id, signal))?.payload;
+  } catch (error) {
+    if (!isRonError(error, 'integrity')) throw error;
+    await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
+    return undefined;
+  }
+}
+
+/** A volume without a shard of the stripe, in a domain without one; when there is none, one after the other is given up. */
+function homeFor(set: VolumeSet, layout: StripeLayout, index: number): Member {
+  const others = layout.shards.filter((_, at) => at !== index).map((shard) => shard.home);
+  const domains = new Set(set.members.filter((each) => others.includes(each.name)).map((each) => each.domain));
+  const order = set.placement.order(layout.shards[index]!.id).filter((member) => member.takesRecords);
+  const home =
+    order.find((member) => !others.includes(member.name) && !domains.has(member.domain)) ??
+    order.find((member) => !others.includes(member.name)) ??
+    order[0];
+  if (home === undefined) throw new RonError('not_ready', 'no volume takes records');
+  return home;
+}
+
+/** Everybody who knows the stripe learns where the shard lies now; with parity comes the knowledge of its stripe. */
+async function announce(
+  set: VolumeSet,
+  layout: StripeLayout,
+  index: number,
+  home: Member,
+  signal: AbortSignal,
+): Promise<void> {
+  const id = stripeId(layout.shards);
+  const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.name } : shard));
+  const record = { type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) };
+  const isParity = index >= layout.data_shards;
+  const told = set.members.filter(
+    (each) => each.isWritable && (each.holds('stripe', id) || (isParity && each === home)),
+  );
+  for (const member of told) await member.write([record], signal);
+}
