@@ -12,7 +12,7 @@
  * next call goes on with new descriptors.
  */
 import { join } from 'node:path';
-import { assert, RonError, sched } from '@ron/kernel';
+import { assert, RonError } from '@ron/kernel';
 import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
 import type { Checkpoint } from './checkpoint.ts';
@@ -20,12 +20,13 @@ import { leafHash } from './hash.ts';
 import { InTurn } from './in-turn.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from './note-key.ts';
+import { orAborted } from './or-aborted.ts';
 import { encodeRecords, recordBytes } from './records.ts';
 import { recover } from './recovery.ts';
 import { TileCache, TileHashes } from './tile-hashes.ts';
 import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from './tiles.ts';
 import { TreeBatch, type Extent } from './tree-batch.ts';
-import { consistencyProof, inclusionProof, isSame } from './tree.ts';
+import { consistencyProof, inclusionProof, isSame, type InclusionProof } from './tree.ts';
 
 /** Appends, and checkpoints, that may wait for their turn. */
 const WAITING_MAX = 16;
@@ -48,14 +49,6 @@ export interface TransparencyLogInit {
   signal: AbortSignal;
   /** Told how many bytes of an unfinished entry were cut off at the end. */
   onCut?(bytes: number): void;
-}
-
-export interface InclusionProof {
-  readonly index: number;
-  readonly size: number;
-  /** The leaf hash. */
-  readonly leaf: Uint8Array;
-  readonly path: Uint8Array[];
 }
 
 export class TransparencyLog implements AsyncDisposable {
@@ -301,19 +294,5 @@ export class TransparencyLog implements AsyncDisposable {
   #expectSize(size: number): void {
     if (Number.isSafeInteger(size) && size >= 0 && size <= this.size) return;
     throw new RonError('not_found', `the log has ${this.size} entries, not ${size}`);
-  }
-}
-
-/** The work, or the signal's reason when that is first: a signer that hangs must not keep the next checkpoint waiting. */
-async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
-  const parked = sched.park<T>('log.sign');
-  const onAbort = (): void => parked.fail(signal.reason);
-  if (signal.aborted) onAbort();
-  signal.addEventListener('abort', onAbort, { once: true });
-  work.then(parked.wake, parked.fail);
-  try {
-    return await parked.promise;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
   }
 }

@@ -102,11 +102,16 @@ async function hashesOf(reader: HashReader, topDown: readonly [number, number][]
   return hashes;
 }
 
-export interface Inclusion {
-  readonly leaf: Uint8Array;
+/** That a leaf is in a tree; to be held against its root. */
+export interface InclusionProof {
   readonly index: number;
   readonly size: number;
+  /** The leaf hash. */
+  readonly leaf: Uint8Array;
   readonly path: readonly Uint8Array[];
+}
+
+export interface Inclusion extends InclusionProof {
   readonly root: Uint8Array;
 }
 

@@ -48,7 +48,7 @@ func openNote(text []byte, vkey string) tlog.Tree {
 
 type tiles struct{ dir string }
 
-func (tiles) Height() int                      { return 8 }
+func (tiles) Height() int                     { return 8 }
 func (tiles) SaveTiles([]tlog.Tile, [][]byte) {}
 func (t tiles) ReadTiles(wanted []tlog.Tile) ([][]byte, error) {
 	var found [][]byte
