@@ -74,13 +74,14 @@ export class AuditTrail {
     return sent === 'closed' ? this.#tooLate(event) : this.#wait(queued, event, signal);
   }
 
-  /** Records an event whose place nobody waits for. When there is no room the oldest goes at once. */
+  /** Records an event whose place nobody waits for. When there is no room the oldest goes at once, or in `strict` it does. */
   note(event: AuditEvent): void {
     const place = sched.park<number | undefined>('audit.place');
     // A place that is refused is refused to nobody.
     place.promise.catch(() => undefined);
     const queued: Queued = { event, place };
     if (this.#queue.trySend(queued) === 'ok') return;
+    if (this.#init.mode() === 'strict') return this.#drop(queued);
     const { result, dropped } = this.#queue.pushDropOldest(queued, isMark);
     if (dropped !== undefined) this.#drop(dropped);
     if (result !== 'ok') this.#drop(queued);

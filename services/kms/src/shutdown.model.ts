@@ -1,0 +1,131 @@
+/**
+ * The way down, on the real sign queue, audit trail and checkpointer: a stop may come at any moment.
+ *
+ * Everybody ends. Whoever was accepted is answered; what was done is in the log; the last checkpoint covers all of it.
+ */
+import assert from 'node:assert/strict';
+import type { Build } from '@ron/explorer';
+import { Deadline, isRonError, Mpsc, touch, Watch } from '@ron/kernel';
+import type { Checkpointer } from './audit/checkpointer.ts';
+import type { AuditTrail, Queued } from './audit/trail.ts';
+import type { SignQueue, Turn } from './sign/sign-queue.ts';
+
+/** The classes under test; one of them a mutant in the tests of the model. */
+export interface Parts {
+  readonly SignQueue: typeof SignQueue;
+  readonly AuditTrail: typeof AuditTrail;
+  readonly Checkpointer: typeof Checkpointer;
+}
+
+const NEVER = new AbortController().signal;
+const ROUND = { begun: () => undefined };
+const EVENT = {
+  op: 'sign',
+  tenant: 'acme',
+  kid: 'k',
+  alg: 'a',
+  purpose: 'p',
+  time_ms: 0,
+  result: 'ok',
+  actor: 'a',
+} as const;
+
+export function shutdown(parts: Parts, clients: number): Build {
+  return (world) => {
+    const log = { size: 0 };
+    /** Its deadline passed: then there is none, and readiness says so. */
+    let missed = false;
+    const trail: AuditTrail = new parts.AuditTrail({
+      queue: new Mpsc<Queued>('audit', 8),
+      log: {
+        append: async (entries) => {
+          await world.io('append');
+          touch(log);
+          const first = log.size;
+          log.size += entries.length;
+          return { first };
+        },
+      },
+      mode: () => 'strict',
+      appendDeadline: () => Deadline.after('audit', 1e9),
+      onDropped: () => assert.fail('nothing is dropped'),
+      onAppended: () => checkpointer.appended(),
+      onProblem: () => undefined,
+    });
+    const covered = new Watch('checkpoint', 0);
+    const checkpointer = new parts.Checkpointer({
+      log: {
+        get size() {
+          touch(log);
+          return log.size;
+        },
+        writeCheckpoint: async () => {
+          touch(log);
+          const { size } = log;
+          await world.io('checkpoint');
+          return { size, origin: 'log', root: new Uint8Array(), text: '' };
+        },
+      },
+      flushed: (signal) => trail.flushed(signal),
+      due: new Mpsc('due', 1),
+      covered,
+      deadline: () => Deadline.after('checkpoint', 1e9),
+      interval_ms: () => 1e6,
+      every_ops: () => 1e6,
+      onCheckpoint: async () => undefined,
+      onMissed: () => (missed = true),
+    });
+    const queue = new parts.SignQueue({ turns: new Mpsc<Turn>('turns', 8), batch_max: 2, newRound: () => ROUND });
+
+    const stopping = new AbortController();
+    const busy = new Watch('busy', 0);
+    const tasks = new Watch('tasks', 2);
+    let done = 0;
+    let answered = 0;
+    for (let at = 0; at < clients; at++) {
+      world.task(`client ${at}`, async () => {
+        busy.set(busy.value + 1);
+        try {
+          await queue.submit('acme', 1, Deadline.after('sign', 1e9), () => world.io('sign'));
+          await trail.record(EVENT, NEVER);
+          done += 1;
+        } catch (error) {
+          assert.ok(isRonError(error, 'draining'), String(error));
+        }
+        touch(log);
+        answered += 1;
+        busy.set(busy.value - 1);
+      });
+    }
+    world.task('signer', async () => {
+      await queue.serve({ signal: NEVER, stopping: stopping.signal });
+      tasks.set(tasks.value - 1);
+    });
+    world.task('appender', async () => {
+      await trail.run(stopping.signal).catch(() => undefined);
+      tasks.set(tasks.value - 1);
+    });
+    world.task('stop', async () => {
+      queue.close();
+      // The listener is drained, or its time is up and requests are still in hand.
+      if (world.choose('drain', ['in time', 'too late']) === 'in time') await until(busy, 0);
+      stopping.abort();
+      await until(tasks, 0);
+      await trail.close();
+      touch(log);
+      if (log.size > covered.value) await checkpointer.write();
+    });
+    return {
+      final: () => {
+        assert.equal(answered, clients, 'everybody is answered');
+        assert.equal(log.size, done, 'what was done is in the log');
+        if (!missed) assert.equal(covered.value, log.size, 'the last checkpoint covers all of it');
+      },
+    };
+  };
+}
+
+async function until(watch: Watch<number>, value: number): Promise<void> {
+  const receiver = watch.subscribe();
+  while (receiver.value !== value) await receiver.changed(NEVER);
+}

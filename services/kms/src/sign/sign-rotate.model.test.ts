@@ -1,0 +1,54 @@
+import { test } from 'node:test';
+import { assertCaught, assertHolds, mutant } from '@ron/explorer';
+import { KeyBook } from '../keys/key-book.ts';
+import { KeyWork } from '../keys/key-work.ts';
+import { signAgainstRotate, type Parts } from './sign-rotate.model.ts';
+import { Signer } from './signer.ts';
+
+const REAL: Parts = { KeyBook, KeyWork, Signer };
+
+test('once a rotation was answered, the retired version signs no more', async () => {
+  await assertHolds(signAgainstRotate(REAL, { rotators: 1, signers: ['any version', 'version 1'] }), {
+    name: 'sign against rotate',
+  });
+});
+
+test('rotations at the same time make versions of their own', async () => {
+  await assertHolds(signAgainstRotate(REAL, { rotators: 2, signers: ['any version'] }), { name: 'two rotations' });
+});
+
+const MUTANTS = [
+  {
+    bug: 'it does not look again after signing',
+    part: 'Signer',
+    module: import.meta.resolve('./signer.ts'),
+    find: 'if (this.#book.index.current(request.kid).version.version === version.version) return',
+    replace: 'return',
+    caught: /after the rotation to 2 was answered/,
+  },
+  {
+    bug: 'a version signs before it is on disk',
+    part: 'KeyBook',
+    module: import.meta.resolve('../keys/key-book.ts'),
+    find: 'await this.#store.replace(next.document, NEVER);\n      this.#index.swap(next);',
+    replace: 'this.#index.swap(next);\n      await this.#store.replace(next.document, NEVER);',
+    caught: /is not on disk/,
+  },
+  {
+    bug: 'a rotation builds upon what it saw before it waited',
+    part: 'KeyWork',
+    module: import.meta.resolve('../keys/key-work.ts'),
+    find: 'const current = index.current(kid).record;',
+    replace: 'const current = record;',
+    caught: /a version of its own/,
+  },
+];
+
+for (const { bug, part, module, find, replace, caught } of MUTANTS) {
+  test(`caught: ${bug}`, async () => {
+    const broken = await mutant<Parts>(module, find, replace);
+    const parts = { ...REAL, [part]: broken[part as keyof Parts] };
+    const init = { rotators: part === 'KeyWork' ? 2 : 1, signers: ['any version'] } as const;
+    await assertCaught(signAgainstRotate(parts, init), {}, caught);
+  });
+}

@@ -1,0 +1,111 @@
+/**
+ * Signing against rotation, on the real key book, key work and signer: the backend and the disk answer when the explorer
+ * says so.
+ *
+ * Once a rotation was answered, nobody gets a signature of the version that it retired. A version that signs is on disk,
+ * and its name belongs to its key. Rotations at the same time make versions of their own.
+ */
+import assert from 'node:assert/strict';
+import type { Build } from '@ron/explorer';
+import type { Backend } from '@ron/custody';
+import { isRonError } from '@ron/kernel';
+import type { KeyBook, KeyStore } from '../keys/key-book.ts';
+import { headOf, type KeyDocument } from '../keys/key-record.ts';
+import type { KeyWork } from '../keys/key-work.ts';
+import type { Signer } from './signer.ts';
+
+/** The classes under test; one of them a mutant in the tests of the model. */
+export interface Parts {
+  readonly KeyBook: typeof KeyBook;
+  readonly KeyWork: typeof KeyWork;
+  readonly Signer: typeof Signer;
+}
+
+export interface SignRotateInit {
+  readonly rotators: number;
+  /** Whether each signer names the version. */
+  readonly signers: readonly ('any version' | 'version 1')[];
+}
+
+const NAME = 'acme/docs/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
+const NEVER = new AbortController().signal;
+
+const START: KeyDocument = {
+  format: 1,
+  keys: [
+    {
+      name: NAME,
+      tenant: 'acme',
+      purpose: 'docs',
+      alg: 'ed25519',
+      verify_mode: 'or',
+      min_version: 1,
+      imported: false,
+      versions: [{ version: 1, handle: 'key 1', public: [], created_ms: 0 }],
+    },
+  ],
+};
+
+export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }: Parts, init: SignRotateInit): Build {
+  return (world) => {
+    let durable = START;
+    const store: KeyStore = {
+      value: START,
+      version: 1,
+      replace: async (next) => {
+        await world.io('disk');
+        durable = next;
+      },
+    };
+    let made = 1;
+    const backend = {
+      create: async () => {
+        await world.io('make a key');
+        made += 1;
+        return { key: `key ${made}`, alg: 'ed25519', public: [] };
+      },
+      destroy: async () => undefined,
+    } as unknown as Backend;
+    const book = new Book({ store, keys_max: 10 });
+    const work = new Work(book, backend, () => 0);
+    const signer = new Sign(book);
+    const round = {
+      sign: async (handle: string) => {
+        await world.io(`sign with ${handle}`);
+        return [{ alg: 'ed25519' as const, signature: Buffer.from(handle) }];
+      },
+    };
+    /** The highest version whose rotation was answered. */
+    let answered = 1;
+    const versions: number[] = [];
+    for (let at = 0; at < init.rotators; at++) {
+      world.task(`rotator ${at}`, async () => {
+        const { version } = headOf(await work.rotate(NAME, undefined, NEVER));
+        versions.push(version);
+        answered = Math.max(answered, version);
+      });
+    }
+    init.signers.forEach((which, at) => {
+      world.task(`signer ${at}`, async () => {
+        const kid = which === 'any version' ? NAME : `${NAME}#v1`;
+        try {
+          const signed = await signer.sign({ kid, payload_b3: '0' }, round);
+          const { version, handle } = signed.found.version;
+          assert.ok(version >= answered, `version ${version} signed after the rotation to ${answered} was answered`);
+          assert.equal(signed.kid, `${NAME}#v${version}`);
+          assert.equal(Buffer.from(signed.signatures[0]!.signature).toString(), handle, 'the name is of another key');
+          assert.ok(headOf(durable.keys[0]!).version >= version, `version ${version} signed and is not on disk`);
+        } catch (error) {
+          if (!isRonError(error, 'conflict')) throw error;
+          assert.equal(which, 'version 1', 'only who names a version is refused when it is retired');
+        }
+      });
+    });
+    return {
+      final: () => {
+        assert.equal(new Set(versions).size, init.rotators, 'each rotation makes a version of its own');
+        assert.equal(headOf(durable.keys[0]!).version, 1 + init.rotators);
+      },
+    };
+  };
+}
