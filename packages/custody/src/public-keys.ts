@@ -3,21 +3,23 @@
  *
  * Promise: a signature verifies here exactly when OpenSSL says so. A public key that is not one of its algorithm is
  * `validation`, so that nobody takes a broken key for a wrong signature.
- * Bound: `CACHED_KEYS_MAX` parsed keys. Overflow: the one that was used longest ago is forgotten.
+ * Bound: `CACHED_KEYS_MAX` parsed keys of each algorithm. Overflow: the one that was used longest ago is forgotten.
  * Cancellation: nothing waits; a check takes some 0.1 ms.
  */
 import { createPublicKey, verify, type KeyObject } from 'node:crypto';
 import { RonError } from '@ron/kernel';
 import { isSpkiOfXWing } from './x-wing.ts';
+import type { Alg } from './algorithms.ts';
 import type { PublicPart } from './backend.ts';
 
-const CACHED_KEYS_MAX = 4096;
+/** For each algorithm. */
+const CACHED_KEYS_MAX = 2048;
 /** The longest is that of ML-DSA-87: 3488 characters. */
 const PUBKEY_CHARS_MAX = 4096;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 
-/** In order of use, the oldest first. */
-const parsed = new Map<string, KeyObject>();
+/** By algorithm and key; in order of use, the oldest first. */
+const parsed = new Map<Alg, Map<string, KeyObject>>();
 
 /** Whether `signature` is one of `message` under this key. */
 export function verifyWith(part: PublicPart, message: Uint8Array, signature: Uint8Array): boolean {
@@ -38,13 +40,15 @@ export function spkiOf(key: KeyObject): string {
 }
 
 function keyOf(part: PublicPart): KeyObject {
-  // Looked up by what it claims to be as well: a key that passed as one algorithm must not pass as another.
-  const name = `${part.alg}:${part.pubkey_b64}`;
-  const known = parsed.get(name);
+  // By what it claims to be as well: a key that passed as one algorithm must not pass as another. Not in one text with
+  // the key, for a new text has to be hashed again and that costs a fifth of the check.
+  const keys = parsed.get(part.alg) ?? new Map<string, KeyObject>();
+  const known = keys.get(part.pubkey_b64);
   const key = known ?? parse(part);
-  if (known !== undefined) parsed.delete(name);
-  parsed.set(name, key);
-  if (parsed.size > CACHED_KEYS_MAX) parsed.delete(parsed.keys().next().value as string);
+  if (known !== undefined) keys.delete(part.pubkey_b64);
+  keys.set(part.pubkey_b64, key);
+  parsed.set(part.alg, keys);
+  if (keys.size > CACHED_KEYS_MAX) keys.delete(keys.keys().next().value as string);
   return key;
 }
 

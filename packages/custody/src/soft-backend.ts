@@ -1,9 +1,11 @@
 /**
  * A backend whose keys are in this process; where they are kept beyond it is the business of its store.
  *
- * Promise: see backend.ts. Bound: `keys_max` keys; a batch gives way to other work every `SLICE_MS`, and of Ed25519 alone
- * it is made in a thread.
- * Cancellation: looked at between the signatures of a batch, and before anything is made.
+ * Promise: see backend.ts. A batch leaves the event loop to others: ML-DSA is signed on the platform's thread pool, many
+ * Ed25519 signatures in a thread of ours.
+ * Bound: `keys_max` keys; `THREAD_QUEUE_MAX` batches that wait. Overflow: `storage_full`, `busy`.
+ * Cancellation: looked at before anything is made and between the ML-DSA signatures of a batch. A batch of Ed25519 is
+ * done in a few milliseconds and is thrown away: ending its thread would cost the next one more.
  */
 import type { KeyObject } from 'node:crypto';
 import { assert, BlockingPool, RonError, sched } from '@ron/kernel';
@@ -29,15 +31,15 @@ import { NonceTracker } from './nonces.ts';
 import { ED25519_BYTES } from './sign-thread.ts';
 import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
 import type { SoftKey } from './soft-keys.ts';
+import { untilAborted } from './until-aborted.ts';
 
-/** How long a batch of signatures may keep the event loop for itself. */
-const SLICE_MS = 2;
 /** ML-DSA signatures of one batch that are under way at once: more than the cores of a small machine gain nothing. */
 const LANES = 2;
 /** From so many Ed25519 signatures on, the way to a thread costs less than making them here. */
 const THREAD_MESSAGES_MIN = 4;
 const THREAD_QUEUE_MAX = 256;
 const KEY_BYTES = 16;
+const NEVER = new AbortController().signal;
 
 /** A key at rest. */
 export interface StoredKey {
@@ -138,13 +140,9 @@ export class SoftBackend implements Backend {
     const signed: Signature[][] = Array.from({ length: messages.length });
     const rest = messages.entries();
     const lane = async (): Promise<void> => {
-      let slice_ends_ms = sched.now_ms() + SLICE_MS;
       for (const [index, message] of rest) {
-        signed[index] = await signSoftly(soft, message);
-        if (sched.now_ms() < slice_ends_ms) continue;
-        await sched.pause('sign_many');
         signal.throwIfAborted();
-        slice_ends_ms = sched.now_ms() + SLICE_MS;
+        signed[index] = await signSoftly(soft, message);
       }
     };
     await Promise.all(Array.from({ length: LANES }, lane));
@@ -185,7 +183,7 @@ export class SoftBackend implements Backend {
     let end = 0;
     const ends = messages.map((message) => (end += message.length));
     const args = [key, Buffer.concat(messages), ends];
-    const signatures = await this.#thread.run<Uint8Array>('signEach', args, signal);
+    const signatures = await untilAborted(this.#thread.run<Uint8Array>('signEach', args, NEVER), signal);
     return messages.map((_, index) => {
       const at = index * ED25519_BYTES;
       return [{ alg: 'ed25519', signature: signatures.subarray(at, at + ED25519_BYTES) }];
