@@ -57,7 +57,7 @@ type Outcome = { readonly version: number } | { readonly refused: unknown };
 
 export class SealedFile<T> implements AsyncDisposable {
   readonly path: string;
-  readonly #init: SealedFileInit<T>;
+  readonly #purpose: string;
   readonly #fs: FileSystem;
   readonly #codec: Codec<T>;
   #lock: Disposable | undefined;
@@ -71,7 +71,8 @@ export class SealedFile<T> implements AsyncDisposable {
 
   private constructor(init: SealedFileInit<T>, lock: Disposable | undefined, opened: Opened<T>) {
     this.path = init.path;
-    this.#init = init;
+    // Not all of `init`: what unlocks is not kept.
+    this.#purpose = init.purpose;
     this.#fs = init.fs ?? realFileSystem;
     this.#codec = init.codec ?? jsonCodec();
     this.#lock = lock;
@@ -152,7 +153,7 @@ export class SealedFile<T> implements AsyncDisposable {
   }
 
   #partContext(context: string): Uint8Array {
-    return Buffer.from(`${this.#init.purpose}\npart\n${context}`);
+    return Buffer.from(`${this.#purpose}\npart\n${context}`);
   }
 
   async #commit(changes: readonly Change<T>[]): Promise<Outcome[]> {
@@ -184,7 +185,7 @@ export class SealedFile<T> implements AsyncDisposable {
     header.set(MAGIC);
     header.set(this.#madeHow, MAGIC.length);
     header.writeBigUInt64BE(BigInt(version), VERSION_AT);
-    return Buffer.concat([header, sealBytes(this.#master, fileContext(header, this.#init.purpose), document)]);
+    return Buffer.concat([header, sealBytes(this.#master, fileContext(header, this.#purpose), document)]);
   }
 }
 

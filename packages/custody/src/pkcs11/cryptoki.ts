@@ -6,6 +6,7 @@
  * Bound: output buffers have fixed sizes; a module that wants more is refused by its own `CKR_BUFFER_TOO_SMALL`.
  * Cancellation: none; native code cannot be interrupted.
  */
+import { RonError } from '@ron/kernel';
 import koffi from 'koffi';
 import { CKF, CKR, CKR_OK, CKS_RW_USER_FUNCTIONS, nameOfResult } from './constants.ts';
 
@@ -84,6 +85,8 @@ export class Cryptoki {
   readonly #functions: Record<Name, (...args: unknown[]) => number>;
 
   constructor(module: string) {
+    // On Windows CK_ULONG has 4 bytes and structures are packed: nothing here would fit.
+    if (ULONG_BYTES !== 8) throw new RonError('unhealthy', 'tokens are supported on 64-bit Unix only');
     const list: unknown[] = [null];
     const result = koffi.load(module).func('C_GetFunctionList', 'ulong', ['_Out_ void **'])(list) as number;
     if (result !== CKR_OK) throw new CryptokiError('C_GetFunctionList', result);

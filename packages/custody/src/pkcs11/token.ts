@@ -269,7 +269,7 @@ function load(module: string): Cryptoki {
   try {
     return new Cryptoki(module);
   } catch (error) {
-    if (error instanceof CryptokiError) throw error;
+    if (error instanceof CryptokiError || error instanceof RonError) throw error;
     throw new RonError('unhealthy', `${module} is not a PKCS #11 module that can be loaded`, { cause: error });
   }
 }
