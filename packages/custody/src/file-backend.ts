@@ -53,6 +53,11 @@ export class FileBackend extends SoftBackend {
     return new FileBackend(file, init.keys_max ?? FILE_KEYS_MAX);
   }
 
+  /** Changes the key or passphrase that opens the file; see keystore.ts. */
+  relock(unlock: Unlock, signal: AbortSignal): Promise<void> {
+    return this.#file.relock(unlock, signal);
+  }
+
   /** Goes up with every change of the file: remember it elsewhere to notice an older copy. */
   get version(): number {
     return this.#file.version;

@@ -68,6 +68,43 @@ test('a passphrase opens what it sealed; another one, a key, or too short a one 
   await rejectsWith('validation', open({ fs: new CrashFileSystem(), unlock: { passphrase: 'short' } }));
 });
 
+test('what opens it can be changed, whenever the power goes, and what opened it before does not any more', async () => {
+  const fs = new CrashFileSystem();
+  const file = await open({ fs });
+  const sealed = file.seal('part', Buffer.from('secret'));
+  await file.replace({ count: 1 }, signal);
+  const before = fs.operations;
+  await file.relock(PASSPHRASE, signal);
+  for (let at = before; at < fs.operations; at++) {
+    for (const image of fs.imagesAt(at, 16, Math.random)) {
+      const opened: SealedFile<Document> = await Promise.any(
+        [KEK, PASSPHRASE].map((unlock) => open({ fs: new CrashFileSystem(image), unlock })),
+      );
+      assert.deepEqual(opened.value, { count: 1 });
+    }
+  }
+  await file.replace({ count: 2 }, signal);
+  await rejectsWith('not_ready', open({ fs }), /sealed with a passphrase/);
+  const again = await open({ fs, unlock: PASSPHRASE });
+  assert.deepEqual(again.value, { count: 2 });
+  assert.equal(Buffer.from(again.unseal('part', sealed)).toString(), 'secret');
+});
+
+test('a change of what opens it that fails changes nothing', async () => {
+  let isFailing = false;
+  const fs = new CrashFileSystem(new Map(), {
+    before(operation) {
+      if (isFailing && operation === 'sync') throw Object.assign(new Error('disk'), { code: 'EIO' });
+    },
+  });
+  const file = await open({ fs });
+  isFailing = true;
+  await rejectsWith('not_ready', file.relock(PASSPHRASE, signal));
+  isFailing = false;
+  await file.replace({ count: 3 }, signal);
+  assert.deepEqual((await open({ fs })).value, { count: 3 });
+});
+
 test('a file of another purpose does not open', async () => {
   const fs = new CrashFileSystem();
   await open({ fs });

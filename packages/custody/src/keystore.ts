@@ -1,10 +1,10 @@
 /**
  * A document in one sealed file: the keys of the `file` backend, and whatever else has to be kept from eyes and hands.
  *
- *   RONSEAL1 | how the master key is made (20) | version (8, big-endian) | sealed document
+ *   RONSEAL1 | key box (100) | version (8, big-endian) | sealed document
  *
  * Everything before the sealed document, and the purpose of the file, are bound to it: another version number, another
- * file of the same owner, or a flipped bit do not open.
+ * file of the same owner, or a flipped bit do not open. See sealer.ts for the key box.
  * Promise: `update` resolves when the new document is on stable storage; after a crash the file is the old one or the new
  * one, whole. The version goes up with every write: whoever remembers the last one elsewhere sees that an older copy
  * was put in place (`version_min`). One process at a time has it open.
@@ -13,15 +13,26 @@
  */
 import { dirname } from 'node:path';
 import type { KeyObject } from 'node:crypto';
-import { assert, isRonError, RonError } from '@ron/kernel';
+import { isRonError, RonError } from '@ron/kernel';
 import { diskError, GroupCommit, realFileSystem, type FileSystem } from '@ron/log';
-import { MADE_HOW_BYTES, masterKey, newMadeHow, SEAL_BYTES, sealBytes, unsealBytes, type Unlock } from './sealer.ts';
+import {
+  KEY_BOX_BYTES,
+  newKeyBox,
+  newMaster,
+  openKeyBox,
+  SEAL_BYTES,
+  sealBytes,
+  unsealBytes,
+  type Unlock,
+} from './sealer.ts';
+import { readWhole, removeLeftOver, writeWhole } from './whole-file.ts';
 
 export const DOCUMENT_BYTES_MAX = 64 * 1024 * 1024;
 const WAITING_MAX = 1024;
 const MAGIC = Buffer.from('RONSEAL1');
-const VERSION_AT = MAGIC.length + MADE_HOW_BYTES;
+const VERSION_AT = MAGIC.length + KEY_BOX_BYTES;
 const HEADER_BYTES = VERSION_AT + 8;
+const FILE_BYTES_MAX = HEADER_BYTES + SEAL_BYTES + DOCUMENT_BYTES_MAX;
 
 /** How a document becomes bytes. `encode` runs for every write; `decode` once and may throw. */
 export interface Codec<T> {
@@ -61,7 +72,9 @@ export class SealedFile<T> implements AsyncDisposable {
   readonly #fs: FileSystem;
   readonly #codec: Codec<T>;
   #lock: Disposable | undefined;
-  readonly #madeHow: Uint8Array;
+  #box: Uint8Array;
+  /** The box that the next write carries, while what unlocks is being changed. */
+  #boxNext: Uint8Array | undefined;
   readonly #master: KeyObject;
   readonly #writes: GroupCommit<Change<T>, Outcome>;
   #value: T;
@@ -76,7 +89,7 @@ export class SealedFile<T> implements AsyncDisposable {
     this.#fs = init.fs ?? realFileSystem;
     this.#codec = init.codec ?? jsonCodec();
     this.#lock = lock;
-    this.#madeHow = opened.madeHow;
+    this.#box = opened.box;
     this.#master = opened.master;
     this.#value = opened.value;
     this.#version = opened.version;
@@ -92,13 +105,13 @@ export class SealedFile<T> implements AsyncDisposable {
   static async open<T>(init: SealedFileInit<T>): Promise<SealedFile<T>> {
     const fs = init.fs ?? realFileSystem;
     init.signal.throwIfAborted();
-    await fs.makeDir(dirname(init.path)).catch(throwDisk);
+    await fs.makeDir(dirname(init.path)).catch(rethrow);
     const lock = fs.lock?.(`${init.path}.lock`);
     if (fs.lock !== undefined && lock === undefined) {
       throw new RonError('conflict', `${init.path} is in use by another process`);
     }
     try {
-      await removeIfThere(fs, temporary(init.path));
+      await removeLeftOver(fs, init.path).catch(rethrow);
       const opened = await openExisting(fs, init);
       if (opened !== undefined) return new SealedFile(init, lock, opened);
       const made = new SealedFile(init, lock, await openNew(init));
@@ -130,6 +143,17 @@ export class SealedFile<T> implements AsyncDisposable {
     const outcome = await this.#writes.append(change, 1, signal);
     if ('refused' in outcome) throw outcome.refused;
     return outcome.version;
+  }
+
+  /** From now on it opens with this, and no longer with what opened it before. Older copies of the file still do. */
+  async relock(unlock: Unlock, signal: AbortSignal): Promise<void> {
+    const box = await newKeyBox(unlock, Buffer.from(this.#purpose), this.#master, signal);
+    this.#boxNext = box;
+    try {
+      await this.update((value) => value, signal);
+    } finally {
+      if (this.#boxNext === box) this.#boxNext = undefined;
+    }
   }
 
   /** Seals a part by itself, so that the document in memory holds no secret. `context` says which part it is. */
@@ -168,29 +192,31 @@ export class SealedFile<T> implements AsyncDisposable {
       }
     });
     if (outcomes.every((outcome) => 'refused' in outcome)) return outcomes;
-    const bytes = this.#encode(next, version);
+    const box = this.#boxNext ?? this.#box;
+    const bytes = this.#encode(next, version, box);
     this.#version_tried = version;
-    await writeWhole(this.#fs, this.path, bytes).catch(throwDisk);
+    await writeWhole(this.#fs, this.path, bytes).catch(rethrow);
+    this.#box = box;
     this.#value = next;
     this.#version = version;
     return outcomes;
   }
 
-  #encode(value: T, version: number): Uint8Array {
+  #encode(value: T, version: number, box: Uint8Array): Uint8Array {
     const document = this.#codec.encode(value);
     if (document.length > DOCUMENT_BYTES_MAX) {
       throw new RonError('storage_full', `${this.path} would grow beyond ${DOCUMENT_BYTES_MAX} bytes`);
     }
     const header = Buffer.alloc(HEADER_BYTES);
     header.set(MAGIC);
-    header.set(this.#madeHow, MAGIC.length);
+    header.set(box, MAGIC.length);
     header.writeBigUInt64BE(BigInt(version), VERSION_AT);
     return Buffer.concat([header, sealBytes(this.#master, fileContext(header, this.#purpose), document)]);
   }
 }
 
 interface Opened<T> {
-  readonly madeHow: Uint8Array;
+  readonly box: Uint8Array;
   readonly master: KeyObject;
   readonly value: T;
   readonly version: number;
@@ -200,37 +226,43 @@ async function openNew<T>(init: SealedFileInit<T>): Promise<Opened<T>> {
   if ((init.version_min ?? 0) > 0) {
     throw new RonError('integrity', `${init.path} is missing, and it was there before: put it back`);
   }
-  const madeHow = newMadeHow(init.unlock);
-  return { madeHow, master: await masterKey(init.unlock, madeHow, init.signal), value: init.initial, version: 0 };
+  const master = newMaster();
+  const box = await newKeyBox(init.unlock, Buffer.from(init.purpose), master, init.signal);
+  return { box, master, value: init.initial, version: 0 };
 }
 
 async function openExisting<T>(fs: FileSystem, init: SealedFileInit<T>): Promise<Opened<T> | undefined> {
-  const bytes = await readWhole(fs, init.path);
+  const bytes = await readWhole(fs, init.path, FILE_BYTES_MAX).catch(rethrow);
   if (bytes === undefined) return undefined;
   const isOurs = bytes.length >= HEADER_BYTES + SEAL_BYTES && MAGIC.equals(bytes.subarray(0, MAGIC.length));
   if (!isOurs) throw refused(init.path, 'is not a sealed file');
   const header = bytes.subarray(0, HEADER_BYTES);
-  const madeHow = Uint8Array.from(header.subarray(MAGIC.length, VERSION_AT));
+  const box = Uint8Array.from(header.subarray(MAGIC.length, VERSION_AT));
   const version = Number(header.readBigUInt64BE(VERSION_AT));
-  const master = await masterKey(init.unlock, madeHow, init.signal).catch((error: unknown) => {
-    throw isRonError(error, 'not_ready') ? refused(init.path, `does not open: ${error.message}`) : error;
-  });
-  const document = unsealDocument(init, master, header, bytes.subarray(HEADER_BYTES));
+  const { master, document } = await unsealDocument(init, box, header, bytes.subarray(HEADER_BYTES));
   if (version < (init.version_min ?? 0)) {
     const message = `${init.path} has version ${version}, and version ${init.version_min} was seen before: an older copy was put in its place`;
     throw new RonError('integrity', message, { op: 'rollback' });
   }
   try {
-    return { madeHow, master, value: (init.codec ?? jsonCodec<T>()).decode(document), version };
+    return { box, master, value: (init.codec ?? jsonCodec<T>()).decode(document), version };
   } finally {
     document.fill(0);
   }
 }
 
-function unsealDocument<T>(init: SealedFileInit<T>, master: KeyObject, header: Buffer, sealed: Buffer): Uint8Array {
+async function unsealDocument<T>(
+  init: SealedFileInit<T>,
+  box: Uint8Array,
+  header: Uint8Array,
+  sealed: Uint8Array,
+): Promise<{ master: KeyObject; document: Uint8Array }> {
   try {
-    return unsealBytes(master, fileContext(header, init.purpose), sealed);
-  } catch {
+    const master = await openKeyBox(init.unlock, Buffer.from(init.purpose), box, init.signal);
+    return { master, document: unsealBytes(master, fileContext(header, init.purpose), sealed) };
+  } catch (error) {
+    if (!isRonError(error)) throw error;
+    if (error.code === 'not_ready') throw refused(init.path, `does not open: ${error.message}`);
     throw refused(
       init.path,
       `does not open as ${init.purpose}: another key or passphrase sealed it, or it was damaged`,
@@ -244,48 +276,6 @@ function refused(path: string, why: string): RonError {
   return new RonError('not_ready', `${path} ${why}`, { op: 'sealed_file' });
 }
 
-const temporary = (path: string): string => `${path}.tmp`;
-
-async function writeWhole(fs: FileSystem, path: string, bytes: Uint8Array): Promise<void> {
-  // A write that failed may have left its file behind.
-  await removeIfThere(fs, temporary(path));
-  const file = await fs.create(temporary(path));
-  try {
-    await file.write([bytes], 0);
-    await file.sync();
-  } finally {
-    await file.close();
-  }
-  await fs.rename(temporary(path), path);
-  await fs.syncDir(dirname(path));
-}
-
-async function readWhole(fs: FileSystem, path: string): Promise<Buffer | undefined> {
-  const file = await fs.open(path, 'read').catch(ignoreMissing);
-  if (file === undefined) return undefined;
-  try {
-    const size = await file.size();
-    if (size > HEADER_BYTES + SEAL_BYTES + DOCUMENT_BYTES_MAX)
-      throw refused(path, 'is larger than a sealed file can be');
-    const bytes = Buffer.alloc(size);
-    const count = await file.read(bytes, size, 0);
-    assert(count === size, 'a file that nobody else writes is read as a whole');
-    return bytes;
-  } catch (error) {
-    return throwDisk(error);
-  } finally {
-    await file.close();
-  }
-}
-
-async function removeIfThere(fs: FileSystem, path: string): Promise<void> {
-  await fs.remove(path).catch(ignoreMissing);
-}
-
-function ignoreMissing(error: unknown): undefined {
-  if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throwDisk(error);
-}
-
-function throwDisk(error: unknown): never {
+function rethrow(error: unknown): never {
   throw diskError(error);
 }

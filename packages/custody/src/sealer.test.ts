@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { kekFromText, masterKey, newMadeHow, sealBytes, unsealBytes } from './sealer.ts';
+import { kekFromText, newKeyBox, newMaster, openKeyBox, sealBytes, unsealBytes } from './sealer.ts';
 
 const { signal } = new AbortController();
 const KEK = { kek: new Uint8Array(32).fill(1) };
@@ -18,10 +18,12 @@ test('a key is read from hex or base64, and nothing else passes or is repeated',
   }
 });
 
+const HERE = Buffer.from('here');
+
 test('scrypt parameters from a file cannot cost more than the limit', async () => {
   const unlock = { passphrase: 'long enough', scrypt: { log2_n: 10, r: 8, p: 1 } };
-  const madeHow = newMadeHow(unlock);
-  await masterKey(unlock, madeHow, signal);
+  const box = await newKeyBox(unlock, HERE, newMaster(), signal);
+  await openKeyBox(unlock, HERE, box, signal);
   for (const [at, value] of [
     [1, 0],
     [1, 20],
@@ -33,7 +35,7 @@ test('scrypt parameters from a file cannot cost more than the limit', async () =
   ] as const) {
     const started_ms = performance.now();
     await assert.rejects(
-      async () => masterKey(unlock, Uint8Array.from(madeHow).with(at, value), signal),
+      async () => openKeyBox(unlock, HERE, Uint8Array.from(box).with(at, value), signal),
       (error) => isRonError(error, 'not_ready'),
     );
     assert.ok(performance.now() - started_ms < 1000);
@@ -41,19 +43,26 @@ test('scrypt parameters from a file cannot cost more than the limit', async () =
 });
 
 test('the default cost of a passphrase is 128 MiB', async () => {
-  const unlock = { passphrase: 'long enough' };
-  const [kind, log2_n, r, p] = newMadeHow(unlock);
-  assert.deepEqual([kind, log2_n, r, p], [1, 17, 8, 1]);
-  await masterKey(unlock, newMadeHow(unlock), signal);
+  const box = await newKeyBox({ passphrase: 'long enough' }, HERE, newMaster(), signal);
+  assert.deepEqual([...box.subarray(0, 4)], [1, 17, 8, 1]);
 });
 
-test('sealed bytes open only under their key and context; sealing twice differs', async () => {
-  const key = await masterKey(KEK, newMadeHow(KEK), signal);
-  const other = await masterKey(KEK, newMadeHow(KEK), signal);
-  const sealed = sealBytes(key, Buffer.from('here'), Buffer.from('secret'));
-  assert.equal(Buffer.from(unsealBytes(key, Buffer.from('here'), sealed)).toString(), 'secret');
-  assert.throws(() => unsealBytes(key, Buffer.from('there'), sealed));
-  assert.throws(() => unsealBytes(other, Buffer.from('here'), sealed), 'another salt makes another key');
-  assert.throws(() => unsealBytes(key, Buffer.from('here'), sealed.subarray(0, 20)));
-  assert.notDeepEqual(sealBytes(key, Buffer.from('here'), Buffer.from('secret')), sealed);
+test('a box opens with what closed it, for what it was closed, and with nothing else', async () => {
+  const master = newMaster();
+  const box = await newKeyBox(KEK, HERE, master, signal);
+  assert.ok((await openKeyBox(KEK, HERE, box, signal)).equals(master));
+  assert.ok(!Buffer.from(box).includes(master.export()));
+  await assert.rejects(openKeyBox(KEK, Buffer.from('there'), box, signal));
+  await assert.rejects(openKeyBox({ kek: new Uint8Array(32).fill(2) }, HERE, box, signal));
+  await assert.rejects(openKeyBox({ kek: new Uint8Array(31) }, HERE, box, signal), /32 bytes/);
+});
+
+test('sealed bytes open only under their key and context; sealing twice differs', () => {
+  const master = newMaster();
+  const sealed = sealBytes(master, HERE, Buffer.from('secret'));
+  assert.equal(Buffer.from(unsealBytes(master, HERE, sealed)).toString(), 'secret');
+  assert.throws(() => unsealBytes(master, Buffer.from('there'), sealed));
+  assert.throws(() => unsealBytes(newMaster(), HERE, sealed));
+  assert.throws(() => unsealBytes(master, HERE, sealed.subarray(0, 20)));
+  assert.notDeepEqual(sealBytes(master, HERE, Buffer.from('secret')), sealed);
 });

@@ -1,10 +1,11 @@
 /**
  * Bytes at rest under a key that is not at rest with them: a 32-byte key from outside, or a passphrase through scrypt.
  *
- *   how the master key is made, stored in the clear (20):  kind | log2 N | r | p | salt (16)
- *   sealed bytes:                                          salt (32) | ciphertext | tag (16)
+ *   sealed bytes:  salt (32) | ciphertext | tag (16)
+ *   key box:       kind | log2 N | r | p | salt (16) | the master key, sealed (80)
  *
- * Each sealing derives a key of its own from the master key and its fresh salt (HKDF-SHA256), so no nonce can repeat,
+ * A random master key seals everything; the key box holds it, sealed under what unlocks it, and says in the clear how that
+ * becomes a key. So what unlocks can change without sealing everything anew. Each sealing derives a key of its own from the master key and its fresh salt (HKDF-SHA256), so no nonce can repeat,
  * also when backups are restored. `context` is bound as additional data: sealed bytes open only where they belong.
  * Promise: what was not sealed under this key for this context is refused as a whole. The master key is a key object.
  * Bound: scrypt takes at most `SCRYPT_MEMORY_BYTES_MAX`, whatever a file says. Cancellation: scrypt cannot be stopped; it
@@ -14,7 +15,7 @@ import { createSecretKey, hkdfSync, scrypt, type KeyObject } from 'node:crypto';
 import { assert, RonError, sched } from '@ron/kernel';
 import { gcmOpen, gcmSeal, NONCE_BYTES, SALT_BYTES, TAG_BYTES } from './envelope.ts';
 
-/** What opens sealed bytes. A passphrase is turned into a key slowly; a key has to be random already. */
+/** What opens a key box. A passphrase is turned into a key slowly; a key has to be random already. */
 export type Unlock = { readonly kek: Uint8Array } | { readonly passphrase: string; readonly scrypt?: ScryptCost };
 
 export interface ScryptCost {
@@ -29,10 +30,11 @@ export interface ScryptCost {
 export const SCRYPT_COST: ScryptCost = { log2_n: 17, r: 8, p: 1 };
 export const SCRYPT_MEMORY_BYTES_MAX = 512 * 1024 * 1024;
 export const KEK_BYTES = 32;
-export const MADE_HOW_BYTES = 20;
 export const PASSPHRASE_CHARS_MIN = 8;
 /** What sealing adds. */
 export const SEAL_BYTES = SALT_BYTES + TAG_BYTES;
+const MADE_HOW_BYTES = 20;
+export const KEY_BOX_BYTES = MADE_HOW_BYTES + KEK_BYTES + SEAL_BYTES;
 
 const KIND = { kek: 0, scrypt: 1 } as const;
 const MADE_SALT_BYTES = 16;
@@ -57,16 +59,50 @@ export function kekFromText(text: string): Uint8Array {
   return kek;
 }
 
-/** How the master key of new sealed bytes is made. */
-export function newMadeHow(unlock: Unlock): Uint8Array {
+/** A new master key, outside of the JavaScript heap. */
+export function newMaster(): KeyObject {
+  return secretKey(sched.randomBytes(KEK_BYTES));
+}
+
+/** Puts a master key into a box that only `unlock` opens, for this context. */
+export async function newKeyBox(
+  unlock: Unlock,
+  context: Uint8Array,
+  master: KeyObject,
+  signal: AbortSignal,
+): Promise<Uint8Array> {
+  const madeHow = newMadeHow(unlock);
+  const outer = await outerKey(unlock, madeHow, signal);
+  const bytes = master.export();
+  const sealed = sealBytes(outer, Buffer.concat([madeHow, context]), bytes);
+  bytes.fill(0);
+  return Buffer.concat([madeHow, sealed]);
+}
+
+/**
+ * The master key in a box. The box may come from a file that somebody changed: nothing in it costs more than the limits.
+ * Throws `not_ready` when it was closed in another way, and `validation` when it does not open.
+ */
+export async function openKeyBox(
+  unlock: Unlock,
+  context: Uint8Array,
+  box: Uint8Array,
+  signal: AbortSignal,
+): Promise<KeyObject> {
+  assert(box.length === KEY_BOX_BYTES, 'a key box has its fixed length');
+  const madeHow = box.subarray(0, MADE_HOW_BYTES);
+  const outer = await outerKey(unlock, madeHow, signal);
+  return secretKey(unsealBytes(outer, Buffer.concat([madeHow, context]), box.subarray(MADE_HOW_BYTES)));
+}
+
+/** How what unlocks becomes a key. */
+function newMadeHow(unlock: Unlock): Uint8Array {
   if ('kek' in unlock) return Buffer.concat([Uint8Array.of(KIND.kek, 0, 0, 0), sched.randomBytes(MADE_SALT_BYTES)]);
   const { log2_n, r, p } = unlock.scrypt ?? SCRYPT_COST;
   return Buffer.concat([Uint8Array.of(KIND.scrypt, log2_n, r, p), sched.randomBytes(MADE_SALT_BYTES)]);
 }
 
-/** The master key. `madeHow` may come from a file that somebody changed: nothing in it costs more than the limits. */
-export async function masterKey(unlock: Unlock, madeHow: Uint8Array, signal: AbortSignal): Promise<KeyObject> {
-  assert(madeHow.length === MADE_HOW_BYTES, 'the description of a master key has its fixed length');
+async function outerKey(unlock: Unlock, madeHow: Uint8Array, signal: AbortSignal): Promise<KeyObject> {
   const [kind, log2_n = 0, r = 0, p = 0] = madeHow;
   const salt = madeHow.subarray(MADE_HOW_BYTES - MADE_SALT_BYTES);
   if (kind !== ('kek' in unlock ? KIND.kek : KIND.scrypt)) {
@@ -76,9 +112,7 @@ export async function masterKey(unlock: Unlock, madeHow: Uint8Array, signal: Abo
   const bytes =
     'kek' in unlock ? fromKek(unlock.kek, salt) : await fromPassphrase(unlock.passphrase, salt, log2_n, r, p);
   signal.throwIfAborted();
-  const key = createSecretKey(bytes);
-  bytes.fill(0);
-  return key;
+  return secretKey(bytes);
 }
 
 export function sealBytes(master: KeyObject, context: Uint8Array, plaintext: Uint8Array): Uint8Array {
@@ -93,7 +127,11 @@ export function unsealBytes(master: KeyObject, context: Uint8Array, sealed: Uint
 }
 
 function keyFor(master: KeyObject, salt: Uint8Array): KeyObject {
-  const bytes = new Uint8Array(hkdfSync('sha256', master, salt, INFO, KEK_BYTES));
+  return secretKey(new Uint8Array(hkdfSync('sha256', master, salt, INFO, KEK_BYTES)));
+}
+
+/** Zeroes the bytes. */
+function secretKey(bytes: Uint8Array): KeyObject {
   const key = createSecretKey(bytes);
   bytes.fill(0);
   return key;

@@ -1,0 +1,51 @@
+/**
+ * Files that are read and written as a whole.
+ *
+ * Promise: after `writeWhole` the file is the new one, also when the power goes; if it goes before, it is the old one or
+ * the new one, whole. It is written beside, synced, put in place in one step, and the directory is synced.
+ * Bound: the caller's. One writer at a time; the caller sees to that. Cancellation: none; file calls end by themselves.
+ */
+import { dirname } from 'node:path';
+import { assert, RonError } from '@ron/kernel';
+import type { FileSystem } from '@ron/log';
+
+const temporary = (path: string): string => `${path}.tmp`;
+
+export async function writeWhole(fs: FileSystem, path: string, bytes: Uint8Array): Promise<void> {
+  // A write that failed may have left its file behind.
+  await removeLeftOver(fs, path);
+  const file = await fs.create(temporary(path));
+  try {
+    await file.write([bytes], 0);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await fs.rename(temporary(path), path);
+  await fs.syncDir(dirname(path));
+}
+
+/** Undefined when there is none. */
+export async function readWhole(fs: FileSystem, path: string, bytes_max: number): Promise<Buffer | undefined> {
+  const file = await fs.open(path, 'read').catch(ignoreMissing);
+  if (file === undefined) return undefined;
+  try {
+    const size = await file.size();
+    if (size > bytes_max) throw new RonError('not_ready', `${path} has ${size} bytes, more than it can have`);
+    const bytes = Buffer.alloc(size);
+    const count = await file.read(bytes, size, 0);
+    assert(count === size, 'a file that nobody else writes is read as a whole');
+    return bytes;
+  } finally {
+    await file.close();
+  }
+}
+
+/** Removes what a write that did not come to its end left behind. */
+export async function removeLeftOver(fs: FileSystem, path: string): Promise<void> {
+  await fs.remove(temporary(path)).catch(ignoreMissing);
+}
+
+function ignoreMissing(error: unknown): undefined {
+  if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+}
