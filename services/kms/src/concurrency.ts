@@ -36,7 +36,7 @@ export const concurrency = declareConcurrency({
       from: 'audit appender, those who wait for a proof',
       to: 'audit checkpointer',
     },
-    checkpoint: { kind: 'watch', from: 'audit checkpointer', to: 'those who wait for a proof' },
+    checkpoint: { kind: 'watch', from: 'audit checkpointer', to: 'witness client, those who wait for a proof' },
     events: { kind: 'broadcast', capacity: 1024, from: 'keys, backend, audit', to: 'log' },
     shutdown: { kind: 'watch', from: 'drain', to: 'backend keeper, attestation refresher' },
     config: { kind: 'watch', from: 'config watch', to: 'every operation' },
@@ -53,6 +53,11 @@ export const concurrency = declareConcurrency({
       count: 1,
       criticality: 'critical',
       does: 'signs the log every audit.checkpoint_ops entries or audit.checkpoint_interval',
+    },
+    witness_client: {
+      count: 1,
+      criticality: 'important',
+      does: 'shows each checkpoint to the witness, if there is one',
     },
     attestation_refresher: { count: 1, criticality: 'important', does: 'renews what the backend attests about itself' },
     backend_keeper: {

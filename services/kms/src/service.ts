@@ -11,10 +11,12 @@ import { join } from 'node:path';
 import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
 import type { Backend } from '@ron/custody';
 import { RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import { Witness } from '@ron/tlog';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
 import { Auditor, type Caller } from './audit/auditor.ts';
 import { Checkpointer } from './audit/checkpointer.ts';
 import { AuditTrail, type Queued } from './audit/trail.ts';
+import { WitnessWatch } from './audit/witness-watch.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendKeeper } from './backend/keeper.ts';
 import { concurrency } from './concurrency.ts';
@@ -77,10 +79,14 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const { backend: given, fs, env = process.env } = init;
   const vault = await openVault({ config: init.config, env, backend: given, fs, signal, warn });
   const { backend, book, ledger } = vault;
-  if (vault.problem !== undefined) {
+  /** Why nothing may be signed. */
+  let unsound = vault.problem;
+  const onUnsound = (problem: string): void => {
+    unsound ??= problem;
     counters.integrity_failed();
-    log.error({ problem: vault.problem }, 'nothing will be signed: something is older than it was');
-  }
+    log.error({ problem }, 'nothing will be signed: something is older than it was');
+  };
+  if (vault.problem !== undefined) onUnsound(vault.problem);
   const keys = await openKeys(init.config, vault, signal);
 
   // Audit: events in, signed log out.
@@ -120,6 +126,13 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     },
   });
   const auditor = new Auditor(trail, mode);
+  const { witness_url, witness_key } = init.config.audit;
+  const witnesses = new WitnessWatch({
+    witness: witness_url === undefined ? undefined : new Witness({ url: witness_url, vkeys: [witness_key!] }),
+    log: vault.log,
+    covered,
+    onRolledBack: onUnsound,
+  });
 
   // Backend: who looks after it, and who asks whether it is there.
   const freshness = new Freshness(() => config.value.kms.verify_ttl);
@@ -139,7 +152,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     isStopping: () => shutdown.value,
   });
   const requireReady = (): void => {
-    if (vault.problem !== undefined) throw notSound(vault.problem);
+    if (unsound !== undefined) throw notSound(unsound);
     const away = keeper.problem;
     if (away !== undefined)
       throw new RonError('not_ready', `the backend is away: ${away}`, { retry_after_ms: RETRY_AFTER_MS });
@@ -191,7 +204,13 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       isPublic: init.config.audit.public,
     }),
     access: new Checker({ audience: 'kms', keys }),
-    readiness: readinessOf({ vault, trail, checkpointer, keeper, refresher, config: init.config }),
+    readiness: readinessOf({
+      audit: () => unsound ?? checkpointer.problem ?? trail.problem,
+      witness: () => witnesses.problem,
+      backend: () => keeper.problem,
+      attestation: () => refresher.problem,
+      config: init.config,
+    }),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -200,9 +219,12 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   });
 
   await keeper.look();
+  // Before anything is signed: it may know better how long the log was.
+  await witnesses.look(signal);
   runtime.spawn('signer_pool', (task) => queue.serve(task));
   runtime.spawn('audit_appender', ({ stopping }) => trail.run(stopping));
   runtime.spawn('audit_checkpointer', ({ stopping }) => checkpointer.run(stopping));
+  runtime.spawn('witness_client', ({ stopping }) => witnesses.run(stopping));
   runtime.spawn('backend_keeper', ({ stopping }) => keeper.run(stopping));
   runtime.spawn('attestation_refresher', ({ stopping }) => refresher.run(stopping));
   runtime.spawn('config_watch', async ({ stopping }) => {
@@ -250,20 +272,21 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   };
 }
 
+/** Each says why something is not as it should be. */
 interface Watched {
-  readonly vault: Vault;
-  readonly trail: AuditTrail;
-  readonly checkpointer: Checkpointer;
-  readonly keeper: BackendKeeper;
-  readonly refresher: AttestationRefresher;
+  readonly audit: () => string | undefined;
+  readonly witness: () => string | undefined;
+  readonly backend: () => string | undefined;
+  readonly attestation: () => string | undefined;
   readonly config: KmsConfig;
 }
 
-function readinessOf({ vault, trail, checkpointer, keeper, refresher, config }: Watched): Readiness {
+function readinessOf({ audit, witness, backend, attestation, config }: Watched): Readiness {
   const readiness = new Readiness();
-  readiness.gate('audit', { kind: 'hard', sample: () => vault.problem ?? checkpointer.problem ?? trail.problem });
-  readiness.gate('backend', { kind: 'soft', lanes: ['sign'], sample: () => keeper.problem });
-  readiness.gate('attestation', { kind: 'soft', sample: () => refresher.problem });
+  readiness.gate('audit', { kind: 'hard', sample: audit });
+  readiness.gate('backend', { kind: 'soft', lanes: ['sign'], sample: backend });
+  readiness.gate('attestation', { kind: 'soft', sample: attestation });
+  readiness.gate('witness', { kind: 'soft', sample: witness });
   readiness.tell('rollback_protection', () => protection(config));
   return readiness;
 }

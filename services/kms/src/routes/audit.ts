@@ -1,7 +1,7 @@
 /** The audit log as C2SP tlog-tiles reads it, and proofs for those who do not read tiles. */
 import { bytes, json, route, text, type ByteSource, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
-import { parseTilePath, TILE_WIDTH, type TransparencyLog } from '@ron/tlog';
+import type { TransparencyLog } from '@ron/tlog';
 import { Type } from 'typebox';
 import { toBase64 } from '../base64.ts';
 import { BASE, strict } from './schemas.ts';
@@ -60,8 +60,8 @@ export function auditRoutes(init: AuditRoutesInit): Route[] {
         const path = `tile/${params['*']}`;
         const tile = await opened(init.log).readTile(path);
         if (tile === undefined) throw new RonError('not_found', 'there is no such tile');
-        // What a path names never changes; a partial tile is only replaced by a fuller one under another path.
-        return bytes(tileSource(path, tile), parseTilePath(path)?.width === TILE_WIDTH ? IMMUTABLE : FRESH);
+        // What a path names never changes: a partial tile is only followed by a fuller one under another path.
+        return bytes(tileSource(path, tile), IMMUTABLE);
       },
     }),
     route({

@@ -1,0 +1,100 @@
+/** Full queues, slow backends and floods: refused at once, in fairness, and never a stall. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MoodyBackend } from './moody-backend.ts';
+import { assertRefusal, B3, eventually, startService, type Reply } from './support.ts';
+
+test('600 signatures at once: some are refused with Retry-After, all are answered, and the refusals are counted', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({
+    backend,
+    flags: ['--server.max_inflight=2000', '--server.connection_limit_per_ip=2000'],
+  });
+  const kid = await kms.create('ed25519');
+  backend.delay_ms = 300;
+  const began_ms = performance.now();
+  const replies = await Promise.all(Array.from({ length: 600 }, () => kms.post('/sign', { kid, payload_b3: B3 })));
+  const refused = replies.filter(({ status }) => status !== 200);
+  assert.ok(refused.length > 0 && refused.length < 600, `${refused.length} refused`);
+  for (const reply of refused) assertRefusal(reply, 429, 'busy');
+  assert.ok(performance.now() - began_ms < 10_000);
+  assert.equal(await kms.metric('busy_rejections_total{queue="sign"}'), refused.length);
+  assert.equal(await kms.metric('queue_depth{queue="sign"}'), 0);
+  assert.equal((await kms.post('/sign', { kid, payload_b3: B3 })).status, 200);
+});
+
+test('one tenant floods, another keeps its share', async () => {
+  const backend = new MoodyBackend();
+  const flags = [
+    '--server.max_inflight=2000',
+    '--server.connection_limit_per_ip=2000',
+    '--kms.signers=1',
+    '--kms.sign_batch=8',
+  ];
+  await using kms = await startService({ backend, flags });
+  const flood = await kms.create('ed25519', { tenant: 'flood' });
+  const zoo = await kms.create('ed25519', { tenant: 'zoo' });
+  backend.delay_ms = 5;
+  const done = { flood: 0, zoo: 0, zooRefused: 0 };
+  let isOver = false;
+  const client = async (kid: string, onReply: (reply: Reply) => void): Promise<void> => {
+    while (!isOver) {
+      const reply = await kms.post('/sign', { kid, payload_b3: B3 });
+      // What was queued when it ended is served as well, and says nothing about shares.
+      if (!isOver) onReply(reply);
+    }
+  };
+  const clients = [
+    ...Array.from({ length: 200 }, () => client(flood, ({ status }) => void (status === 200 && done.flood++))),
+    ...Array.from({ length: 64 }, () =>
+      client(zoo, ({ status }) => void (status === 200 ? done.zoo++ : done.zooRefused++)),
+    ),
+  ];
+  await eventually('enough was signed', () => done.flood + done.zoo > 1500);
+  isOver = true;
+  await Promise.all(clients);
+  // In order of arrival it would be 64 of 264. Its clients ask for as much as half, and get nearly that.
+  const share = done.zoo / (done.flood + done.zoo);
+  assert.ok(share > 1 / 3, `the small tenant got ${(share * 100).toFixed(0)} % (${JSON.stringify(done)})`);
+  assert.equal(done.zooRefused, 0, 'there is always room for it');
+});
+
+test('a backend that hangs: the deadline answers, and the service goes on afterwards', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend, flags: ['--kms.sign_deadline=300ms'] });
+  const kid = await kms.create('ed25519');
+  backend.isHanging = true;
+  const began_ms = performance.now();
+  const replies = await Promise.all(Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 })));
+  for (const reply of replies) assertRefusal(reply, 504, 'timeout');
+  assert.ok(performance.now() - began_ms < 5000);
+  assert.ok((await kms.metric('io_timeouts_total{op="sign"}')) >= 20);
+  backend.isHanging = false;
+  await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);
+});
+
+test('bodies, batches and sets have limits', async () => {
+  await using kms = await startService({ flags: ['--amnesia.enabled=true', '--kms.keys_max=3'] });
+  const kid = await kms.create('ed25519', { purpose: 'raw' });
+  const message_b64 = Buffer.alloc(65_536).toString('base64');
+  assert.equal((await kms.post('/sign', { kid, message_b64 })).status, 200);
+  const longer = Buffer.alloc(65_537).toString('base64');
+  const refused = await kms.post('/sign', { kid, message_b64: longer });
+  assert.ok([400, 413].includes(refused.status), refused.text);
+  const item = { kid, message_b64: 'YQ==' };
+  assertRefusal(await kms.post('/sign', { items: Array.from({ length: 129 }, () => item) }), 400, 'validation');
+  assertRefusal(await kms.post('/sign', { items: [] }), 400, 'validation');
+  assertRefusal(
+    await kms.post('/sign', { kid_set: Array.from({ length: 9 }, () => kid), message_b64: 'YQ==' }),
+    400,
+    'validation',
+  );
+  const huge = await kms.send('POST', '/v1/kms/sign', {
+    headers: { ...(await kms.allow()), 'content-type': 'application/json' },
+    body: JSON.stringify({ kid, message_b64: 'A'.repeat(2 * 1024 * 1024) }),
+  });
+  assertRefusal(huge, 413, 'payload_too_large');
+  await kms.create('ed25519');
+  await kms.create('ed25519');
+  assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }), 507, 'storage_full');
+});

@@ -1,0 +1,102 @@
+/** Workers that die, backends that go away, and what goes on meanwhile. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MoodyBackend } from './moody-backend.ts';
+import { assertRefusal, B3, eventually, startService } from './support.ts';
+
+test('signers that are killed under load come back, nobody waits for ever, and readiness is not touched', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend });
+  const kid = await kms.create('ed25519');
+  backend.delay_ms = 5;
+  let isOver = false;
+  const statuses = new Map<number, number>();
+  const client = async (): Promise<void> => {
+    while (!isOver) {
+      const { status } = await kms.post('/sign', { kid, payload_b3: B3 });
+      statuses.set(status, (statuses.get(status) ?? 0) + 1);
+    }
+  };
+  const clients = Array.from({ length: 32 }, client);
+  const { supervisor } = kms.kms.runtime;
+  for (let index = 0; index < 4; index++) {
+    supervisor.kill('signer_pool', index);
+    assert.equal((await kms.send('GET', '/readyz')).status, 200);
+  }
+  await eventually(
+    'all were started again',
+    async () => (await kms.metric('tasks_restarted_total{kind="signer_pool"}')) >= 4,
+  );
+  const before = statuses.get(200) ?? 0;
+  await eventually('the pool signs again', () => (statuses.get(200) ?? 0) > before + 100);
+  isOver = true;
+  await Promise.all(clients);
+  assert.equal((await kms.send('GET', '/readyz')).status, 200);
+  assert.deepEqual([...statuses.keys()], [200], 'who was in hand is served all the same');
+});
+
+test('the backend goes away: signing is 503 with Retry-After, verifying goes on, and it comes back by itself', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend, flags: ['--kms.keep_interval=20ms'] });
+  const kid = await kms.create('ed25519');
+  const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).body;
+  const check = { kid, payload_b3: B3, sigs };
+  assert.equal((await kms.post('/verify', check)).body.cache_age_ms, undefined);
+  backend.isAway = true;
+  const began_ms = performance.now();
+  assertRefusal(await kms.post('/sign', { kid, payload_b3: B3 }), 503, 'not_ready');
+  assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }), 503, 'not_ready');
+  assert.ok(performance.now() - began_ms < 2000);
+  await eventually('the age is told', async () => (await kms.post('/verify', check)).body.cache_age_ms > 0);
+  const verified = await kms.post('/verify', check);
+  assert.deepEqual([verified.status, verified.body.ok], [200, true], verified.text);
+  const ready = await kms.send('GET', '/readyz');
+  assert.equal(ready.status, 200);
+  assert.deepEqual(ready.body.degraded, ['backend']);
+  assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
+  assert.ok((await kms.metric('verify_cache_age_ms')) > 0);
+  backend.isAway = false;
+  await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);
+  await eventually('nothing is degraded', async () => (await kms.send('GET', '/readyz')).body.degraded.length === 0);
+  assert.ok(backend.keeps > 0);
+});
+
+test('an outage longer than the limit: verifying says that what it knows is too old; imported keys still verify', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend, flags: ['--kms.keep_interval=10ms', '--kms.verify_ttl=50ms'] });
+  const kid = await kms.create('ed25519', { purpose: 'raw' });
+  const message_b64 = 'YWJj';
+  const { sigs } = (await kms.post('/sign', { kid, message_b64 })).body;
+  const { pubkey_b64 } = (await kms.get(`/keys/${encodeURIComponent(kid)}`)).body.public;
+  const imported = (await kms.post('/keys/import', { tenant: 'acme', purpose: 'raw', alg: 'ed25519', pubkey_b64 })).body
+    .kid;
+  backend.isAway = true;
+  await eventually(
+    'the keys are too old',
+    async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 503,
+  );
+  const expired = await kms.post('/verify', { kid, message_b64, sigs });
+  assertRefusal(expired, 503, 'verify_cache_expired');
+  assert.ok(expired.body.cache_age_ms > 50);
+  assert.ok((await kms.metric('verify_cache_expired_total')) > 0);
+  const [{ alg, signature_b64 }] = sigs;
+  assert.ok((await kms.post('/verify', { kid: imported, message_b64, sigs: [{ alg, signature_b64 }] })).body.ok);
+  backend.isAway = false;
+  await eventually(
+    'it verifies again',
+    async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 200,
+  );
+});
+
+test('what is declared is built', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend });
+  const kid = await kms.create('hmac-sha256');
+  await kms.post('/derive', { kid, label: 'a' });
+  const wrapping = await kms.create('aes-256-gcm');
+  const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).body;
+  await kms.post('/unwrap', { kid: wrapping, wrapped_b64 });
+  await kms.post('/sign', { kid: await kms.create('ed25519'), payload_b3: B3, wait: 'checkpoint' });
+  // The listener has its own; this backend attests nothing.
+  assert.deepEqual(kms.kms.runtime.unbuilt(), ['deadline attest', 'deadline read', 'deadline write']);
+});
