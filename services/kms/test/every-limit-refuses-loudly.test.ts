@@ -36,12 +36,12 @@ test('one tenant floods, another keeps its share', async () => {
   const zoo = await kms.create('ed25519', { tenant: 'zoo' });
   backend.delay_ms = 5;
   const done = { flood: 0, zoo: 0, zooRefused: 0 };
-  let isOver = false;
+  const over = new AbortController();
   const client = async (kid: string, onReply: (reply: Reply) => void): Promise<void> => {
-    while (!isOver) {
+    while (!over.signal.aborted) {
       const reply = await kms.post('/sign', { kid, payload_b3: B3 });
       // What was queued when it ended is served as well, and says nothing about shares.
-      if (!isOver) onReply(reply);
+      if (!over.signal.aborted) onReply(reply);
     }
   };
   const clients = [
@@ -51,7 +51,7 @@ test('one tenant floods, another keeps its share', async () => {
     ),
   ];
   await eventually('enough was signed', () => done.flood + done.zoo > 1500);
-  isOver = true;
+  over.abort();
   await Promise.all(clients);
   // In order of arrival it would be 64 of 264. Its clients ask for as much as half, and get nearly that.
   const share = done.zoo / (done.flood + done.zoo);

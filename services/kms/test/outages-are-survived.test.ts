@@ -9,10 +9,10 @@ test('signers that are killed under load come back, nobody waits for ever, and r
   await using kms = await startService({ backend });
   const kid = await kms.create('ed25519');
   backend.delay_ms = 5;
-  let isOver = false;
+  const over = new AbortController();
   const statuses = new Map<number, number>();
   const client = async (): Promise<void> => {
-    while (!isOver) {
+    while (!over.signal.aborted) {
       const { status } = await kms.post('/sign', { kid, payload_b3: B3 });
       statuses.set(status, (statuses.get(status) ?? 0) + 1);
     }
@@ -29,7 +29,7 @@ test('signers that are killed under load come back, nobody waits for ever, and r
   );
   const before = statuses.get(200) ?? 0;
   await eventually('the pool signs again', () => (statuses.get(200) ?? 0) > before + 100);
-  isOver = true;
+  over.abort();
   await Promise.all(clients);
   assert.equal((await kms.send('GET', '/readyz')).status, 200);
   assert.deepEqual([...statuses.keys()], [200], 'who was in hand is served all the same');

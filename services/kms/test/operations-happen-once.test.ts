@@ -1,0 +1,80 @@
+/** An op_id makes an operation happen once: twice at the same time, again later, and over restarts. */
+import assert from 'node:assert/strict';
+import { rm } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { assertRefusal, B3, path, startService, tempDir, type TestKms } from './support.ts';
+
+const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
+  kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg, op_id });
+
+test('the same id and request get the same answer, another request is refused; other tenants have their own ids', async () => {
+  await using kms = await startService();
+  const first = await make(kms, 'make-1');
+  assert.equal((await make(kms, 'make-1')).body.kid, first.body.kid);
+  assertRefusal(await make(kms, 'make-1', 'hybrid'), 409, 'conflict');
+  const elsewhere = await kms.post('/keys', { tenant: 'zoo', purpose: 'docs', alg: 'ed25519', op_id: 'make-1' });
+  assert.notEqual(elsewhere.body.kid, first.body.kid);
+  const { kid } = first.body;
+  const rotated = await kms.post(`/keys/${path(kid)}/rotate`, { op_id: 'rotate-1' });
+  const again = await kms.post(`/keys/${path(kid)}/rotate`, { op_id: 'rotate-1' });
+  assert.deepEqual(again.body, rotated.body);
+  assert.deepEqual((await kms.get(`/keys/${path(kid)}`)).body.versions, ['#v1', '#v2']);
+  const ask = { kid: rotated.body.kid, payload_b3: B3, op_id: 'sign-1' };
+  const signed = await kms.post('/sign', ask);
+  assert.deepEqual((await kms.post('/sign', ask)).body, signed.body);
+  assertRefusal(await kms.post('/sign', { ...ask, payload_b3: B3.replace('a', 'b') }), 409, 'conflict');
+  const batch = await kms.post('/sign', { items: [{ ...ask }, { kid: rotated.body.kid, payload_b3: B3 }] });
+  assert.deepEqual(batch.body.items[0], signed.body);
+  assert.notEqual(batch.body.items[1].log_index, signed.body.log_index);
+});
+
+test('many at the same time are one', async () => {
+  await using kms = await startService();
+  const replies = await Promise.all(Array.from({ length: 20 }, () => make(kms, 'at-once')));
+  assert.equal(new Set(replies.map(({ body }) => body.kid)).size, 1);
+  assert.equal((await kms.get('/keys')).body.keys.length, 1);
+});
+
+test('a failed operation may be tried again under its id', async () => {
+  await using kms = await startService();
+  const { kid } = (await make(kms, 'a')).body;
+  const v2 = kid.replace('#v1', '#v2');
+  assertRefusal(await kms.post('/sign', { kid: v2, payload_b3: B3, op_id: 'later' }), 404, 'not_found');
+  await kms.post(`/keys/${path(kid)}/rotate`, {});
+  assert.equal((await kms.post('/sign', { kid: v2, payload_b3: B3, op_id: 'later' })).status, 200);
+});
+
+test('over a restart, and also when the process died before it could say that it had made the key', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  let kid: string;
+  let signed: unknown;
+  {
+    await using kms = await startService({ dir });
+    kid = (await make(kms, 'first')).body.kid;
+    signed = (await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).body;
+  }
+  {
+    await using kms = await startService({ dir });
+    assert.equal((await make(kms, 'first')).body.kid, kid);
+    assert.deepEqual((await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).body, signed);
+    assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
+  }
+  // The key is written down before the answer is kept: this is what a crash in between leaves.
+  await rm(join(dir, 'ops'), { recursive: true });
+  await using kms = await startService({ dir });
+  assert.equal((await make(kms, 'first')).body.kid, kid);
+  assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
+  assert.equal((await kms.get('/keys')).body.keys.length, 1);
+});
+
+test('ids are bounded, and one tenant cannot take them all', async () => {
+  await using kms = await startService({ flags: ['--kms.ops_max=4'] });
+  assert.equal((await make(kms, 'one')).status, 201);
+  assert.equal((await make(kms, 'two')).status, 201);
+  assertRefusal(await make(kms, 'three'), 507, 'storage_full');
+  const other = await kms.post('/keys', { tenant: 'zoo', purpose: 'docs', alg: 'ed25519', op_id: 'one' });
+  assert.equal(other.status, 201, other.text);
+  assert.equal(await kms.metric('kms_op_ids'), 3);
+});

@@ -1,0 +1,103 @@
+/** Who may do what: scopes, tenants and labels, before anything is done. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { attenuate, mint } from '@ron/auth';
+import { assertRefusal, B3, NEVER, path, startService, type TestKms } from './support.ts';
+
+describe('capabilities', () => {
+  let kms: TestKms;
+  let kid: string;
+  before(async () => {
+    kms = await startService();
+    kid = await kms.create('ed25519');
+  });
+  after(() => kms[Symbol.asyncDispose]());
+
+  test('each route asks for its scope, and without a capability nothing is answered', async () => {
+    const routes: [string, string, unknown?][] = [
+      ['kms:create', '/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }],
+      ['kms:rotate', `/keys/${path(kid)}/rotate`, {}],
+      ['kms:rotate', `/keys/${path(kid)}/policy`, { min_version: 1 }],
+      ['kms:rotate', `/keys/${path(kid)}/delete`],
+      ['kms:sign', '/sign', { kid, payload_b3: B3 }],
+      ['kms:verify', '/verify', { kid, payload_b3: B3, sigs: [{ alg: 'ed25519', signature_b64: 'YQ==' }] }],
+      ['kms:wrap', '/wrap', { kid, plaintext_key_b64: 'YQ==' }],
+      ['kms:wrap', '/datakey', { kid }],
+      ['kms:unwrap', '/unwrap', { kid, wrapped_b64: 'YQ==' }],
+      ['kms:derive', '/derive', { kid, label: 'a' }],
+    ];
+    const size = kms.kms.vault.log!.size;
+    for (const [scope, route, body] of routes) {
+      assertRefusal(await kms.post(route, body, {}), 401, 'unauthorized');
+      const others = [
+        'kms:create',
+        'kms:rotate',
+        'kms:read',
+        'kms:sign',
+        'kms:verify',
+        'kms:wrap',
+        'kms:unwrap',
+        'kms:derive',
+      ].filter((name) => name !== scope);
+      assertRefusal(await kms.post(route, body, await kms.allow({ scopes: others as never })), 403, 'forbidden');
+    }
+    for (const route of [
+      '/keys',
+      `/keys/${path(kid)}`,
+      '/audit/checkpoint',
+      '/audit/keys',
+      '/audit/proof/0',
+      '/attestation',
+    ]) {
+      assertRefusal(await kms.get(route, {}), 401, 'unauthorized');
+      assertRefusal(await kms.get(route, await kms.allow({ scopes: ['kms:sign'] })), 403, 'forbidden');
+    }
+    assert.equal(kms.kms.vault.log!.size, size, 'nothing was done');
+  });
+
+  test('a capability for one tenant: in paths, bodies, batches and lists', async () => {
+    const other = await kms.create('ed25519', { tenant: 'zoo' });
+    const acme = await kms.allow({ caveats: ['tenant = acme'] });
+    assert.equal((await kms.post('/sign', { kid, payload_b3: B3 }, acme)).status, 200);
+    assertRefusal(await kms.post('/sign', { kid: other, payload_b3: B3 }, acme), 403, 'forbidden');
+    const items = [
+      { kid, payload_b3: B3 },
+      { kid: other, payload_b3: B3 },
+    ];
+    assertRefusal(await kms.post('/sign', { items }, acme), 403, 'forbidden');
+    assertRefusal(await kms.post('/sign', { kid_set: [kid, other], payload_b3: B3 }, acme), 403, 'forbidden');
+    assertRefusal(await kms.post('/sign', { kid_set: [kid, other], payload_b3: B3 }), 400, 'validation');
+    assertRefusal(await kms.post('/keys', { tenant: 'zoo', purpose: 'docs', alg: 'ed25519' }, acme), 403, 'forbidden');
+    assertRefusal(await kms.post(`/keys/${path(other)}/rotate`, {}, acme), 403, 'forbidden');
+    assertRefusal(await kms.get(`/keys/${path(other)}`, acme), 403, 'forbidden');
+    assertRefusal(await kms.get('/keys', acme), 403, 'forbidden');
+    assert.ok(
+      (await kms.get('/keys?tenant=acme', acme)).body.keys.every((key: { kid: string }) => key.kid.startsWith('acme/')),
+    );
+    assertRefusal(await kms.get('/keys?tenant=zoo', acme), 403, 'forbidden');
+  });
+
+  test('a capability for labels: derive only below the prefix', async () => {
+    const secret = await kms.create('hmac-sha256');
+    const storage = await kms.allow({ scopes: ['kms:derive'], caveats: ['label ^= audience/storage/'] });
+    assert.equal((await kms.post('/derive', { kid: secret, label: 'audience/storage/1' }, storage)).status, 200);
+    assertRefusal(await kms.post('/derive', { kid: secret, label: 'audience/index/1' }, storage), 403, 'forbidden');
+    assertRefusal(await kms.post('/derive', { kid: secret, label: 'audience/storage' }, storage), 403, 'forbidden');
+  });
+
+  test('expired, narrowed, forged and foreign capabilities', async () => {
+    const minted = await mint(kms.kms.keys, { audience: 'kms', scopes: ['kms:sign'], ttl_ms: 60_000 }, NEVER);
+    const ask = (token: string) => kms.post('/sign', { kid, payload_b3: B3 }, { authorization: `Bearer ${token}` });
+    assert.equal((await ask(minted.token)).status, 200);
+    assert.equal((await ask(minted.token)).status, 200, 'the same capability may be used again: it is no ticket');
+    assertRefusal(await ask(attenuate(minted.token, ['expires < 1'])), 401, 'unauthorized');
+    assertRefusal(await ask(attenuate(minted.token, ['scopes in kms:read'])), 403, 'forbidden');
+    assertRefusal(await ask(attenuate(minted.token, ['bytes <= 10'])), 403, 'forbidden');
+    const forged = Buffer.from(minted.token, 'base64url');
+    const at = forged.indexOf('kms:sign');
+    forged.write('kms:read', at);
+    assertRefusal(await ask(forged.toString('base64url')), 401, 'unauthorized');
+    const foreign = await mint(kms.kms.keys, { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000 }, NEVER);
+    assertRefusal(await ask(foreign.token), 401, 'unauthorized');
+  });
+});
