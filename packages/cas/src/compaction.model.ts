@@ -130,7 +130,7 @@ async function open(
   const onDamage = (): never => assert.fail('a good record was taken for a damaged one');
   const places = new MemoryStore();
   const volume = await LocalVolume.open({ dir: '/v', fs: disk, places, flush_after_ms: Infinity, onDamage, signal });
-  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, cache_bytes: 0, lease_ms });
+  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0, lease_ms });
   await setUp(store);
   disk.isLive = true;
   const init = { live_ratio: 1.1, seal_bytes_min: 0, bucket: unlimited() };
@@ -218,9 +218,14 @@ export function leaseAgainstSweep(engine: Engine): Build {
     const { ObjectStore, Compactor } = engine;
     const memory = new MemoryVolume({ bytes_max: 1e6 });
     const body = Buffer.concat([bytesOf(CHUNK, 1), bytesOf(10, 2)]);
-    const store = new ObjectStore({ volume: takingTime(world, memory), chunk_bytes: CHUNK, cache_bytes: 0 });
+    const store = new ObjectStore({
+      volume: takingTime(world, memory),
+      chunk_bytes: CHUNK,
+      batch_bytes: 1,
+      cache_bytes: 0,
+    });
     world.task('writer', async () => {
-      const quick = new ObjectStore({ volume: memory, chunk_bytes: CHUNK, cache_bytes: 0 });
+      const quick = new ObjectStore({ volume: memory, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
       // A removed object leaves the first chunk behind.
       await quick.remove(await put(quick, Buffer.concat([bytesOf(CHUNK, 1), bytesOf(20, 3)])), signal);
       let address: Address | undefined;

@@ -38,7 +38,7 @@ async function open(init: Partial<ObjectStoreInit> = {}): Promise<ObjectStore> {
     segment_bytes: SEGMENT_BYTES,
     onDamage: (each) => damaged.push(each),
   });
-  return new ObjectStore({ volume, cache_bytes: 0, ...init });
+  return new ObjectStore({ volume, batch_bytes: 1, cache_bytes: 0, ...init });
 }
 
 const fast = (): TokenBucket => new TokenBucket('test', { rate_per_s: 2 ** 32, burst: 2 ** 32 });

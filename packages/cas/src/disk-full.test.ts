@@ -189,10 +189,13 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     }
     for (const address of removed) await store.remove(address, signal);
     for (const [address, bytes] of await fill(CHUNK / 2)) kept.set(address, bytes);
-    await compact().catch((error: unknown) => assert.ok(isRonError(error, 'storage_full'), String(error)));
+    const first = await compact().catch((error: unknown) => {
+      assert.ok(isRonError(error, 'storage_full'), String(error));
+      return 0;
+    });
     await assertAll(kept);
     assert.ok(run('mount', '-o', 'remount,size=16m', dir));
-    assert.ok((await whenReady(compact)) > 8 * CHUNK);
+    assert.ok(first + (await whenReady(compact)) > 8 * CHUNK);
     await assertAll(kept);
     await close();
     await open();

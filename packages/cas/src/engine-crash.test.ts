@@ -119,7 +119,7 @@ class History {
     const fs = withSlowSyncs(this.disk, () => this.#onSync());
     const init = { dir: DIR, fs, segment_bytes: SEGMENT_BYTES, flush_after_ms: Infinity, signal };
     this.#volume = await engine.LocalVolume.open({ ...init, places: this.places });
-    this.#store = new engine.ObjectStore({ volume: this.#volume, chunk_bytes: CHUNK, cache_bytes: 0 });
+    this.#store = new engine.ObjectStore({ volume: this.#volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
     this.#uploads = await engine.Uploads.open({ store: this.#store, dir: DIR, fs });
   }
 
@@ -214,7 +214,7 @@ async function check(
   const onDamage = (): never => assert.fail('a record counts as damaged');
   const init = { dir: DIR, fs: disk, segment_bytes: SEGMENT_BYTES, flush_after_ms: Infinity, signal, onDamage };
   const volume = await LocalVolume.open({ ...init, places });
-  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, cache_bytes: 0 });
+  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
   const uploads = await Uploads.open({ store, dir: DIR, fs: disk });
   const hold = (what: string, value: Change['value']): void => {
     const allowed = history.allowed(what, operations);

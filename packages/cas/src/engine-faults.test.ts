@@ -52,7 +52,7 @@ interface Engine {
 async function open(fs: CrashFileSystem): Promise<Engine> {
   const init = { dir: DIR, fs, segment_bytes: 8192, flush_after_ms: Infinity, signal };
   const volume = await LocalVolume.open({ ...init, places: new MemoryStore() });
-  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, cache_bytes: 0 });
+  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
   return { volume, store, uploads: await Uploads.open({ store, dir: DIR, fs }) };
 }
 

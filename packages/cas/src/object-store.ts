@@ -21,6 +21,8 @@ export interface ObjectStoreInit {
   volume: Volume;
   /** A power of two, at least 64 KiB. Default 64 KiB. */
   chunk_bytes?: number;
+  /** Chunks of an object that go to disk together. Default 512 KiB. */
+  batch_bytes?: number;
   /** Memory for verified contents. Default 64 MiB. */
   cache_bytes?: number;
   /** The largest object. Default 5 TiB. */
@@ -44,6 +46,7 @@ export class ObjectStore {
   readonly chunk_bytes: number;
   readonly object_bytes_max: number;
   readonly lease_ms: number | undefined;
+  readonly #batch_bytes: number | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
   readonly #objects: RamCache<StoredObject>;
   readonly #reads = new SingleFlight<Uint8Array>();
@@ -54,6 +57,7 @@ export class ObjectStore {
     this.chunk_bytes = init.chunk_bytes ?? 64 * KIB;
     this.object_bytes_max = init.object_bytes_max ?? 5 * KIB ** 4;
     this.lease_ms = init.lease_ms;
+    this.#batch_bytes = init.batch_bytes;
     this.#onRemoved = init.onRemoved;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
@@ -69,7 +73,8 @@ export class ObjectStore {
   writer(from?: WriterState): ObjectWriter {
     const { volume, leases, object_bytes_max: bytes_max } = this;
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
-    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, from, isStale: (put_s) => this.#isStale(put_s) });
+    const isStale = (put_s: number): boolean => this.#isStale(put_s);
+    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, batch_bytes: this.#batch_bytes, from, isStale });
   }
 
   has(address: Address): boolean {

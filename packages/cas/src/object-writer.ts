@@ -5,7 +5,7 @@
  * has made chunks, pages and manifest durable, in that order. `checkpoint` gives the state from which another writer can
  * go on, and everything that the state names is durable. What was written for an object that is not finished is
  * garbage that compaction takes, as soon as nobody leases it.
- * Bound: one chunk being filled and one on its way to disk; `write` waits for the second. A lease for each chunk of the
+ * Bound: one batch of chunks being filled and one on its way to disk; `write` waits for the second. A lease for each chunk of the
  * page at hand and for each page before it. Cancellation: by the signal given to each call; after an error or `abort` the
  * writer is of no more use.
  */
@@ -17,6 +17,9 @@ import { chunkKey, idOfKey, type ChunkKey, type Leases } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
 import { RecordType } from './record-types.ts';
 import type { NewRecord, Volume } from './volume.ts';
+
+/** Chunks go to disk together: a write for each costs more in system calls than its bytes. */
+export const BATCH_BYTES_DEFAULT = 512 * 1024;
 
 export const MEDIA_TYPE_DEFAULT = 'application/octet-stream';
 
@@ -51,6 +54,8 @@ export interface ObjectWriterInit {
   leases: Leases;
   chunk_bytes: number;
   bytes_max: number;
+  /** What goes to disk together. Default 512 KiB. */
+  batch_bytes?: number | undefined;
   /** Where to go on. Default: the beginning. */
   from?: WriterState | undefined;
   /** Whether an object that was put at this time has to be put again to stay. Default: never. */
@@ -59,6 +64,7 @@ export interface ObjectWriterInit {
 
 export class ObjectWriter {
   readonly #init: ObjectWriterInit;
+  readonly #batch_bytes_max: number;
   /** Contents of the page at hand, and pages before it, that this writer has stored or found stored. */
   readonly #leased: ChunkKey[] = [];
   readonly #leasedPages: ChunkKey[] = [];
@@ -69,13 +75,19 @@ export class ObjectWriter {
   #buffer: Buffer;
   #filled = 0;
   #size: number;
+  /** Contents that wait to be sent on their way together. */
+  #batch: NewRecord[] = [];
+  #batch_bytes = 0;
   #storing: Promise<void> | undefined;
+  /** Memory for the chunks of a batch, taken at once. */
+  #slab: Buffer = EMPTY;
   #failure: unknown;
   #ended = false;
 
   constructor(init: ObjectWriterInit) {
     const { from, chunk_bytes } = init;
     this.#init = init;
+    this.#batch_bytes_max = init.batch_bytes ?? BATCH_BYTES_DEFAULT;
     this.#pages = [...(from?.pages ?? [])];
     this.#entries = [...(from?.entries ?? [])];
     this.#size = (this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length) * chunk_bytes;
@@ -148,10 +160,20 @@ export class ObjectWriter {
     this.#size += bytes.length;
   }
 
+  #nextBuffer(): Buffer {
+    const { chunk_bytes } = this.#init;
+    if (this.#slab.length < chunk_bytes) {
+      this.#slab = Buffer.allocUnsafeSlow(Math.max(this.#batch_bytes_max, chunk_bytes));
+    }
+    const buffer = this.#slab.subarray(0, chunk_bytes);
+    this.#slab = this.#slab.subarray(chunk_bytes);
+    return buffer;
+  }
+
   /** Sends the chunk that was filled on its way. */
   async #flushChunk(signal: AbortSignal): Promise<void> {
     const chunk = this.#buffer.subarray(0, this.#filled);
-    this.#buffer = Buffer.allocUnsafe(this.#init.chunk_bytes);
+    this.#buffer = this.#nextBuffer();
     this.#filled = 0;
     const index = this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length;
     const id = blake3(chunk);
@@ -175,19 +197,30 @@ export class ObjectWriter {
     for (const each of this.#leased.splice(0)) this.#init.leases.release(each);
   }
 
-  /** Leases the content, then stores it unless it is here. One is on its way at a time. */
+  /** Leases the content, then stores it unless it is here. One batch is on its way at a time. */
   async #put(record: NewRecord, signal: AbortSignal): Promise<void> {
     const { volume, leases } = this.#init;
     const key = chunkKey(record.id);
     leases.take(key);
     this.#leased.push(key);
     if (volume.isDurable('content', record.id)) return;
-    await this.#stored();
-    this.#storing = volume.put([record], signal, 'later').catch((error: unknown) => void (this.#failure ??= error));
+    this.#batch.push(record);
+    this.#batch_bytes += record.payload.length;
+    if (this.#batch_bytes >= this.#batch_bytes_max) await this.#sendBatch(signal);
+  }
+
+  async #sendBatch(signal: AbortSignal): Promise<void> {
+    await this.#arrived();
+    const batch = this.#batch;
+    this.#batch = [];
+    this.#batch_bytes = 0;
+    if (batch.length === 0) return;
+    const storing = this.#init.volume.put(batch, signal, 'later');
+    this.#storing = storing.catch((error: unknown) => void (this.#failure ??= error));
   }
 
   /** Waits for what is on its way. */
-  async #stored(): Promise<void> {
+  async #arrived(): Promise<void> {
     await this.#storing;
     this.#storing = undefined;
     if (this.#failure !== undefined) throw this.#failure;
@@ -237,7 +270,8 @@ export class ObjectWriter {
 
   /** Everything that a manifest or a state will name is durable before it is told to anybody. */
   async #makeDurable(signal: AbortSignal): Promise<void> {
-    await this.#stored();
+    await this.#sendBatch(signal);
+    await this.#arrived();
     const { volume } = this.#init;
     await volume.sync(signal);
     for (const key of this.#leased) if (!volume.isDurable('content', idOfKey(key))) throw lostPart();
@@ -259,6 +293,8 @@ export class ObjectWriter {
     });
   }
 }
+
+const EMPTY = Buffer.alloc(0);
 
 const lostPart = (): RonError =>
   new RonError('not_ready', 'a part of the object could not be made durable: send it again', { retry_after_ms: 1000 });

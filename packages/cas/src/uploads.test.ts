@@ -12,6 +12,7 @@ import { Compactor } from './compactor.ts';
 import { LocalVolume } from './local-volume.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore } from './object-store.ts';
+import { BATCH_BYTES_DEFAULT } from './object-writer.ts';
 import { Uploads, type UploadsInit } from './uploads.ts';
 
 const signal = new AbortController().signal;
@@ -404,14 +405,14 @@ test('a body is taken no faster than the disk takes it', { timeout: 20_000 }, as
     await blocked.promise;
     await put(...args);
   };
-  const sender = hanging(content(1_000_000));
+  const sender = hanging(content(3_000_000));
   const cancel = new AbortController();
   const appending = opened.uploads.append({ id, offset: 0, body: sender.body, signal: cancel.signal });
   for (let turn = 0; turn < 100; turn++) await new Promise<void>((resolve) => void setImmediate(resolve));
-  // One chunk waits for the disk, one is full, and one piece was asked for that has no place yet.
-  assert.ok(sender.taken() <= 2 * CHUNK + 10_000, `${sender.taken()} bytes were taken`);
+  // One batch waits for the disk, one is full, and one piece was asked for that has no place yet.
+  assert.ok(sender.taken() <= 2 * BATCH_BYTES_DEFAULT + CHUNK + 10_000, `${sender.taken()} bytes were taken`);
   blocked.resolve();
-  await until(() => sender.taken() === 1_000_000);
+  await until(() => sender.taken() === 3_000_000);
   cancel.abort();
   await assert.rejects(appending);
 });
