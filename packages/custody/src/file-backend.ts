@@ -119,14 +119,14 @@ class FileStore implements KeyStore {
     const entry = entryOf({ key, alg, label, sealed_b64, spent: 0 });
     await this.#file.update((entries) => {
       if (entries.size >= this.#keys_max) throw noRoom(this.#keys_max);
-      return new Map(entries).set(key, entry);
+      return this.#draft(entries).set(key, entry);
     }, signal);
   }
 
   async remove(key: string, signal: AbortSignal): Promise<void> {
     if (!this.#file.value.has(key)) return;
     await this.#file.update((entries) => {
-      const rest = new Map(entries);
+      const rest = this.#draft(entries);
       rest.delete(key);
       return rest;
     }, signal);
@@ -136,12 +136,17 @@ class FileStore implements KeyStore {
     await this.#file.update((entries) => {
       const entry = entries.get(key);
       if (entry === undefined) throw noSuchKey();
-      return new Map(entries).set(key, entryOf({ ...fieldsOf(entry), spent }));
+      return this.#draft(entries).set(key, entryOf({ ...fieldsOf(entry), spent }));
     }, NEVER);
   }
 
   close(): Promise<void> {
     return this.#file.close();
+  }
+
+  /** A map that may be changed: one copy for all changes of a write. Nobody else sees a map before it is written. */
+  #draft(entries: Entries): Map<string, Entry> {
+    return entries === this.#file.value ? new Map(entries) : (entries as Map<string, Entry>);
   }
 }
 
