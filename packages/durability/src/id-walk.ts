@@ -155,7 +155,7 @@ async function load(init: IdWalkInit, cursor: Cursor): Promise<boolean> {
   init.signal.throwIfAborted();
   try {
     cursor.isOver = !(await cursor.load());
-    await init.onPage?.();
+    if (!cursor.isOver) await init.onPage?.();
   } catch (error) {
     init.signal.throwIfAborted();
     cursor.isOver = true;

@@ -6,6 +6,7 @@ export * from './planner.ts';
 export * from './repair-queue.ts';
 export * from './repair-worker.ts';
 export * from './repair.ts';
-export * from './stripes.ts';
+export * from './scrub.ts';
 export * from './striper.ts';
+export * from './stripes.ts';
 export * from './volume-set.ts';

@@ -65,9 +65,9 @@ export class Planner {
 
   /** At once, for a read that failed. Whoever repairs it looks again first. */
   file(fault: Fault): void {
-    if (fault.kind !== 'content' && fault.kind !== 'object') return;
     const { kind, id, volume } = fault;
-    this.#queue.offer({ kind, id: Uint8Array.from(id), class: 'last', suspect: volume });
+    if (kind !== 'content' && kind !== 'object' && kind !== 'stripe') return;
+    this.#queue.offer({ kind, id: Uint8Array.from(id), class: kind === 'stripe' ? 'parity' : 'last', suspect: volume });
   }
 
   async plan(signal: AbortSignal): Promise<PlanReport> {

@@ -14,7 +14,8 @@ export const REPAIR_CLASSES = ['last', 'rf', 'parity'] as const;
 export type RepairClass = (typeof REPAIR_CLASSES)[number];
 
 export interface RepairJob {
-  readonly kind: 'content' | 'object' | 'shard';
+  /** `stripe`: the knowledge of one, which a volume has lost. */
+  readonly kind: 'content' | 'object' | 'shard' | 'stripe';
   readonly id: Uint8Array;
   readonly class: RepairClass;
   /** How large it is, as far as is known. Default: a chunk. */

@@ -26,6 +26,7 @@ export async function repair(init: RepairInit, job: RepairJob, signal: AbortSign
   holds.take(key);
   try {
     if (job.kind === 'object') return await repairObject(init, job, signal);
+    if (job.kind === 'stripe') return await retell(init, job, signal);
     if (job.kind === 'shard' || init.set.stripes.protects(job.id)) return await repairShard(init, job, signal);
     return await repairContent(init, job, signal);
   } finally {
@@ -129,6 +130,20 @@ async function readBack(
   const record = await target.volume.get(kind, id, signal);
   if (record !== undefined || (kind === 'object' && !set.has('object', id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
+}
+
+/** A volume that holds parity has forgotten its stripe: somebody else tells it. */
+async function retell({ set }: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const member = set.members.find((each) => each.name === job.suspect && each.isWritable);
+  if (member === undefined) return 'gone';
+  if (member.holdsDurably('stripe', job.id)) return 'whole';
+  for (const other of set.holdersOf('stripe', job.id)) {
+    const record = await other.volume.get('stripe', job.id, signal).catch(() => signal.throwIfAborted());
+    if (record === undefined) continue;
+    await member.write([{ ...record, id: job.id }], signal);
+    return 'repaired';
+  }
+  return 'gone';
 }
 
 async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {

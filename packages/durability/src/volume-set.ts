@@ -244,11 +244,13 @@ export class VolumeSet implements Volume {
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     if (kind === 'object' && !this.has('object', id)) return undefined;
     const failures: unknown[] = [];
-    for (const member of this.holdersOf(kind, id)) {
+    const tried = new Set<Member>();
+    // Asked anew each time: while one was read, it may have been moved to another.
+    for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
+      tried.add(member);
       try {
         const record = await member.volume.get(kind, id, signal);
         if (record !== undefined) return record;
-        this.fault(kind, id, member.volume, 'it is not there any more');
       } catch (error) {
         signal.throwIfAborted();
         failures.push(error);
@@ -377,6 +379,10 @@ export class VolumeSet implements Volume {
     const pin = { type: RecordType.pin, id, payload: new Uint8Array(0) };
     await target.write(this.isPinned(id) ? [{ ...record, id }, pin] : [{ ...record, id }], signal);
     return true;
+  }
+
+  #untried(kind: Kind, id: Uint8Array, tried: ReadonlySet<Member>): Member | undefined {
+    return this.holdersOf(kind, id).find((member) => !tried.has(member));
   }
 
   #requireNames(): void {
