@@ -9,10 +9,20 @@ const KEYS = {
   data_dir: key.optional(
     key.text({ doc: 'Where keys and the audit log are kept. Needed unless amnesia is on, which ignores it.' }),
   ),
-  'kms.backend': key.oneOf(['file', 'memory'], {
+  'kms.backend': key.oneOf(['file', 'memory', 'pkcs11', 'tpm', 'cloud'], {
     default: 'file',
-    doc: 'Where private keys are kept: in a sealed file, or in memory and gone when the process ends.',
+    doc: 'Where private keys are kept: a sealed file, memory (gone with the process), a PKCS#11 token, a TPM, or AWS KMS (wraps and derives only).',
   }),
+  'pkcs11.module': key.optional(key.text({ doc: 'The shared library of the token. For a TPM: that of tpm2-pkcs11.' })),
+  'pkcs11.token': key.optional(key.text({ doc: 'The label of the token.' })),
+  'pkcs11.pin_file': key.optional(
+    key.text({ doc: 'A file with the PIN, mode 0600. Default: RON_PIN in the environment.' }),
+  ),
+  'pkcs11.sessions': key.integer({ default: 2, min: 1, max: 64, doc: 'Calls to the token at once. A TPM has one.' }),
+  'cloud.region': key.optional(
+    key.text({ doc: 'The region of AWS KMS. Credentials are found as AWS tools find them.' }),
+  ),
+  'cloud.endpoint': key.optional(key.text({ doc: 'Another endpoint than that of the region.' })),
   'kms.kek_file': key.optional(
     key.text({
       doc: 'A file with the 32 bytes, in hex or base64, that seal everything in data_dir. Default: RON_KEK in the environment, else `kek` in data_dir, made when it is missing.',
@@ -117,6 +127,11 @@ export const schema = defineConfig(KEYS, (config, report) => {
   if (kms.kek_file !== undefined && kms.passphrase_file !== undefined) {
     report('kms.passphrase_file', 'nothing, because kms.kek_file is set');
   }
+  const needsToken = kms.backend === 'pkcs11' || kms.backend === 'tpm';
+  if (needsToken && config.pkcs11.module === undefined) report('pkcs11.module', `a path, because of ${kms.backend}`);
+  if (needsToken && config.pkcs11.token === undefined) report('pkcs11.token', `a label, because of ${kms.backend}`);
+  if (kms.backend === 'cloud' && config.cloud.region === undefined)
+    report('cloud.region', 'a region, because of cloud');
   if (audit.witness_url !== undefined && audit.witness_key === undefined) {
     report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
   }

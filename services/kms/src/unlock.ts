@@ -48,7 +48,8 @@ async function makeKek(fs: FileSystem, dir: string, path: string): Promise<void>
   await fs.syncDir(dir);
 }
 
-async function readSecretFile(path: string): Promise<string> {
+/** The text of a file that only its owner can read. */
+export async function readSecretFile(path: string): Promise<string> {
   let text: string;
   try {
     const { mode } = await stat(path);

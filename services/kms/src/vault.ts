@@ -24,6 +24,7 @@ import {
   type SignedCheckpoint,
 } from '@ron/tlog';
 import { MemoryDisk } from './audit/memory-disk.ts';
+import { openBackend } from './backend/open-backend.ts';
 import type { KmsConfig } from './config.ts';
 import { KeyBook, type KeyStore } from './keys/key-book.ts';
 import { EMPTY_DOCUMENT, type KeyDocument } from './keys/key-record.ts';
@@ -98,7 +99,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   opened.push(custody);
   const store = await openIndex(at('index'), unlock, before?.index_version ?? 0, fs, problems, signal);
   opened.push({ [Symbol.asyncDispose]: () => store.close() });
-  const backend = init.backend ?? (config.kms.backend === 'memory' ? new MemoryBackend() : custody);
+  const backend = init.backend ?? (await openBackend({ config, env: init.env, file: custody, signal }));
   if (backend !== custody) opened.push(backend);
   const book = new KeyBook({ store, keys_max: config.kms.keys_max });
   opened.push(book);

@@ -1,0 +1,147 @@
+/** From start to stop, as a process and in it: restarts, kill -9, drains under load, amnesia. */
+import assert from 'node:assert/strict';
+import { spawn, type ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { existsSync } from 'node:fs';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { fileURLToPath } from 'node:url';
+import { FileKeySource, mint } from '@ron/auth';
+import { missing, SoftHsm, TEST_TOOLS } from '@ron/custody/testing';
+import { scopesOf } from '@ron/proto';
+import {
+  AMNESIA,
+  assertRefusal,
+  B3,
+  eventually,
+  KEK,
+  NEVER,
+  send,
+  startService,
+  tempDir,
+  type Reply,
+} from './support.ts';
+import { MoodyBackend } from './moody-backend.ts';
+
+const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
+
+interface Running {
+  readonly child: ChildProcess;
+  readonly url: string;
+  readonly exited: Promise<unknown>;
+  post(path: string, body: unknown): Promise<Reply>;
+}
+
+async function run(dir: string, flags: readonly string[] = []): Promise<Running> {
+  const child = spawn(process.execPath, [MAIN, `--data_dir=${dir}`, ...flags], {
+    env: { ...process.env, RON_KEK: KEK },
+    stdio: ['ignore', 'pipe', 'ignore'],
+  });
+  const exited = once(child, 'exit');
+  const [line] = (await Promise.race([once(child.stdout, 'data'), exited.then(() => [Buffer.from('{}')])])) as [Buffer];
+  const { url } = JSON.parse(line.toString()) as { url: string };
+  await using keys = await FileKeySource.open({ path: join(dir, 'keys'), create: false }, NEVER);
+  const { token } = await mint(keys, { audience: 'kms', scopes: scopesOf('kms'), ttl_ms: 600_000 }, NEVER);
+  const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
+  return {
+    child,
+    url,
+    exited,
+    post: (to, body) => send(url, 'POST', `/v1/kms${to}`, { headers, body: JSON.stringify(body) }),
+  };
+}
+
+test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 and a last checkpoint', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const first = await run(dir, ['--audit.checkpoint_interval=1h']);
+  const { kid } = (await first.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
+  const signed: { log_index: number; sigs: unknown }[] = [];
+  const client = async (): Promise<void> => {
+    for (;;) signed.push((await first.post('/sign', { kid, payload_b3: B3 })).body);
+  };
+  const clients = Array.from({ length: 8 }, () => client().catch(() => undefined));
+  await eventually('enough was signed', () => signed.length > 100);
+  first.child.kill('SIGKILL');
+  await Promise.all([first.exited, ...clients]);
+
+  const second = await run(dir);
+  for (const { sigs } of signed.slice(0, 20)) {
+    assert.ok((await second.post('/verify', { kid, payload_b3: B3, sigs })).body.ok);
+  }
+  const next = (await second.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' })).body;
+  const answered = signed.filter(({ log_index }) => log_index !== undefined);
+  assert.ok(
+    answered.every(({ log_index }) => log_index < next.log_index),
+    'places are never given twice',
+  );
+  second.child.kill('SIGTERM');
+  assert.deepEqual(await second.exited, [0, null]);
+
+  await using third = await startService({ dir });
+  assert.equal(third.kms.vault.log!.checkpoint!.size, third.kms.vault.log!.size);
+});
+
+test('a drain under load: who was in hand is answered, others get 503, and the last checkpoint covers all', async () => {
+  const backend = new MoodyBackend();
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  await using kms = await startService({ dir, backend });
+  const kid = await kms.create('ed25519');
+  backend.delay_ms = 200;
+  const inHand = Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 }));
+  await eventually('all are in hand', () => kms.kms.ingress.admission.inflight === 20);
+  const drained = kms.kms.drain();
+  const replies = await Promise.all(inHand);
+  assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
+  await drained;
+  const indexes = replies.map(({ body }) => body.log_index as number);
+  assert.equal(new Set(indexes).size, 20);
+  await using again = await startService({ dir });
+  const { log } = again.kms.vault;
+  assert.equal(log!.checkpoint!.size, log!.size);
+  assert.ok(log!.size > Math.max(...indexes));
+});
+
+test('amnesia: everything works, and nothing is written', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  await using kms = await startService({ dir, flags: AMNESIA });
+  const kid = await kms.create('hybrid');
+  const signed = await kms.post('/sign', { kid, payload_b3: B3, op_id: 'once', wait: 'checkpoint' });
+  assert.equal(signed.status, 200, signed.text);
+  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.body.sigs })).body.ok);
+  assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'none');
+  assert.equal((await kms.send('GET', '/readyz')).body.facts.rollback_protection, 'none');
+  await kms.kms.drain();
+  assert.equal(existsSync(dir), false);
+});
+
+test('the wrong key does not open the vault, and says so', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  await (await startService({ dir }))[Symbol.asyncDispose]();
+  await assert.rejects(
+    startService({ dir, env: { RON_KEK: '11'.repeat(32) } }),
+    (error: Error) => !/11111/.test(error.message),
+  );
+  await using kms = await startService({ dir });
+  assert.equal((await kms.get('/keys')).status, 200);
+});
+
+test(
+  'keys on a PKCS#11 token: signed there, verified anywhere; the log keeps its own keys',
+  { skip: missing(TEST_TOOLS.softhsm) ?? false },
+  async () => {
+    const { module, token, pin } = await SoftHsm.start();
+    const flags = ['--kms.backend=pkcs11', `--pkcs11.module=${module}`, `--pkcs11.token=${token}`];
+    await using kms = await startService({ flags, env: { RON_KEK: KEK, RON_PIN: pin } });
+    const kid = await kms.create('ed25519');
+    const signed = await kms.post('/sign', { kid, payload_b3: B3, wait: 'checkpoint' });
+    assert.equal(signed.status, 200, signed.text);
+    assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs: signed.body.sigs })).body.ok);
+    assert.match((await kms.get(`/keys/${encodeURIComponent(kid)}`)).body.attestation_class, /^token:/);
+    assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ml-dsa-65' }), 400, 'validation');
+    assert.equal((await kms.send('GET', '/readyz')).status, 200);
+  },
+);
