@@ -29,6 +29,11 @@ const ProofSchema = Type.Object(
   strict,
 );
 
+const ConsistencySchema = Type.Object(
+  { from: Type.Integer(), to: Type.Integer(), path_b64: Type.Array(Type.String()) },
+  strict,
+);
+
 export function auditRoutes(init: AuditRoutesInit): Route[] {
   const { origin, vkeys, isPublic } = init;
   const read = {
@@ -49,6 +54,7 @@ export function auditRoutes(init: AuditRoutesInit): Route[] {
       ...read,
       path: `${BASE}/audit/keys`,
       summary: 'The name of the log, and the keys that sign its checkpoints.',
+      schema: { response: { 200: Type.Object({ origin: Type.String(), vkeys: Type.Array(Type.String()) }, strict) } },
       handler: () => json(200, { origin, vkeys }, FRESH),
     }),
     route({
@@ -83,6 +89,7 @@ export function auditRoutes(init: AuditRoutesInit): Route[] {
           { from: Type.String({ pattern: '^[1-9][0-9]{0,14}$' }), to: Type.String({ pattern: '^[1-9][0-9]{0,14}$' }) },
           strict,
         ),
+        response: { 200: ConsistencySchema },
       },
       handler: async ({ params }) => {
         const [from, to] = [Number(params.from), Number(params.to)];

@@ -185,6 +185,9 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
       method: 'GET',
       path: `${BASE}/attestation`,
       summary: 'What the backend attests about itself, where it does.',
+      schema: {
+        response: { 200: Type.Object({ attestation_class: Type.String(), attestation: Type.Unsafe({}) }, strict) },
+      },
       handler: () => json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE),
     }),
   ];
