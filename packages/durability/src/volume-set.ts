@@ -263,6 +263,15 @@ export class VolumeSet implements Volume {
     return undefined;
   }
 
+  getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
+    if (kind === 'object' && !this.has('object', id)) return undefined;
+    for (const member of this.holdersOf(kind, id)) {
+      const record = member.volume.getNow?.(kind, id);
+      if (record !== undefined) return record;
+    }
+    return undefined;
+  }
+
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Batch, void, void> {
     return readMany({
       ids,

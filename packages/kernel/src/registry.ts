@@ -51,7 +51,17 @@ export interface WatchChannel extends Ends {
   readonly kind: 'watch';
 }
 
-export type Channel = WorkChannel | MpscChannel | BroadcastChannel | WatchChannel;
+/** A queue that the service brings along, because its order is its own: by urgency, say. */
+export interface OwnChannel extends Ends, Bounded {
+  readonly kind: 'own';
+  readonly policy: string;
+  /** What overflow means to whoever puts in. */
+  readonly overflow: string;
+  /** The metric that counts it. */
+  readonly metric: string;
+}
+
+export type Channel = WorkChannel | MpscChannel | BroadcastChannel | WatchChannel | OwnChannel;
 
 export interface TaskKind {
   /** Instances; 0 for one-shots, which run on demand. */
@@ -236,7 +246,7 @@ function overflowOf(channel: Channel, busy: string): [policy: string, overflow: 
   if (channel.kind === 'work') {
     return ['reject new; in standing overload newest first', '429 `busy` with `Retry-After`', code(busy)];
   }
-  if (channel.kind === 'mpsc') {
+  if (channel.kind === 'mpsc' || channel.kind === 'own') {
     return [channel.policy, channel.overflow, code(channel.metric ?? 'queue_dropped_total{queue}')];
   }
   if (channel.kind === 'broadcast') {

@@ -21,6 +21,12 @@ export interface MeasuredQueue {
   readonly lanes: readonly string[];
 }
 
+/** A queue that the service brings along. */
+export interface OwnQueue {
+  readonly depth: number;
+  close(): void;
+}
+
 /** The breakers of one declared kind. */
 export interface BreakerGroup {
   readonly live: Set<Breaker>;
@@ -34,6 +40,7 @@ export interface Measured {
   readonly queues: ReadonlyMap<string, MeasuredQueue>;
   readonly mpscs: ReadonlyMap<string, Mpsc<never>>;
   readonly broadcasts: ReadonlyMap<string, Broadcast<never>>;
+  readonly owns: ReadonlyMap<string, OwnQueue>;
   /** By declared kind. */
   readonly breakers: ReadonlyMap<string, BreakerGroup>;
   /** Refusals of queues that a service makes itself, by label. */
@@ -49,10 +56,11 @@ export function measureRuntime(metrics: Metrics, measured: Measured): void {
   if (measured.breakers.size > 0) measureBreakers(metrics, measured.breakers);
 }
 
-function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts }: Measured): void {
+function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts, owns }: Measured): void {
   metrics.gaugeFrom('queue_depth', 'Items that wait.', ['queue'], () => [
     ...byLabel(queues, (queue) => queue.depth),
     ...samples('queue', mpscs, (mpsc) => mpsc.depth),
+    ...samples('queue', owns, (own) => own.depth),
   ]);
   metrics.counterFrom('queue_dropped_total', 'Items dropped after they were taken in.', ['queue'], () => [
     ...byLabel(queues, (queue) => queue.shed_total),

@@ -160,6 +160,27 @@ test('queues are measured: depth, drops, refusals, and busy under the labels of 
   await Promise.all(accepted);
 });
 
+test('a queue of the own making of a service has the declared capacity, is measured and closed', async () => {
+  const declaration = declareConcurrency({
+    service: 'storage',
+    channels: {
+      repair: { kind: 'own', capacity: 3, from: 'a', to: 'b', policy: 'by urgency', overflow: 'none', metric: 'm' },
+    },
+    tasks: {},
+    locks: {},
+    deadlines: {},
+  });
+  const log = createLog({ service: 'storage', sink: { write: () => undefined } });
+  const runtime = new ServiceRuntime(declaration, { metrics: new Metrics('storage'), log });
+  let closed = 0;
+  const queue = runtime.own('repair', (capacity) => ({ capacity, depth: 2, close: () => void (closed += 1) }));
+  assert.equal(queue.capacity, 3);
+  assert.match(await runtime.metrics.text(), /queue_depth\{queue="repair"\} 2/);
+  assert.deepEqual(runtime.unbuilt(), []);
+  await runtime.stop({ drain_ms: 0 });
+  assert.equal(closed, 1);
+});
+
 test('work queues that share a label are shown added up, and refusals by lane', async () => {
   const half = { kind: 'work', capacity: 1, label: 'work', from: 'listener', to: 'pool' } as const;
   const halves = declareConcurrency({

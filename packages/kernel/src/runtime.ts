@@ -23,7 +23,7 @@ import { labelOf, RESTARTS_DEFAULT, type Channel, type Concurrency } from './reg
 import { RetryBudget } from './retry-budget.ts';
 import { POLICIES, type RetryPolicy } from './retry-policy.ts';
 import { idempotent, retry, type RetryInit } from './retry.ts';
-import { measureRuntime, type BreakerGroup, type MeasuredQueue } from './runtime-metrics.ts';
+import { measureRuntime, type BreakerGroup, type MeasuredQueue, type OwnQueue } from './runtime-metrics.ts';
 import { declared, isKind, retryLabels, type ChannelName, type NameIn } from './runtime-names.ts';
 import { Supervisor, type StopReport, type SupervisorEvent, type TaskContext } from './supervisor.ts';
 import { Watch } from './watch.ts';
@@ -71,6 +71,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   readonly #mpscs = new Map<string, Mpsc<never>>();
   readonly #broadcasts = new Map<string, Broadcast<never>>();
   readonly #watches = new Map<string, Watch<never>>();
+  readonly #owns = new Map<string, OwnQueue>();
   readonly #breakers: ReadonlyMap<string, BreakerGroup>;
   readonly #busy = new Map<string, () => number>();
   readonly #budget = new RetryBudget();
@@ -115,6 +116,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
       queues: this.#queues,
       mpscs: this.#mpscs,
       broadcasts: this.#broadcasts,
+      owns: this.#owns,
       breakers: this.#breakers,
       busy: this.#busy,
     });
@@ -156,6 +158,14 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const watch = new Watch(name, initial);
     this.#watches.set(name, watch as unknown as Watch<never>);
     return watch;
+  }
+
+  /** A queue of the service's own making, with the declared capacity. */
+  own<Q extends OwnQueue>(name: ChannelName<D, 'own'>, build: (capacity: number) => Q): Q {
+    const channel = this.#channel(name, 'own');
+    const queue = build(this.#number(channel.config_key, channel.capacity));
+    this.#owns.set(labelOf(name, channel), queue);
+    return queue;
   }
 
   /** A lock of this name and rank. There may be several, one for each thing that it guards. */
@@ -275,7 +285,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   #closeChannels(): void {
     const gone = new RonError('draining', `${this.declaration.service} has stopped`);
     for (const { queue } of this.#queues.values()) queue.abortQueued(gone);
-    for (const table of [this.#mpscs, this.#broadcasts, this.#watches]) {
+    for (const table of [this.#mpscs, this.#broadcasts, this.#watches, this.#owns]) {
       for (const channel of table.values()) channel.close();
     }
   }
