@@ -141,7 +141,9 @@ export class PlaceIndex implements AsyncDisposable {
     let count = 0;
     if (ids_max === 0) return 0;
     for (const key of this.#store.keys(...boundsOf(table, after))) {
-      key.copy(into, count * ID_BYTES, 1);
+      const at = count * ID_BYTES - 1;
+      // By hand: copying so few bytes by a call takes three times as long as finding them.
+      for (let byte = 1; byte <= ID_BYTES; byte++) into[at + byte] = key[byte]!;
       if (++count === ids_max) break;
     }
     return count;
