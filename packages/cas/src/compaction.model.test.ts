@@ -130,7 +130,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'an object is not sent again though its time is almost over',
     file: './object-writer.ts',
-    find: ' || isStale?.(put_s) === true',
+    find: ' || isRenewed',
     replace: '',
     entry: './object-store.ts',
     model: (engine) => expiryAgainst(engine, 'put'),

@@ -133,19 +133,20 @@ export class LmdbStore implements PlaceStore {
    * that never answers.
    */
   async store(changes: Changes, applied: Applied): Promise<void> {
-    const entries = changes.entries();
-    for (let left = changes.size; left > BATCH_ENTRIES; left -= BATCH_ENTRIES) {
-      this.#write(entries.take(BATCH_ENTRIES));
+    const keys = neighboursTogether(changes.keys());
+    for (let at = 0; at < keys.length; at += BATCH_ENTRIES) {
+      this.#write(keys.slice(at, at + BATCH_ENTRIES), changes);
       await sched.pause('index.store');
     }
-    this.#write(entries, applied);
+    this.#write([], changes, applied);
     this.#applied = applied;
   }
 
-  #write(entries: Iterable<[key: string, place: Place | undefined]>, applied?: Applied): void {
+  #write(keys: readonly string[], changes: Changes, applied?: Applied): void {
     if (this.#closed) throw new Error('the index is closed');
     this.#db.transactionSync(() => {
-      for (const [key, place] of entries) {
+      for (const key of keys) {
+        const place = changes.get(key);
         if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
         else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
       }
@@ -175,6 +176,21 @@ export class LmdbStore implements PlaceStore {
     const position = { segment: bytes.readUInt32LE(4), offset: bytes.readUInt32LE(8) };
     return { position, seq: bytes.readDoubleLE(16) };
   }
+}
+
+/**
+ * Keys whose entries lie on the same pages, one after another: each page is then written once for all of them. By their first
+ * two bytes, which is as good as sorting and takes a tenth of the time.
+ */
+function neighboursTogether(keys: Iterable<string>): string[] {
+  const groups = new Map<number, string[]>();
+  for (const key of keys) {
+    const prefix = (key.charCodeAt(0) << 8) | key.charCodeAt(1);
+    const group = groups.get(prefix);
+    if (group === undefined) groups.set(prefix, [key]);
+    else group.push(key);
+  }
+  return [...groups.keys()].toSorted((a, b) => a - b).flatMap((prefix) => groups.get(prefix)!);
 }
 
 function encodeApplied(applied: Applied): Buffer {

@@ -60,7 +60,7 @@ export interface LocalVolumeInit extends VolumeEvents {
   onLogDamage?: (damage: Damage) => void;
   /** Told when the index was thrown away, and why. */
   onRebuild?(why: string): void;
-  /** The index is taken to disk this long after a change. Default 1 s; Infinity: only when it is full, and at the end. */
+  /** The index is taken to disk this long after a change. Default 3 s; Infinity: only when it is full, and at the end. */
   flush_after_ms?: number;
   /** Where the index is kept. Default: LMDB in the directory, or memory when the directory is read-only. */
   places?: PlaceStore;
@@ -72,7 +72,7 @@ const NEVER = new AbortController().signal;
 /** No id comes before this; it is none. */
 const BEFORE_ALL = new Uint8Array(0);
 const OK: VolumeState = { condition: 'ok', reason: '' };
-const FLUSH_AFTER_MS = 1000;
+const FLUSH_AFTER_MS = 3000;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
 

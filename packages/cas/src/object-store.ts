@@ -10,7 +10,7 @@ import { RonError, sched } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { chunkKey, Leases } from './leases.ts';
 import { parseManifest } from './manifest.ts';
-import { ObjectWriter, type WriterState } from './object-writer.ts';
+import { ObjectWriter, putSmall, type FinishInit, type Written, type WriterState } from './object-writer.ts';
 import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
 import { SingleFlight } from './single-flight.ts';
@@ -73,8 +73,22 @@ export class ObjectStore {
   writer(from?: WriterState): ObjectWriter {
     const { volume, leases, object_bytes_max: bytes_max } = this;
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
-    const isStale = (put_s: number): boolean => this.#isStale(put_s);
+    const isStale = this.#isStale;
     return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, batch_bytes: this.#batch_bytes, from, isStale });
+  }
+
+  /** Stores an object whose bytes are all here. */
+  async put(bytes: Uint8Array, init: FinishInit, signal: AbortSignal): Promise<Written> {
+    const { volume, leases, chunk_bytes } = this;
+    if (bytes.length <= chunk_bytes)
+      return await putSmall({ volume, leases, isStale: this.#isStale }, bytes, init, signal);
+    const writer = this.writer();
+    try {
+      await writer.write(bytes, signal);
+      return await writer.finish(init, signal);
+    } finally {
+      writer.abort();
+    }
   }
 
   has(address: Address): boolean {
@@ -153,9 +167,8 @@ export class ObjectStore {
   }
 
   /** Whether an object that is sent again must be stored again to have its full lease. */
-  #isStale(put_s: number): boolean {
-    return this.lease_ms !== undefined && sched.wall_ms() - put_s * 1000 > this.lease_ms / 2;
-  }
+  readonly #isStale = (put_s: number): boolean =>
+    this.lease_ms !== undefined && sched.wall_ms() - put_s * 1000 > this.lease_ms / 2;
 
   /** The lease keeps the object from expiring while the mark is on its way. */
   async #mark(address: Address, type: number, signal: AbortSignal): Promise<void> {

@@ -226,12 +226,8 @@ export class ObjectWriter {
     if (this.#failure !== undefined) throw this.#failure;
   }
 
-  async #finishSmall(init: FinishInit, signal: AbortSignal): Promise<Written> {
-    const payload = this.#buffer.subarray(0, this.#filled);
-    const id = blake3(payload);
-    const address = this.#requireAllowed(formatAddress(id), init);
-    const existed = await this.#putObject({ type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
-    return { address, size: this.#size, existed };
+  #finishSmall(init: FinishInit, signal: AbortSignal): Promise<Written> {
+    return putSmall(this.#init, this.#buffer.subarray(0, this.#filled), init, signal);
   }
 
   async #finishLarge(init: FinishInit, signal: AbortSignal): Promise<Written> {
@@ -239,10 +235,10 @@ export class ObjectWriter {
     await this.#flushChunk(signal);
     if (this.#entries.length > 0) await this.#storePage(signal);
     const id = combineSubtrees(this.#values());
-    const address = this.#requireAllowed(formatAddress(id), init);
+    const address = requireAllowed(formatAddress(id), init);
     const { chunk_bytes } = this.#init;
     const payload = encodeManifest({ size: this.#size, chunk_bytes, pages: this.#pages });
-    const existed = await this.#putObject({ type: RecordType.manifest, id, payload, meta: metaOf(init) }, signal);
+    const existed = await putObject(this.#init, { type: RecordType.manifest, id, payload, meta: metaOf(init) }, signal);
     return { address, size: this.#size, existed };
   }
 
@@ -251,21 +247,6 @@ export class ObjectWriter {
     // A chunk is stored when more bytes follow it, so the last page is always filled by the writer that finishes.
     const level = this.#pages.length > 1 ? this.#pages : this.#lastPage;
     return level.map((entry) => entry.subtree);
-  }
-
-  /** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
-  async #putObject(record: NewRecord, signal: AbortSignal): Promise<boolean> {
-    const { volume, leases, isStale } = this.#init;
-    const key = chunkKey(record.id);
-    leases.take(key);
-    try {
-      const existed = volume.isDurable('object', record.id);
-      const put_s = volume.putTime_s('object', record.id) ?? 0;
-      if (!existed || isStale?.(put_s) === true) await volume.put([record], signal);
-      return existed;
-    } finally {
-      leases.release(key);
-    }
   }
 
   /** Everything that a manifest or a state will name is durable before it is told to anybody. */
@@ -284,14 +265,48 @@ export class ObjectWriter {
       if (!volume.isDurable('content', id)) throw lostPart();
     }
   }
+}
 
-  #requireAllowed(address: Address, { expected, onAddress }: FinishInit): Address {
-    onAddress?.(address);
-    if (expected === undefined || expected === address) return address;
-    throw new RonError('address_mismatch', 'the bytes do not have the address they were sent to', {
-      details: { expected, actual: address },
-    });
+/** Where whole objects go. */
+export type ObjectPlace = Pick<ObjectWriterInit, 'volume' | 'leases' | 'isStale'>;
+
+/** Stores an object that fits one chunk: one record, one share of a sync. */
+export async function putSmall(
+  place: ObjectPlace,
+  payload: Uint8Array,
+  init: FinishInit,
+  signal: AbortSignal,
+): Promise<Written> {
+  const id = blake3(payload);
+  const address = requireAllowed(formatAddress(id), init);
+  const existed = await putObject(place, { type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
+  return { address, size: payload.length, existed };
+}
+
+/** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
+async function putObject(
+  { volume, leases, isStale }: ObjectPlace,
+  record: NewRecord,
+  signal: AbortSignal,
+): Promise<boolean> {
+  const key = chunkKey(record.id);
+  leases.take(key);
+  try {
+    const existed = volume.isDurable('object', record.id);
+    const isRenewed = existed && isStale !== undefined && isStale(volume.putTime_s('object', record.id) ?? 0);
+    if (!existed || isRenewed) await volume.put([record], signal);
+    return existed;
+  } finally {
+    leases.release(key);
   }
+}
+
+function requireAllowed(address: Address, { expected, onAddress }: FinishInit): Address {
+  onAddress?.(address);
+  if (expected === undefined || expected === address) return address;
+  throw new RonError('address_mismatch', 'the bytes do not have the address they were sent to', {
+    details: { expected, actual: address },
+  });
 }
 
 const EMPTY = Buffer.alloc(0);

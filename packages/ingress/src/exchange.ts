@@ -168,8 +168,9 @@ export class Exchange implements Flight, RouteContext {
   }
 
   get stream(): AsyncIterable<Uint8Array> {
-    if (this.incoming === undefined) throw new RonError('internal', 'this route has no streamed body');
-    return this.incoming;
+    if (this.incoming !== undefined) return this.incoming;
+    if (this.body_bytes === undefined) throw new RonError('internal', 'this route has no streamed body');
+    return onePiece(this.body_bytes);
   }
 
   /** It waits in a queue from now on. */
@@ -192,6 +193,7 @@ export class Exchange implements Flight, RouteContext {
     // A buffered body has a total time, which is stricter.
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
+    if (this.plain !== undefined) return this.plain.waiting;
     // What an engine has not asked for fills the buffer: an empty one means that the client sends nothing.
     return this.is_raw && !this.req.complete && this.req.readableLength === 0;
   }
@@ -239,6 +241,10 @@ export class Exchange implements Flight, RouteContext {
 
 function onClose(this: ServerResponse): void {
   Exchange.of(this.req)?.end();
+}
+
+async function* onePiece(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
+  if (bytes.length > 0) yield bytes;
 }
 
 function clientLeft(): RonError {

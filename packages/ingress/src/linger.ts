@@ -38,7 +38,16 @@ export function stopParsing(socket: Socket): void {
   socket.resume();
 }
 
-function discard(): void {}
+/** How many bytes a socket that lingers may have brought in all. */
+const kUntilBytes = Symbol('ron.linger');
+
+interface Lingering extends Socket {
+  [kUntilBytes]?: number;
+}
+
+function discard(this: Lingering): void {
+  if (this.bytesRead > (this[kUntilBytes] ?? Infinity)) this.destroy();
+}
 
 /** Call before the last answer is written; takes effect when Node wants to close the socket after it. */
 export function lingerOnClose(socket: Socket): void {
@@ -51,9 +60,7 @@ export function startLinger(socket: Socket): void {
   stopParsing(socket);
   const until_ms = sched.now_ms() + LINGER_MS;
   const until_bytes = socket.bytesRead + LINGER_BYTES;
-  socket.on('data', () => {
-    if (socket.bytesRead > until_bytes) socket.destroy();
-  });
+  (socket as Lingering)[kUntilBytes] = until_bytes;
   const look = (): void => {
     if (socket.destroyed) return;
     if (socket.readableEnded || sched.now_ms() >= until_ms) socket.destroy();

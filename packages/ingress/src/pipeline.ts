@@ -146,6 +146,9 @@ export class Pipeline {
         throw new RonError('forbidden', 'capability restricts the body, and here nobody can check that');
       if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
       exchange.is_raw = true;
+    } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
+      if (exchange.expects_continue) exchange.res.writeContinue();
+      return this.#gather(exchange, prepared);
     } else if (row.body === 'stream' || !isPlain(req, phase2)) {
       exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
     }
@@ -280,6 +283,11 @@ export class Pipeline {
     const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
   }
+}
+
+/** Whether a body that could be streamed is so small that it is not. */
+function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
+  return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';

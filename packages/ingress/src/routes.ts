@@ -117,6 +117,11 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly deadline_ms?: number;
   /** Largest body. Default for `buffered`: the listener's; for `stream`: none, the handler counts. */
   readonly body_bytes_max?: number;
+  /**
+   * For `stream`: a plain body of at most this declared length is gathered before the handler runs, which then finds it in
+   * `body_bytes`: no worker is held while it comes. Default 0: all are streamed.
+   */
+  readonly gather_bytes_max?: number;
   /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */
   readonly access?: 'work' | 'health';
   readonly tags?: readonly string[];

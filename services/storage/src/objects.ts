@@ -123,6 +123,17 @@ export async function storeBody(
   }
 }
 
+/** Stores a body that is all here. */
+export async function storeWhole(
+  store: ObjectStore,
+  bytes: Uint8Array,
+  init: FinishInit,
+  step: () => Deadline,
+): Promise<Written> {
+  using due = step();
+  return await due.run((signal) => store.put(bytes, init, signal));
+}
+
 const MEDIA_TYPE =
   /^[\w!#$&^.+-]{1,64}\/[\w!#$&^.+-]{1,64}(?:\s*;\s*[\w!#$&^.+-]{1,64}=(?:[\w!#$&^.+-]{1,64}|"[\x20\x21\x23-\x5b\x5d-\x7e]{0,64}"))*$/;
 

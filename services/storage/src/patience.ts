@@ -8,11 +8,13 @@
  * For writes: their budget goes by progress and may be hours, so it cannot bound the wait as well.
  */
 import type { LaneQueue } from '@ron/ingress';
-import type { Deadline } from '@ron/kernel';
+import type { Deadline, WorkQueue } from '@ron/kernel';
 
-export function patientQueue(queue: LaneQueue, wait: () => Deadline): LaneQueue {
+export function patientQueue(queue: Pick<WorkQueue, 'submit' | 'idle'>, wait: () => Deadline): LaneQueue {
   return {
     async submit(lane, deadline, work) {
+      // With a worker at hand there is nothing to wait for.
+      if (queue.idle > 0) return await queue.submit(lane, deadline, work);
       using patience = wait();
       const { signal } = patience;
       signal.addEventListener('abort', () => deadline.cancel(signal.reason), { once: true });

@@ -13,6 +13,7 @@ import {
   proofSource,
   receiptOf,
   storeBody,
+  storeWhole,
   type Durability,
 } from '../objects.ts';
 import { Addr, byAddress, DurabilitySchema, ReceiptSchema, strict } from './schemas.ts';
@@ -35,6 +36,8 @@ const ManifestSchema = Type.Object(
   strict,
 );
 
+/** Bodies up to this size, and to one chunk, are complete before a worker takes them. */
+const GATHER_BYTES_MAX = 64 * 1024;
 /** A manifest of more chunks than this (64 GiB of data) is not one message any more. */
 const MANIFEST_CHUNKS_MAX = 1_048_576;
 
@@ -107,6 +110,7 @@ function writeRoutes(init: ObjectRoutesInit): Route[] {
     // No total budget: a body may take as long as its client keeps sending.
     body: 'stream',
     body_bytes_max: init.store.object_bytes_max,
+    gather_bytes_max: Math.min(init.store.chunk_bytes, GATHER_BYTES_MAX),
   } as const;
   const response = { 200: ReceiptSchema, 201: ReceiptSchema };
   return [
@@ -136,10 +140,14 @@ async function put(
   context: PutContext,
   expected: Address | undefined,
 ): Promise<Answer> {
-  const { stream, headers, deadline } = context;
+  const { body_bytes, headers, deadline } = context;
   const media_type = mediaTypeFrom(headers['content-type']);
   const onAddress = expected === undefined ? (address: string) => context.actsOn({ address }) : undefined;
-  const written = await storeBody(store, stream, { expected, media_type, onAddress }, () => putStep(deadline));
+  const init = { expected, media_type, onAddress };
+  const step = (): Deadline => putStep(deadline);
+  const written = await (body_bytes === undefined
+    ? storeBody(store, context.stream, init, step)
+    : storeWhole(store, body_bytes, init, step));
   const receipt = receiptOf(written, durability());
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
@@ -147,4 +155,4 @@ async function put(
   });
 }
 
-type PutContext = Pick<RouteContext, 'stream' | 'headers' | 'deadline' | 'actsOn'>;
+type PutContext = Pick<RouteContext, 'stream' | 'body_bytes' | 'headers' | 'deadline' | 'actsOn'>;
