@@ -63,7 +63,7 @@ export const COMMON_OPTIONS = {
 /** Flags of commands that talk to a node. */
 export const REACH_OPTIONS = {
   dir: { type: 'string', value: 'DIR', doc: 'The directory of the node. Default: RON_DIR, or ./.ron.' },
-  url: { type: 'string', value: 'URL', doc: 'Where storage is. Default: RON_URL, or what runs in the directory.' },
+  url: { type: 'string', value: 'URL', doc: 'Where the service is. Default: RON_URL, or what runs in the directory.' },
   'capability-file': {
     type: 'string',
     value: 'FILE',

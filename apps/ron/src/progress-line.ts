@@ -16,6 +16,7 @@ const CLEAR_LINE = '\r\u001b[K';
 
 export class ProgressLine implements Disposable {
   readonly #label: string;
+  readonly #quantity: (amount: number) => string;
   readonly #io: Io;
   readonly #isTerminal: boolean;
   readonly #began_ms = sched.now_ms();
@@ -23,9 +24,11 @@ export class ProgressLine implements Disposable {
   #first_bytes: number | undefined;
   #tenth = 0;
 
-  constructor(label: string, io: Io) {
+  /** `quantity`: how much is said, when it is not bytes. */
+  constructor(label: string, io: Io, quantity: (amount: number) => string = humanSize) {
     this.#label = label;
     this.#io = io;
+    this.#quantity = quantity;
     this.#isTerminal = io.stderr.isTTY;
   }
 
@@ -37,7 +40,7 @@ export class ProgressLine implements Disposable {
     const elapsed_ms = now_ms - this.#began_ms;
     if (elapsed_ms < SILENT_MS) return;
     const rate = ((done_bytes - this.#first_bytes) / elapsed_ms) * 1000;
-    const text = describe(this.#label, done_bytes, total_bytes, rate);
+    const text = describe(this.#label, done_bytes, total_bytes, rate, this.#quantity);
     if (this.#isTerminal) this.#redraw(text, done_bytes, total_bytes, now_ms);
     else this.#tell(text, done_bytes, total_bytes);
   }
@@ -64,12 +67,18 @@ export class ProgressLine implements Disposable {
   }
 }
 
-function describe(label: string, done_bytes: number, total_bytes: number | undefined, rate: number): string {
-  const speed = `${humanSize(Math.max(0, Math.round(rate)))}/s`;
-  if (total_bytes === undefined || total_bytes === 0) return `${label}: ${humanSize(done_bytes)}, ${speed}`;
+function describe(
+  label: string,
+  done_bytes: number,
+  total_bytes: number | undefined,
+  rate: number,
+  quantity: (amount: number) => string,
+): string {
+  const speed = `${quantity(Math.max(0, Math.round(rate)))}/s`;
+  if (total_bytes === undefined || total_bytes === 0) return `${label}: ${quantity(done_bytes)}, ${speed}`;
   const percent = Math.floor((done_bytes / total_bytes) * 100);
   const left = rate > 0 ? `, ${humanDuration(((total_bytes - done_bytes) / rate) * 1000)} left` : '';
-  return `${label}: ${percent} % of ${humanSize(total_bytes)}, ${speed}${left}`;
+  return `${label}: ${percent} % of ${quantity(total_bytes)}, ${speed}${left}`;
 }
 
 function bar(fraction: number): string {

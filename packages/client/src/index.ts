@@ -1,5 +1,6 @@
 export * from './answer-error.ts';
 export * from './body.ts';
+export * from './kms-client.ts';
 export * from './object-hasher.ts';
 export * from './progress.ts';
 export * from './receipt.ts';

@@ -53,4 +53,7 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service('storage', 2, import.meta.resolve('@ron/storage'), ({ home, amnesia }): Record<string, string> =>
     amnesia ? { 'amnesia.enabled': 'true' } : { data_dirs: join(home.of('storage').data) },
   ),
+  service('kms', 4, import.meta.resolve('@ron/kms'), ({ home, amnesia }): Record<string, string> =>
+    amnesia ? { 'amnesia.enabled': 'true' } : { data_dir: home.of('kms').data },
+  ),
 ];

@@ -1,0 +1,54 @@
+/** `ron verify`: whether a file is what was signed. */
+import { command, REACH_OPTIONS } from '../command.ts';
+import { CliError } from '../exits.ts';
+import { hashOfFile, readSignature, withKms } from '../kms.ts';
+
+const options = {
+  signature: { type: 'string', short: 's', value: 'FILE', doc: 'The signature. Default: FILE.sig.' },
+  key: {
+    type: 'string',
+    value: 'KID',
+    doc: 'The key that must have signed. Default: the one that the signature names.',
+  },
+  mode: { type: 'string', value: 'MODE', doc: 'or, and, pq_only: at least what the key demands. Default: that.' },
+  ...REACH_OPTIONS,
+} as const;
+
+const MODES = ['or', 'and', 'pq_only'] as const;
+type Mode = (typeof MODES)[number];
+
+export default command({
+  name: 'verify',
+  usage: 'verify FILE [--signature FILE]',
+  about:
+    'Checks the signature that `ron sign` wrote. Says which key signed and ends with 65 when the file was changed, the\n' +
+    'signature is wrong, or it is of another key than --key.',
+  options,
+  args: [1, 1],
+  examples: {
+    'ron verify report.pdf': 'reads report.pdf.sig',
+    'ron verify report.pdf --key acme/docs/ed25519/...': 'only if this key signed, in any version',
+  },
+  async run({ values, args: [path], io, signal }) {
+    const signature = await readSignature(values.signature ?? `${path}.sig`);
+    const { kid, sigs } = signature;
+    const mode = modeArg(values.mode);
+    if (values.key !== undefined && kid !== values.key && !kid.startsWith(`${values.key}#`)) {
+      throw new CliError('data', `it was signed by ${kid}, not by ${values.key}`);
+    }
+    const payload_b3 = await hashOfFile(path!, signal);
+    if (payload_b3 !== signature.payload_b3) throw new CliError('data', `${path} is not the file that was signed`);
+    const { ok, details } = await withKms(values, io, signal, (client) =>
+      client.verify({ kid, payload_b3, sigs, mode }),
+    );
+    if (!ok) throw new CliError('data', `the signature is not good: ${details.reason ?? 'no reason given'}`);
+    io.result(`good: ${kid} (${details.checked.map(({ alg }) => alg).join(', ')})`, { ok, kid, ...details });
+  },
+});
+
+function modeArg(text: string | undefined): Mode | undefined {
+  if (text === undefined) return undefined;
+  const mode = MODES.find((each) => each === text);
+  if (mode !== undefined) return mode;
+  throw new CliError('usage', `--mode is one of ${MODES.join(', ')}, not ${JSON.stringify(text)}`);
+}

@@ -1,0 +1,46 @@
+/** A service as the commands use it: found, opened, and with its refusals explained. */
+import { TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
+import { isRonError } from '@ron/kernel/core';
+import type { Service } from '@ron/proto';
+import type { REACH_OPTIONS, Values } from './command.ts';
+import { CliError } from './exits.ts';
+import { reach, type Reached } from './home.ts';
+import type { Io } from './io.ts';
+
+/** Runs `work` with a client, and says what to do when the service does not answer or does not allow it. */
+export async function withClient<C, T>(
+  service: Service,
+  open: (init: TransportInit) => C,
+  values: Values<typeof REACH_OPTIONS>,
+  io: Io,
+  signal: AbortSignal,
+  work: (client: C, reached: Reached) => Promise<T>,
+): Promise<T> {
+  const reached = await reach(service, values, io);
+  const { url, capability, supervised } = reached;
+  // One that crashed is being started again at this moment: that is worth a few seconds.
+  const { policy, resume_policy } = TRANSPORT_DEFAULTS;
+  try {
+    return await work(open({ url, capability, signal, policy: supervised ? resume_policy : policy }), reached);
+  } catch (error) {
+    throw explained(error, service, reached);
+  }
+}
+
+function explained(error: unknown, service: Service, { url, capability, capability_file }: Reached): unknown {
+  if (isRonError(error, 'unreachable') && error.details?.['system_code'] === 'ECONNREFUSED') {
+    return new CliError('unavailable', `${service} is not running at ${url}: start it with \`npm start\``, error.code);
+  }
+  if (isRonError(error, 'unauthorized') && capability === undefined) {
+    const message = `this needs a capability, and there is none at ${capability_file}: \`ron up\` makes one, or name one with --capability-file`;
+    return new CliError('permission', message, error.code);
+  }
+  if (isRonError(error, 'unauthorized')) {
+    const message = `${service} at ${url} does not accept the capability in ${capability_file}: ${error.message}`;
+    return new CliError('permission', message, error.code);
+  }
+  if (isRonError(error, 'not_ready') || isRonError(error, 'audit_integrity')) {
+    return new CliError('unavailable', `${service} is not ready: ${error.message}`, error.code);
+  }
+  return error;
+}
