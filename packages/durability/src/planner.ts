@@ -48,6 +48,7 @@ export class Planner {
   readonly #queue: RepairQueue;
   #report = NOTHING;
   #plans = 0;
+  readonly #walks = new Set<Walk>();
 
   constructor(init: PlannerInit) {
     this.#set = init.set;
@@ -57,6 +58,15 @@ export class Planner {
   /** What the last plan that went through everything found. */
   get report(): PlanReport {
     return this.#report;
+  }
+
+  /** Records that lack something, as far as is known: a walk that is under way may have found more than the last one. */
+  get deficit(): number {
+    return Math.max(this.#report.deficit, ...[...this.#walks].map((walk) => walk.deficit));
+  }
+
+  get isPlanning(): boolean {
+    return this.#walks.size > 0;
   }
 
   get plans_total(): number {
@@ -73,10 +83,15 @@ export class Planner {
   async plan(signal: AbortSignal): Promise<PlanReport> {
     await this.#set.settle(signal);
     const walk = new Walk(this.#set, this.#queue, signal);
-    const report = await walk.run();
-    this.#plans += 1;
-    if (report.isComplete) this.#report = report;
-    return report;
+    this.#walks.add(walk);
+    try {
+      const report = await walk.run();
+      this.#plans += 1;
+      if (report.isComplete) this.#report = report;
+      return report;
+    } finally {
+      this.#walks.delete(walk);
+    }
   }
 }
 
@@ -107,6 +122,11 @@ class Walk {
     this.#active = this.#members.reduce((mask, member, index) => (isActive(member) ? mask | (1 << index) : mask), 0);
   }
 
+  get deficit(): number {
+    const { last, rf, parity } = this.#deficit;
+    return last + rf + parity;
+  }
+
   async run(): Promise<PlanReport> {
     const postponed = [await this.#walk('content', 'all'), await this.#walk('object', 'all')];
     for (const [index, kind] of (['content', 'object'] as const).entries()) {
@@ -120,7 +140,7 @@ class Walk {
     const { last, rf, parity } = this.#deficit;
     return {
       records: this.#records,
-      deficit: last + rf + parity,
+      deficit: this.deficit,
       deficit_by_class: { last, rf, parity },
       copies_min: this.#copies_min,
       unreadable: [...this.#unreadable],
