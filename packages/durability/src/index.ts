@@ -9,4 +9,5 @@ export * from './repair.ts';
 export * from './scrub.ts';
 export * from './striper.ts';
 export * from './stripes.ts';
+export * from './vigil.ts';
 export * from './volume-set.ts';

@@ -22,8 +22,8 @@ export interface MergeInit {
   /** Begins after this id. Default: at the beginning. */
   after?: Uint8Array | undefined;
   page_count?: number;
-  /** Called when a page has been read. What it returns is waited for. */
-  onPage?(lines: number): Promise<void> | void;
+  /** Called when a page has been read. What it returns is waited for. Long walks let everybody else run there. */
+  onPage?: () => Promise<void>;
   onFailure?(member: Member, error: unknown): void;
   signal: AbortSignal;
 }
@@ -125,8 +125,7 @@ async function load(init: MergeInit, cursor: Cursor): Promise<boolean> {
   init.signal.throwIfAborted();
   try {
     const lines = await cursor.load(init.kind, init.page_count ?? PAGE_COUNT);
-    const busy = init.onPage?.(lines);
-    if (busy !== undefined) await busy;
+    if (lines > 0) await init.onPage?.();
     return lines > 0;
   } catch (error) {
     init.signal.throwIfAborted();

@@ -7,21 +7,23 @@
  * it does the rest.
  */
 import { decodeStripe, RecordType, type NewRecord } from '@ron/cas';
+import { sched } from '@ron/kernel';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 const EMPTY = new Uint8Array(0);
+const onPage = (): Promise<void> => sched.pause('volumes.settle');
 
 export async function reconcile(set: VolumeSet, member: Member, signal: AbortSignal): Promise<void> {
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
-  await mergeInventories({ members: [member], kind: 'object', signal }, ({ held }) =>
+  await mergeInventories({ members: [member], kind: 'object', onPage, signal }, ({ held }) =>
     set.has('object', held.id) ? undefined : removeOn(set, member, held.id, signal),
   );
-  await mergeInventories({ members: others, kind: 'object', signal }, ({ held }) =>
+  await mergeInventories({ members: others, kind: 'object', onPage, signal }, ({ held }) =>
     bringUp(set, member, held.id, signal),
   );
-  await mergeInventories({ members: [member], kind: 'stripe', signal }, ({ held }) =>
+  await mergeInventories({ members: [member], kind: 'stripe', onPage, signal }, ({ held }) =>
     checkStripe(set, member, held.id, signal),
   );
   await set.membership.admit(member, signal);

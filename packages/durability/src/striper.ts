@@ -19,7 +19,7 @@ import {
   type NewRecord,
   type StripeLayout,
 } from '@ron/cas';
-import { assert, RonError } from '@ron/kernel';
+import { assert, RonError, sched } from '@ron/kernel';
 import { chooseHomes } from './homes.ts';
 import type { Member } from './member.ts';
 import type { VolumeSet } from './volume-set.ts';
@@ -89,6 +89,8 @@ export class Striper {
         for (const { id, type } of listed) {
           signal.throwIfAborted();
           if (this.problem !== undefined) return this.#report;
+          // Where there is nothing to do nothing is paced.
+          await sched.pause('stripes.make');
           if (type === RecordType.manifest) await this.#stripeObject(id, signal);
           this.#count('objects');
         }

@@ -8,7 +8,7 @@
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import { Stripe } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
@@ -115,7 +115,8 @@ export class Stripes {
   /** Visits every stripe once. One that cannot be read on any volume is left out. */
   async walk(signal: AbortSignal, visit: (stripe: FoundStripe) => void | Promise<void>): Promise<void> {
     const members = this.#set.members.filter((member) => member.isReadable);
-    await mergeInventories({ members, kind: 'stripe', signal }, async ({ held, holders }) => {
+    const onPage = (): Promise<void> => sched.pause('stripes.walk');
+    await mergeInventories({ members, kind: 'stripe', onPage, page_count: 256, signal }, async ({ held, holders }) => {
       for (const member of holders) {
         const layout = await this.#read(member, 'stripe', held.id, signal);
         if (layout !== undefined) return await visit({ id: held.id, layout });
