@@ -137,13 +137,14 @@ describe('time', () => {
     await using service = await startService({ flags: ['--storage.put_workers=1', '--storage.put_wait=100ms'] });
     const all = await service.allow();
     const holder = await RawClient.open(service.port);
-    holder.head('POST', '/o', { 'Content-Length': 10, ...all });
-    holder.socket.write('12345');
+    // Of unknown length: a small body would be complete before it takes a worker.
+    holder.head('POST', '/o', { 'Transfer-Encoding': 'chunked', ...all });
+    holder.socket.write('5\r\n12345\r\n');
     await eventually('the worker is taken', () => service.storage.ingress.admission.inflight === 1);
     assertRefusal(await service.send('POST', '/o', { body: 'x', headers: all }), 504, 'timeout');
     await assertCounted(service, 'io_timeouts_total{op="wait"}');
     await assertCounted(service, 'queue_depth{queue="work"}', 0);
-    holder.socket.write('67890');
+    holder.socket.write('5\r\n67890\r\n0\r\n\r\n');
     await holder.until(/201 Created/);
     holder.destroy();
     assert.equal((await service.send('POST', '/o', { body: 'x', headers: all })).status, 201);
