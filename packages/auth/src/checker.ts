@@ -6,8 +6,8 @@
  * request, so a cached token dies on time. When the key source's generation moves, everything remembered is forgotten.
  * Bound: `tokens_max` good tokens, `bad_tokens_max` bad ones in a table of their own, so that garbage cannot push out good
  * tokens, and `rates_max` rate counters. Overflow: the least recently used token is checked afresh next time.
- * Cancellation: the signal reaches the key source. Rejects only when the key source
- * cannot say what a key is; everything else is a verdict.
+ * Cancellation: the signal reaches the key source. Throws or rejects only when the key source cannot say what a key is,
+ * or the revocations are too old to go by; everything else is a verdict.
  */
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';

@@ -9,7 +9,7 @@
 import { assert, RonError, touch } from '@ron/kernel';
 
 export interface RevocationEpochs {
-  /** The lowest epoch still good for a subject. Called on every request: it must not wait. */
+  /** The lowest epoch still good for a subject. Called on every request: it must not wait. Throws when it cannot say. */
   floor(subject: string): number;
 }
 

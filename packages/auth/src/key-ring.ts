@@ -6,7 +6,7 @@
  * `generation` changes whenever a key that was handed out stops being good. Bound: `RING_KEYS_MAX` keys times the number
  * of services. Cancellation: nothing waits.
  */
-import { hkdfSync } from 'node:crypto';
+import { hkdfSync, timingSafeEqual } from 'node:crypto';
 import { inspect } from 'node:util';
 import type { Service } from '@ron/proto';
 import { assert, RonError, touch } from '@ron/kernel';
@@ -103,6 +103,18 @@ export class KeyRing {
   audienceSet(audience: Service): KeySet {
     const keys = this.keyIds.map((key_id) => ({ key_id, secret: Uint8Array.from(this.#require(audience, key_id)) }));
     return { audience, keys };
+  }
+
+  /** A copy of one key, which the caller owns; undefined when it is not here. */
+  copy(audience: Service, key_id: string): Uint8Array | undefined {
+    const key = this.key(audience, key_id);
+    return key === undefined ? undefined : Uint8Array.from(key);
+  }
+
+  /** Whether the key of this id has these bytes. */
+  holds(audience: Service, key_id: string, secret: Uint8Array): boolean {
+    const key = this.key(audience, key_id);
+    return key !== undefined && key.length === secret.length && timingSafeEqual(key, secret);
   }
 
   /** Changes to another set, and takes it over. Keys that are in both stay usable without a break. */

@@ -66,6 +66,12 @@ export const concurrency = declareConcurrency({
       does: 'looks after the sessions of the backend and brings them back, with jittered backoff',
     },
     config_watch: { count: 1, criticality: 'important', does: 'puts a reloaded configuration in force' },
+    key_refresh: {
+      count: 1,
+      criticality: 'important',
+      does: 'looks whether keys of capabilities were rotated or retired',
+    },
+    revocation_watch: { count: 1, criticality: 'important', does: 'hears from passport what is revoked' },
     event_log: { count: 1, criticality: 'important', does: 'writes what happened to keys and backend to the log' },
   },
   locks: {},

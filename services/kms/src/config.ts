@@ -1,7 +1,11 @@
 /** The configuration of kms: the listener's keys, the process's keys and its own, named as operators know them. */
 import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
+import { AUTH_KEYS } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
+
+/** It has the keys itself: nobody is asked for them. */
+const { 'auth.kms_url': _url, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
@@ -110,9 +114,10 @@ const KEYS = {
     key.text({ doc: 'A witness (C2SP tlog-witness) that sees each checkpoint. Default: none.' }),
   ),
   'audit.witness_key': key.optional(key.text({ doc: 'The verifier key of the witness.' })),
-  'auth.key_file': key.optional(
+  ...OWN_AUTH_KEYS,
+  'auth.owner_file': key.optional(
     key.text({
-      doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory, made when it is missing.',
+      doc: 'Where kms leaves a capability with all of its scopes for its owner, mode 0600. Default: nowhere.',
     }),
   ),
   'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),

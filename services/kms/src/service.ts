@@ -7,10 +7,11 @@
  *        `--------------> audit(2048) <-------------------'
  *                             `--> appender --> log --> checkpointer --> anchor, witness
  */
-import { join } from 'node:path';
-import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
+import { Checker, type KeySource } from '@ron/auth';
+import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import { realFileSystem } from '@ron/log';
 import { Witness } from '@ron/tlog';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
 import { Auditor, type Caller } from './audit/auditor.ts';
@@ -23,6 +24,7 @@ import { concurrency } from './concurrency.ts';
 import type { KmsConfig } from './config.ts';
 import { KeyDesk, type KeyEvent } from './keys/key-desk.ts';
 import { KeyWork } from './keys/key-work.ts';
+import { rootDeriver, writeOwnerFile } from './own-keys.ts';
 import { kmsCounters, measureKms } from './metrics.ts';
 import { routes } from './routes.ts';
 import { proofOf } from './routes/audit.ts';
@@ -30,6 +32,7 @@ import { SecretWork } from './secrets/secret-work.ts';
 import { SignDesk } from './sign/sign-desk.ts';
 import { SignQueue, type Turn } from './sign/sign-queue.ts';
 import { SignBatches, Signer, SignRound } from './sign/signer.ts';
+import { openUnlock } from './unlock.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
 import { Freshness, Verifier } from './verify/verifier.ts';
 
@@ -87,7 +90,11 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     log.error({ problem }, 'nothing will be signed: something is older than it was');
   };
   if (vault.problem !== undefined) onUnsound(vault.problem);
-  const keys = await openKeys(init.config, vault, signal);
+  const secrets = new SecretWork(book, backend);
+  const auth = await openAuth(init, vault, secrets, signal);
+  const { keys } = auth;
+  const { owner_file } = init.config.auth;
+  if (owner_file !== undefined) await writeOwnerFile({ path: owner_file, keys, epochs: auth.epochs, signal });
 
   // Audit: events in, signed log out.
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
@@ -177,7 +184,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const ingress = await createIngress({
     service: 'kms',
     version: VERSION,
-    about: () => ({ rollback_protection: protection(init.config) }),
+    about: () => ({ rollback_protection: protection(init.config), capability_keys: auth.origin }),
     metrics,
     counters: runtime,
     deadlines: runtime,
@@ -194,7 +201,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
         await checkpointer.covers(index, deadline.signal);
         return await proofOf(vault.log!, index);
       },
-      secrets: new SecretWork(book, backend),
+      secrets,
       requireReady,
       inTurn,
       retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
@@ -203,13 +210,14 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       vkeys: vault.vkeys,
       isPublic: init.config.audit.public,
     }),
-    access: new Checker({ audience: 'kms', keys }),
+    access: new Checker({ audience: 'kms', keys, epochs: auth.epochs }),
     readiness: readinessOf({
       audit: () => unsound ?? checkpointer.problem ?? trail.problem,
       witness: () => witnesses.problem,
       backend: () => keeper.problem,
       attestation: () => refresher.problem,
       config: init.config,
+      auth,
     }),
     health: () => {
       const { fatal } = runtime.supervisor;
@@ -235,6 +243,8 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       await keeper.look();
     }
   });
+  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => config.value.auth.keys_refresh, stopping));
+  runtime.spawn('revocation_watch', ({ stopping }) => auth.watchRevocations(stopping));
   runtime.spawn('event_log', async ({ stopping }) => {
     for (;;) {
       const event = await eventLog.recv(stopping);
@@ -255,8 +265,8 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     drain_ms: () => source.value.drain_deadline,
     log,
     close: async () => {
+      await auth.close();
       await vault.close();
-      await keys.close();
     },
   });
   return {
@@ -279,15 +289,17 @@ interface Watched {
   readonly backend: () => string | undefined;
   readonly attestation: () => string | undefined;
   readonly config: KmsConfig;
+  readonly auth: ServiceAuth;
 }
 
-function readinessOf({ audit, witness, backend, attestation, config }: Watched): Readiness {
+function readinessOf({ audit, witness, backend, attestation, config, auth }: Watched): Readiness {
   const readiness = new Readiness();
   readiness.gate('audit', { kind: 'hard', sample: audit });
   readiness.gate('backend', { kind: 'soft', lanes: ['sign'], sample: backend });
   readiness.gate('attestation', { kind: 'soft', sample: attestation });
   readiness.gate('witness', { kind: 'soft', sample: witness });
   readiness.tell('rollback_protection', () => protection(config));
+  auth.report(readiness);
   return readiness;
 }
 
@@ -301,9 +313,13 @@ function levelOf(event: KmsEvent): 'info' | 'error' {
   return event.kind === 'key' || (event.kind === 'backend' && event.problem === undefined) ? 'info' : 'error';
 }
 
-/** The keys that capabilities are checked with: a file beside the data, or in amnesia nothing that outlives the process. */
-async function openKeys(config: KmsConfig, { dir }: Vault, signal: AbortSignal): Promise<KeySource> {
-  const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
-  if (path === undefined) return new MemoryKeySource();
-  return await FileKeySource.open({ path, create: !config.amnesia.enabled }, signal);
+/** Capabilities of kms are checked with keys that it derives itself. What is kept of them is sealed like everything else. */
+async function openAuth(init: KmsInit, vault: Vault, secrets: SecretWork, signal: AbortSignal): Promise<ServiceAuth> {
+  const { config, fs, log, env = process.env } = init;
+  const { dir, book, backend } = vault;
+  const quiet = (): void => undefined;
+  const unlock =
+    dir === undefined ? undefined : await openUnlock({ config, dir, env, fs: fs ?? realFileSystem, warn: quiet });
+  const deriver = rootDeriver(book, backend, secrets);
+  return await openServiceAuth({ audience: 'kms', config, dir, deriver, unlock, fs, env, log, signal });
 }

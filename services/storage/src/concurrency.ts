@@ -38,6 +38,12 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'looks every second whether the volume could take a write, for /readyz',
     },
+    key_refresh: {
+      count: 1,
+      criticality: 'important',
+      does: 'asks kms whether keys of capabilities were rotated or retired',
+    },
+    revocation_watch: { count: 1, criticality: 'important', does: 'hears from passport what is revoked' },
     upload_expiry: { count: 1, criticality: 'important', does: 'forgets uploads that nobody went on with' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
     compaction: { count: 0, criticality: 'optional', does: 'gives back the room of what nobody needs, one at a time' },

@@ -1,6 +1,7 @@
 /** The configuration of storage: the listener's keys, the process's keys and its own, named as operators know them. */
 import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
+import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
 const KEYS = {
@@ -96,17 +97,14 @@ const KEYS = {
     doc: 'Uploads that are not finished; more get 429. Each takes up to 0.7 MiB of memory.',
   }),
   'auth.reads': key.boolean({ default: false, doc: 'Whether reads need the scope storage:get.' }),
-  'auth.key_file': key.optional(
-    key.text({
-      doc: 'Keys that capabilities are checked with. Default: `keys` in the data directory, made when it is missing.',
-    }),
-  ),
+  ...AUTH_KEYS,
   'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),
   'amnesia.bytes_max': key.size({ default: '256MiB', min: '1MiB', max: '1TiB', doc: 'Memory for objects in amnesia.' }),
 };
 
 export const schema = defineConfig(KEYS, (config, report) => {
   checkIngressKeys(config, report);
+  checkAuthKeys(config, report);
   const { storage, amnesia, data_dirs } = config;
   if (!Number.isInteger(Math.log2(storage.chunk_size))) report('storage.chunk_size', 'a power of two');
   if (data_dirs.length === 0 && !amnesia.enabled) report('data_dirs', 'a directory, unless amnesia.enabled is set');

@@ -6,8 +6,8 @@
  *        |                                             |   `-- compaction, by hand or by compact_timer
  *        `-- bytes verified in RAM are answered here   `--> events(1024) --> event log
  */
-import { join } from 'node:path';
-import { Checker, FileKeySource, MemoryKeySource, type KeySource } from '@ron/auth';
+import { Checker, type KeySource } from '@ron/auth';
+import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import {
   Deadline,
   sched,
@@ -77,7 +77,8 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     events.publish(event);
   };
   const engine = await openEngine({ config, publish, signal, fs });
-  const keys = await openKeys(config, engine, signal);
+  const auth = await openServiceAuth({ audience: 'storage', config, dir: engine.dir, log, signal });
+  const { keys } = auth;
   measureEngine(metrics, engine, hot);
   const watch = new VolumeWatch(engine.volume, engine.dir);
   const tasks = new AdminTasks((_kind, run) => runtime.run('compaction', ({ stopping }) => run(stopping)));
@@ -86,6 +87,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const ingress = await createIngress({
     service: 'storage',
     version: VERSION,
+    about: () => ({ capability_keys: auth.origin }),
     metrics,
     counters: runtime,
     deadlines: runtime,
@@ -102,13 +104,13 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       onOpened: (object) => void (engine.store.has(object.address) && hot.remember(object)),
     }),
     lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
-    access: new Checker({ audience: 'storage', keys }),
+    access: new Checker({ audience: 'storage', keys, epochs: auth.epochs }),
     fast: {
       route: 'GET /o/:addr',
       lookup: (target) => hot.lookup(target),
       openNow: (target) => hot.openNow(target, engine.store),
     },
-    readiness: readinessOf(watch, [workGet, workPut]),
+    readiness: readinessOf(watch, [workGet, workPut], auth),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -126,6 +128,8 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     }
   });
   runtime.spawn('volume_watch', ({ stopping }) => watch.run(stopping));
+  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => source.value.auth.keys_refresh, stopping));
+  runtime.spawn('revocation_watch', ({ stopping }) => auth.watchRevocations(stopping));
   runtime.spawn('upload_expiry', async ({ stopping }) => {
     for (;;) {
       await sleep(EXPIRE_EVERY_MS, stopping, 'upload_expiry');
@@ -144,7 +148,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     // What uploads under way have brought is written down before the volume goes.
     await engine.uploads.close();
     await engine.volume.close();
-    await keys.close();
+    await auth.close();
   };
   const abort = async (): Promise<void> => {
     await ingress.close(AbortSignal.abort());
@@ -173,13 +177,14 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   };
 }
 
-function readinessOf(watch: VolumeWatch, queues: readonly WorkQueue[]): Readiness {
+function readinessOf(watch: VolumeWatch, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => watch.problem });
   readiness.gate('overload', {
     kind: 'soft',
     sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
   });
+  auth.report(readiness);
   return readiness;
 }
 
@@ -196,11 +201,4 @@ async function serve(queue: WorkQueue, { signal, stopping }: TaskContext): Promi
   // A worker that was ended must not take another job: it could only refuse it.
   const ending = AbortSignal.any([stopping, signal]);
   for (let job = await queue.take(ending); job !== undefined; job = await queue.take(ending)) await job.run(signal);
-}
-
-/** The keys that capabilities are checked with: a file beside the data, or in amnesia nothing that outlives the process. */
-async function openKeys(config: StorageConfig, { dir }: Engine, signal: AbortSignal): Promise<KeySource> {
-  const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
-  if (path === undefined) return new MemoryKeySource();
-  return await FileKeySource.open({ path, create: !config.amnesia.enabled }, signal);
 }

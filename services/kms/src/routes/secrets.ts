@@ -98,7 +98,9 @@ export function secretRoutes(init: SecretRoutesInit): Route[] {
       facts_later: ['tenant', 'label'],
       schema: {
         body: DeriveBody,
-        response: { 200: Type.Object({ kid: Type.String(), secret_b64: Type.String() }, strict) },
+        response: {
+          200: Type.Object({ kid: Type.String(), min_version: Type.Integer(), secret_b64: Type.String() }, strict),
+        },
       },
       handler: async (context) => {
         const { kid, label } = context.body;
@@ -110,7 +112,8 @@ export function secretRoutes(init: SecretRoutesInit): Route[] {
           () => retry('derive', context.deadline, (signal) => secrets.derive(kid, label, signal)),
           label,
         );
-        return json(200, { kid: done.kid, secret_b64: toBase64(done.bytes) }, NO_STORE);
+        const { min_version } = done.found.record;
+        return json(200, { kid: done.kid, min_version, secret_b64: toBase64(done.bytes) }, NO_STORE);
       },
     }),
   ];

@@ -1,0 +1,277 @@
+/**
+ * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key `vN`.
+ *
+ * Promise: what is known is answered without asking. The key service is asked when a key is needed for the first time, when
+ * an unknown key id is met (at most once in `reask_ms`: strangers choose key ids), and regularly by `run`. A new version of
+ * the root is the current key from then on; one below the root's least version stops being good, and `generation` moves
+ * before its bytes are zeroed. While the key service is away, known keys go on; for others the call rejects `not_ready`.
+ * What a cache holds from an earlier life counts as known.
+ * Bound: `RING_KEYS_MAX` keys of an audience; one question for an audience at a time, `deadline_ms` for all its tries.
+ * Cancellation: a caller's signal ends its wait, not the question, which others may share.
+ */
+import { inspect } from 'node:util';
+import { Deadline, isRonError, RonError, sched, sleep } from '@ron/kernel';
+import { SERVICES, type Service } from '@ron/proto';
+import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
+import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
+import { wipeSet, type KeySource } from './key-source.ts';
+
+export interface Derived {
+  /** The version of the root that was used. */
+  readonly version: number;
+  /** Versions below it are no longer good. */
+  readonly version_min: number;
+  /** Belongs to the caller. */
+  readonly secret: Uint8Array;
+}
+
+/** Whoever holds the root key. */
+export interface KeyDeriver {
+  /** `version` undefined: the current one. Rejects with `conflict` or `not_found` when that version is retired. */
+  derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived>;
+}
+
+/** Keeps the keys of an audience over restarts. */
+export interface KeyCache {
+  /** The caller owns the secrets. */
+  load(audience: Service): KeySet | undefined;
+  save(set: KeySet, signal: AbortSignal): Promise<void>;
+}
+
+export interface DerivedKeysInit {
+  deriver: KeyDeriver;
+  /** Default: nothing outlives the process. */
+  cache?: KeyCache | undefined;
+  /** How often an unknown key id may make us ask. Default 1000. */
+  reask_ms?: number;
+  /** For one question, all tries included. Default 2000. */
+  deadline_ms?: number;
+  /** Keys are good, but could not be kept. */
+  onCacheProblem?: (error: unknown) => void;
+}
+
+export const AUDIENCE_LABEL = 'audience/';
+const KEY_ID = /^v([1-9][0-9]{0,5})$/;
+const RETRY_AFTER_MS = 1000;
+const BACKOFF_MS_MIN = 100;
+const BACKOFF_MS_MAX = 5000;
+
+export function audienceLabel(audience: Service, version: number): string {
+  return `${AUDIENCE_LABEL}${audience}/v${version}`;
+}
+
+/** What is known of one audience. */
+interface Known {
+  ring: KeyRing | undefined;
+  asked_ms: number;
+  asking: Promise<void> | undefined;
+  /** Why the last question had no answer. */
+  error: unknown;
+}
+
+export class DerivedKeySource implements KeySource {
+  readonly #init: DerivedKeysInit;
+  readonly #known: ReadonlyMap<Service, Known>;
+  #closed = false;
+
+  constructor(init: DerivedKeysInit) {
+    this.#init = init;
+    const known = (audience: Service): Known => {
+      const kept = init.cache?.load(audience);
+      const ring = kept === undefined ? undefined : new KeyRing(kept);
+      return { ring, asked_ms: -Infinity, asking: undefined, error: undefined };
+    };
+    this.#known = new Map(SERVICES.map((audience) => [audience, known(audience)]));
+  }
+
+  get generation(): number {
+    let sum = 0;
+    for (const { ring } of this.#known.values()) sum += ring?.generation ?? 0;
+    return sum;
+  }
+
+  /** Why the key service could not be asked for the keys of an audience the last time; undefined when all is well. */
+  problem(audience: Service): string | undefined {
+    const { error } = this.#of(audience);
+    if (error === undefined) return undefined;
+    return error instanceof Error ? error.message : 'unknown';
+  }
+
+  /** Whether keys of the audience are known, from whenever. */
+  has(audience: Service): boolean {
+    return this.#of(audience).ring !== undefined;
+  }
+
+  async key(audience: Service, key_id: string, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    signal.throwIfAborted();
+    const known = this.#of(audience);
+    const found = known.ring?.key(audience, key_id);
+    if (found !== undefined || this.#closed || !KEY_ID.test(key_id)) return found;
+    await this.#askAgain(audience, known, signal);
+    return known.ring?.key(audience, key_id);
+  }
+
+  async current(audience: Service, signal: AbortSignal): Promise<AudienceKey> {
+    signal.throwIfAborted();
+    if (this.#closed) throw closedError();
+    const known = this.#of(audience);
+    if (known.ring === undefined) await this.#askAgain(audience, known, signal);
+    if (known.ring === undefined) throw this.#away(known.error);
+    return known.ring.current(audience);
+  }
+
+  /** Asks the key service now. */
+  async refresh(audience: Service, signal: AbortSignal): Promise<void> {
+    const known = this.#of(audience);
+    if (this.#closed) throw closedError();
+    if (known.asking === undefined) {
+      known.asked_ms = sched.now_ms();
+      known.asking = this.#ask(audience, known);
+      // Whoever waits is told; maybe nobody does any more.
+      known.asking.catch(() => undefined);
+    }
+    using wait = Deadline.after('derive', this.#deadline_ms, { signal });
+    await wait.run(() => known.asking ?? Promise.resolve());
+  }
+
+  /** Keeps the keys of an audience fresh until the signal aborts; after a failure it asks sooner. */
+  async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal): Promise<void> {
+    let failures = 0;
+    while (!this.#closed) {
+      const isFine = await this.refresh(audience, stopping).then(
+        () => true,
+        () => false,
+      );
+      failures = isFine ? 0 : failures + 1;
+      const backoff_ms = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(failures, 10));
+      await sleep((isFine ? refresh_ms() : backoff_ms) * (0.8 + sched.random() * 0.4), stopping, 'derived_keys');
+    }
+  }
+
+  close(): Promise<void> {
+    this.#closed = true;
+    for (const { ring } of this.#known.values()) ring?.wipe();
+    return Promise.resolve();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  toJSON(): string {
+    const rings = [...this.#known.values()].flatMap(({ ring }) => (ring === undefined ? [] : [ring.toJSON()]));
+    return `DerivedKeySource(${rings.join(', ')})`;
+  }
+
+  [inspect.custom](): string {
+    return this.toJSON();
+  }
+
+  get #deadline_ms(): number {
+    return this.#init.deadline_ms ?? 2000;
+  }
+
+  #of(audience: Service): Known {
+    return this.#known.get(audience)!;
+  }
+
+  async #askAgain(audience: Service, known: Known, signal: AbortSignal): Promise<void> {
+    const isSoon = sched.now_ms() - known.asked_ms < (this.#init.reask_ms ?? 1000);
+    if (isSoon && known.asking === undefined) {
+      if (known.error !== undefined) throw this.#away(known.error);
+      return;
+    }
+    try {
+      await this.refresh(audience, signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      throw isRonError(error, 'closed') ? error : this.#away(error);
+    }
+  }
+
+  async #ask(audience: Service, known: Known): Promise<void> {
+    try {
+      using deadline = Deadline.after('derive', this.#deadline_ms);
+      const set = await deadline.run((signal) => this.#derive(audience, known.ring, signal));
+      this.#adopt(known, set);
+      known.error = undefined;
+      await this.#keep(known.ring!, audience);
+    } catch (error) {
+      known.error = error;
+      throw error;
+    } finally {
+      known.asking = undefined;
+    }
+  }
+
+  /** All versions that are good, the current one first. The first question also tells which those are. */
+  async #derive(audience: Service, ring: KeyRing | undefined, signal: AbortSignal): Promise<KeySet> {
+    const { deriver } = this.#init;
+    const guess = versionOf(ring?.keyIds[0]) ?? 1;
+    const first = await deriver.derive(audienceLabel(audience, guess), undefined, signal);
+    const isGuessed = first.version === guess;
+    // The same secret: it is the same root, and what we know of its older versions holds. Else everything is asked anew.
+    const sameRoot = isGuessed && ring?.holds(audience, `v${guess}`, first.secret) === true ? ring : undefined;
+    const keys: RingKey[] = isGuessed ? [{ key_id: `v${guess}`, secret: first.secret }] : [];
+    if (!isGuessed) first.secret.fill(0);
+    const least = Math.max(first.version_min, first.version - RING_KEYS_MAX + 1);
+    try {
+      for (let version = first.version - keys.length; version >= least; version--) {
+        const key_id = `v${version}`;
+        const secret = sameRoot?.copy(audience, key_id) ?? (await this.#older(audience, version, signal));
+        if (secret !== undefined) keys.push({ key_id, secret });
+      }
+    } catch (error) {
+      wipeSet({ audience, keys });
+      throw error;
+    }
+    return { audience, keys };
+  }
+
+  async #older(audience: Service, version: number, signal: AbortSignal): Promise<Uint8Array | undefined> {
+    try {
+      return (await this.#init.deriver.derive(audienceLabel(audience, version), version, signal)).secret;
+    } catch (error) {
+      // It was retired or deleted by itself; the others are good.
+      if (isRonError(error, 'conflict') || isRonError(error, 'not_found')) return undefined;
+      throw error;
+    }
+  }
+
+  #adopt(known: Known, set: KeySet): void {
+    if (this.#closed) {
+      wipeSet(set);
+      throw closedError();
+    }
+    if (known.ring === undefined) known.ring = new KeyRing(set);
+    else known.ring.adopt(set);
+  }
+
+  async #keep(ring: KeyRing, audience: Service): Promise<void> {
+    const { cache, onCacheProblem } = this.#init;
+    if (cache === undefined) return;
+    const copy = ring.audienceSet(audience);
+    using deadline = Deadline.after('key_cache', this.#deadline_ms);
+    try {
+      await deadline.run((signal) => cache.save(copy, signal));
+    } catch (error) {
+      onCacheProblem?.(error);
+    } finally {
+      wipeSet(copy);
+    }
+  }
+
+  #away(cause: unknown): RonError {
+    const init = { op: 'derive', retry_after_ms: RETRY_AFTER_MS };
+    return new RonError('not_ready', 'kms cannot be asked for the keys of capabilities now', { ...init, cause });
+  }
+}
+
+function versionOf(key_id: string | undefined): number | undefined {
+  const digits = KEY_ID.exec(key_id ?? '')?.[1];
+  return digits === undefined ? undefined : Number(digits);
+}
+
+function closedError(): RonError {
+  return new RonError('closed', 'the key source is closed');
+}

@@ -1,0 +1,53 @@
+/**
+ * The key service as the holder of the root of all audience keys: `POST /v1/kms/derive`.
+ *
+ * Promise: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
+ * kept. Bound: `POLICIES.kms` tries within the caller's signal and `DEADLINE_MS`. Cancellation: by the signal.
+ */
+import { JsonCalls } from '@ron/client/calls';
+import { POLICIES, RonError } from '@ron/kernel';
+import type { Derived, KeyDeriver } from '../derived-keys.ts';
+import { SECRET_BYTES } from '../key-ring.ts';
+
+/** The key that kms makes at its first start, and whose versions are the root keys. */
+export const AUDIENCE_ROOT = 'ron/audience/hmac-sha256/00000000-0000-4000-8000-000000000001';
+const DEADLINE_MS = 2000;
+
+export interface KmsDeriverInit {
+  readonly url: string;
+  /** With scope `kms:derive`. Asked before each question. */
+  readonly capability: () => Promise<string | undefined>;
+}
+
+interface Answer {
+  readonly kid?: unknown;
+  readonly min_version?: unknown;
+  readonly secret_b64?: unknown;
+}
+
+export class KmsDeriver implements KeyDeriver {
+  readonly #init: KmsDeriverInit;
+
+  constructor(init: KmsDeriverInit) {
+    this.#init = init;
+  }
+
+  async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
+    const { url } = this.#init;
+    const capability = await this.#init.capability();
+    const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
+    const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
+    return derivedFrom(await calls.post<Answer>('derive', 'derive', { kid, label }, signal));
+  }
+}
+
+function derivedFrom({ kid, min_version, secret_b64 }: Answer): Derived {
+  const version = typeof kid === 'string' && kid.startsWith(`${AUDIENCE_ROOT}#v`) ? Number(kid.split('#v')[1]) : NaN;
+  const secret = Buffer.from(typeof secret_b64 === 'string' ? secret_b64 : '', 'base64');
+  const isWhole = Number.isSafeInteger(version) && Number.isSafeInteger(min_version) && secret.length === SECRET_BYTES;
+  if (!isWhole) throw new RonError('integrity', 'kms does not answer with a derived key', { op: 'derive' });
+  // A copy of its own: small buffers share memory with others, which zeroing must not touch and cannot rely on.
+  const own = Uint8Array.from(secret);
+  secret.fill(0);
+  return { version, version_min: min_version as number, secret: own };
+}

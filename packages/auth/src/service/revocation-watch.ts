@@ -1,0 +1,109 @@
+/**
+ * Hears of revocations from passport: one question at a time, which passport answers when something changed, or after a
+ * second with nothing new.
+ *
+ * Promise: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
+ * was heard is in force at once and kept for the next start. While passport is away the last known revocations hold and
+ * capabilities go on to be accepted: nobody else can revoke, so nothing is missed but what passport could not take either.
+ * With `max_age_ms` they are refused (`not_ready`) once nothing was heard for that long.
+ * Bound: one question, `ASK_MS` for it; a pause after a failure or a hasty answer. Cancellation: `run` ends by its signal.
+ */
+import { JsonCalls } from '@ron/client/calls';
+import { Deadline, RonError, sched, sleep } from '@ron/kernel';
+import type { RevocationEpochs } from '../epochs.ts';
+import { type RevocationDocument, requireDocument, Revocations } from '../revocations.ts';
+
+/** Longer than passport holds a question; with the pause and the next one still below two seconds. */
+const ASK_MS = 1400;
+export const HOLD_MS = 1000;
+const PAUSE_MS = 200;
+/** An answer with nothing new that comes sooner was not held. */
+const HASTY_MS = HOLD_MS / 2;
+/** From here on `/readyz` tells. */
+const QUIET_MS = 5000;
+const RETRY_AFTER_MS = 1000;
+
+/** Asks for what is newer than a version; undefined: nothing is. */
+export type AskRevocations = (after: number | undefined, signal: AbortSignal) => Promise<unknown>;
+
+export interface RevocationWatchInit {
+  readonly ask: AskRevocations;
+  /** What an earlier life had heard. */
+  readonly known?: RevocationDocument | undefined;
+  readonly keep?: ((document: RevocationDocument, signal: AbortSignal) => Promise<void>) | undefined;
+  /** Default: for ever. */
+  readonly max_age_ms?: number | undefined;
+  readonly onProblem: (error: unknown) => void;
+}
+
+export class RevocationWatch implements RevocationEpochs {
+  readonly #init: RevocationWatchInit;
+  readonly #revocations = new Revocations();
+  #heard_ms: number;
+  #hasHeard = false;
+
+  constructor(init: RevocationWatchInit) {
+    this.#init = init;
+    this.#heard_ms = sched.now_ms();
+    if (init.known !== undefined) this.#revocations.apply(init.known);
+  }
+
+  floor(subject: string): number {
+    const { max_age_ms } = this.#init;
+    if (max_age_ms !== undefined && sched.now_ms() - this.#heard_ms > max_age_ms) {
+      throw new RonError('not_ready', 'passport was not heard of for too long to know what is revoked', {
+        op: 'revocations',
+        retry_after_ms: RETRY_AFTER_MS,
+      });
+    }
+    return this.#revocations.floor(subject);
+  }
+
+  /** Why a revocation may be unknown here; undefined when passport was heard just now. */
+  get problem(): string | undefined {
+    const quiet_ms = sched.now_ms() - this.#heard_ms;
+    if (this.#hasHeard && quiet_ms < QUIET_MS) return undefined;
+    if (!this.#hasHeard) return 'passport was not heard of since the start';
+    return `passport was not heard of for ${Math.round(quiet_ms / 1000)} s`;
+  }
+
+  get version(): number {
+    return this.#revocations.version;
+  }
+
+  async run(stopping: AbortSignal): Promise<void> {
+    for (let failures = 0; ;) {
+      const began_ms = sched.now_ms();
+      const news = await this.#askOnce(stopping).catch((error: unknown) => {
+        // One line for an outage, not one for each try.
+        if (!stopping.aborted && failures++ === 0) this.#init.onProblem(error);
+        return 'failed' as const;
+      });
+      if (news !== 'failed') failures = 0;
+      const isHasty = news === 'nothing' && sched.now_ms() - began_ms < HASTY_MS;
+      if (isHasty || news === 'failed') await sleep(PAUSE_MS * (0.5 + sched.random()), stopping, 'revocations');
+      stopping.throwIfAborted();
+    }
+  }
+
+  async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
+    using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
+    const after = this.#hasHeard ? this.#revocations.version : undefined;
+    const answer = await deadline.run((signal) => this.#init.ask(after, signal));
+    if (answer !== undefined) this.#revocations.apply(requireDocument(answer));
+    this.#heard_ms = sched.now_ms();
+    this.#hasHeard = true;
+    if (answer === undefined) return 'nothing';
+    // In force already; that it is also kept matters for the next start only.
+    await this.#init.keep?.(this.#revocations.document(), stopping).catch(this.#init.onProblem);
+    return 'news';
+  }
+}
+
+/** `GET /v1/passport/revocations`, held by passport until there is something to tell. */
+export function askPassport(url: string): AskRevocations {
+  const policy = { tries_max: 1, backoff_ms: () => 0 };
+  const calls = new JsonCalls('v1/passport/', { url, deadline_ms: ASK_MS, policy });
+  return (after, signal) =>
+    calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
+}

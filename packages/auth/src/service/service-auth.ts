@@ -1,0 +1,172 @@
+/**
+ * What a service needs to check capabilities: keys, revocations, and the two tasks that keep them fresh.
+ *
+ * Promise: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
+ * amnesia nothing is kept. Without kms they come from a file, and log, `/version` and `/readyz` say so. A service that
+ * has no keys yet starts, is not ready, and says why.
+ * Bound: `START_MS` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.
+ */
+import { join } from 'node:path';
+import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
+import { Deadline, type Log } from '@ron/kernel';
+import { realFileSystem, type FileSystem } from '@ron/log';
+import type { Service } from '@ron/proto';
+import { DerivedKeySource, type KeyDeriver } from '../derived-keys.ts';
+import { NOTHING_REVOKED, type RevocationEpochs } from '../epochs.ts';
+import { FileKeySource, MemoryKeySource, type KeySource } from '../key-source.ts';
+import type { AuthConfig } from './auth-keys.ts';
+import { KmsDeriver } from './kms-deriver.ts';
+import { askPassport, RevocationWatch } from './revocation-watch.ts';
+import { SealedCache } from './sealed-cache.ts';
+
+const START_MS = 2000;
+
+export type KeyOrigin = 'kms' | 'file' | 'memory';
+
+export interface ServiceAuthInit {
+  readonly audience: Service;
+  readonly config: { readonly auth: Partial<AuthConfig>; readonly amnesia: { readonly enabled: boolean } };
+  /** Where the service keeps its data; undefined in amnesia. */
+  readonly dir: string | undefined;
+  /** Kms has the root itself. Default: it is asked over HTTP. */
+  readonly deriver?: KeyDeriver | undefined;
+  /** What seals the cache. Default: from the environment, or a key beside it. */
+  readonly unlock?: Unlock | undefined;
+  readonly fs?: FileSystem | undefined;
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  readonly log: Pick<Log, 'info' | 'warn'>;
+  readonly signal: AbortSignal;
+}
+
+/** The part of a readiness report that is filled in here. */
+export interface ReadinessLike {
+  gate(name: string, init: { kind: 'hard' | 'soft'; sample: () => string | undefined }): unknown;
+  tell(fact: string, sample: () => string): void;
+}
+
+export class ServiceAuth implements AsyncDisposable {
+  readonly keys: KeySource;
+  readonly origin: KeyOrigin;
+  readonly #audience: Service;
+  readonly #cache: SealedCache | undefined;
+  readonly #watch: RevocationWatch | undefined;
+
+  constructor(
+    audience: Service,
+    keys: KeySource,
+    origin: KeyOrigin,
+    cache: SealedCache | undefined,
+    watch: RevocationWatch | undefined,
+  ) {
+    this.keys = keys;
+    this.origin = origin;
+    this.#audience = audience;
+    this.#cache = cache;
+    this.#watch = watch;
+  }
+
+  get epochs(): RevocationEpochs {
+    return this.#watch ?? NOTHING_REVOKED;
+  }
+
+  /** Adds what `/readyz` should show. */
+  report(readiness: ReadinessLike): void {
+    const { keys } = this;
+    readiness.tell('capability_keys', () => this.origin);
+    if (keys instanceof DerivedKeySource) {
+      const missing = (): string | undefined =>
+        keys.has(this.#audience) ? undefined : `kms gave no keys yet: ${keys.problem(this.#audience) ?? 'not asked'}`;
+      readiness.gate('capability_keys', { kind: 'hard', sample: missing });
+      readiness.gate('kms', { kind: 'soft', sample: () => keys.problem(this.#audience) });
+    }
+    const watch = this.#watch;
+    if (watch !== undefined) readiness.gate('revocations', { kind: 'soft', sample: () => watch.problem });
+  }
+
+  /** A task: asks kms for the keys regularly. Without kms it has nothing to do. */
+  async refreshKeys(refresh_ms: () => number, stopping: AbortSignal): Promise<void> {
+    if (this.keys instanceof DerivedKeySource) return await this.keys.run(this.#audience, refresh_ms, stopping);
+    await untilAborted(stopping);
+  }
+
+  /** A task: hears of revocations. Without passport it has nothing to do. */
+  async watchRevocations(stopping: AbortSignal): Promise<void> {
+    if (this.#watch !== undefined) return await this.#watch.run(stopping);
+    await untilAborted(stopping);
+  }
+
+  async close(): Promise<void> {
+    await this.keys.close();
+    await this.#cache?.close();
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+}
+
+export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAuth> {
+  const { audience, config, deriver, log } = init;
+  const { kms_url, passport_url, revocations_max_age } = config.auth;
+  const isDerived = config.auth.key_file === undefined && (deriver !== undefined || kms_url !== undefined);
+  const cache = isDerived || passport_url !== undefined ? await openCache(init) : undefined;
+  try {
+    const keys = isDerived ? await derivedKeys(init, cache) : await plainKeys(init);
+    const origin = isDerived ? 'kms' : keys instanceof FileKeySource ? 'file' : 'memory';
+    if (origin === 'file') log.warn('capabilities are checked with keys from a file: there is no kms to derive them');
+    const watch =
+      passport_url === undefined
+        ? undefined
+        : new RevocationWatch({
+            ask: askPassport(passport_url),
+            known: cache?.revocations,
+            keep: cache && ((document, signal) => cache.saveRevocations(document, signal)),
+            max_age_ms: revocations_max_age,
+            onProblem: (error) => log.warn({ err: error }, 'passport does not tell what is revoked'),
+          });
+    return new ServiceAuth(audience, keys, origin, cache, watch);
+  } catch (error) {
+    await cache?.close();
+    throw error;
+  }
+}
+
+async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined): Promise<DerivedKeySource> {
+  const { audience, config, log, signal } = init;
+  const { kms_url, capability_file } = config.auth;
+  const capability = (): Promise<string> => readSecretFile(capability_file!);
+  const keys = new DerivedKeySource({
+    deriver: init.deriver ?? new KmsDeriver({ url: kms_url!, capability }),
+    cache,
+    onCacheProblem: (error) => log.warn({ err: error }, 'keys of capabilities could not be kept for the next start'),
+  });
+  if (keys.has(audience)) return keys;
+  using start = Deadline.after('derive', START_MS, { signal });
+  await keys.refresh(audience, start.signal).catch((error: unknown) => {
+    signal.throwIfAborted();
+    log.warn({ err: error }, 'kms gave no keys of capabilities yet');
+  });
+  return keys;
+}
+
+/** A file beside the data, or in amnesia nothing that outlives the process. */
+async function plainKeys({ config, dir, signal }: ServiceAuthInit): Promise<KeySource> {
+  const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
+  if (path === undefined) return new MemoryKeySource();
+  return await FileKeySource.open({ path, create: !config.amnesia.enabled }, signal);
+}
+
+async function openCache(init: ServiceAuthInit): Promise<SealedCache | undefined> {
+  const { config, dir, env = process.env, fs = realFileSystem, log, signal } = init;
+  if (config.amnesia.enabled) return undefined;
+  const path = config.auth.cache_file ?? (dir === undefined ? undefined : join(dir, 'auth', 'cache'));
+  if (path === undefined) return undefined;
+  const warn = (what: string): void => log.warn(what);
+  const unlock = init.unlock ?? (await openUnlock({ dir: join(path, '..'), env, fs, warn }));
+  return await SealedCache.open({ path, unlock, fs, signal });
+}
+
+async function untilAborted(signal: AbortSignal): Promise<void> {
+  if (signal.aborted) return;
+  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+}

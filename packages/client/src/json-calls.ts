@@ -1,0 +1,63 @@
+/**
+ * Calls that carry JSON both ways, below one prefix of a service.
+ *
+ * Promise: an answer that is no JSON, or that is larger than it may be, is an `integrity` error. A call may be sent twice:
+ * only calls for which that is the same as once belong here.
+ * Bound: answers of `ANSWER_BYTES_MAX`. Cancellation: by the transport's signal and by each call's.
+ */
+import { RonError } from '@ron/kernel/core';
+import { Transport, type TransportInit } from './transport.ts';
+
+const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
+
+export class JsonCalls {
+  readonly #transport: Transport;
+  readonly #prefix: string;
+
+  /** `prefix` as in `v1/passport/`. */
+  constructor(prefix: string, init: TransportInit) {
+    this.#prefix = prefix;
+    this.#transport = new Transport(init);
+  }
+
+  get url(): string {
+    return this.#transport.base.href;
+  }
+
+  /** Undefined when the answer is empty. */
+  async get<T>(op: string, path: string, signal?: AbortSignal): Promise<T | undefined> {
+    return await this.#call(op, path, { method: 'GET' }, signal);
+  }
+
+  async post<T>(op: string, path: string, body: unknown, signal?: AbortSignal): Promise<T> {
+    const bytes = new TextEncoder().encode(JSON.stringify(body));
+    const headers = { 'Content-Type': 'application/json' };
+    const answer = await this.#call<T>(op, path, { method: 'POST', headers, body: bytes }, signal);
+    if (answer === undefined) throw new RonError('integrity', 'the server answers with nothing', { op });
+    return answer;
+  }
+
+  async #call<T>(
+    op: string,
+    path: string,
+    init: { method: string; headers?: Record<string, string>; body?: Uint8Array<ArrayBuffer> },
+    signal: AbortSignal | undefined,
+  ): Promise<T | undefined> {
+    const work = async (within: AbortSignal): Promise<T | undefined> =>
+      await readJson<T>(await this.#transport.send(op, this.#prefix + path, { ...init, signal: within }), op);
+    return await this.#transport.call(op, work, { signal });
+  }
+}
+
+async function readJson<T>(response: Response, op: string): Promise<T | undefined> {
+  if (response.status === 204) return undefined;
+  const length = Number(response.headers.get('content-length') ?? NaN);
+  if (!(length <= ANSWER_BYTES_MAX))
+    throw new RonError('integrity', 'the server answers with more than it may', { op });
+  try {
+    return (await response.json()) as T;
+  } catch (error) {
+    if (error instanceof SyntaxError) throw new RonError('integrity', 'the server does not answer with JSON', { op });
+    throw error;
+  }
+}

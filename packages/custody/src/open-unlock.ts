@@ -1,0 +1,68 @@
+/**
+ * What opens the sealed files of a directory: a key from a file or the environment, or a passphrase.
+ *
+ * Promise: a key file is ours alone (0600), or it is refused. One that we have to make lies beside what it seals, which
+ * protects copies of single files and nothing else: that is said aloud.
+ */
+import { chmod, readFile, stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { RonError, sched } from '@ron/kernel';
+import type { FileSystem } from '@ron/log';
+import { KEK_BYTES, kekFromText, type Unlock } from './sealer.ts';
+
+export const KEK_VARIABLE = 'RON_KEK';
+
+export interface OpenUnlockInit {
+  /** Where the sealed files lie. */
+  readonly dir: string;
+  /** A file with a key. Default: the environment, else `kek` in `dir`, made when it is missing. */
+  readonly kek_file?: string | undefined;
+  /** Instead of a key. */
+  readonly passphrase_file?: string | undefined;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly fs: FileSystem;
+  readonly warn: (what: string) => void;
+}
+
+export async function openUnlock(init: OpenUnlockInit): Promise<Unlock> {
+  const { kek_file, passphrase_file, dir, env, fs, warn } = init;
+  if (passphrase_file !== undefined) return { passphrase: await readSecretFile(passphrase_file) };
+  if (kek_file !== undefined) return { kek: kekFromText(await readSecretFile(kek_file)) };
+  const given = env[KEK_VARIABLE];
+  if (given !== undefined && given !== '') return { kek: kekFromText(given) };
+  const path = join(dir, 'kek');
+  await fs.makeDir(dir);
+  if (!(await fs.list(dir)).includes('kek')) await makeKek(fs, dir, path);
+  warn(
+    `the key that seals ${dir} lies in it: whoever copies all of it has the keys; set ${KEK_VARIABLE} or a key file`,
+  );
+  return { kek: kekFromText(await readSecretFile(path)) };
+}
+async function makeKek(fs: FileSystem, dir: string, path: string): Promise<void> {
+  const file = await fs.create(path);
+  try {
+    await file.write([Buffer.from(`${Buffer.from(sched.randomBytes(KEK_BYTES)).toString('hex')}\n`)], 0);
+    await file.sync();
+  } finally {
+    await file.close();
+  }
+  await chmod(path, 0o600);
+  await fs.syncDir(dir);
+}
+
+/** The text of a file that only its owner can read. */
+export async function readSecretFile(path: string): Promise<string> {
+  let text: string;
+  try {
+    const { mode } = await stat(path);
+    if ((mode & 0o077) !== 0)
+      throw new RonError('not_ready', `${path} can be read by others: chmod 600 ${path}`, { op: 'key_file' });
+    text = await readFile(path, 'utf8');
+  } catch (error) {
+    if (error instanceof RonError) throw error;
+    throw new RonError('not_ready', `${path} cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unknown'})`, {
+      op: 'key_file',
+    });
+  }
+  return text.trim();
+}

@@ -1,0 +1,81 @@
+/**
+ * The root of all audience keys, which kms itself keeps, and the capability of its owner.
+ *
+ * Promise: the root is a key like any other, under a well-known name: it is rotated and retired as they are, and never
+ * leaves. It is made once. The owner's capability has every scope of kms, is written for the owner alone (0600), and is
+ * replaced when it nears its end or no longer verifies.
+ */
+import { open, readFile, rename } from 'node:fs/promises';
+import { Checker, inspectToken, mint, type KeyDeriver, type KeySource, type RevocationEpochs } from '@ron/auth';
+import { AUDIENCE_ROOT } from '@ron/auth/service';
+import type { Backend } from '@ron/custody';
+import { sched } from '@ron/kernel';
+import { scopesOf } from '@ron/proto';
+import type { KeyBook } from './keys/key-book.ts';
+import { parseKid } from './kid.ts';
+import type { SecretWork } from './secrets/secret-work.ts';
+
+const DAY_MS = 24 * 3600 * 1000;
+const OWNER_TTL_MS = 90 * DAY_MS;
+const RENEW_MS = 30 * DAY_MS;
+
+/** Derives from the root, which is made when it is asked for the first time. */
+export function rootDeriver(book: KeyBook, backend: Backend, secrets: SecretWork): KeyDeriver {
+  return {
+    async derive(label, version, signal) {
+      if (book.index.get(AUDIENCE_ROOT) === undefined) await makeRoot(book, backend, signal);
+      const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
+      const { bytes, found } = await secrets.derive(kid, label, signal);
+      return { version: found.version.version, version_min: found.record.min_version, secret: bytes };
+    },
+  };
+}
+
+async function makeRoot(book: KeyBook, backend: Backend, signal: AbortSignal): Promise<void> {
+  const { name, tenant, purpose, alg } = parseKid(AUDIENCE_ROOT);
+  const handle = await backend.create(alg, name, signal);
+  const version = { version: 1, handle: handle.key, public: [], created_ms: sched.wall_ms() };
+  const record = { name, tenant, purpose, alg, verify_mode: 'and', min_version: 1, imported: false } as const;
+  const made = await book.change((index) => index.get(name) ?? { ...record, versions: [version] }, signal);
+  if (made.versions[0]?.handle !== handle.key) await backend.destroy(handle.key, signal);
+}
+
+export interface OwnerFileInit {
+  readonly path: string;
+  readonly keys: KeySource;
+  readonly epochs: RevocationEpochs;
+  readonly signal: AbortSignal;
+}
+
+/** Leaves a capability for everything here to whoever owns the file. */
+export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileInit): Promise<void> {
+  const kept = await readFile(path, 'utf8').catch(() => undefined);
+  if (kept !== undefined && (await isGood(kept.trim(), keys, epochs, signal))) return;
+  const scopes = scopesOf('kms');
+  const epoch = Math.max(sched.wall_ms(), epochs.floor('owner'));
+  const { token } = await mint(
+    keys,
+    { audience: 'kms', scopes, ttl_ms: OWNER_TTL_MS, subject: 'owner', epoch },
+    signal,
+  );
+  const temporary = `${path}.${Buffer.from(sched.randomBytes(6)).toString('hex')}.tmp`;
+  {
+    await using file = await open(temporary, 'wx', 0o600);
+    await file.writeFile(`${token}\n`);
+    await file.sync();
+  }
+  await rename(temporary, path);
+}
+
+async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, signal: AbortSignal): Promise<boolean> {
+  try {
+    const { scopes, expires_ms } = inspectToken(token);
+    if (!scopesOf('kms').every((scope) => scopes.includes(scope))) return false;
+    if (expires_ms - sched.wall_ms() < RENEW_MS) return false;
+    const checker = new Checker({ audience: 'kms', keys, epochs });
+    const request = { authorization: `Bearer ${token}`, scope: 'kms:read', source_ip: '127.0.0.1' } as const;
+    return (await checker.checkHeaders(request, signal)).ok;
+  } catch {
+    return false;
+  }
+}
