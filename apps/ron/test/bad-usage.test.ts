@@ -23,7 +23,7 @@ suite('usage', { concurrency: 3 }, () => {
     [['get', ZEROS, '--range', 'x'], /--range is A-B or A-, like 0-99 or 100-, not "x"/],
     [['get', ZEROS, '--url', 'nonsense'], /"nonsense" is not a URL/],
     [['up', '--only', 'storge'], /--only: there is no service "storge": did you mean storage\?/],
-    [['up', '--only', 'kms'], /--only: kms is not built yet/],
+    [['up', '--only', 'index'], /--only: index is not built yet/],
     [['up', '--set', 'storage'], /--set is SERVICE\.KEY=VALUE, not "storage"/],
     [['up', '--base-port', '99999'], /--base-port is a number from 0 to 65500/],
     [['cap', 'attenuate'], /which caveats\?/],
@@ -133,6 +133,6 @@ suite('usage', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'good.toml'), (await ron(t, ['config', 'print'], { cwd: dir })).text);
     const good = await ron(t, ['config', 'check', '--config', 'good.toml'], { cwd: dir });
     assert.equal(good.code, 0, good.stderr);
-    assert.equal(good.text, 'the configuration is right (storage)\n');
+    assert.equal(good.text, 'the configuration is right (storage, kms)\n');
   });
 });

@@ -25,25 +25,34 @@ suite('ron up', { concurrency: 3 }, () => {
     const node = new Process(t, ['up', '--dir', dir, '--base-port', '0']);
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
     const { pid, services, pids } = await stateOf(dir);
-    const [service, ready, capability] = node.stdout.split('\n');
-    assert.match(service!, new RegExp(`^storage  ${services['storage']}  pid ${pids['storage']}, [0-9.]+ s$`));
+    const lines = node.stdout.split('\n');
+    const names = Object.keys(services);
+    // In the order in which they became ready.
+    const told = lines.slice(0, names.length).toSorted();
+    for (const [at, name] of names.toSorted().entries()) {
+      assert.match(told[at]!, new RegExp(`^${name} +${services[name]}  pid ${pids[name]}, [0-9.]+ s$`));
+    }
+    const [ready, capability] = lines.slice(names.length);
     assert.equal(ready, `ready  ${services['storage']}`);
     assert.equal(capability, `       capability in ${join(dir, 'root.cap')}, stop with Ctrl-C`);
     assert.equal(pid, node.child.pid);
 
     assert.equal(await modeOf(dir), 0o700);
-    for (const file of ['keys', 'root.cap', 'node.json', 'storage/keys'])
+    for (const file of ['keys', 'root.cap', 'node.json', 'storage/keys', 'kms/keys', 'kms/data/custody'])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
     assert.match(await readFile(join(dir, 'keys'), 'utf8'), /^ron-keys v1 root\n/);
     assert.match(await readFile(join(dir, 'storage/keys'), 'utf8'), /^ron-keys v1 audience storage\n/);
-    assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), ['storage']);
+    assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), [
+      'storage',
+      'kms',
+    ]);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
     assert.ok((await readdir(join(dir, 'cache'))).length > 0, 'the services share a compile cache');
 
     node.kill('SIGINT');
     const ended = await node.ended;
     assert.equal(ended.code, 0, ended.stderr);
-    assert.equal(ended.stderr, 'draining storage\n');
+    assert.equal(ended.stderr, 'draining storage\ndraining kms\n', 'who is called goes after those who call');
     assert.ok(!isAlive(pids['storage']!));
     await assert.rejects(stateOf(dir), { code: 'ENOENT' });
   });
@@ -151,7 +160,8 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const expected = ['keys', 'lock', 'lock-journal', 'node.json', 'root.cap', 'storage', 'storage/keys'];
+    const own = ['storage', 'kms'].flatMap((name) => [name, `${name}/keys`]);
+    const expected = ['keys', 'lock', 'lock-journal', 'node.json', 'root.cap', ...own].toSorted();
     assert.deepEqual(files.toSorted(), expected);
     node.kill('SIGINT');
     assert.equal((await node.ended).code, 0);
