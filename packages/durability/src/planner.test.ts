@@ -238,10 +238,36 @@ suite('stripes', () => {
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     for (const shard of layout.shards.slice(0, 4)) set.lose(shard.home, 'test');
     const repairs = new Repairs(set);
+    await repairs.round();
+    await repairs.round();
+    for (const id of ids.slice(4)) assert.equal(set.copiesOf('content', id), 2);
+    assert.ok(repairs.planner.report.deficit > 0, 'it is not given up while a volume could come back');
+    for (const shard of layout.shards.slice(0, 4)) await set.remove(shard.home);
     for (let round = 0; round < 3; round++) await repairs.round();
     assert.equal(repairs.planner.report.deficit, 0);
     assert.deepEqual(await set.inventory('stripe', undefined, 10), []);
-    for (const id of ids.slice(4)) assert.equal(set.copiesOf('content', id), 2);
+  });
+
+  test('a shard that lies where another one of its stripe lies moves, before both are lost together', async () => {
+    const opened = await open(9);
+    const records = Array.from({ length: 6 }, (_, index) => chunk(`stripe ${index} ${'x'.repeat(100)}`));
+    for (const record of records) await opened.set.put([record], signal);
+    const layout = await new Striper({ set: opened.set, pace }).make(
+      records.map((record) => record.id),
+      signal,
+    );
+    const { set } = opened;
+    // Copies are still there: what was at home is lost, and what is left of it lies with other shards.
+    const [gone] = layout.shards;
+    set.lose(gone!.home, 'test');
+    await set.remove(gone!.home);
+    set.add({ volume: memory('fresh').volume });
+    const repairs = new Repairs(set);
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    const found = (await set.stripes.find(gone!.id, signal))!;
+    assert.equal(new Set(found.shards.map((shard) => shard.home)).size, 9);
+    for (const { id, home } of found.shards) assert.ok(set.member(home).holdsDurably('content', id));
   });
 
   test('a volume with shards can be emptied', async () => {

@@ -49,6 +49,8 @@ export class Planner {
   #report = NOTHING;
   #plans = 0;
   readonly #walks = new Set<Walk>();
+  /** How often the volumes had changed when everything was found where it belongs. */
+  #settled_changes = -1;
 
   constructor(init: PlannerInit) {
     this.#set = init.set;
@@ -82,12 +84,16 @@ export class Planner {
 
   async plan(signal: AbortSignal): Promise<PlanReport> {
     await this.#set.settle(signal);
+    const { changes_total } = this.#set;
     const walk = new Walk(this.#set, this.#queue, signal);
     this.#walks.add(walk);
     try {
+      // Where shards lie is known only to their stripes, which have to be read: only when volumes came or went.
+      if (changes_total !== this.#settled_changes) await walk.lookAtStripes();
       const report = await walk.run();
       this.#plans += 1;
       if (report.isComplete) this.#report = report;
+      if (report.isComplete && report.deficit === 0) this.#settled_changes = changes_total;
       return report;
     } finally {
       this.#walks.delete(walk);
@@ -125,6 +131,19 @@ class Walk {
   get deficit(): number {
     const { last, rf, parity } = this.#deficit;
     return last + rf + parity;
+  }
+
+  /** Files shards that somebody has, but not the one who is to have them. Those that nobody has are found otherwise. */
+  async lookAtStripes(): Promise<void> {
+    await this.#set.stripes.walk(this.#signal, async ({ layout }) => {
+      for (const { id, home, bytes } of layout.shards) {
+        const holders = this.#holdersOf('content', id);
+        if (!holders.some(isActive) || holders.some((member) => isActive(member) && member.name === home)) continue;
+        this.#deficit.parity += 1;
+        await this.#queue.room(this.#signal);
+        this.#queue.offer({ kind: 'shard', id, class: 'parity', bytes });
+      }
+    });
   }
 
   async run(): Promise<PlanReport> {
@@ -190,7 +209,7 @@ class Walk {
       const members = this.#members.filter((_, index) => (holders & (1 << index)) !== 0);
       isFine = !lacks(this.#set, this.#set.manifest_copies, members);
       this.#fine.set(holders, isFine);
-      this.#copies_min = Math.min(this.#copies_min, members.length);
+      if (isFine) this.#copies_min = Math.min(this.#copies_min, members.length);
     }
     return isFine;
   }
@@ -208,6 +227,7 @@ class Walk {
     const type = holders[0]?.volume.held(kind, id)?.type;
     if (type === undefined || !this.#isWanted(kind, type, id)) return undefined;
     const target = this.#set.targetOf(type);
+    this.#copies_min = Math.min(this.#copies_min, holders.length);
     if (!lacks(this.#set, target, holders)) return undefined;
     if (!holders.every(isActive)) for (const member of holders) this.#undrained.add(member);
     return holders.length < 2 && target > 1 ? 'last' : 'rf';

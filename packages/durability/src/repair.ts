@@ -152,48 +152,73 @@ async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal
   const index = layout?.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0) ?? -1;
   if (layout === undefined || index < 0) return 'gone';
   const holders = await goodHolders(init, { ...job, kind: 'content' }, signal);
-  if (holders.some((member) => member.life === 'active')) return 'whole';
-  const { bytes } = layout.shards[index]!;
-  // It is read from k others, unless somebody who is to be emptied has it.
-  await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
-  const payload = await shardBytes(set, layout, job.id, signal);
-  if (payload === undefined) return 'gone';
-  const home = homeFor(set, layout, index);
-  await pace(bytes, signal);
-  const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
-  await home.write([{ type, id: job.id, payload }], signal);
-  await readBack(init, home, 'content', { id: job.id, bytes }, signal);
+  if (holders.some((member) => member.life === 'active' && member.name === layout.shards[index]!.home)) return 'whole';
+  const adopted = holders.find((member) => member.life === 'active' && isFreeFor(set, layout, index, member));
+  const home = adopted ?? homeFor(set, layout, index);
+  if (adopted === undefined && !holders.includes(home)) {
+    const { bytes } = layout.shards[index]!;
+    // It is read from k others, unless somebody has it who is not to keep it.
+    await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
+    const payload = await shardBytes(init, layout, job.id, signal);
+    if (payload === undefined) return 'gone';
+    await pace(bytes, signal);
+    const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
+    await home.write([{ type, id: job.id, payload }], signal);
+    await readBack(init, home, 'content', { id: job.id, bytes }, signal);
+  }
   await announce(set, layout, index, home, signal);
   return 'repaired';
 }
 
-/** A stripe of which too little is left is given up: then what is left of it is copied. */
 async function shardBytes(
-  set: VolumeSet,
+  init: RepairInit,
   layout: StripeLayout,
   id: Uint8Array,
   signal: AbortSignal,
 ): Promise<Uint8Array | undefined> {
   try {
-    return (await set.get('content', id, signal))?.payload;
+    return (await init.set.get('content', id, signal))?.payload;
   } catch (error) {
     if (!isRonError(error, 'integrity')) throw error;
-    await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
+    await saveRest(init, layout, signal);
     return undefined;
   }
 }
 
-/** A volume without a shard of the stripe, in a domain without one; when there is none, one after the other is given up. */
-function homeFor(set: VolumeSet, layout: StripeLayout, index: number): Member {
+/**
+ * Too little is left of a stripe: what is left has to live on copies. It is given up when nobody can come back any more
+ * who had a part of it.
+ */
+async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSignal): Promise<void> {
+  const { set } = init;
+  const isThere = (id: Uint8Array): boolean => set.members.some((member) => member.holds('content', id));
+  for (const { id, bytes } of layout.shards.slice(0, layout.data_shards)) {
+    if (isThere(id)) await repairContent(init, { kind: 'content', id, class: 'last', bytes }, signal);
+  }
+  const lost = layout.shards.filter((shard) => !isThere(shard.id));
+  if (lost.some((shard) => set.members.some((member) => member.name === shard.home))) return;
+  await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
+}
+
+/** Whether a volume has no other shard of the stripe, nor is in the domain of one while there are enough. */
+function isFreeFor(set: VolumeSet, layout: StripeLayout, index: number, member: Member): boolean {
   const others = layout.shards.filter((_, at) => at !== index).map((shard) => shard.home);
-  const domains = new Set(set.members.filter((each) => others.includes(each.name)).map((each) => each.domain));
-  const order = set.placement.order(layout.shards[index]!.id).filter((member) => member.takesRecords);
-  const home =
-    order.find((member) => !others.includes(member.name) && !domains.has(member.domain)) ??
-    order.find((member) => !others.includes(member.name)) ??
+  if (others.includes(member.name)) return false;
+  if (set.placement.domains < layout.shards.length) return true;
+  return !set.members.some((each) => each.domain === member.domain && others.includes(each.name));
+}
+
+/** Where the shard belongs, or else a volume without one of the stripe; when there is none, any other. */
+function homeFor(set: VolumeSet, layout: StripeLayout, index: number): Member {
+  const { id, home } = layout.shards[index]!;
+  const order = set.placement.order(id).filter((member) => member.takesRecords);
+  const chosen =
+    order.find((member) => member.name === home) ??
+    order.find((member) => isFreeFor(set, layout, index, member)) ??
+    order.find((member) => !layout.shards.some((shard) => shard.home === member.name)) ??
     order[0];
-  if (home === undefined) throw new RonError('not_ready', 'no volume takes records');
-  return home;
+  if (chosen === undefined) throw new RonError('not_ready', 'no volume takes records');
+  return chosen;
 }
 
 /** Everybody who knows the stripe learns where the shard lies now; with parity comes the knowledge of its stripe. */

@@ -82,6 +82,15 @@ suite('a stripe', () => {
     }
   });
 
+  test('gives back contents also while what is known of it is being written anew', async () => {
+    const { set, striper, volumes } = await open(9);
+    const layout = await striper.make(IDS, signal);
+    await reclaim(set, isChunk);
+    set.lose(layout.shards[0]!.home, 'test');
+    for (const { inner } of volumes) inner.isDurable = (kind, id) => kind !== 'shard' && inner.has(kind, id);
+    assert.ok(await set.get('content', IDS[0]!, signal));
+  });
+
   test('of which too much is lost is integrity, never a wrong byte', async () => {
     const { set, striper } = await open(9);
     const layout = await striper.make(IDS, signal);

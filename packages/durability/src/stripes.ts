@@ -8,7 +8,7 @@
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
-import { RonError, sched } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { Stripe } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
@@ -23,11 +23,14 @@ export interface FoundStripe {
   readonly layout: StripeLayout;
 }
 
-/** Shards that were read, and those that could not be. */
+/** Shards that were read, and those that were not there. */
 interface Gathered {
   readonly shards: Map<number, Uint8Array>;
   readonly missing: number[];
 }
+
+/** A shard that somebody has and could not give now. */
+const UNREAD = Symbol('unread');
 
 /** What stripes mean for the room on each volume. */
 export interface StripeSurvey {
@@ -180,32 +183,39 @@ export class Stripes {
   async #gather(layout: StripeLayout, without: ReadonlySet<number>, signal: AbortSignal): Promise<Gathered> {
     const shards = new Map<number, Uint8Array>();
     const missing: number[] = [...without];
+    let unread = 0;
     const rest = [...layout.shards.keys()].filter((index) => !without.has(index));
     while (shards.size < layout.data_shards) {
       const batch = rest.splice(0, layout.data_shards - shards.size);
       if (batch.length === 0) {
-        throw new RonError('integrity', `${shards.size} shards of a stripe are left, ${layout.data_shards} are needed`);
+        // What could not be read now may be read another time: only what is not there is lost.
+        const isLost = shards.size + unread < layout.data_shards;
+        const what = `${shards.size} shards of a stripe could be read, ${layout.data_shards} are needed`;
+        throw new RonError(isLost ? 'integrity' : 'not_ready', what);
       }
       const read = await Promise.all(batch.map((index) => this.#shard(layout.shards[index]!.id, signal)));
       for (const [at, bytes] of read.entries()) {
-        if (bytes === undefined) missing.push(batch[at]!);
-        else shards.set(batch[at]!, bytes);
+        if (bytes instanceof Uint8Array) shards.set(batch[at]!, bytes);
+        else missing.push(batch[at]!);
+        if (bytes === UNREAD) unread += 1;
       }
     }
     return { shards, missing };
   }
 
-  async #shard(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | undefined> {
+  async #shard(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | typeof UNREAD | undefined> {
+    let isUnread = false;
     for (const member of this.#set.holdersOf('content', id)) {
       try {
         const record = await member.volume.get('content', id, signal);
         if (record !== undefined) return record.payload;
       } catch (error) {
         signal.throwIfAborted();
+        isUnread ||= !isRonError(error, 'integrity');
         this.#set.fault('content', id, member.volume, error);
       }
     }
-    return undefined;
+    return isUnread ? UNREAD : undefined;
   }
 
   /** Makes the shards `wanted` from k others, in one step, and checks them. */
@@ -242,4 +252,5 @@ export class Stripes {
   }
 }
 
-const knows = (member: Member, id: Uint8Array): boolean => member.isCurrent && member.holdsDurably('shard', id);
+/** Also while what it knows is being written anew: it was durable before, and copies go only after it is durable again. */
+const knows = (member: Member, id: Uint8Array): boolean => member.isCurrent && member.holds('shard', id);

@@ -93,6 +93,7 @@ export class VolumeSet implements Volume {
   #members: readonly Member[];
   #placement: Placement<Member>;
   #membership!: Membership;
+  #changes_total = 0;
 
   private constructor(init: VolumeSetInit) {
     this.name = init.name ?? 'set';
@@ -125,6 +126,11 @@ export class VolumeSet implements Volume {
 
   get membership(): Membership {
     return this.#membership;
+  }
+
+  /** How often volumes came, went or changed what they are for. */
+  get changes_total(): number {
+    return this.#changes_total;
   }
 
   /** The set as people want to see it. */
@@ -188,8 +194,13 @@ export class VolumeSet implements Volume {
     let told = 0;
     for (const member of this.#members) {
       if (member.isCurrent || !member.isWritable) continue;
-      await reconcile(this, member, signal);
-      told += 1;
+      try {
+        await reconcile(this, member, signal);
+        told += 1;
+      } catch {
+        // It stays stale, and is told another time.
+        signal.throwIfAborted();
+      }
     }
     return told;
   }
@@ -400,6 +411,7 @@ export class VolumeSet implements Volume {
   }
 
   #change(members: readonly Member[]): void {
+    this.#changes_total += 1;
     this.#members = members;
     this.#placement = this.#place();
   }

@@ -5,6 +5,8 @@ type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory' | 'listIds';
 
 export interface Faulty {
   readonly volume: Volume;
+  /** What it would be without faults. */
+  readonly inner: Volume;
   /** What calls fail with, from now on; undefined ends it. */
   fail(call: Call, error: (() => Error) | undefined): void;
   /** Waits for this before each put. */
@@ -32,6 +34,7 @@ export function faulty(inner: Volume): Faulty {
   });
   return {
     volume,
+    inner,
     calls,
     fail: (call, error) => void (error === undefined ? failures.delete(call) : failures.set(call, error)),
     get delay() {
