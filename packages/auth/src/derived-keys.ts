@@ -134,11 +134,11 @@ export class DerivedKeySource implements KeySource {
     await wait.run(() => known.asking ?? Promise.resolve());
   }
 
-  /** Keeps the keys of an audience fresh until the signal aborts; after a failure it asks sooner. */
+  /** Keeps the keys of an audience, and of others that were asked for, fresh until the signal aborts. */
   async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal): Promise<void> {
     let failures = 0;
     while (!this.#closed) {
-      const isFine = await this.refresh(audience, stopping).then(
+      const isFine = await this.#refreshAll(audience, stopping).then(
         () => true,
         () => false,
       );
@@ -146,6 +146,11 @@ export class DerivedKeySource implements KeySource {
       const backoff_ms = Math.min(BACKOFF_MS_MAX, BACKOFF_MS_MIN * 2 ** Math.min(failures, 10));
       await sleep((isFine ? refresh_ms() : backoff_ms) * (0.8 + sched.random() * 0.4), stopping, 'derived_keys');
     }
+  }
+
+  async #refreshAll(audience: Service, signal: AbortSignal): Promise<void> {
+    await this.refresh(audience, signal);
+    for (const other of SERVICES) if (other !== audience && this.has(other)) await this.refresh(other, signal);
   }
 
   close(): Promise<void> {

@@ -43,7 +43,7 @@ export const AUTH_KEYS = {
 export type AuthConfig = Config<typeof AUTH_KEYS>['auth'];
 
 export function checkAuthKeys(
-  { auth }: { readonly auth: AuthConfig },
+  { auth }: { readonly auth: Pick<AuthConfig, 'kms_url' | 'key_file' | 'capability_file'> },
   report: (key: 'auth.key_file' | 'auth.capability_file', expected: string) => void,
 ): void {
   if (auth.kms_url !== undefined && auth.key_file !== undefined) {

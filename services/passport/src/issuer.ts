@@ -1,0 +1,98 @@
+/**
+ * Capabilities as policy allows them.
+ *
+ * Promise: a lifetime is clamped to `ttl_max`; scopes with which a holder could issue for himself are not issued. Who is
+ * issued to can be revoked by name; without a name it gets one of its own. A verdict says what a service would say.
+ * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while kms is asked for a key.
+ */
+import { Checker, inspectToken, mint, type KeySource, type Minted } from '@ron/auth';
+import { isRonError, RonError, sched } from '@ron/kernel';
+import { isScope, SERVICES, type Scope, type Service } from '@ron/proto';
+import type { PassportConfig } from './config.ts';
+import type { RevocationBook } from './revocation-book.ts';
+
+export interface IssueRequest {
+  readonly audience: Service;
+  readonly scopes: readonly string[];
+  readonly subject?: string | undefined;
+  readonly ttl_ms?: number | undefined;
+  readonly caveats?: readonly string[] | undefined;
+}
+
+export interface TokenVerdict {
+  readonly ok: boolean;
+  readonly reason?: string;
+  readonly audience?: string;
+  readonly subject?: string;
+  readonly scopes?: readonly string[];
+  readonly expires_ms?: number;
+  readonly capability_id?: string;
+}
+
+export interface IssuerInit {
+  readonly keys: KeySource;
+  readonly book: RevocationBook;
+  readonly policy: () => PassportConfig['passport'];
+}
+
+export class Issuer {
+  readonly #init: IssuerInit;
+  readonly #checkers: ReadonlyMap<string, Checker>;
+
+  constructor(init: IssuerInit) {
+    this.#init = init;
+    const { keys, book: epochs } = init;
+    this.#checkers = new Map(SERVICES.map((audience) => [audience, new Checker({ audience, keys, epochs })]));
+  }
+
+  async issue(request: IssueRequest, signal: AbortSignal): Promise<Minted & { readonly subject: string }> {
+    const { keys, book, policy } = this.#init;
+    const { ttl_default, ttl_max, never_issue } = policy();
+    const { audience, caveats = [], subject = newSubject() } = request;
+    const denied = request.scopes.find((scope) => never_issue.includes(scope));
+    if (denied !== undefined) throw new RonError('forbidden', `${denied} is not issued here: see passport.never_issue`);
+    const scopes = request.scopes.filter((scope): scope is Scope => isScope(scope));
+    if (scopes.length < request.scopes.length) throw new RonError('validation', 'a scope is unknown');
+    const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
+    const epoch = book.epochNow(subject);
+    const minted = await mint(keys, { audience, scopes, ttl_ms, subject, epoch, caveats }, signal);
+    return { ...minted, subject };
+  }
+
+  /** What its service would say to a request for a scope; without one, for the first that it has. */
+  async verify(
+    token: string,
+    scope: string | undefined,
+    source_ip: string,
+    signal: AbortSignal,
+  ): Promise<TokenVerdict> {
+    const said = readToken(token);
+    if (typeof said === 'string') return { ok: false, reason: said };
+    const { audience, subject, scopes, expires_ms, capability_id } = said;
+    const wanted = scope ?? scopes[0];
+    if (wanted === undefined || !isScope(wanted)) return { ok: false, reason: 'it has no scope, or none of this name' };
+    const request = {
+      authorization: `Bearer ${token}`,
+      scope: wanted,
+      source_ip,
+      // What it would act on is not asked here.
+      facts_later: ['address', 'name', 'label', 'tenant'],
+    } as const;
+    const verdict = await this.#checkers.get(audience)!.checkHeaders(request, signal);
+    if (!verdict.ok) return { ok: false, reason: verdict.reason };
+    return { ok: true, audience, subject, scopes, expires_ms, capability_id };
+  }
+}
+
+function readToken(token: string): ReturnType<typeof inspectToken> | string {
+  try {
+    return inspectToken(token);
+  } catch (error) {
+    if (isRonError(error)) return error.message;
+    throw error;
+  }
+}
+
+function newSubject(): string {
+  return `c-${Buffer.from(sched.randomBytes(9)).toString('base64url')}`;
+}

@@ -1,0 +1,6 @@
+/** Process entry of passport. */
+import { runProcess } from '@ron/kernel';
+import { schema } from './config.ts';
+import { startPassport } from './service.ts';
+
+await runProcess({ name: 'passport', schema, start: startPassport });

@@ -1,0 +1,28 @@
+/** What passport counts besides the listener and the runtime. */
+import type { Metrics } from '@ron/kernel';
+import { SERVICES } from '@ron/proto';
+import type { RevocationBook } from './revocation-book.ts';
+
+export interface PassportCounters {
+  issued(audience: string): void;
+  verified(ok: boolean): void;
+  revoked(what: 'subject' | 'all'): void;
+}
+
+export function passportCounters(metrics: Metrics, book: RevocationBook): PassportCounters {
+  const issued = metrics.counter('passport_issued_total', 'Capabilities issued, by audience.', { audience: SERVICES });
+  const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
+    result: ['good', 'refused'],
+  });
+  const revoked = metrics.counter('passport_revoked_total', 'Revocations, of one subject or of all.', {
+    what: ['subject', 'all'],
+  });
+  metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with a revocation that still counts.', [], () => [
+    { labels: {}, value: book.size },
+  ]);
+  return {
+    issued: (audience) => issued.at(audience).inc(),
+    verified: (ok) => verified.at(ok ? 'good' : 'refused').inc(),
+    revoked: (what) => revoked.at(what).inc(),
+  };
+}

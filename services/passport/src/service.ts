@@ -1,0 +1,127 @@
+/**
+ * Wires the tasks and the routes of passport: this file is its topology.
+ *
+ *     listener --> issue, verify: inline, with keys that kms derived
+ *        |-------> revoke --> book (sealed, on disk) --> revocations (watch)
+ *        `-------> held questions of services <--------------'
+ */
+import { join } from 'node:path';
+import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
+import { HOLD_MS, openServiceAuth } from '@ron/auth/service';
+import { openUnlock, SealedFile } from '@ron/custody/sealed';
+import { ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
+import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
+import { realFileSystem, type FileSystem } from '@ron/log';
+import { concurrency } from './concurrency.ts';
+import type { PassportConfig } from './config.ts';
+import { Holds } from './holds.ts';
+import { Issuer } from './issuer.ts';
+import { passportCounters } from './metrics.ts';
+import { memoryStore, RevocationBook, type RevocationStore } from './revocation-book.ts';
+import { routes } from './routes.ts';
+
+export interface PassportInit {
+  readonly config: PassportConfig;
+  /** The config in force; may change while the service runs. */
+  readonly source?: { readonly value: PassportConfig };
+  readonly metrics: Metrics;
+  readonly log: Log;
+  readonly onFatal?: (kind: string, error: unknown) => void;
+  readonly signal?: AbortSignal;
+  /** Default: that of the process. */
+  readonly env?: Readonly<Record<string, string | undefined>>;
+  /** The file system below the data directory. Default: the real one. */
+  readonly fs?: FileSystem;
+}
+
+export interface Passport extends Service, AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly keys: KeySource;
+  readonly book: RevocationBook;
+}
+
+const VERSION = '0.1.0';
+
+export async function startPassport(init: PassportInit): Promise<Passport> {
+  const { config, metrics, log, onFatal, fs = realFileSystem, env = process.env } = init;
+  const source = init.source ?? { value: config };
+  const signal = init.signal ?? new AbortController().signal;
+  const dir = config.amnesia.enabled ? undefined : config.data_dir!;
+  const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const news = runtime.watch('revocations', NO_REVOCATIONS);
+  const store = await openStore({ dir, env, fs, log, signal });
+  const book = new RevocationBook(store, news);
+  const holds = runtime.own('holds', (capacity) => new Holds({ capacity, hold_ms: HOLD_MS, news }));
+  const auth = await openServiceAuth({ audience: 'passport', config, dir, env, fs, log, signal });
+  const { keys } = auth;
+  const issuer = new Issuer({ keys, book, policy: () => source.value.passport });
+  const readiness = new Readiness();
+  auth.report(readiness);
+
+  const ingress = await createIngress({
+    service: 'passport',
+    version: VERSION,
+    about: () => ({ capability_keys: auth.origin }),
+    metrics,
+    counters: runtime,
+    deadlines: runtime,
+    config: ingressConfigOf(config),
+    routes: routes({
+      issuer,
+      book,
+      newerThan: (known, within) => holds.newerThan(known, within),
+      count: passportCounters(metrics, book),
+      log,
+    }),
+    access: new Checker({ audience: 'passport', keys, epochs: book }),
+    readiness,
+    health: () => {
+      const { fatal } = runtime.supervisor;
+      return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
+    },
+    log,
+  });
+
+  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => source.value.auth.keys_refresh, stopping));
+  await ingress.listen();
+  const service = serviceOf({
+    ingress,
+    runtime,
+    drain_ms: () => source.value.drain_deadline,
+    log,
+    close: async () => {
+      await auth.close();
+      if (store instanceof SealedFile) await store.close();
+    },
+  });
+  return {
+    ...service,
+    drain: () => {
+      // Whoever is held would only be held up.
+      holds.close();
+      return service.drain();
+    },
+    ingress,
+    runtime,
+    keys,
+    book,
+  };
+}
+
+interface StoreInit {
+  readonly dir: string | undefined;
+  readonly env: Readonly<Record<string, string | undefined>>;
+  readonly fs: FileSystem;
+  readonly log: Pick<Log, 'warn'>;
+  readonly signal: AbortSignal;
+}
+
+async function openStore({ dir, env, fs, log, signal }: StoreInit): Promise<RevocationStore> {
+  if (dir === undefined) return memoryStore();
+  const unlock = await openUnlock({ dir, env, fs, warn: (what) => log.warn(what) });
+  const path = join(dir, 'revocations');
+  const file = await SealedFile.open({ path, unlock, purpose: 'revocations', initial: NO_REVOCATIONS, fs, signal });
+  requireDocument(file.value);
+  return file;
+}
