@@ -12,7 +12,8 @@
 import { closeSync, existsSync, mkdirSync, openSync, readSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { open, type RootDatabase } from 'lmdb';
-import { sched } from '@ron/kernel';
+import { assert, sched } from '@ron/kernel';
+import { ID_BYTES } from '@ron/log';
 import type { Applied, Changes, Place, PlaceStore } from './place-index.ts';
 
 const FORMAT = 2;
@@ -54,6 +55,13 @@ function decode(bytes: Buffer): Place | undefined {
     time_s: bytes.readUInt32LE(24),
   };
 }
+
+/** How a database of LMDB makes keys of bytes. */
+interface KeyReader {
+  readKey: (bytes: Uint8Array, start: number, end: number) => Buffer;
+}
+
+const NO_KEY = Buffer.alloc(0);
 
 export class LmdbStore implements PlaceStore {
   readonly #db: RootDatabase<Buffer, Buffer>;
@@ -123,8 +131,30 @@ export class LmdbStore implements PlaceStore {
     }
   }
 
-  keys(low: string, high: string): Iterable<Buffer> {
-    return this.#db.getKeys({ start: Buffer.from(low, 'latin1'), end: Buffer.from(high, 'latin1') });
+  /**
+   * LMDB hands out each key as a buffer of its own, which takes longer than finding it. It makes them by a function of the
+   * database: for this walk that one copies the id, and the buffer is not made.
+   */
+  copyIds(low: string, high: string, into: Buffer): number {
+    const limit = Math.floor(into.length / ID_BYTES);
+    const reader = this.#db as unknown as KeyReader;
+    const { readKey } = reader;
+    let count = 0;
+    reader.readKey = (bytes, start) => {
+      // By hand: copying so few bytes by a call takes longer.
+      for (let byte = 0; byte < ID_BYTES; byte++) into[count * ID_BYTES + byte] = bytes[start + 1 + byte]!;
+      count += 1;
+      return NO_KEY;
+    };
+    try {
+      const range = { start: Buffer.from(low, 'latin1'), end: Buffer.from(high, 'latin1'), limit };
+      let keys = 0;
+      for (const key of this.#db.getKeys(range)) keys += key === NO_KEY ? 1 : 0;
+      assert(keys === count, 'LMDB reads keys by readKey');
+      return count;
+    } finally {
+      reader.readKey = readKey;
+    }
   }
 
   /**

@@ -3,6 +3,7 @@
  *
  * Bound: one entry for each record. Cancellation: none; no call waits.
  */
+import { ID_BYTES } from '@ron/log';
 import type { Applied, Changes, Place, PlaceStore } from './place-index.ts';
 
 export class MemoryStore implements PlaceStore {
@@ -31,8 +32,14 @@ export class MemoryStore implements PlaceStore {
     }
   }
 
-  *keys(low: string, high: string): Generator<Buffer, void, void> {
-    for (const [key] of this.range(low, high)) yield key;
+  copyIds(low: string, high: string, into: Buffer): number {
+    let count = 0;
+    for (const [key] of this.range(low, high)) {
+      if ((count + 1) * ID_BYTES > into.length) break;
+      key.copy(into, count * ID_BYTES, 1);
+      count += 1;
+    }
+    return count;
   }
 
   store(changes: Changes, applied: Applied): Promise<void> {

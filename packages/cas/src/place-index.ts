@@ -7,7 +7,7 @@
  * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` they are to be
  * refused. Overflow: back-pressure. Cancellation: none; a flush ends by itself.
  */
-import { ID_BYTES, type Position } from '@ron/log';
+import type { Position } from '@ron/log';
 
 /** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
 const PENDING_MAX = 65_536;
@@ -39,8 +39,8 @@ export interface PlaceStore {
   get(key: string): Place | undefined;
   /** Entries with `low <= key < high`, in order; each key is valid until the next one. */
   range(low: string, high: string): Iterable<[key: Buffer, place: Place]>;
-  /** Their keys alone, which is faster. */
-  keys(low: string, high: string): Iterable<Buffer>;
+  /** The ids in their keys alone, one after the other, as many as fit `into`: how many. */
+  copyIds(low: string, high: string, into: Buffer): number;
   store(changes: Changes, applied: Applied): Promise<void>;
   close(): Promise<void>;
 }
@@ -137,16 +137,7 @@ export class PlaceIndex implements AsyncDisposable {
 
   /** As `entries`, but ids alone, 32 bytes each, as many as fit `into`: how many. Also of what has ended. */
   ids(table: Table, after: Uint8Array | undefined, into: Buffer): number {
-    const ids_max = Math.floor(into.length / ID_BYTES);
-    let count = 0;
-    if (ids_max === 0) return 0;
-    for (const key of this.#store.keys(...boundsOf(table, after))) {
-      const at = count * ID_BYTES - 1;
-      // By hand: copying so few bytes by a call takes three times as long as finding them.
-      for (let byte = 1; byte <= ID_BYTES; byte++) into[at + byte] = key[byte]!;
-      if (++count === ids_max) break;
-    }
-    return count;
+    return this.#store.copyIds(...boundsOf(table, after), into);
   }
 
   async close(): Promise<void> {
