@@ -1,6 +1,7 @@
 /**
  * Storage against nginx (the same objects as files) and against a bare server that keeps a file for each object.
  *
+ * Beside them stands, for answers from memory, the floor: a socket that gets the same bytes by one write and nothing else.
  * Reads are compared by CPU per request of the server, writes by rate and p99. Rounds alternate between the servers, so
  * that noise of the machine meets both; a figure is the median of the ratios of the rounds, with their spread.
  * Needs nginx (`apt-get install nginx-light`).
@@ -19,6 +20,8 @@ import type { LoadOrder, LoadReport } from './http-load.ts';
 import { machineLine, median, quick, table } from './lib.ts';
 
 const ROUNDS = quick ? 3 : 7;
+/** Rounds that do not count: until the compiler has seen it all. */
+const WARM_UPS = quick ? 4 : 2;
 const KIB = 1024;
 const MIB = KIB * KIB;
 const signal = new AbortController().signal;
@@ -83,12 +86,9 @@ http { access_log off; sendfile on; tcp_nopush on; tcp_nodelay on; keepalive_req
   throw new Error('nginx does not answer: is it installed?');
 }
 
-async function startFilePerObject(): Promise<Server> {
-  const data = join(dir, 'files');
-  mkdirSync(data);
-  const child = spawn(process.execPath, [path('./file-per-object-server.ts'), data], {
-    stdio: ['ignore', 'pipe', 'ignore'],
-  });
+async function startPeer(file: string, data: string): Promise<Server> {
+  mkdirSync(data, { recursive: true });
+  const child = spawn(process.execPath, [path(file), data], { stdio: ['ignore', 'pipe', 'ignore'] });
   children.push(child);
   return { port: Number(await firstLine(child)), pid: child.pid! };
 }
@@ -108,7 +108,7 @@ function cpu_us(pid: number): number {
   return times.reduce((sum, ns) => sum + ns, 0) / 1000;
 }
 
-const load = fork(path('./http-load.ts'));
+const load = fork(path('./http-load.ts')).setMaxListeners(0);
 children.push(load);
 
 async function run(order: LoadOrder): Promise<LoadReport> {
@@ -154,16 +154,22 @@ interface Ratio {
   readonly met: (ratio: number) => boolean;
   readonly ours: () => Promise<number>;
   readonly peer: () => Promise<number>;
+  /** What the same costs at least in a process that copies bytes out of its memory. */
+  readonly floor?: () => Promise<number>;
   readonly unit: string;
 }
 
 async function compare(cases: readonly Ratio[]): Promise<string[][]> {
   const lines: string[][] = [];
-  for (const { name, bar, met, ours, peer, unit } of cases) {
+  for (const { name, bar, met, ours, peer, floor, unit } of cases) {
     const pairs: [number, number][] = [];
-    for (let round = -1; round < ROUNDS; round++) {
+    const floors: number[] = [];
+    for (let round = -WARM_UPS; round < ROUNDS; round++) {
       const pair: [number, number] = [await ours(), await peer()];
-      if (round >= 0) pairs.push(pair);
+      const least = await floor?.();
+      if (round < 0) continue;
+      pairs.push(pair);
+      if (least !== undefined) floors.push(least / pair[1]);
     }
     const ratios = pairs.map(([mine, theirs]) => mine / theirs);
     const figure = (values: number[]): string => `${median(values).toFixed(1)} ${unit}`;
@@ -173,6 +179,7 @@ async function compare(cases: readonly Ratio[]): Promise<string[][]> {
       figure(pairs.map(([, theirs]) => theirs)),
       median(ratios).toFixed(2),
       spread(ratios),
+      floors.length === 0 ? '' : median(floors).toFixed(2),
       bar,
       met(median(ratios)) ? 'pass' : 'FALLS SHORT',
     ]);
@@ -186,8 +193,9 @@ try {
     await startStorage('hot', '--storage.cache_bytes=256MiB'),
     await startStorage('cold', '--storage.cache_bytes=1MiB'),
     await startNginx(),
-    await startFilePerObject(),
+    await startPeer('./file-per-object-server.ts', join(dir, 'files')),
   ];
+  const bare = await startPeer('./bare-bytes-server.ts', join(dir, 'www'));
   const one = async (bytes: number): Promise<string> => await store(randomBytes(bytes), [hot]);
   const many = async (bytes: number, count: number): Promise<string[]> => {
     const addresses: string[] = [];
@@ -199,7 +207,8 @@ try {
     cpuPerRequest_us(server, requests, count);
   const hotCase = async (name: string, bytes: number, count: number, bar: number): Promise<Ratio> => {
     const request = [get(await one(bytes))];
-    return { name, ...atMost(bar), ours: reads(hot, request, count), peer: reads(nginx, request, count) };
+    const [ours, peer, floor] = [reads(hot, request, count), reads(nginx, request, count), reads(bare, request, count)];
+    return { name, ...atMost(bar), ours, peer, floor };
   };
   const small = await one(KIB);
   const tagOf = async (port: number): Promise<string> =>
@@ -255,7 +264,7 @@ try {
     },
   ]);
   const p99 = `PUT p99: median ${median(p99s).toFixed(1)} ms, ${spread(p99s)} ms (bar 10 ms)`;
-  const head = ['measured', 'ron', 'peer', 'ratio', 'min .. max', 'bar', 'verdict'];
+  const head = ['measured', 'ron', 'peer', 'ratio', 'min .. max', 'floor', 'bar', 'verdict'];
   process.stdout.write(`\n${machineLine()}\n\n${table(head, lines)}\n\n${p99}\n`);
 } finally {
   for (const child of children) child.kill();
