@@ -75,10 +75,12 @@ export class Auditor {
   }
 
   failed(caller: Caller, attempt: Attempt, error: unknown): void {
+    const code = isRonError(error) ? error.code : 'internal';
+    // Turned away at the door: nothing was tried, and a flood must not fill the log.
+    if (code === 'busy' || code === 'draining') return;
     const used = claimed(attempt.kid);
     // What is no kid at all names no key, and what strangers write does not go into the log.
-    if (used === undefined) return;
-    this.#trail.note(eventOf(caller, attempt, used, isRonError(error) ? error.code : 'internal'));
+    if (used !== undefined) this.#trail.note(eventOf(caller, attempt, used, code));
   }
 }
 

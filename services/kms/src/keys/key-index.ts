@@ -15,6 +15,8 @@ export interface Found {
 
 export class KeyIndex {
   readonly #records: ReadonlyMap<string, KeyRecord>;
+  /** Made when a list is asked for. */
+  #sorted: readonly KeyRecord[] | undefined;
 
   private constructor(records: ReadonlyMap<string, KeyRecord>) {
     this.#records = records;
@@ -34,6 +36,12 @@ export class KeyIndex {
 
   records(): Iterable<KeyRecord> {
     return this.#records.values();
+  }
+
+  /** In the order of their names. */
+  sorted(): readonly KeyRecord[] {
+    this.#sorted ??= [...this.#records.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
+    return this.#sorted;
   }
 
   get(name: string): KeyRecord | undefined {

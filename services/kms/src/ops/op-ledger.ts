@@ -59,25 +59,23 @@ export class OpLedger implements AsyncDisposable {
   }
 
   static async open(init: OpLedgerInit): Promise<OpLedger> {
-    const found: { id: string; head: RecordHead; place: Position }[] = [];
+    const { dir, fs, entries_max, signal } = init;
     const log = await SegmentLog.open({
-      dir: init.dir,
-      ...(init.fs === undefined ? {} : { fs: init.fs }),
+      dir,
+      ...(fs === undefined ? {} : { fs }),
       segment_bytes: SEGMENT_BYTES,
-      signal: init.signal,
-      onRecord: (head, place) => void found.push({ id: Buffer.from(head.id).toString('base64'), head, place }),
+      signal,
     });
     const done = new Map<string, Done>();
-    const now_s = sched.wall_ms() / 1000;
-    for (const { id, head, place } of found) {
+    const onRecord = (head: RecordHead, place: Position, body: Buffer): void => {
       const { payload_bytes, meta_bytes, time_s } = head;
-      if (now_s - time_s > KEPT_MS / 1000) continue;
-      const record = await log.read(place, payload_bytes, meta_bytes);
-      if (record === undefined) continue;
-      const { tenant, request_hash } = JSON.parse(Buffer.from(record.meta).toString()) as Done;
-      done.set(id, { tenant, request_hash, place, payload_bytes, meta_bytes, time_s });
-    }
-    return new OpLedger(log, init.entries_max, done);
+      const { tenant, request_hash } = JSON.parse(body.toString('utf8', payload_bytes)) as Done;
+      const entry: Done = { tenant, request_hash, place, payload_bytes, meta_bytes, time_s };
+      if (!isExpired(entry)) done.set(Buffer.from(head.id).toString('base64'), entry);
+    };
+    // An answer that is damaged is not given again: then the operation is done anew.
+    for (const segment of log.files.numbers()) await log.scanSegment(segment, onRecord, () => undefined, signal);
+    return new OpLedger(log, entries_max, done);
   }
 
   /** Ids that are kept. */

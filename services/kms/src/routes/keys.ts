@@ -158,11 +158,11 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
       handler: ({ query }) => {
         const limit = Number(query.limit ?? LIST_DEFAULT);
         const after = query.after === undefined ? '' : nameOf(query.after);
-        const names = [...book.index.records()]
-          .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after)
-          .toSorted((a, b) => (a.name < b.name ? -1 : 1));
-        const page = names.slice(0, limit);
-        const next = names.length > limit ? page.at(-1)?.name : undefined;
+        const found = book.index
+          .sorted()
+          .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
+        const page = found.slice(0, limit);
+        const next = found.length > limit ? page.at(-1)?.name : undefined;
         const shownKeys = page.map((record) => shown(record, headOf(record), attestation_class));
         return json(200, { keys: shownKeys, ...(next === undefined ? {} : { next }) }, NO_STORE);
       },

@@ -38,6 +38,7 @@ export interface SignQueueInit<R extends Round> {
   readonly newRound: () => R;
 }
 
+const NEVER = new AbortController().signal;
 /** Weight of a new sample in the moving mean of how long a job takes. */
 const SAMPLE_WEIGHT = 1 / 8;
 
@@ -81,7 +82,8 @@ export class SignQueue<R extends Round> {
         if ((await this.#turns.recv(signal)) === undefined) return;
         // What came in the same moment goes with it.
         await sched.pause('work_sign.gather');
-        const more = this.#turns.depth === 0 ? 0 : (await this.#turns.recvMany(batch_max - 1, signal, turns)).length;
+        // A turn that was taken has to be used, also by a signer that was told to end in the meantime: its job has no other.
+        const more = this.#turns.depth === 0 ? 0 : (await this.#turns.recvMany(batch_max - 1, NEVER, turns)).length;
         await this.#round(1 + more, signal);
       }
     } finally {

@@ -1,0 +1,110 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { isRonError } from '@ron/kernel';
+import { KeyBook, type KeyStore } from './key-book.ts';
+import { EMPTY_DOCUMENT, headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
+
+const NEVER = new AbortController().signal;
+const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
+const name = (tenant: string): string => `${tenant}/docs/ed25519/${UUID}`;
+const version = (number: number) => ({ version: number, handle: `k${number}`, public: [], created_ms: 0 });
+const record = (tenant: string): KeyRecord => ({
+  name: name(tenant),
+  tenant,
+  purpose: 'docs',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [version(1)],
+});
+
+function memory(): KeyStore & { writes: number; failure: Error | undefined; value: KeyDocument } {
+  return {
+    value: EMPTY_DOCUMENT,
+    version: 0,
+    writes: 0,
+    failure: undefined,
+    async replace(next) {
+      if (this.failure !== undefined) throw this.failure;
+      this.value = next;
+      this.writes += 1;
+    },
+  };
+}
+
+test('changes that come together are one write, and each sees those before it', async () => {
+  const store = memory();
+  await using book = new KeyBook({ store, keys_max: 10 });
+  await book.change(() => record('acme'), NEVER);
+  const rotate = () =>
+    book.change((index) => {
+      const now = index.get(name('acme'))!;
+      return { ...now, versions: [...now.versions, version(headOf(now).version + 1)] };
+    }, NEVER);
+  const heads = (await Promise.all([rotate(), rotate(), rotate()])).map((each) => headOf(each).version);
+  assert.deepEqual(heads, [2, 3, 4]);
+  assert.equal(store.writes, 2);
+  assert.equal(headOf(store.value.keys[0]!).version, 4);
+});
+
+test('one that is refused harms no other, and a disk that fails changes nothing', async () => {
+  const store = memory();
+  await using book = new KeyBook({ store, keys_max: 10 });
+  const refused = book.change(() => {
+    throw new Error('no');
+  }, NEVER);
+  const [, kept] = await Promise.allSettled([refused, book.change(() => record('zoo'), NEVER)]);
+  await assert.rejects(refused, /no/);
+  assert.equal(kept.status, 'fulfilled');
+  store.failure = new Error('the disk is full');
+  const before = book.index;
+  await assert.rejects(
+    book.change(() => record('acme'), NEVER),
+    /full/,
+  );
+  assert.equal(book.index, before);
+});
+
+test('keys are bounded, and versions never go back', async () => {
+  await using book = new KeyBook({ store: memory(), keys_max: 1 });
+  await book.change(() => record('acme'), NEVER);
+  await assert.rejects(
+    book.change(() => record('zoo'), NEVER),
+    (error) => isRonError(error, 'storage_full'),
+  );
+  await book.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
+  await assert.rejects(
+    book.change(() => record('acme'), NEVER),
+    (error) => isRonError(error, 'internal'),
+  );
+});
+
+test('a version is found by its name; the current one without', async () => {
+  await using book = new KeyBook({ store: memory(), keys_max: 1 });
+  await book.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
+  const { index } = book;
+  assert.equal(index.find(name('acme')).version.version, 2);
+  assert.equal(index.find(`${name('acme')}#v1`).version.version, 1);
+  assert.equal(index.current(`${name('acme')}#v2`).version.version, 2);
+  assert.throws(
+    () => index.current(`${name('acme')}#v1`),
+    (error) => isRonError(error, 'conflict'),
+  );
+  assert.throws(
+    () => index.find(`${name('acme')}#v3`),
+    (error) => isRonError(error, 'not_found'),
+  );
+  assert.throws(
+    () => index.find(`${name('acme')}#v12`),
+    (error) => isRonError(error, 'not_found'),
+  );
+  assert.throws(
+    () => index.find(name('zoo')),
+    (error) => isRonError(error, 'not_found'),
+  );
+  assert.throws(
+    () => index.find(`${name('acme')}#x`),
+    (error) => isRonError(error, 'validation'),
+  );
+});

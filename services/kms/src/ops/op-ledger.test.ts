@@ -1,0 +1,88 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { installSched, isRonError, sched } from '@ron/kernel';
+import { MemoryDisk } from '../audit/memory-disk.ts';
+import { KEPT_MS, OpLedger, requestHash } from './op-ledger.ts';
+
+const NEVER = new AbortController().signal;
+const open = (fs: MemoryDisk, entries_max = 100) => OpLedger.open({ dir: '/ops', fs, entries_max, signal: NEVER });
+const op = (op_id: string, request: unknown = { a: 1 }, tenant = 'acme') => ({ tenant, op_id, request });
+const isConflict = (error: unknown): boolean => isRonError(error, 'conflict');
+
+test('an operation is done once, also over a restart; another request under its id is refused', async () => {
+  const fs = new MemoryDisk(1 << 20);
+  let done = 0;
+  const work = async () => ({ kid: `key ${++done}` });
+  const ledger = await open(fs);
+  assert.deepEqual(await ledger.once(op('x'), work, NEVER), { kid: 'key 1' });
+  assert.deepEqual(await ledger.once(op('x'), work, NEVER), { kid: 'key 1' });
+  await assert.rejects(ledger.once(op('x', { a: 2 }), work, NEVER), isConflict);
+  assert.deepEqual(await ledger.once(op('x', { a: 1 }, 'zoo'), work, NEVER), { kid: 'key 2' });
+  await ledger.close();
+  const again = await open(fs);
+  assert.equal(again.size, 2);
+  assert.deepEqual(await again.once(op('x'), work, NEVER), { kid: 'key 1' });
+  await assert.rejects(again.once(op('x', { a: 2 }), work, NEVER), isConflict);
+  assert.equal(done, 2);
+});
+
+test('those who come while it is done wait for its answer, and leave by their signal', async () => {
+  const ledger = await open(new MemoryDisk(1 << 20));
+  const { promise, resolve } = Promise.withResolvers<string>();
+  const first = ledger.once(op('x'), () => promise, NEVER);
+  const second = ledger.once(op('x'), () => assert.fail('it is done once'), NEVER);
+  const left = AbortSignal.abort(new Error('left'));
+  await assert.rejects(
+    ledger.once(op('x'), () => assert.fail('it is done once'), left),
+    /left/,
+  );
+  await assert.rejects(
+    ledger.once(op('x', 'other'), () => assert.fail('it is done once'), NEVER),
+    isConflict,
+  );
+  resolve('answer');
+  assert.deepEqual(await Promise.all([first, second]), ['answer', 'answer']);
+});
+
+test('what failed leaves nothing, and whoever waited tries itself', async () => {
+  const ledger = await open(new MemoryDisk(1 << 20));
+  const failing = ledger.once(op('x'), () => Promise.reject(new Error('not now')), NEVER);
+  const waiting = ledger.once(op('x'), async () => 'second', NEVER);
+  await assert.rejects(failing, /not now/);
+  assert.equal(await waiting, 'second');
+  assert.equal(ledger.size, 1);
+});
+
+test('ids are kept thirty days and then forgotten, on disk too', async () => {
+  const fs = new MemoryDisk(1 << 20);
+  let now_ms = Date.now();
+  const previous = installSched({ ...sched, wall_ms: () => now_ms });
+  try {
+    const ledger = await open(fs, 2);
+    assert.equal(await ledger.once(op('old'), async () => 'first', NEVER), 'first');
+    now_ms += KEPT_MS - 2000;
+    assert.equal(await ledger.once(op('old'), async () => 'again', NEVER), 'first');
+    now_ms += 4000;
+    assert.equal(await ledger.once(op('old'), async () => 'again', NEVER), 'again');
+    await ledger.close();
+    now_ms += KEPT_MS + 2000;
+    assert.equal((await open(fs)).size, 0);
+  } finally {
+    installSched(previous);
+  }
+});
+
+test('when there is no room nothing is done', async () => {
+  const ledger = await open(new MemoryDisk(1 << 20), 4);
+  for (const id of ['a', 'b']) await ledger.once(op(id), async () => id, NEVER);
+  await assert.rejects(
+    ledger.once(op('c'), () => assert.fail('nothing is done'), NEVER),
+    (error) => isRonError(error, 'storage_full'),
+  );
+  assert.equal(await ledger.once(op('c', 1, 'zoo'), async () => 'room for another', NEVER), 'room for another');
+});
+
+test('a request is the same however its members are ordered', () => {
+  assert.equal(requestHash({ a: 1, b: [{ c: 2, d: undefined }] }), requestHash({ b: [{ c: 2 }], a: 1 }));
+  assert.notEqual(requestHash({ a: [1, 2] }), requestHash({ a: [2, 1] }));
+});
