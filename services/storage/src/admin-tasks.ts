@@ -10,9 +10,9 @@ import { assert, isRonError, sched } from '@ron/kernel';
 const TASKS_MAX = 64;
 const ID_BYTES = 8;
 
-export interface AdminTask {
+export interface AdminTask<K extends string = string> {
   readonly id: string;
-  readonly kind: string;
+  readonly kind: K;
   readonly state: 'running' | 'done' | 'failed' | 'canceled';
   /** Unix time. */
   readonly started_ms: number;
@@ -29,30 +29,33 @@ export interface TaskWork {
   progress(): Readonly<Record<string, unknown>>;
 }
 
-/** Runs a piece of work to its end, and aborts the signal when the service stops. */
-export type TaskRunner = (kind: string, work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
+/** What an operator of storage sets going. */
+export type AdminTaskKind = 'compact' | 'repair' | 'scrub';
 
-interface Entry {
+/** Runs a piece of work to its end, and aborts the signal when the service stops. */
+export type TaskRunner<K extends string> = (kind: K, work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
+
+interface Entry<K extends string> {
   readonly work: TaskWork;
-  task: AdminTask;
+  task: AdminTask<K>;
 }
 
-export class AdminTasks {
-  readonly #runner: TaskRunner;
+export class AdminTasks<K extends string = string> {
+  readonly #runner: TaskRunner<K>;
   /** Oldest first. */
-  readonly #entries = new Map<string, Entry>();
+  readonly #entries = new Map<string, Entry<K>>();
 
-  constructor(runner: TaskRunner) {
+  constructor(runner: TaskRunner<K>) {
     this.#runner = runner;
   }
 
   /** Starts a task, unless one of its kind runs: then that one is given. */
-  start(kind: string, work: TaskWork): AdminTask {
+  start(kind: K, work: TaskWork): AdminTask<K> {
     const running = [...this.#entries.values()].find(({ task }) => task.kind === kind && task.state === 'running');
     if (running !== undefined) return this.#shown(running);
     const id = Buffer.from(sched.randomBytes(ID_BYTES)).toString('hex');
-    const task: AdminTask = { id, kind, state: 'running', started_ms: sched.wall_ms(), progress: {} };
-    const entry: Entry = { work, task };
+    const task: AdminTask<K> = { id, kind, state: 'running', started_ms: sched.wall_ms(), progress: {} };
+    const entry: Entry<K> = { work, task };
     this.#entries.set(id, entry);
     this.#forgetOldest();
     // It never rejects: how it ended is part of what is told.
@@ -60,21 +63,21 @@ export class AdminTasks {
     return this.#shown(entry);
   }
 
-  get(id: string): AdminTask | undefined {
+  get(id: string): AdminTask<K> | undefined {
     const entry = this.#entries.get(id);
     return entry === undefined ? undefined : this.#shown(entry);
   }
 
   /** The newest first. */
-  list(): AdminTask[] {
+  list(): AdminTask<K>[] {
     return [...this.#entries.values()].map((entry) => this.#shown(entry)).toReversed();
   }
 
-  #shown({ task, work }: Entry): AdminTask {
+  #shown({ task, work }: Entry<K>): AdminTask<K> {
     return task.state === 'running' ? { ...task, progress: work.progress() } : task;
   }
 
-  async #run(entry: Entry): Promise<void> {
+  async #run(entry: Entry<K>): Promise<void> {
     try {
       await this.#runner(entry.task.kind, async (signal) => void (await entry.work.run(signal)));
       this.#end(entry, { state: 'done' });
@@ -84,7 +87,7 @@ export class AdminTasks {
     }
   }
 
-  #end(entry: Entry, how: Pick<AdminTask, 'state' | 'problem'>): void {
+  #end(entry: Entry<K>, how: Pick<AdminTask, 'state' | 'problem'>): void {
     assert(entry.task.state === 'running', 'a task ends once');
     entry.task = { ...this.#shown(entry), ...how, ended_ms: sched.wall_ms() };
   }

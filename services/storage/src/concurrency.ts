@@ -17,6 +17,15 @@ export const concurrency = declareConcurrency({
       from: 'listener',
       to: 'PUT pool',
     },
+    repair: {
+      kind: 'own',
+      capacity: 256,
+      from: 'planner',
+      to: 'repair workers',
+      policy: 'the most urgent first; a more urgent job displaces the newest of the lowest class',
+      overflow: 'planned again; the loss of last copies is never shed for lesser work',
+      metric: 'repair_skipped_total{reason="full"}',
+    },
     events: { kind: 'broadcast', capacity: 1024, from: 'engine', to: 'log and audit' },
   },
   tasks: {
@@ -36,7 +45,25 @@ export const concurrency = declareConcurrency({
     volume_watch: {
       count: 1,
       criticality: 'important',
-      does: 'looks every second whether the volume could take a write, for /readyz',
+      does: 'looks every second which volumes are there and could take a write, and takes back those that return',
+    },
+    repair_planner: {
+      count: 1,
+      criticality: 'important',
+      does: 'compares what volumes hold with what they should, every durability.repair_interval and when one is lost',
+    },
+    repair_pool: {
+      count: 4,
+      config_key: 'durability.repair_workers',
+      criticality: 'important',
+      does: 'makes missing copies and shards again, all workers under one byte rate',
+    },
+    repair_pacing: { count: 1, criticality: 'important', does: 'lowers that byte rate while reads are slow' },
+    scrub: { count: 1, criticality: 'important', does: 'reads every byte within durability.scrub_interval' },
+    striper: {
+      count: 1,
+      criticality: 'optional',
+      does: 'turns copies into stripes with parity, when durability.ec is on',
     },
     key_refresh: {
       count: 1,
@@ -47,6 +74,8 @@ export const concurrency = declareConcurrency({
     upload_expiry: { count: 1, criticality: 'important', does: 'forgets uploads that nobody went on with' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
     compaction: { count: 0, criticality: 'optional', does: 'gives back the room of what nobody needs, one at a time' },
+    repair_run: { count: 0, criticality: 'optional', does: 'a repair that somebody asked for, one at a time' },
+    scrub_run: { count: 0, criticality: 'optional', does: 'a scrub that somebody asked for, one at a time' },
   },
   locks: {},
   deadlines: {

@@ -3,15 +3,17 @@ import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
 import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
+import { DIRS_MAX, parseDataDir } from './data-dirs.ts';
 
 const KEYS = {
   ...PROCESS_KEYS,
   ...INGRESS_KEYS,
   data_dirs: key.list({
     default: [],
-    items_max: 1,
-    expects: 'directory',
-    doc: 'Where objects are kept. Needed unless amnesia is on, which ignores it.',
+    items_max: DIRS_MAX,
+    expects: 'directories',
+    doc: 'Where objects are kept; with several, copies lie in different ones. Each may be followed by `@domain=NAME` (those of one domain fail together; default: each is its own), `@weight=NUMBER` (how much it gets; default: the size of its file system) and `@draining` (it is being emptied). With several, one that is added by a reload is filled, one that is taken out is emptied and then let go. Needed unless amnesia is on, which ignores it.',
+    reloadable: true,
   }),
   'storage.chunk_size': key.size({
     default: '64KiB',
@@ -84,6 +86,51 @@ const KEYS = {
     min: '64KiB/s',
     doc: 'How fast a compaction reads and writes.',
   }),
+  'durability.replication_factor': key.optional(
+    key.integer({
+      min: 1,
+      max: DIRS_MAX,
+      doc: 'Copies of each record, in different directories. Default: 2 with several directories, 1 with one.',
+    }),
+  ),
+  'durability.write_min': key.optional(
+    key.integer({
+      min: 1,
+      max: DIRS_MAX,
+      doc: 'Copies that are durable before a write is acknowledged. Default: the replication factor.',
+    }),
+  ),
+  'durability.ec': key.boolean({
+    default: false,
+    doc: 'Whether chunks of large objects are turned from copies into stripes with parity, some time after they were written.',
+  }),
+  'durability.ec_data_shards': key.integer({ default: 6, min: 1, max: 20, doc: 'Chunks of a stripe.' }),
+  'durability.ec_parity_shards': key.integer({
+    default: 3,
+    min: 1,
+    max: 10,
+    doc: 'Parity shards of a stripe: so many directories may be lost.',
+  }),
+  'durability.repair_pacing': key.rate({
+    default: '50MiB/s',
+    min: '64KiB/s',
+    doc: 'How fast repair, scrub and the making of stripes read and write, all together. They give way when reads get slower.',
+    reloadable: true,
+  }),
+  'durability.repair_interval': key.duration({
+    default: '10m',
+    min: '1s',
+    max: '24d',
+    doc: 'How often it is looked whether everything has its copies, give or take a tenth. After a failed read or a lost directory that happens at once.',
+    reloadable: true,
+  }),
+  'durability.repair_workers': key.integer({ default: 4, min: 1, max: 64, doc: 'Repairs at once.' }),
+  'durability.scrub_interval': key.duration({
+    default: '14d',
+    min: '1m',
+    max: '24d',
+    doc: 'Every byte is read and checked within this time, give or take a tenth.',
+  }),
   'uploads.expiry': key.duration({
     default: '24h',
     min: '1s',
@@ -108,6 +155,24 @@ export const schema = defineConfig(KEYS, (config, report) => {
   const { storage, amnesia, data_dirs } = config;
   if (!Number.isInteger(Math.log2(storage.chunk_size))) report('storage.chunk_size', 'a power of two');
   if (data_dirs.length === 0 && !amnesia.enabled) report('data_dirs', 'a directory, unless amnesia.enabled is set');
+  const dirs = data_dirs.map((item) => parseDataDir(item)?.dir);
+  if (dirs.includes(undefined)) report('data_dirs', 'DIR[@domain=NAME][@weight=NUMBER][@draining] for each');
+  if (new Set(dirs).size < dirs.length) report('data_dirs', 'each directory once');
+  checkDurability(config, report);
 });
+
+type Check = NonNullable<Parameters<typeof defineConfig<typeof KEYS>>[1]>;
+type Given = Parameters<Check>;
+
+function checkDurability({ durability, data_dirs, amnesia }: Given[0], report: Given[1]): void {
+  const places = amnesia.enabled ? 1 : data_dirs.length;
+  const { replication_factor = places > 1 ? 2 : 1, write_min = 1, ec } = durability;
+  if (replication_factor > Math.max(1, places)) {
+    report('durability.replication_factor', `at most as many as there are directories, ${places}`);
+  }
+  if (write_min > replication_factor) report('durability.write_min', `at most ${replication_factor}, the copies`);
+  const shards = durability.ec_data_shards + durability.ec_parity_shards;
+  if (ec && shards > places) report('durability.ec', `${shards} directories, one for each shard of a stripe`);
+}
 
 export type StorageConfig = ConfigOf<typeof schema>;

@@ -2,6 +2,7 @@
 import type { Metrics } from '@ron/kernel';
 import type { Engine, EngineEvent } from './engine.ts';
 import type { HotObjects } from './hot-objects.ts';
+import type { Upkeep } from './upkeep.ts';
 
 /** Gives the function that counts what happened to stored records. */
 export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
@@ -16,10 +17,10 @@ export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
   };
 }
 
-export function measureEngine(metrics: Metrics, { store, volume, uploads }: Engine, hot: HotObjects): void {
-  metrics.gaugeFrom('storage_used_bytes', 'Bytes that the volume takes.', ['volume'], () => [
-    { labels: { volume: volume.name }, value: volume.stats().used_bytes },
-  ]);
+export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Engine, hot: HotObjects): void {
+  metrics.gaugeFrom('storage_used_bytes', 'Bytes that the volume takes.', ['volume'], () =>
+    volumes.views.map(({ name, used_bytes }) => ({ labels: { volume: name }, value: used_bytes })),
+  );
   metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.used_bytes },
     { labels: { cache: 'answers' }, value: hot.used_bytes },
@@ -37,7 +38,53 @@ export function measureEngine(metrics: Metrics, { store, volume, uploads }: Engi
       { labels: { state: 'finished' }, value: uploads.counts.finished },
     ],
   );
-  metrics.gaugeFrom('storage_volume_ok', 'Whether the volume takes writes.', ['volume'], () => [
-    { labels: { volume: volume.name }, value: volume.state.condition === 'ok' ? 1 : 0 },
-  ]);
+  metrics.gaugeFrom('storage_volume_ok', 'Whether the volume takes writes.', ['volume'], () =>
+    volumes.views.map(({ name, condition }) => ({ labels: { volume: name }, value: condition === 'ok' ? 1 : 0 })),
+  );
+}
+
+export interface RepairMeters {
+  readonly onWaited: (waited_ms: number) => void;
+  readonly onSkipped: () => void;
+}
+
+/** What repair needs before it can be built. */
+export function repairMeters(metrics: Metrics): RepairMeters {
+  const waits = metrics.histogram(
+    'repair_wait_seconds',
+    'How long repair waited for its byte rate.',
+    [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10],
+  );
+  const skipped = metrics.counter('repair_skipped_total', 'Repairs that were put off, by reason.', {
+    reason: ['full'],
+  });
+  const full = skipped.at('full');
+  return { onWaited: (waited_ms) => waits.observe(waited_ms / 1000), onSkipped: () => full.inc() };
+}
+
+export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
+  const gauge = (name: string, help: string, read: () => number): void =>
+    metrics.gaugeFrom(name, help, [], () => [{ labels: {}, value: read() }]);
+  const total = (name: string, help: string, read: () => number): void =>
+    metrics.counterFrom(name, help, [], () => [{ labels: {}, value: read() }]);
+  gauge('rf_target', 'Copies that each record is to have.', () => upkeep.status.target);
+  gauge('rf_observed', 'The fewest copies that any record had, by the last inventory.', () => upkeep.status.observed);
+  gauge(
+    'repair_deficit_chunks',
+    'Records that lack a copy or a shard, by the last inventory.',
+    () => upkeep.planner.deficit,
+  );
+  gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);
+  total(
+    'repair_bytes_total',
+    'Bytes that repair, scrub and striping read and wrote.',
+    () => upkeep.pacing.taken_bytes_total,
+  );
+  total('repair_plans_total', 'Inventories that were compared.', () => upkeep.planner.plans_total);
+  metrics.counterFrom('repairs_total', 'Repairs, by how they ended.', ['result'], () =>
+    Object.entries(upkeep.results).map(([result, value]) => ({ labels: { result }, value })),
+  );
+  metrics.gaugeFrom('scrub_pass_bytes', 'Bytes that the pass over a volume has read.', ['volume'], () =>
+    upkeep.scrubs.map(({ name, bytes }) => ({ labels: { volume: name }, value: bytes })),
+  );
 }

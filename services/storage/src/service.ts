@@ -1,8 +1,11 @@
 /**
  * Wires the tasks, the queues and the routes of storage: this file is its topology.
  *
- *     listener --> work_get(256) --> GET pool --> object store --> volume (log + index)
- *        |    `--> work_put(256) --> PUT pool -->      |   ^
+ *     listener --> work_get(256) --> GET pool --> object store --> volume, or a set of them (log + index each)
+ *        |    `--> work_put(256) --> PUT pool -->      |   ^               ^   |
+ *        |                                             |   |               |   `-- lost, failed reads --> repair planner
+ *        |                                             |   |               |                                     |
+ *        |                                             |   |   striper, scrub, K repair workers <-- repair(256) --'
  *        |                                             |   `-- compaction, by hand or by compact_timer
  *        `-- bytes verified in RAM are answered here   `--> events(1024) --> event log
  */
@@ -19,17 +22,21 @@ import {
   type TaskContext,
   type WorkQueue,
 } from '@ron/kernel';
-import { formatAddress } from '@ron/proto';
+import { RepairQueue } from '@ron/durability';
+import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
-import { AdminTasks, type TaskWork } from './admin-tasks.ts';
+import { AdminTasks, type AdminTaskKind, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
 import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { HotObjects } from './hot-objects.ts';
-import { eventCounter, measureEngine } from './metrics.ts';
+import { Latency } from './latency.ts';
+import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
 import { patientQueue } from './patience.ts';
+import type { Durability } from './objects.ts';
 import { routes } from './routes.ts';
-import { VolumeWatch } from './volume-watch.ts';
+import { Upkeep } from './upkeep.ts';
+import type { Volumes } from './volumes.ts';
 
 export interface StorageInit {
   readonly config: StorageConfig;
@@ -47,6 +54,7 @@ export interface Storage extends Service, AsyncDisposable {
   readonly ingress: Ingress;
   readonly runtime: ServiceRuntime<typeof concurrency>;
   readonly engine: Engine;
+  readonly upkeep: Upkeep;
   readonly keys: KeySource;
 }
 
@@ -80,8 +88,16 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const auth = await openServiceAuth({ audience: 'storage', config, dir: engine.dir, log, signal });
   const { keys } = auth;
   measureEngine(metrics, engine, hot);
-  const watch = new VolumeWatch(engine.volume, engine.dir);
-  const tasks = new AdminTasks((_kind, run) => runtime.run('compaction', ({ stopping }) => run(stopping)));
+  const { volumes } = engine;
+  const latency = new Latency();
+  const meters = repairMeters(metrics);
+  const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
+  const latency_ms = (): number | undefined => latency.takeP95_ms();
+  const upkeep = new Upkeep({ volumes, queue, source, latency_ms, onWaited: meters.onWaited, log });
+  measureUpkeep(metrics, upkeep);
+  const tasks = new AdminTasks<AdminTaskKind>((kind, run) =>
+    runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)),
+  );
   const compaction = compactionOf(engine);
 
   const ingress = await createIngress({
@@ -96,8 +112,9 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       ...engine,
       tasks,
       compaction,
+      upkeep,
       guardReads: config.auth.reads,
-      durability: () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 }),
+      durability: durabilityOf(volumes, config),
       putStep: (parent) => runtime.deadline('put', { parent }),
       uploadStep: () => runtime.deadline('put'),
       // It may have been removed since it was opened; then `forget` has been called already.
@@ -110,7 +127,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       lookup: (target) => hot.lookup(target),
       openNow: (target) => hot.openNow(target, engine.store),
     },
-    readiness: readinessOf(watch, [workGet, workPut], auth),
+    readiness: readinessOf(volumes, [workGet, workPut], auth),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -118,7 +135,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     log,
   });
 
-  runtime.spawn('get_pool', (task) => serve(workGet, task));
+  runtime.spawn('get_pool', (task) => serve(workGet, task, latency));
   runtime.spawn('put_pool', (task) => serve(workPut, task));
   runtime.spawn('event_log', async ({ stopping }) => {
     for (;;) {
@@ -127,7 +144,12 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       log[levelOf(event)](event, event.kind);
     }
   });
-  runtime.spawn('volume_watch', ({ stopping }) => watch.run(stopping));
+  runtime.spawn('volume_watch', ({ stopping }) => volumes.run(stopping));
+  runtime.spawn('repair_planner', (task) => upkeep.runPlanner(task));
+  runtime.spawn('repair_pool', (task) => upkeep.runWorker(task));
+  runtime.spawn('repair_pacing', ({ stopping }) => upkeep.pacing.run(stopping));
+  runtime.spawn('scrub', (task) => upkeep.runScrub(task));
+  runtime.spawn('striper', (task) => upkeep.runStriper(task));
   runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => source.value.auth.keys_refresh, stopping));
   runtime.spawn('revocation_watch', ({ stopping }) => auth.watchRevocations(stopping));
   runtime.spawn('upload_expiry', async ({ stopping }) => {
@@ -147,7 +169,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     events.close();
     // What uploads under way have brought is written down before the volume goes.
     await engine.uploads.close();
-    await engine.volume.close();
+    await volumes.close();
     await auth.close();
   };
   const abort = async (): Promise<void> => {
@@ -161,25 +183,47 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     ingress,
     runtime,
     engine,
+    upkeep,
     keys,
     async drain() {
       const budget = Deadline.after('drain', source.value.drain_deadline);
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
+      // The planner stops with the tasks; what it has filed is worked off as far as the time goes.
+      upkeep.beginDrain();
       const { aborted } = await runtime.stop({ drain_ms: Math.max(0, budget.remaining_ms) });
       const cut = await ingress.close(Deadline.after('drain', FLUSH_MS).signal);
       await close();
       log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');
     },
     abort,
-    reload: () => ingress.reloadTls(),
+    async reload() {
+      upkeep.follow();
+      await volumes.follow(source.value, signal);
+      await ingress.reloadTls();
+    },
     [Symbol.asyncDispose]: abort,
   };
 }
 
-function readinessOf(watch: VolumeWatch, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
+/** The tasks that an operator starts, by what they are called. */
+const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
+
+/** How safe an object is; without one, how safe every object is that was acknowledged. */
+function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (address?: Address) => Durability {
+  if (isSingle) return () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 });
+  const least = { fsynced: true, copies: set.write_min, target: set.replication_factor };
+  return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
+}
+
+function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
-  readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => watch.problem });
+  readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
+  // Reads and writes go on without it: but somebody should know.
+  readiness.gate('durability', {
+    kind: 'soft',
+    sample: () => (volumes.isSingle || volumes.problems.length === 0 ? undefined : volumes.problems.join('; ')),
+  });
   readiness.gate('overload', {
     kind: 'soft',
     sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
@@ -190,6 +234,7 @@ function readinessOf(watch: VolumeWatch, queues: readonly WorkQueue[], auth: Ser
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {
   if (event.kind === 'removed') return 'debug';
+  if (event.kind === 'volume') return event.change === 'lost' ? 'error' : 'info';
   return event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error';
 }
 
@@ -197,8 +242,12 @@ function compactionOf({ compactor }: Engine): TaskWork {
   return { run: (signal) => compactor.run(signal), progress: () => ({ ...compactor.report }) };
 }
 
-async function serve(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
+async function serve(queue: WorkQueue, { signal, stopping }: TaskContext, latency?: Latency): Promise<void> {
   // A worker that was ended must not take another job: it could only refuse it.
   const ending = AbortSignal.any([stopping, signal]);
-  for (let job = await queue.take(ending); job !== undefined; job = await queue.take(ending)) await job.run(signal);
+  for (let job = await queue.take(ending); job !== undefined; job = await queue.take(ending)) {
+    const began_ms = sched.now_ms();
+    await job.run(signal);
+    latency?.add(sched.now_ms() - began_ms);
+  }
 }

@@ -26,6 +26,8 @@ const MODES = {
   'in memory, without the fast path': [...AMNESIA, ...FAST_PATH_OFF],
 } as const;
 
+/** What runs only when it is asked for, and what the listener times itself. */
+const UNBUILT = ['task compaction', 'task repair_run', 'task scrub_run', 'deadline read', 'deadline write'];
 const SMALL = bytesOf(3000, 1);
 const LARGE = bytesOf(200 * KIB + 17, 2);
 const EMPTY = Buffer.alloc(0);
@@ -418,7 +420,9 @@ for (const [mode, flags] of Object.entries(MODES)) {
     });
 
     test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {
-      assert.deepEqual(service.storage.runtime.unbuilt(), ['task compaction', 'deadline read', 'deadline write']);
+      // Somebody may have had to wait for a worker, or nobody.
+      const unbuilt = service.storage.runtime.unbuilt().filter((name) => name !== 'deadline wait');
+      assert.deepEqual(unbuilt, UNBUILT);
     });
 
     test('health, metrics, version and the document of the routes', async () => {

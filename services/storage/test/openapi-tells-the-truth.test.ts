@@ -1,7 +1,8 @@
 /** The generated document against real answers: every operation is there, and answers have the shape it promises. */
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { addressOf, AMNESIA, bytesOf, eventually, startService, type Reply, type TestService } from './support.ts';
+import { addressOf, bytesOf, eventually, startService, type Reply, type TestService } from './support.ts';
 
 interface Schema {
   readonly type?: string;
@@ -58,7 +59,7 @@ describe('the document of the routes', () => {
   const path = `/o/${addressOf(bytes)}`;
 
   before(async () => {
-    service = await startService({ flags: AMNESIA });
+    service = await startService({ dirs: ['a', 'b', 'c'] });
     headers = await service.allow();
     paths = JSON.parse((await service.send('GET', '/openapi.json')).text).paths;
   });
@@ -105,6 +106,14 @@ describe('the document of the routes', () => {
     await check('/uploads/{id}', 'GET', upload, 200, { headers: tus });
     await check('/uploads/{id}', 'DELETE', upload, 204, { headers: tus });
     await check('/admin/volumes', 'GET', '/admin/volumes', 200);
+    await check('/admin/repair', 'GET', '/admin/repair', 200);
+    await check('/admin/repair', 'POST', '/admin/repair', 202);
+    await check('/admin/scrub', 'POST', '/admin/scrub', 202);
+    const named = (name: string): string => `volume=${encodeURIComponent(join(service.dir, name))}`;
+    for (const verb of ['drain', 'lose', 'restore']) {
+      await check(`/admin/volumes/${verb}`, 'POST', `/admin/volumes/${verb}?${named('a')}`, 200);
+    }
+    await check('/admin/volumes/remove', 'POST', `/admin/volumes/remove?${named('a')}&force=true`, 200);
     const { id } = JSON.parse((await check('/admin/compact', 'POST', '/admin/compact', 202)).text);
     await check('/admin/tasks', 'GET', '/admin/tasks', 200);
     await eventually('it is done', async () => {

@@ -22,6 +22,11 @@ const GUARDED: readonly Guarded[] = [
   { method: 'PUT', path: `${PATH}/pin`, scope: 'storage:pin' },
   { method: 'DELETE', path: `${PATH}/pin`, scope: 'storage:pin' },
   { method: 'GET', path: '/admin/volumes', scope: 'storage:admin' },
+  { method: 'POST', path: '/admin/volumes/lose?volume=x', scope: 'storage:admin' },
+  { method: 'POST', path: '/admin/volumes/remove?volume=x', scope: 'storage:admin' },
+  { method: 'GET', path: '/admin/repair', scope: 'storage:admin' },
+  { method: 'POST', path: '/admin/repair', scope: 'storage:admin' },
+  { method: 'POST', path: '/admin/scrub', scope: 'storage:admin' },
 ];
 const READS: readonly Guarded[] = [PATH, `${PATH}?proof=bao`, `${PATH}/manifest`].map((path) => ({
   method: 'GET',

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint, type MintInit } from '@ron/auth';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
-import { schema, startStorage, type Storage, type StorageInit } from '@ron/storage';
+import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
 
 export const KIB = 1024;
 export const MIB = 1024 * KIB;
@@ -42,6 +42,9 @@ export async function tempDir(): Promise<TempDir> {
   return { path, [Symbol.asyncDispose]: () => rm(path, { recursive: true, force: true }) };
 }
 
+/** What an answer holds: the test knows. */
+export type Json = ReturnType<typeof JSON.parse>;
+
 export interface TestService extends AsyncDisposable {
   readonly storage: Storage;
   /** Where its data lies; not made in amnesia. */
@@ -52,6 +55,10 @@ export interface TestService extends AsyncDisposable {
   /** Log lines so far. */
   readonly lines: string[];
   send(method: string, path: string, init?: SendInit): Promise<Reply>;
+  /** Sends with all scopes, and gives the JSON of a good answer. */
+  ask(method: string, path: string): Promise<Json>;
+  /** As SIGHUP does after the configuration was changed. */
+  reload(dirs: readonly string[], flags?: readonly string[]): Promise<void>;
   /** An `Authorization` header with these scopes; all of them when none are named. */
   allow(init?: Partial<MintInit>): Promise<{ authorization: string }>;
   /** Stores bytes and gives their address. */
@@ -64,6 +71,8 @@ export interface ServiceInit {
   readonly flags?: readonly string[];
   /** Default: a new one, removed afterwards. */
   readonly dir?: string;
+  /** Several of them, below `dir`, with their options: `a@domain=x`. Default: `dir` itself. */
+  readonly dirs?: readonly string[];
   readonly fs?: StorageInit['fs'];
 }
 
@@ -81,8 +90,13 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
     level: 'info',
     sink: { write: (line) => void lines.push(line) },
   });
-  const config = loadConfig({ schema, flags: [`--data_dirs=${dir}`, ...(init.flags ?? [])] });
-  const storage = await startStorage({ config, metrics, log, fs: init.fs });
+  const configOf = (dirs: readonly string[] | undefined, flags: readonly string[]): StorageConfig => {
+    const data_dirs = dirs === undefined ? dir : dirs.map((name) => join(dir, name)).join(',');
+    return loadConfig({ schema, flags: [`--data_dirs=${data_dirs}`, ...flags] });
+  };
+  const config = configOf(init.dirs, init.flags ?? []);
+  const source = { value: config };
+  const storage = await startStorage({ config, source, metrics, log, fs: init.fs });
   const { url } = storage;
   const allow: TestService['allow'] = async (wanted = {}) => {
     const minted = await mint(
@@ -101,6 +115,15 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
     metrics,
     lines,
     send: (method, path, more) => send(url, method, path, more),
+    ask: async (method, path) => {
+      const reply = await send(url, method, path, { headers: all });
+      assert.ok(reply.status < 300, reply.text);
+      return JSON.parse(reply.text);
+    },
+    reload: async (dirs, flags = init.flags ?? []) => {
+      source.value = configOf(dirs, flags);
+      await storage.reload?.();
+    },
     allow,
     put: async (bytes, headers) => {
       const address = addressOf(bytes);

@@ -1,30 +1,10 @@
 /** What an operator looks at and sets going. */
-import type { ObjectStore, Volume } from '@ron/cas';
 import { json, route, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { Type } from 'typebox';
-import type { AdminTasks, TaskWork } from '../admin-tasks.ts';
+import type { AdminTaskKind, AdminTasks, TaskWork } from '../admin-tasks.ts';
+import type { Upkeep } from '../upkeep.ts';
 import { strict } from './schemas.ts';
-
-const VolumesSchema = Type.Object(
-  {
-    volumes: Type.Array(
-      Type.Object(
-        {
-          name: Type.String(),
-          domain: Type.String(),
-          condition: Type.String(),
-          reason: Type.String(),
-          used_bytes: Type.Integer(),
-          segments: Type.Integer(),
-        },
-        strict,
-      ),
-    ),
-    cache: Type.Object({ used_bytes: Type.Integer(), bytes_max: Type.Integer() }, strict),
-  },
-  strict,
-);
 
 const TaskSchema = Type.Object(
   {
@@ -39,27 +19,54 @@ const TaskSchema = Type.Object(
   strict,
 );
 
+const Count = Type.Integer();
+const RepairSchema = Type.Object(
+  {
+    target: Count,
+    observed: Count,
+    deficit: Count,
+    deficit_by_class: Type.Object({ last: Count, rf: Count, parity: Count }, strict),
+    records: Count,
+    is_complete: Type.Boolean(),
+    is_planning: Type.Boolean(),
+    planned_ms: Type.Optional(Count),
+    unreadable: Type.Array(Type.String()),
+    problems: Type.Array(Type.String()),
+    queued: Count,
+    inflight: Count,
+    skipped_total: Count,
+    results: Type.Object({ repaired: Count, whole: Count, gone: Count, failed: Count }, strict),
+    bytes_total: Count,
+    rate_bytes_per_s: Type.Number(),
+    allowed_bytes_per_s: Type.Number(),
+    stripes: Type.Optional(
+      Type.Object({ objects: Count, stripes: Count, failed: Count, problem: Type.Optional(Type.String()) }, strict),
+    ),
+  },
+  strict,
+);
+
 export interface AdminRoutesInit {
-  readonly volume: Volume;
-  readonly store: ObjectStore;
-  readonly tasks: AdminTasks;
+  readonly tasks: AdminTasks<AdminTaskKind>;
   readonly compaction: TaskWork;
+  readonly upkeep: Pick<Upkeep, 'repair' | 'scrub' | 'status' | 'wake'>;
 }
 
-export function adminRoutes({ volume, store, tasks, compaction }: AdminRoutesInit): Route[] {
-  // Never behind the work that an operator wants to look into.
-  const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
+// Never behind the work that an operator wants to look into.
+const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
+
+export function adminRoutes({ tasks, compaction, upkeep }: AdminRoutesInit): Route[] {
   return [
+    starts(tasks, 'compact', compaction, 'Gives back the room of what nobody needs.'),
+    starts(tasks, 'repair', upkeep.repair, 'Looks what is missing on which volume and repairs it.'),
+    starts(tasks, 'scrub', upkeep.scrub, 'Reads every byte of every volume and has mended what is damaged.'),
     route({
       ...admin,
-      method: 'POST',
-      path: '/admin/compact',
-      summary: 'Gives back the room of what nobody needs. One at a time: asked again it tells of the one under way.',
-      schema: { response: { 202: TaskSchema } },
-      handler: () => {
-        const task = tasks.start('compact', compaction);
-        return json(202, task, { Location: `/admin/tasks/${task.id}` });
-      },
+      method: 'GET',
+      path: '/admin/repair',
+      summary: 'What is missing, what is being repaired, and how fast.',
+      schema: { response: { 200: RepairSchema } },
+      handler: () => json(200, upkeep.status),
     }),
     route({
       ...admin,
@@ -84,17 +91,19 @@ export function adminRoutes({ volume, store, tasks, compaction }: AdminRoutesIni
         return json(200, task);
       },
     }),
-    route({
-      ...admin,
-      method: 'GET',
-      path: '/admin/volumes',
-      summary: 'The volumes, their state and what they hold.',
-      schema: { response: { 200: VolumesSchema } },
-      handler: () =>
-        json(200, {
-          volumes: [{ name: volume.name, domain: volume.domain, ...volume.state, ...volume.stats() }],
-          cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
-        }),
-    }),
   ];
+}
+
+function starts(tasks: AdminTasks<AdminTaskKind>, kind: AdminTaskKind, work: TaskWork, summary: string): Route {
+  return route({
+    ...admin,
+    method: 'POST',
+    path: `/admin/${kind}`,
+    summary: `${summary} One at a time: asked again it tells of the one under way.`,
+    schema: { response: { 202: TaskSchema } },
+    handler: () => {
+      const task = tasks.start(kind, work);
+      return json(202, task, { Location: `/admin/tasks/${task.id}` });
+    },
+  });
 }

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { parseDataDir } from './data-dirs.ts';
+
+test('a directory alone is its own failure domain', () => {
+  assert.deepEqual(parseDataDir('/mnt/a'), { dir: '/mnt/a', domain: '/mnt/a', weight: undefined, isDraining: false });
+});
+
+test('options follow the directory, in any order', () => {
+  const expected = { dir: '/mnt/a', domain: 'rack-1', weight: 2.5, isDraining: true };
+  assert.deepEqual(parseDataDir('/mnt/a@domain=rack-1@weight=2.5@draining'), expected);
+  assert.deepEqual(parseDataDir('/mnt/a@draining@weight=2.5@domain=rack-1'), expected);
+});
+
+test('a directory may hold an @ that begins no option', () => {
+  assert.equal(parseDataDir('/mnt/me@home/data')?.dir, '/mnt/me@home/data');
+  assert.equal(parseDataDir('/mnt/me@home@domain=x')?.dir, '/mnt/me@home');
+});
+
+test('an option that is wrong is refused, not taken for a part of the name', () => {
+  for (const item of ['', '/a@weight=0', '/a@weight=x', '/a@domain=', '/a@domain=a b', '/a@draining@domain=']) {
+    assert.equal(parseDataDir(item), undefined, item);
+  }
+});

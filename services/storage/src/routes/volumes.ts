@@ -1,0 +1,113 @@
+/** The volumes: what they are like, and what an operator decides about them. */
+import type { ObjectStore } from '@ron/cas';
+import { json, route, type Route } from '@ron/ingress';
+import { Type } from 'typebox';
+import type { Upkeep } from '../upkeep.ts';
+import type { Volumes } from '../volumes.ts';
+import { strict } from './schemas.ts';
+
+const Count = Type.Integer();
+const VolumeSchema = Type.Object(
+  {
+    name: Type.String(),
+    domain: Type.String(),
+    weight: Type.Number(),
+    life: Type.String(),
+    condition: Type.String(),
+    reason: Type.String(),
+    is_current: Type.Boolean(),
+    used_bytes: Count,
+    segments: Count,
+  },
+  strict,
+);
+const ScrubSchema = Type.Object(
+  {
+    name: Type.String(),
+    used_bytes: Count,
+    pass: Count,
+    is_running: Type.Boolean(),
+    records: Count,
+    bytes: Count,
+    bad: Count,
+    begun_s: Count,
+    ended_s: Count,
+  },
+  strict,
+);
+const VolumesSchema = Type.Object(
+  {
+    volumes: Type.Array(VolumeSchema),
+    scrubs: Type.Array(ScrubSchema),
+    cache: Type.Object({ used_bytes: Count, bytes_max: Count }, strict),
+  },
+  strict,
+);
+
+const Name = Type.String({
+  minLength: 1,
+  maxLength: 1024,
+  description: 'The name of a volume, which is its directory.',
+});
+const Named = Type.Object({ volume: Name }, strict);
+const Removal = Type.Object(
+  { volume: Name, force: Type.Optional(Type.Union([Type.Literal('true'), Type.Literal('false')])) },
+  strict,
+);
+
+export interface VolumeRoutesInit {
+  readonly volumes: Volumes;
+  readonly store: ObjectStore;
+  readonly upkeep: Pick<Upkeep, 'scrubs'>;
+}
+
+export function volumeRoutes({ volumes, store, upkeep }: VolumeRoutesInit): Route[] {
+  const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
+  const response = { 200: VolumesSchema };
+  const shown = () => ({
+    volumes: volumes.views,
+    scrubs: upkeep.scrubs,
+    cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
+  });
+  const decides = (verb: string, summary: string, act: (name: string) => Promise<void> | void): Route =>
+    route({
+      ...admin,
+      method: 'POST',
+      path: `/admin/volumes/${verb}`,
+      summary,
+      schema: { query: Named, response },
+      handler: async ({ query }) => {
+        await act(query.volume);
+        return json(200, shown());
+      },
+    });
+  return [
+    route({
+      ...admin,
+      method: 'GET',
+      path: '/admin/volumes',
+      summary: 'The volumes, their state and what they hold.',
+      schema: { response },
+      handler: () => json(200, shown()),
+    }),
+    decides('drain', 'Puts nothing new on a volume and moves what it has to others.', (name) => volumes.drain(name)),
+    decides('lose', 'Expects nothing of a volume any more: what it had is repaired from others.', (name) =>
+      volumes.lose(name),
+    ),
+    decides('restore', 'Takes back a volume that was lost, or an empty directory in its place.', (name) =>
+      volumes.restore(name),
+    ),
+    route({
+      ...admin,
+      method: 'POST',
+      path: '/admin/volumes/remove',
+      summary:
+        'Forgets a volume that is drained or lost; with force also one that may hold the last copy of something.',
+      schema: { query: Removal, response },
+      handler: async ({ query }) => {
+        await volumes.remove(query.volume, query.force === 'true');
+        return json(200, shown());
+      },
+    }),
+  ];
+}

@@ -1,0 +1,121 @@
+/** A directory that is configured, and the volume in it: how it is opened, and how it is told from another. */
+import { stat, statfs } from 'node:fs/promises';
+import { join } from 'node:path';
+import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
+import type { MemberInit } from '@ron/durability';
+import { assert, isRonError } from '@ron/kernel';
+import type { StorageConfig } from './config.ts';
+import { parseDataDir, type DataDir } from './data-dirs.ts';
+import type { EngineEvent } from './engine.ts';
+import { VolumeWatch } from './volume-watch.ts';
+
+export interface VolumesInit {
+  readonly config: StorageConfig;
+  readonly publish: (event: EngineEvent) => void;
+  /** The file system below a directory. Default: the real one. */
+  readonly fs?: LocalVolumeInit['fs'];
+  readonly signal: AbortSignal;
+}
+
+/** What is configured, and what became of it. */
+export interface Slot {
+  spec: DataDir;
+  watch: VolumeWatch | undefined;
+  /** What lay there when it was opened; something else in its place is not it. */
+  identity: string | undefined;
+  /** Looks in a row that failed in a way that may pass. */
+  failures: number;
+  /** Why it is not open. */
+  lost: string | undefined;
+  /** Somebody gave it up: it does not come back by itself. */
+  isGivenUp: boolean;
+  /** No longer configured: let go when it is empty. */
+  isLeaving: boolean;
+}
+
+const GIB = 1024 ** 3;
+/** Memory lies in no directory. */
+export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: false };
+
+export const slotOf = (spec: DataDir): Slot => ({
+  spec,
+  watch: undefined,
+  identity: undefined,
+  failures: 0,
+  lost: undefined,
+  isGivenUp: false,
+  isLeaving: false,
+});
+
+export function dirsOf(config: StorageConfig): DataDir[] {
+  return config.data_dirs.map((item) => {
+    const spec = parseDataDir(item);
+    assert(spec !== undefined, 'the configuration was checked');
+    return spec;
+  });
+}
+
+/** What lies in a directory, such that something else in its place has another name; or why that is not known. */
+export async function identityOf(dir: string): Promise<{ readonly id?: string; readonly code?: string | undefined }> {
+  try {
+    const { dev, ino } = await stat(join(dir, 'segments'));
+    return { id: `${dev}:${ino}` };
+  } catch (error) {
+    return { code: (error as NodeJS.ErrnoException).code };
+  }
+}
+
+export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
+  const { spec } = slot;
+  slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
+  return { volume, weight: spec.weight ?? (await size_gib(spec.dir)), life: spec.isDraining ? 'draining' : 'active' };
+}
+
+async function size_gib(dir: string): Promise<number> {
+  const { blocks, bsize } = await statfs(dir).catch(() => ({ blocks: 1, bsize: GIB }));
+  return Math.max(0.001, (blocks * bsize) / GIB);
+}
+
+/**
+ * Undefined when it cannot be opened; then the slot says why. At the start that is an error for a directory that is alone,
+ * and in any case when somebody else uses it: then the configuration is wrong.
+ */
+export async function openSlot(
+  slot: Slot,
+  init: VolumesInit,
+  when: 'alone' | 'with others' | 'later',
+): Promise<Volume | undefined> {
+  const { dir } = slot.spec;
+  try {
+    const volume = await openDirectory(slot.spec, init);
+    slot.identity = (await identityOf(dir)).id;
+    slot.lost = undefined;
+    slot.failures = 0;
+    return volume;
+  } catch (error) {
+    if (when === 'alone' || (when === 'with others' && isRonError(error, 'conflict'))) throw error;
+    init.signal.throwIfAborted();
+    slot.lost = `${dir}: ${error instanceof Error ? error.message : String(error)}`;
+    return undefined;
+  }
+}
+
+async function openDirectory({ dir, domain }: DataDir, init: VolumesInit): Promise<Volume> {
+  const { config, publish, fs, signal } = init;
+  return await LocalVolume.open({
+    dir,
+    domain,
+    segment_bytes: config.storage.segment_bytes,
+    ...(fs && { fs }),
+    onDamage: (record) => publish({ kind: 'damaged', record }),
+    onState: (state) => publish({ kind: 'state', volume: dir, state }),
+    onRebuild: (why) => publish({ kind: 'index rebuilt', volume: dir, why }),
+    onLogDamage: ({ segment, offset, bytes, what }) =>
+      publish({
+        kind: 'log damage',
+        volume: dir,
+        what: `${what} of ${bytes} bytes in segment ${segment} at ${offset}`,
+      }),
+    signal,
+  });
+}

@@ -1,0 +1,224 @@
+/** Several directories: one that is lost, full, empty, stale or new changes nothing for whoever reads and writes. */
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import type { Address } from '@ron/proto';
+import { mountTmpfs, NO_MOUNT } from './process.ts';
+import {
+  addressOf,
+  assertRefusal,
+  bytesOf,
+  eventually,
+  KIB,
+  MIB,
+  startService,
+  tempDir,
+  type Json,
+  type ServiceInit,
+  type TestService,
+} from './support.ts';
+
+const { signal } = new AbortController();
+const RF2 = ['--durability.replication_factor=2', '--durability.repair_interval=1s', '--storage.cache_bytes=1MiB'];
+
+async function started(dirs: readonly string[], init: ServiceInit = {}): Promise<TestService> {
+  return await startService({ dirs, flags: [...RF2, '--storage.fast_path=false'], ...init });
+}
+
+/** Small ones and large ones. */
+async function fill(service: TestService, count: number, seed = 0): Promise<Buffer[]> {
+  const objects = Array.from({ length: count }, (_, index) =>
+    bytesOf(index % 3 === 0 ? 300 * KIB : 5000, seed + index + 1),
+  );
+  for (const bytes of objects) await service.put(bytes);
+  return objects;
+}
+
+async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assert.ok(reply.body.equals(bytes));
+  }
+}
+
+/** Until an inventory shows that nothing is missing. */
+async function madeWhole(service: TestService): Promise<void> {
+  const { id } = await service.ask('POST', '/admin/repair');
+  const state = async (): Promise<string> => (await service.ask('GET', `/admin/tasks/${id}`)).state;
+  await eventually('the repair ends', async () => (await state()) !== 'running');
+  assert.equal(await state(), 'done');
+}
+
+async function volume(service: TestService, name: string): Promise<Json> {
+  const { volumes } = await service.ask('GET', '/admin/volumes');
+  return volumes.find((each: { name: string }) => each.name === join(service.dir, name));
+}
+
+const nameOf = (service: TestService, name: string): string => encodeURIComponent(join(service.dir, name));
+
+test('a write is acknowledged with as many copies as were asked for, and says so', async () => {
+  await using service = await started(['a', 'b@domain=other', 'c']);
+  const bytes = bytesOf(200 * KIB, 1);
+  const reply = await service.send('PUT', `/o/${addressOf(bytes)}`, { body: bytes, headers: await service.allow() });
+  assert.equal(reply.status, 201, reply.text);
+  assert.deepEqual(JSON.parse(reply.text).durability, { fsynced: true, copies: 2, target: 2 });
+  assert.equal(reply.headers['ron-durability'], 'fsynced=1; copies=2; target=2');
+  const { volumes } = await service.ask('GET', '/admin/volumes');
+  assert.deepEqual(
+    volumes.map((each: Json) => [each.name, each.domain, each.life, each.condition, each.is_current]),
+    [
+      [join(service.dir, 'a'), join(service.dir, 'a'), 'active', 'ok', true],
+      [join(service.dir, 'b'), 'other', 'active', 'ok', true],
+      [join(service.dir, 'c'), join(service.dir, 'c'), 'active', 'ok', true],
+    ],
+  );
+  assert.equal(await service.metric('rf_target'), 2);
+  assert.equal(await service.metric('storage_volume_ok{volume="' + join(service.dir, 'c') + '"}'), 1);
+  assert.deepEqual(JSON.parse((await service.send('GET', '/readyz')).text).degraded, []);
+});
+
+test('a directory that is deleted is named, what it held is made again, and an empty one in its place is filled', async () => {
+  await using service = await started(['a', 'b', 'c']);
+  const objects = await fill(service, 12);
+  await rm(join(service.dir, 'b'), { recursive: true });
+  await assertServed(service, objects);
+  await eventually('it counts as lost', async () => (await volume(service, 'b')).life === 'lost');
+  const ready = JSON.parse((await service.send('GET', '/readyz')).text);
+  assert.deepEqual(ready.degraded, ['durability']);
+  const gate = ready.gates.find((each: Json) => each.gate === 'durability');
+  assert.ok(gate.reason.includes(`${join(service.dir, 'b')}: the directory is gone`), gate.reason);
+  await madeWhole(service);
+  assert.ok((await service.metric('repairs_total{result="repaired"}')) > 0);
+  assert.equal(await service.metric('rf_observed'), 2);
+  assert.equal(await service.metric('repair_deficit_chunks'), 0);
+  objects.push(...(await fill(service, 3, 100)));
+  await assertServed(service, objects);
+  // It may be the mount point of a disk that is missing.
+  await mkdir(join(service.dir, 'b'));
+  await new Promise((resolve) => setTimeout(resolve, 1500));
+  assert.equal((await volume(service, 'b')).life, 'lost');
+  await service.ask('POST', `/admin/volumes/restore?volume=${nameOf(service, 'b')}`);
+  await eventually('it has heard everything', async () => (await volume(service, 'b')).is_current);
+  assert.deepEqual(JSON.parse((await service.send('GET', '/readyz')).text).degraded, []);
+  await assertServed(service, objects);
+});
+
+test('a directory that comes back does not bring back what was removed meanwhile, nor forget what it alone has', async () => {
+  await using service = await started(['a', 'b', 'c']);
+  const objects = await fill(service, 12);
+  const [gone, ...kept] = objects as [Buffer, ...Buffer[]];
+  await rename(join(service.dir, 'b'), join(service.dir, 'away'));
+  await eventually('it counts as lost', async () => (await volume(service, 'b')).life === 'lost');
+  await service.storage.engine.store.remove(addressOf(gone) as Address, signal);
+  await rename(join(service.dir, 'away'), join(service.dir, 'b'));
+  await eventually('it is back', async () => (await volume(service, 'b')).life === 'active');
+  await eventually('it has heard everything', async () => (await volume(service, 'b')).is_current);
+  assertRefusal(await service.send('GET', `/o/${addressOf(gone)}`), 404, 'not_found');
+  await assertServed(service, kept);
+  await madeWhole(service);
+});
+
+test('a directory is drained, and can be removed when it is empty and not before', async () => {
+  await using service = await started(['a', 'b', 'c']);
+  const objects = await fill(service, 12);
+  const early = await service.send('POST', `/admin/volumes/remove?volume=${nameOf(service, 'a')}`, {
+    headers: await service.allow(),
+  });
+  assertRefusal(early, 409, 'conflict');
+  await service.ask('POST', `/admin/volumes/drain?volume=${nameOf(service, 'a')}`);
+  await eventually('it is empty', async () => (await volume(service, 'a')).life === 'drained');
+  const { volumes } = await service.ask('POST', `/admin/volumes/remove?volume=${nameOf(service, 'a')}`);
+  assert.deepEqual(
+    volumes.map((each: Json) => each.name),
+    ['b', 'c'].map((name) => join(service.dir, name)),
+  );
+  await rm(join(service.dir, 'a'), { recursive: true });
+  await assertServed(service, objects);
+});
+
+test('a reload takes in a new directory, and empties one that is no longer named before it lets go of it', async () => {
+  await using service = await started(['a', 'b']);
+  const objects = await fill(service, 9);
+  await service.reload(['b', 'c']);
+  assert.equal((await volume(service, 'c')).life, 'active');
+  await eventually('the old one is let go', async () => (await volume(service, 'a')) === undefined);
+  await rm(join(service.dir, 'a'), { recursive: true });
+  await assertServed(service, objects);
+  await madeWhole(service);
+});
+
+test('the byte rate of repair follows a reload', async () => {
+  await using service = await started(['a', 'b']);
+  assert.equal((await service.ask('GET', '/admin/repair')).rate_bytes_per_s, 50 * MIB);
+  await service.reload(['a', 'b'], [...RF2, '--durability.repair_pacing=3MiB/s']);
+  assert.equal((await service.ask('GET', '/admin/repair')).rate_bytes_per_s, 3 * MIB);
+});
+
+test('a start without one of the directories serves from the others, and does not make it anew', async () => {
+  await using temp = await tempDir();
+  let objects: Buffer[];
+  {
+    await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+    objects = await fill(service, 6);
+  }
+  await rename(join(temp.path, 'c'), join(temp.path, 'away'));
+  await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+  await assertServed(service, objects);
+  assert.equal((await volume(service, 'c')).life, 'lost');
+  assert.ok(!existsSync(join(temp.path, 'c')));
+  await rename(join(temp.path, 'away'), join(temp.path, 'c'));
+  await eventually('it is taken back', async () => (await volume(service, 'c')).life === 'active');
+  await madeWhole(service);
+});
+
+test('a full or read-only disk is named, and writes go to the others', async (t) => {
+  await using temp = await tempDir();
+  const disk = join(temp.path, 'a');
+  await mkdir(disk);
+  using mount = mountTmpfs(disk, '8m');
+  if (mount === undefined) return t.skip(NO_MOUNT);
+  const flags = [...RF2, '--storage.segment_bytes=4MiB'];
+  const dirs = ['a/data@weight=1', 'b@weight=1', 'c@weight=1'];
+  await using service = await started(dirs, { dir: temp.path, flags });
+  const objects = await fill(service, 6);
+  await writeFile(join(disk, 'ballast'), Buffer.alloc(8 * MIB)).catch(() => undefined);
+  objects.push(...(await fill(service, 6, 100)));
+  const reasonOf = async (): Promise<string> => {
+    const { gates } = JSON.parse((await service.send('GET', '/readyz')).text);
+    return gates.find((each: Json) => each.gate === 'durability').reason ?? '';
+  };
+  await eventually('it is named', async () => /a\/data: the disk is full/.test(await reasonOf()));
+  assert.equal((await service.send('GET', '/readyz?lane=put')).status, 200);
+  await assertServed(service, objects);
+  await rm(join(disk, 'ballast'));
+  await eventually('there is room again', async () => (await reasonOf()) === '');
+  if (!mount.remount('ro')) return;
+  objects.push(...(await fill(service, 6, 200)));
+  await assertServed(service, objects);
+  mount.remount('rw');
+});
+
+test('with too few directories left a write is refused, and reads go on', async () => {
+  await using service = await started(['a', 'b']);
+  const objects = await fill(service, 4);
+  await rm(join(service.dir, 'a'), { recursive: true });
+  await eventually('it counts as lost', async () => (await volume(service, 'a')).life === 'lost');
+  const bytes = bytesOf(5000, 50);
+  const refused = await service.send('PUT', `/o/${addressOf(bytes)}`, { body: bytes, headers: await service.allow() });
+  assertRefusal(refused, 503, 'not_ready');
+  assert.equal((await service.send('GET', '/readyz?lane=put')).status, 503);
+  await assertServed(service, objects);
+});
+
+test('one directory has no set in between, and nothing to decide about', async () => {
+  await using service = await startService();
+  assert.equal(service.storage.engine.store.volume, service.storage.engine.volumes.set.members[0]!.volume);
+  await fill(service, 3);
+  const refused = await service.send('POST', `/admin/volumes/lose?volume=${encodeURIComponent(service.dir)}`, {
+    headers: await service.allow(),
+  });
+  assertRefusal(refused, 409, 'conflict');
+});
