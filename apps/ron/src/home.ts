@@ -1,11 +1,14 @@
 /**
  * Where a node lives: one directory, and what lies in it.
  *
- *     .ron/keys              the root key, 0600
+ *     .ron/keys              the root key of a node without kms, 0600
  *     .ron/root.cap          a capability for every service, 0600
  *     .ron/lock              held by the `ron up` that runs here
  *     .ron/node.json         what runs here: process ids and URLs
- *     .ron/<service>/keys    the keys of that service alone
+ *     .ron/<service>/kms.cap with what it asks kms for its keys; without kms: keys, the keys of that service alone
+ *     .ron/<service>/auth    these keys and what is revoked, sealed, for a start without kms
+ *     .ron/<service>/url     where it listens
+ *     .ron/kms/owner.cap     a capability for all of kms, which mints the others through it
  *     .ron/<service>/data    what it stores
  *     .ron/logs/<service>.log
  */
@@ -28,7 +31,20 @@ export interface Home {
   readonly lock: string;
   readonly state: string;
   readonly compileCache: string;
-  of(service: Service): { readonly dir: string; readonly keys: string; readonly data: string; readonly log: string };
+  of(service: Service): ServiceHome;
+}
+
+/** What lies in it of one service. */
+export interface ServiceHome {
+  readonly dir: string;
+  readonly keys: string;
+  /** The capability with which it derives its keys. */
+  readonly kms_capability: string;
+  readonly cache: string;
+  readonly url: string;
+  readonly owner: string;
+  readonly data: string;
+  readonly log: string;
 }
 
 export function homeAt(dir: string): Home {
@@ -42,6 +58,10 @@ export function homeAt(dir: string): Home {
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),
+      kms_capability: join(dir, service, 'kms.cap'),
+      cache: join(dir, service, 'auth', 'cache'),
+      url: join(dir, service, 'url'),
+      owner: join(dir, service, 'owner.cap'),
       data: join(dir, service, 'data'),
       log: join(dir, 'logs', `${service}.log`),
     }),

@@ -133,6 +133,6 @@ suite('usage', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'good.toml'), (await ron(t, ['config', 'print'], { cwd: dir })).text);
     const good = await ron(t, ['config', 'check', '--config', 'good.toml'], { cwd: dir });
     assert.equal(good.code, 0, good.stderr);
-    assert.equal(good.text, 'the configuration is right (storage, kms)\n');
+    assert.equal(good.text, 'the configuration is right (storage, kms, passport)\n');
   });
 });

@@ -38,13 +38,15 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(pid, node.child.pid);
 
     assert.equal(await modeOf(dir), 0o700);
-    for (const file of ['keys', 'root.cap', 'node.json', 'storage/keys', 'kms/keys', 'kms/data/custody'])
+    const sealed = ['kms/data/custody', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
+    for (const file of ['root.cap', 'node.json', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', ...sealed])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
-    assert.match(await readFile(join(dir, 'keys'), 'utf8'), /^ron-keys v1 root\n/);
-    assert.match(await readFile(join(dir, 'storage/keys'), 'utf8'), /^ron-keys v1 audience storage\n/);
+    for (const file of ['keys', 'storage/keys'])
+      await assert.rejects(stat(join(dir, file)), { code: 'ENOENT' }, 'with kms no key is written down');
     assert.deepEqual(Object.keys(JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as object), [
       'storage',
       'kms',
+      'passport',
     ]);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
     assert.ok((await readdir(join(dir, 'cache'))).length > 0, 'the services share a compile cache');
@@ -52,7 +54,11 @@ suite('ron up', { concurrency: 3 }, () => {
     node.kill('SIGINT');
     const ended = await node.ended;
     assert.equal(ended.code, 0, ended.stderr);
-    assert.equal(ended.stderr, 'draining storage\ndraining kms\n', 'who is called goes after those who call');
+    assert.equal(
+      ended.stderr,
+      'draining storage\ndraining passport\ndraining kms\n',
+      'who is called goes after those who call',
+    );
     assert.ok(!isAlive(pids['storage']!));
     await assert.rejects(stateOf(dir), { code: 'ENOENT' });
   });
@@ -160,8 +166,9 @@ suite('ron up', { concurrency: 3 }, () => {
     const put = await ron(t, ['put', '-', '--dir', home], { input: 'forget me' });
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
-    const own = ['storage', 'kms'].flatMap((name) => [name, `${name}/keys`]);
-    const expected = ['keys', 'lock', 'lock-journal', 'node.json', 'root.cap', ...own].toSorted();
+    const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap'];
+    const places = ['kms', 'kms/url', 'passport', 'passport/url', 'storage'];
+    const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
     node.kill('SIGINT');
     assert.equal((await node.ended).code, 0);
@@ -187,9 +194,33 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
     node.process.kill('SIGINT');
     await node.process.ended;
-    await chmod(join(dir, 'keys'), 0o640);
+    await chmod(join(dir, 'kms/owner.cap'), 0o640);
     const again = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(again.code, 77);
-    assert.match(again.stderr, /keys is open to other users \(mode 0640\): run chmod 600 /);
+    assert.match(again.stderr, /owner\.cap is open to other users \(mode 0640\): run chmod 600 /);
+  });
+
+  test('without kms, keys are in files, which log, /version and /readyz say; with kms again, those count no more', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const alone = await up(t, dir, ['--only', 'storage']);
+    assert.match(await readFile(join(dir, 'keys'), 'utf8'), /^ron-keys v1 root\n/);
+    assert.match(await readFile(join(dir, 'storage/keys'), 'utf8'), /^ron-keys v1 audience storage\n/);
+    for (const file of ['keys', 'storage/keys']) assert.equal(await modeOf(join(dir, file)), 0o600, file);
+    const saysFile = await Promise.all(
+      ['version', 'readyz'].map(async (path) => (await fetch(`${alone.services['storage']}/${path}`)).text()),
+    );
+    for (const text of saysFile) assert.match(text, /"capability_keys":"file"/);
+    assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /keys from a file: there is no kms/);
+    assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
+    const old = JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as { storage: string };
+    alone.process.kill('SIGINT');
+    await alone.process.ended;
+
+    const node = await up(t, dir);
+    assert.match(await (await fetch(`${node.services['storage']}/version`)).text(), /"capability_keys":"kms"/);
+    assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'y' })).code, 0);
+    await writeFile(join(dir, 'old.cap'), old.storage, { mode: 0o600 });
+    const refused = await ron(t, ['put', '-', '--dir', dir, '--capability-file', join(dir, 'old.cap')], { input: 'z' });
+    assert.equal(refused.code, 77, refused.stderr);
   });
 });

@@ -75,8 +75,9 @@ export function routes(init: PassportRoutesInit): Route[] {
       scope: 'passport:issue',
       facts_later: ['address', 'name', 'label', 'tenant'],
       schema: { body: IssueBody, response: { 201: Issued } },
-      handler: async ({ body, grant, actsOn, deadline }) => {
-        actsOn(narrowest(body.caveats ?? []));
+      handler: async (context) => {
+        const { body, grant, deadline } = context;
+        context.actsOn(narrowest(body.caveats ?? []));
         const { token, capability_id, subject, expires_ms } = await issuer.issue(body, deadline.signal);
         count.issued(body.audience);
         const by = grant?.capability_id;

@@ -25,6 +25,9 @@ export interface NodeEvents {
 }
 
 export interface NodeInit extends NodeEvents {
+  /** Called when a service listens, before others that need it are started, and each time it is started again. When it
+   * rejects the first time, the start ends. */
+  onListening?: (name: Service, url: string, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
   home: Home;
   /** Whether service logs go to files. */
@@ -47,6 +50,8 @@ interface Running {
   child: ServiceChild | undefined;
   /** Set by the first ready line; a service that is started again listens in the same place. */
   url: string | undefined;
+  /** It was ready once, and what depends on it was told. */
+  isReady: boolean;
 }
 
 export class Node {
@@ -54,7 +59,8 @@ export class Node {
   readonly #running: readonly Running[];
   readonly #supervisor: Supervisor;
   readonly #failed = Promise.withResolvers<Failure>();
-  #ready = Promise.withResolvers<void>();
+  readonly #ready = Promise.withResolvers<void>();
+  readonly #neededReady = Promise.withResolvers<void>();
   #stopping: Promise<void> | undefined;
   #aborted = false;
 
@@ -65,6 +71,7 @@ export class Node {
       log: new LogFile({ path: init.keepLogs ? init.home.of(planned.entry.name).log : undefined }),
       child: undefined,
       url: undefined,
+      isReady: false,
     }));
     this.#supervisor = new Supervisor({
       onFatal: (kind, error) => this.#fail(this.#byName(kind), error, false),
@@ -87,9 +94,12 @@ export class Node {
 
   /** Starts all of them; resolves when every one is ready. Whether it fails is told by `failed`. */
   async start(): Promise<void> {
-    for (const running of this.#running) {
-      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
-    }
+    const isNeeded = ({ planned }: Running): boolean => planned.entry.derives_keys === true;
+    const needed = this.#running.filter(isNeeded);
+    this.#spawn(needed);
+    if (needed.length > 0) await this.#neededReady.promise;
+    if (this.#stopping !== undefined) return;
+    this.#spawn(this.#running.filter((running) => !isNeeded(running)));
     await this.#ready.promise;
   }
 
@@ -130,10 +140,29 @@ export class Node {
       if (isFirst && this.#stopping === undefined) this.#fail(running, error, true);
       throw error;
     }
+    await this.#listening(running, running.url, isFirst);
     this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
-    if (this.#running.every(({ url }) => url !== undefined)) this.#ready.resolve();
+    if (entry.derives_keys === true) this.#neededReady.resolve();
+    running.isReady = true;
+    if (this.#running.every(({ isReady }) => isReady)) this.#ready.resolve();
     const exit = await child.exited;
     if (this.#stopping === undefined) throw new Error(describeExit(exit));
+  }
+
+  async #listening(running: Running, url: string, isFirst: boolean): Promise<void> {
+    try {
+      await this.#init.onListening?.(running.planned.entry.name, url, isFirst);
+    } catch (error) {
+      if (!isFirst || this.#stopping !== undefined) return;
+      this.#fail(running, error, true);
+      throw error;
+    }
+  }
+
+  #spawn(services: readonly Running[]): void {
+    for (const running of services) {
+      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
+    }
   }
 
   /** A service that picked a free port keeps it. */

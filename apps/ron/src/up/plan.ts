@@ -33,7 +33,7 @@ export const PLAN_OPTIONS = {
 } as const satisfies Record<string, Option>;
 
 export interface PlanInit {
-  readonly place: Place;
+  readonly place: Omit<Place, 'services'>;
   readonly table: readonly ServiceEntry[];
   readonly only?: string | undefined;
   readonly config?: string | undefined;
@@ -52,9 +52,15 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
   const tables = init.config === undefined ? {} : await readTables(init.config);
   const sets = (init.set ?? []).map(parseSet);
   for (const { name } of sets) requireBuilt(init.table, name, '--set');
+  const services = entries.map(({ name }) => name);
+  const place: Place = { ...init.place, services };
+  for (const { name, needs = [] } of entries) {
+    const missing = needs.find((need) => !services.includes(need));
+    if (missing !== undefined) throw new CliError('usage', `--only: ${name} needs ${missing}, add it`);
+  }
   return entries.map((entry) => {
     const own = sets.filter(({ name }) => name === entry.name);
-    const defaults = Object.entries(entry.defaults(init.place)).filter(([key]) => {
+    const defaults = Object.entries(entry.defaults(place)).filter(([key]) => {
       const isSet = own.some((set) => set.key === key);
       return !isSet && !hasKey(tables[entry.name], key) && init.env[variableOf(entry.name, key)] === undefined;
     });

@@ -3,16 +3,16 @@
  */
 import { relative } from 'node:path';
 import { sched } from '@ron/kernel';
-import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
+import { BASE_PORT_DEFAULT } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { CliError, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
+import { Custody } from './custody.ts';
 import { holdHome, type HeldHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
-import { prepareKeys, renewCapability } from './root-capability.ts';
 import { StartError } from './service-child.ts';
 import type { ServiceEntry } from './services.ts';
 import { waitForSurvivors } from './survivors.ts';
@@ -42,23 +42,21 @@ export async function runUp(
   await waitForSurvivors(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
   await held.announce({ pid: process.pid, started, services: {}, pids: {} });
-  await prepareKeys(
-    home,
-    table.map(({ name }) => name),
-    stop.signal,
-  );
+  const custody = new Custody(home, services, table, io);
+  await custody.prepare(stop.signal);
 
   const node = new Node({
     services,
     home,
     keepLogs: !amnesia,
     env: amnesia ? io.env : { NODE_COMPILE_CACHE: home.compileCache, ...io.env },
+    onListening: (name, url, isFirst) => custody.onListening(name, url, isFirst, stop.signal),
     ...reporter(io, () => announce(held, node, started)),
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
   stop.onReload = () => node.forward('SIGHUP');
-  const ready = node.start().then(() => onAllReady(io, held, node, started));
+  const ready = node.start().then(() => onAllReady(io, held, node, started, custody));
   try {
     const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
     await node.stop();
@@ -73,7 +71,7 @@ async function announce(held: HeldHome, node: Node, started: string): Promise<vo
   await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): Promise<void> {
+async function onAllReady(io: Io, held: HeldHome, node: Node, started: string, custody: Custody): Promise<void> {
   await announce(held, node, started);
   const { home } = held;
   const services = node.urls;
@@ -86,15 +84,12 @@ async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): 
     capability_file: home.capability,
     pids: node.pids,
   });
-  const names = Object.keys(services) as Service[];
   const renewLater = (): void => {
     sched.timer(
       RENEW_EVERY_MS,
       () => {
         // What cannot be renewed today is tried tomorrow; it is good for weeks.
-        void renewCapability(home, names, new AbortController().signal).catch((error: unknown) =>
-          io.note(String(error)),
-        );
+        void custody.renew(new AbortController().signal).catch((error: unknown) => io.note(String(error)));
         renewLater();
       },
       'capability.renew',
@@ -133,6 +128,7 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isForgott
           .map((line) => `  ${line}`)
           .join('\n')}`;
   const where = isForgotten ? '' : `\n     all of it is in ${log}`;
+  if (error instanceof CliError) return error;
   if (!isStart) return new CliError('internal', `${name} keeps crashing and was given up${lines}${where}`, 'unhealthy');
   const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
   const why = error instanceof Error ? error.message : String(error);

@@ -13,6 +13,8 @@ export interface Place {
   /** 0 lets each service pick a free port. */
   readonly base_port: number;
   readonly amnesia: boolean;
+  /** What runs there. */
+  readonly services: readonly Service[];
 }
 
 export interface ServiceEntry {
@@ -21,6 +23,10 @@ export interface ServiceEntry {
   readonly main: string;
   /** Those of round 1 are drained first: whoever calls others goes before those whom it calls. */
   readonly drain_round: number;
+  /** Others need it: it is started before them, and keys of capabilities come from it. Default false. */
+  readonly derives_keys?: boolean;
+  /** Services without which it cannot be. Default none. */
+  readonly needs?: readonly Service[];
   /** Keys that follow from the place. What the operator sets is stronger. */
   readonly defaults: (place: Place) => Readonly<Record<string, string>>;
   readonly schema: () => Promise<ConfigSchema<KeyTable>>;
@@ -28,17 +34,39 @@ export interface ServiceEntry {
 
 type Defaults = (place: Place) => Readonly<Record<string, string>>;
 
-/** Every service: where it listens, and the keys with which it checks capabilities. */
+/** Every service: where it listens, where it has the keys from with which it checks capabilities, who tells what is revoked. */
 function common(name: Service): Defaults {
-  return ({ home, base_port }) => ({
-    'server.bind': `127.0.0.1:${base_port === 0 ? 0 : defaultPort(name, base_port)}`,
-    'auth.key_file': home.of(name).keys,
-  });
+  return (place) => {
+    const { home, base_port, services } = place;
+    return {
+      'server.bind': `127.0.0.1:${base_port === 0 ? 0 : defaultPort(name, base_port)}`,
+      ...keysOf(name, place),
+      ...(name !== 'passport' && services.includes('passport')
+        ? { 'auth.passport_url': `file:${home.of('passport').url}` }
+        : {}),
+    };
+  };
 }
 
-function service(name: Service, drain_round: number, entry: string, own: Defaults): ServiceEntry {
+function keysOf(name: Service, { home, amnesia, services }: Place): Readonly<Record<string, string>> {
+  const own = home.of(name);
+  if (!services.includes('kms')) return { 'auth.key_file': own.keys };
+  const cache = amnesia ? {} : { 'auth.cache_file': own.cache };
+  if (name === 'kms') return { 'auth.owner_file': own.owner, ...cache };
+  const capability = { 'auth.kms_url': `file:${home.of('kms').url}`, 'auth.capability_file': own.kms_capability };
+  return { ...capability, ...cache };
+}
+
+function service(
+  name: Service,
+  drain_round: number,
+  entry: string,
+  own: Defaults,
+  more: Pick<ServiceEntry, 'derives_keys' | 'needs'> = {},
+): ServiceEntry {
   const folder = new URL('.', entry);
   return {
+    ...more,
     name,
     main: fileURLToPath(new URL('main.ts', folder)),
     drain_round,
@@ -53,7 +81,20 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service('storage', 2, import.meta.resolve('@ron/storage'), ({ home, amnesia }): Record<string, string> =>
     amnesia ? { 'amnesia.enabled': 'true' } : { data_dirs: join(home.of('storage').data) },
   ),
-  service('kms', 4, import.meta.resolve('@ron/kms'), ({ home, amnesia }): Record<string, string> =>
-    amnesia ? { 'amnesia.enabled': 'true' } : { data_dir: home.of('kms').data },
+  service(
+    'kms',
+    4,
+    import.meta.resolve('@ron/kms'),
+    ({ home, amnesia }): Record<string, string> =>
+      amnesia ? { 'amnesia.enabled': 'true' } : { data_dir: home.of('kms').data },
+    { derives_keys: true },
+  ),
+  service(
+    'passport',
+    3,
+    import.meta.resolve('@ron/passport'),
+    ({ home, amnesia }): Record<string, string> =>
+      amnesia ? { 'amnesia.enabled': 'true' } : { data_dir: home.of('passport').data },
+    { needs: ['kms'] },
   ),
 ];

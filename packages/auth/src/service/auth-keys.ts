@@ -2,7 +2,11 @@
 import { key } from '@ron/kernel';
 import type { Config } from '@ron/kernel';
 
-const URL_TEXT = { pattern: /^https?:\/\/[^\s/?#]+\/?$/, expects: 'a URL like http://127.0.0.1:7105', length_max: 256 };
+const URL_TEXT = {
+  pattern: /^(?:https?:\/\/[^\s/?#]+\/?|file:.+)$/,
+  expects: 'a URL like http://127.0.0.1:7105, or file:PATH of a file that holds one',
+  length_max: 4096,
+};
 
 export const AUTH_KEYS = {
   'auth.key_file': key.optional(

@@ -11,10 +11,13 @@ import { SECRET_BYTES } from '../key-ring.ts';
 
 /** The key that kms makes at its first start, and whose versions are the root keys. */
 export const AUDIENCE_ROOT = 'ron/audience/hmac-sha256/00000000-0000-4000-8000-000000000001';
+/** Its tenant: what a capability to derive from it is limited to. */
+export const AUDIENCE_TENANT = 'ron';
 const DEADLINE_MS = 2000;
 
 export interface KmsDeriverInit {
-  readonly url: string;
+  /** Asked before each question, like the capability: it may come to be known late. */
+  readonly url: () => Promise<string>;
   /** With scope `kms:derive`. Asked before each question. */
   readonly capability: () => Promise<string | undefined>;
 }
@@ -33,7 +36,7 @@ export class KmsDeriver implements KeyDeriver {
   }
 
   async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
-    const { url } = this.#init;
+    const url = await this.#init.url();
     const capability = await this.#init.capability();
     const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
     const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;

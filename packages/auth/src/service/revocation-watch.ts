@@ -101,9 +101,10 @@ export class RevocationWatch implements RevocationEpochs {
 }
 
 /** `GET /v1/passport/revocations`, held by passport until there is something to tell. */
-export function askPassport(url: string): AskRevocations {
+export function askPassport(where: () => Promise<string>): AskRevocations {
   const policy = { tries_max: 1, backoff_ms: () => 0 };
-  const calls = new JsonCalls('v1/passport/', { url, deadline_ms: ASK_MS, policy });
-  return (after, signal) =>
-    calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
+  return async (after, signal) => {
+    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: ASK_MS, policy });
+    return await calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
+  };
 }

@@ -118,7 +118,7 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
       passport_url === undefined
         ? undefined
         : new RevocationWatch({
-            ask: askPassport(passport_url),
+            ask: askPassport(() => urlOf(passport_url)),
             known: cache?.revocations,
             keep: cache && ((document, signal) => cache.saveRevocations(document, signal)),
             max_age_ms: revocations_max_age,
@@ -136,7 +136,7 @@ async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined
   const { kms_url, capability_file } = config.auth;
   const capability = (): Promise<string> => readSecretFile(capability_file!);
   const keys = new DerivedKeySource({
-    deriver: init.deriver ?? new KmsDeriver({ url: kms_url!, capability }),
+    deriver: init.deriver ?? new KmsDeriver({ url: () => urlOf(kms_url!), capability }),
     cache,
     onCacheProblem: (error) => log.warn({ err: error }, 'keys of capabilities could not be kept for the next start'),
   });
@@ -147,6 +147,11 @@ async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined
     log.warn({ err: error }, 'kms gave no keys of capabilities yet');
   });
   return keys;
+}
+
+/** A URL, or what a file says it is: where a service listens may be known only when it does. */
+async function urlOf(text: string): Promise<string> {
+  return text.startsWith('file:') ? await readSecretFile(text.slice('file:'.length)) : text;
 }
 
 /** A file beside the data, or in amnesia nothing that outlives the process. */
