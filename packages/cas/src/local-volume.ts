@@ -12,7 +12,7 @@
 import { accessSync, constants } from 'node:fs';
 import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
-import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
+import { isRonError, NEVER, RonError, sched, type Timer } from '@ron/kernel';
 import {
   decodeHeader,
   HEADER_BYTES,
@@ -67,8 +67,6 @@ export interface LocalVolumeInit extends VolumeEvents {
   signal: AbortSignal;
 }
 
-/** A flush is bounded by the disk alone: half an index is worth nothing. */
-const NEVER = new AbortController().signal;
 /** No id comes before this; it is none. */
 const BEFORE_ALL = new Uint8Array(0);
 const OK: VolumeState = { condition: 'ok', reason: '' };

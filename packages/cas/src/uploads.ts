@@ -9,7 +9,7 @@
  * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
  */
 import { join } from 'node:path';
-import { RonError, sched } from '@ron/kernel';
+import { NEVER, RonError, sched } from '@ron/kernel';
 import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import type { ObjectStore } from './object-store.ts';
@@ -24,8 +24,6 @@ const METADATA_BYTES_MAX = 8 * KIB;
 /** While a body comes, what has come is made durable this often. */
 const CHECKPOINT_BYTES = 16 * KIB * KIB;
 const NAME = /^[0-9a-f]{32}$/;
-/** What came must be kept, whatever became of the request: only the disk decides how long that takes. */
-const NEVER = new AbortController().signal;
 
 export interface UploadsInit {
   store: ObjectStore;

@@ -7,7 +7,7 @@
  * Bound: `keys_max` keys, some 200 bytes each. Creations that come together are one write.
  * Cancellation: see keystore.ts.
  */
-import { assert } from '@ron/kernel';
+import { assert, NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { isAlg, type Alg } from './algorithms.ts';
 import { noSuchKey } from './backend.ts';
@@ -18,7 +18,6 @@ import { noRoom, SoftBackend, type KeyStore, type StoredKey } from './soft-backe
 const PURPOSE = 'custody-keys';
 /** Every write carries the whole file: 16 384 keys are 3 MB. */
 const FILE_KEYS_MAX = 16_384;
-const NEVER = new AbortController().signal;
 
 export interface FileBackendInit {
   path: string;

@@ -8,7 +8,7 @@
  * done in a few milliseconds and is thrown away: ending its thread would cost the next one more.
  */
 import type { KeyObject } from 'node:crypto';
-import { assert, BlockingPool, RonError, sched } from '@ron/kernel';
+import { assert, BlockingPool, NEVER, RonError, sched } from '@ron/kernel';
 import { ALGS, type Alg, type Use } from './algorithms.ts';
 import {
   awayError,
@@ -39,7 +39,6 @@ const LANES = 2;
 const THREAD_MESSAGES_MIN = 4;
 const THREAD_QUEUE_MAX = 256;
 const KEY_BYTES = 16;
-const NEVER = new AbortController().signal;
 
 /** A key at rest. */
 export interface StoredKey {

@@ -289,3 +289,21 @@ test('property: no descendant outlives its ancestors, and each op is counted at 
     }),
   );
 });
+
+test('within waits for what cannot be stopped, and no longer than the budget', async () => {
+  assert.equal(await Deadline.after('op', 1000).within(Promise.resolve(7)), 7);
+  await assert.rejects(Deadline.after('op', 1000).within(Promise.reject(new Error('mine'))), /mine/);
+  const expired: string[] = [];
+  const late = Deadline.after('op', 20, { onExpire: (op) => void expired.push(op) });
+  const stuck = Promise.withResolvers<never>();
+  await assert.rejects(late.within(stuck.promise), { code: 'timeout' });
+  assert.deepEqual(expired, ['op']);
+  // A failure that comes too late is nobody's.
+  stuck.reject(new Error('too late'));
+  const failing = Promise.reject(new Error('after the end'));
+  await assert.rejects(late.within(failing), { code: 'timeout' });
+  const parent = Deadline.after('parent', 1000);
+  const waiting = parent.child('child', 500).within(new Promise(() => undefined));
+  parent.cancel(new Error('given up'));
+  await assert.rejects(waiting, /given up/);
+});

@@ -98,10 +98,25 @@ export class Deadline implements Disposable {
   run<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     if (!this.#look(sched.now_ms())) return Promise.reject(this.#why());
     const signal = this.signal;
+    return this.#outcomeOf(() => work(signal));
+  }
+
+  /** Waits for something that cannot be told to stop, no longer than this. As `run`, but nobody needs a signal. */
+  within<T>(work: Promise<T>): Promise<T> {
+    const now_ms = sched.now_ms();
+    if (!this.#look(now_ms)) {
+      work.catch(() => undefined);
+      return Promise.reject(this.#why());
+    }
+    if (this.#timer === undefined) this.#arm(now_ms);
+    return this.#outcomeOf(() => work);
+  }
+
+  #outcomeOf<T>(work: () => Promise<T>): Promise<T> {
     const parked = sched.park<T>(this.op);
     const follower: Follower = (_state, reason) => parked.fail(reason);
     this.#adopt(follower);
-    const started = (async () => work(signal))();
+    const started = (async () => work())();
     started.then(
       (value) => {
         this.#drop(follower);

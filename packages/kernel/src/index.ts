@@ -21,6 +21,7 @@ export * from './metrics-series.ts';
 export * from './metrics.ts';
 export * from './mpsc.ts';
 export * from './nearest.ts';
+export * from './never.ts';
 export * from './process.ts';
 export * from './registry.ts';
 export * from './retry-budget.ts';

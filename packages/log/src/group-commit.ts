@@ -7,7 +7,7 @@
  * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
  * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
  */
-import { assert, RonError, sched, touch, type Parked } from '@ron/kernel';
+import { assert, NEVER, RonError, sched, touch, type Parked } from '@ron/kernel';
 
 interface Waiting<T, R> {
   readonly item: T;
@@ -58,7 +58,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     }
     const parked = sched.park<R>(`${this.#init.name}.append`);
     const entry: Waiting<T, R> = { item, bytes, parked, signal, onAbort: () => this.#cancel(entry) };
-    signal.addEventListener('abort', entry.onAbort, { once: true });
+    if (signal !== NEVER) signal.addEventListener('abort', entry.onAbort, { once: true });
     this.#waiting.add(entry);
     this.#waiting_bytes += bytes;
     this.#start();
@@ -111,7 +111,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     let bytes = 0;
     for (const entry of this.#waiting) {
       if (batch.length > 0 && bytes + entry.bytes > this.#init.batch_bytes_max) break;
-      entry.signal.removeEventListener('abort', entry.onAbort);
+      if (entry.signal !== NEVER) entry.signal.removeEventListener('abort', entry.onAbort);
       this.#waiting.delete(entry);
       batch.push(entry);
       bytes += entry.bytes;
