@@ -3,24 +3,12 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { existsSync } from 'node:fs';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { FileKeySource, mint } from '@ron/auth';
 import { missing, SoftHsm, TEST_TOOLS } from '@ron/custody/testing';
-import { scopesOf } from '@ron/proto';
-import {
-  AMNESIA,
-  assertRefusal,
-  B3,
-  eventually,
-  KEK,
-  NEVER,
-  send,
-  startService,
-  tempDir,
-  type Reply,
-} from './support.ts';
+import { AMNESIA, assertRefusal, B3, eventually, KEK, send, startService, tempDir, type Reply } from './support.ts';
 import { MoodyBackend } from './moody-backend.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
@@ -32,16 +20,17 @@ interface Running {
   post(path: string, body: unknown): Promise<Reply>;
 }
 
-async function run(dir: string, flags: readonly string[] = []): Promise<Running> {
-  const child = spawn(process.execPath, [MAIN, `--data_dir=${dir}`, ...flags], {
+async function run(t: TestContext, dir: string, flags: readonly string[] = []): Promise<Running> {
+  const owner = `${dir}.owner`;
+  const child = spawn(process.execPath, [MAIN, `--data_dir=${dir}`, `--auth.owner_file=${owner}`, ...flags], {
     env: { ...process.env, RON_KEK: KEK },
     stdio: ['ignore', 'pipe', 'ignore'],
   });
   const exited = once(child, 'exit');
+  t.after(() => child.kill('SIGKILL'));
   const [line] = (await Promise.race([once(child.stdout, 'data'), exited.then(() => [Buffer.from('{}')])])) as [Buffer];
   const { url } = JSON.parse(line.toString()) as { url: string };
-  await using keys = await FileKeySource.open({ path: join(dir, 'keys'), create: false }, NEVER);
-  const { token } = await mint(keys, { audience: 'kms', scopes: scopesOf('kms'), ttl_ms: 600_000 }, NEVER);
+  const token = (await readFile(owner, 'utf8')).trim();
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
   return {
     child,
@@ -51,10 +40,10 @@ async function run(dir: string, flags: readonly string[] = []): Promise<Running>
   };
 }
 
-test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 and a last checkpoint', async () => {
+test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 and a last checkpoint', async (t) => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
-  const first = await run(dir, ['--audit.checkpoint_interval=1h']);
+  const first = await run(t, dir, ['--audit.checkpoint_interval=1h']);
   const { kid } = (await first.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
   const signed: { log_index: number; sigs: unknown }[] = [];
   const client = async (): Promise<void> => {
@@ -65,7 +54,7 @@ test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 an
   first.child.kill('SIGKILL');
   await Promise.all([first.exited, ...clients]);
 
-  const second = await run(dir);
+  const second = await run(t, dir);
   for (const { sigs } of signed.slice(0, 20)) {
     assert.ok((await second.post('/verify', { kid, payload_b3: B3, sigs })).body.ok);
   }
