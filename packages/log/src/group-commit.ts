@@ -1,9 +1,11 @@
 /**
  * Group commit: many appends, one write and one sync for all that wait.
  *
- * Promise: an append is answered only after a sync that began when its bytes were already written. Each append is
- * answered exactly once; a batch succeeds or fails as a whole, in order, and one batch is under way at a time.
- * Bound: `queue_bytes_max` bytes wait and `batch_bytes_max` are under way. Overflow: `busy`, at once.
+ * Promise: an append is answered only after the `commit` of its batch has ended; what that makes durable is the commit's
+ * business. Each append is answered exactly once; a batch succeeds or fails as a whole, in order, and one batch is under
+ * way at a time.
+ * Bound: `queue_bytes_max` bytes wait, or one entry that is larger, and `batch_bytes_max` are under way, or one such entry.
+ * Entries of no bytes (syncs) are bounded by their callers. Overflow: `busy`, at once.
  * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
  * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
  */

@@ -1,10 +1,11 @@
 /**
  * An append-only log in segment files.
  *
- * Promise: what `append` acknowledged is there after any crash, byte for byte, or is reported as damaged. A record that
- * was not acknowledged may be there or not, but never in part. A torn tail is cut at open; damage in the middle is
- * reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again, and what was
- * not durable in it is cut off.
+ * Promise: what a durable `append` acknowledged is there after any crash, byte for byte, or is reported as damaged. What
+ * was appended with `durable: false` is as safe once `isDurable` says so; until then a crash or a failed sync may take it.
+ * A record that was not acknowledged may be there or not, but never in part. A torn tail is cut at open; damage in the
+ * middle is reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again, and
+ * what was not durable in it is cut off.
  * Bound: segments of `segment_bytes`, appends as GroupCommit says. Overflow: `busy`. A full disk is `storage_full`, a disk
  * that fails otherwise `not_ready`; for a while after a failure appends are refused at once, so that a broken disk does
  * not fill up with new segments.
@@ -96,7 +97,7 @@ export interface LogRecord {
 const MIB = 1024 * 1024;
 const RETRY_AFTER_FAILURE_MS_MIN = 100;
 const RETRY_AFTER_FAILURE_MS_MAX = 5000;
-/** Records up to this size are copied into the batch's own buffer: one large write beats many small pieces. */
+/** Records up to this size are copied together with their header: one piece of a write instead of four. */
 const COPY_BYTES_MAX = 16 * 1024;
 const ZEROS = Buffer.alloc(HEADER_BYTES);
 
@@ -180,7 +181,10 @@ export class SegmentLog implements AsyncDisposable {
     return { batches_total, entries_total, waiting_bytes };
   }
 
-  /** Appends records that stand or fall together; resolves when they are durable. */
+  /**
+   * Appends records that stand or fall together; resolves when they are durable, or with `durable: false` when they are
+   * written.
+   */
   append(records: readonly RecordInput[], signal: AbortSignal, init: AppendInit = {}): Promise<readonly Appended[]> {
     let bytes = 0;
     for (const record of records) {
@@ -463,7 +467,6 @@ export class SegmentLog implements AsyncDisposable {
   }
 }
 
-/** Gathers what one write puts on disk. */
 /** The record that `bytes` hold from their beginning to their end. */
 function recordIn(bytes: Buffer, salt: number, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
   const head = decodeHeader(bytes, 0, salt);
@@ -472,6 +475,7 @@ function recordIn(bytes: Buffer, salt: number, payload_bytes: number, meta_bytes
   return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
 }
 
+/** Gathers what one write puts on disk. */
 class BatchWrite {
   seq: number;
   bytes = 0;
