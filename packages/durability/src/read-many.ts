@@ -6,6 +6,8 @@
  * Bound: one batch of each volume. Cancellation: by the signal; stopping the iteration stops all volumes.
  */
 import { chunkKey, type Volume } from '@ron/cas';
+import { RonError } from '@ron/kernel';
+import { LATE, within } from './patience.ts';
 
 /** As many as are looked up together by whoever reads an object. */
 const WINDOW = 64;
@@ -18,6 +20,8 @@ export interface ReadManyInit {
   fallback: (id: Uint8Array) => Promise<Uint8Array>;
   /** How to get one that nobody has, together with others that are needed for that anyway. */
   rescue: (id: Uint8Array) => Promise<Rescue | undefined>;
+  /** How long to wait for a batch of a volume. */
+  lag_ms: number;
   /** Told of a volume that did not give what it has. */
   onFailure: (volume: Volume, id: Uint8Array, error: unknown) => void;
   signal: AbortSignal;
@@ -107,7 +111,7 @@ class Window {
     if (lane === undefined) return (await this.#rescued(id)) ?? (await fallback(id));
     if (lane.hasFailed) return await fallback(id);
     try {
-      return await lane.next();
+      return await lane.next(this.#init.lag_ms);
     } catch (error) {
       signal.throwIfAborted();
       onFailure(lane.volume, id, error);
@@ -157,14 +161,16 @@ class Lane {
     this.#pending.catch(() => undefined);
   }
 
-  async next(): Promise<Uint8Array> {
-    if (this.isAtEnd) await this.#advance();
+  async next(lag_ms: number): Promise<Uint8Array> {
+    if (this.isAtEnd) await this.#advance(lag_ms);
     return this.#batch[this.#at++]!;
   }
 
-  async #advance(): Promise<void> {
+  async #advance(lag_ms: number): Promise<void> {
     try {
-      const result = await (this.#pending ?? this.#iterator!.next());
+      this.#pending ??= this.#iterator!.next();
+      const result = await within(this.#pending, lag_ms);
+      if (result === LATE) throw new RonError('timeout', `${this.volume.name} took too long`, { op: 'read' });
       this.#pending = undefined;
       if (result.done === true || result.value.length === 0)
         throw new Error(`${this.volume.name} gave too few contents`);
@@ -176,8 +182,10 @@ class Lane {
     }
   }
 
+  /** What is still under way after a failure ends by itself. */
   async close(): Promise<void> {
-    await this.#pending?.catch(() => undefined);
-    await this.#iterator?.return?.();
+    const ended = this.#iterator?.return?.();
+    if (this.hasFailed) ended?.catch(() => undefined);
+    else await ended;
   }
 }

@@ -6,6 +6,7 @@
  * Cancellation: `stopping` ends it after the job at hand, `signal` also that one.
  */
 import type { Pacing } from './pacing.ts';
+import { patiently, type Patience } from './patience.ts';
 import { repair, type Repaired } from './repair.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import type { VolumeSet } from './volume-set.ts';
@@ -14,6 +15,8 @@ export interface RepairWorkerInit {
   set: VolumeSet;
   queue: RepairQueue;
   pacing: Pick<Pacing, 'take'>;
+  /** How long a volume may take for one record. Default: 30 s. */
+  patiently?: Patience;
   /** Told how each job ended. Must not throw. */
   onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
 }
@@ -40,7 +43,8 @@ export class RepairWorker {
   async work(job: RepairJob, signal: AbortSignal): Promise<void> {
     const { set, queue, pacing, onEnd } = this.#init;
     try {
-      const result = await repair({ set, pace: (bytes, until) => pacing.take(bytes, until) }, job, signal);
+      const pace = (bytes: number, until: AbortSignal): Promise<void> => pacing.take(bytes, until);
+      const result = await repair({ set, pace, patiently: this.#init.patiently ?? patiently }, job, signal);
       if (result === 'repaired') this.repaired_total += 1;
       onEnd?.(job, result);
     } catch (error) {

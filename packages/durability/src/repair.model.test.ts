@@ -75,8 +75,8 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a write is not paid for',
     file: './repair.ts',
-    find: 'await pace(record.payload.length, signal);\n    await target.write([{ type',
-    replace: 'await target.write([{ type',
+    find: 'await pace(record.payload.length, signal);\n    await patiently(target.write([{ type',
+    replace: 'await patiently(target.write([{ type',
     entry: './repair-worker.ts',
     part: 'RepairWorker',
     model: copiesAreMade,

@@ -23,6 +23,8 @@ export interface Parts {
 
 const { signal } = new AbortController();
 const EMPTY = new Uint8Array(0);
+/** Volumes of models may take as long as they like. */
+const patiently = <T>(work: Promise<T>): Promise<T> => work;
 /** One that finds it, one after the failure, one that confirms, and some more. */
 const PLANS_MAX = 6;
 
@@ -146,7 +148,7 @@ export function repairAgainstCompaction(parts: Parts): Build {
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'content', id: record.id, class: 'rf' } as const;
-        assert.equal(await parts.repair({ set, pace }, job, signal), 'repaired');
+        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
       });
       world.task('compactor', async () => {
         await world.io('compaction');
@@ -199,7 +201,7 @@ export function copiesAreMade(parts: Parts): Build {
       volumes[1]!.failOnce = world.choose('the first copy', [true, false]);
       const queue = new parts.RepairQueue({ capacity: 1 });
       const planner = new parts.Planner({ set, queue });
-      const worker = new parts.RepairWorker({ set, queue, pacing: bucket });
+      const worker = new parts.RepairWorker({ set, queue, pacing: bucket, patiently });
       let isIdle = Promise.withResolvers<void>();
       for (const name of ['first worker', 'second worker']) {
         world.task(name, async () => {
@@ -235,7 +237,7 @@ export function plansNeverDuplicate(parts: Parts): Build {
       const { set } = await open(parts, volumes, [record], 2);
       const queue = new parts.RepairQueue();
       for (const name of ['first worker', 'second worker']) {
-        const worker = new parts.RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() } });
+        const worker = new parts.RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() }, patiently });
         world.task(name, () => worker.run({ stopping: signal, signal }));
       }
       let ended = 0;

@@ -8,6 +8,7 @@
 import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
 import type { Member } from './member.ts';
+import type { Patience } from './patience.ts';
 import { lacks } from './planner.ts';
 import type { RepairJob } from './repair-queue.ts';
 import type { VolumeSet } from './volume-set.ts';
@@ -18,6 +19,8 @@ export type Repaired = 'repaired' | 'whole' | 'gone';
 export interface RepairInit {
   set: VolumeSet;
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
+  /** How long a volume may take for one record. */
+  patiently: Patience;
 }
 
 export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
@@ -35,13 +38,17 @@ export async function repair(init: RepairInit, job: RepairJob, signal: AbortSign
 }
 
 /** Who has it, without the one that could not give it. */
-async function goodHolders({ set, pace }: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Member[]> {
+async function goodHolders(
+  { set, pace, patiently }: RepairInit,
+  job: RepairJob,
+  signal: AbortSignal,
+): Promise<Member[]> {
   const kind = job.kind === 'object' ? 'object' : 'content';
   const holders = set.members.filter((member) => member.holdsDurably(kind, job.id));
   const suspect = holders.find((member) => member.name === job.suspect);
   if (suspect === undefined) return holders;
   await pace(job.bytes ?? CHUNK_BYTES, signal);
-  const isGood = await suspect.volume.get(kind, job.id, signal).then(
+  const isGood = await patiently(suspect.volume.get(kind, job.id, signal)).then(
     (record) => record !== undefined,
     () => false,
   );
@@ -68,7 +75,7 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
 }
 
 async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace } = init;
+  const { set, pace, patiently } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
@@ -79,7 +86,7 @@ async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSign
     const target = nextTarget(set, job, set.targetOf(type), holders);
     if (target === undefined) return result;
     await pace(record.payload.length, signal);
-    await target.write([{ type, id: job.id, payload: record.payload }], signal);
+    await patiently(target.write([{ type, id: job.id, payload: record.payload }], signal));
     await readBack(init, target, 'content', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -102,7 +109,7 @@ async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSign
 }
 
 async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace } = init;
+  const { set, pace, patiently } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
@@ -111,7 +118,7 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
     const target = nextTarget(set, job, set.targetOf(record.type), holders);
     if (target === undefined) return result;
     await pace(2 * record.payload.length, signal);
-    if (!(await set.copyObject(job.id, target, signal))) return 'gone';
+    if (!(await patiently(set.copyObject(job.id, target, signal)))) return 'gone';
     await readBack(init, target, 'object', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -120,14 +127,14 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
 
 /** Nothing counts that has not been read from where it lies. An object may be gone again. */
 async function readBack(
-  { set, pace }: RepairInit,
+  { set, pace, patiently }: RepairInit,
   target: Member,
   kind: 'content' | 'object',
   { id, bytes }: { id: Uint8Array; bytes: number },
   signal: AbortSignal,
 ): Promise<void> {
   await pace(bytes, signal);
-  const record = await target.volume.get(kind, id, signal);
+  const record = await patiently(target.volume.get(kind, id, signal));
   if (record !== undefined || (kind === 'object' && !set.has('object', id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
@@ -147,7 +154,7 @@ async function retell({ set }: RepairInit, job: RepairJob, signal: AbortSignal):
 }
 
 async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace } = init;
+  const { set, pace, patiently } = init;
   const layout = await set.stripes.find(job.id, signal);
   const index = layout?.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0) ?? -1;
   if (layout === undefined || index < 0) return 'gone';
@@ -163,10 +170,10 @@ async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal
     if (payload === undefined) return 'gone';
     await pace(bytes, signal);
     const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
-    await home.write([{ type, id: job.id, payload }], signal);
+    await patiently(home.write([{ type, id: job.id, payload }], signal));
     await readBack(init, home, 'content', { id: job.id, bytes }, signal);
   }
-  await announce(set, layout, index, home, signal);
+  await announce(init, layout, index, home, signal);
   return 'repaired';
 }
 
@@ -223,7 +230,7 @@ function homeFor(set: VolumeSet, layout: StripeLayout, index: number): Member {
 
 /** Everybody who knows the stripe learns where the shard lies now; with parity comes the knowledge of its stripe. */
 async function announce(
-  set: VolumeSet,
+  { set, patiently }: RepairInit,
   layout: StripeLayout,
   index: number,
   home: Member,
@@ -236,5 +243,5 @@ async function announce(
   const told = set.members.filter(
     (each) => each.isWritable && (each.holds('stripe', id) || (isParity && each === home)),
   );
-  for (const member of told) await member.write([record], signal);
+  for (const member of told) await patiently(member.write([record], signal));
 }

@@ -11,6 +11,7 @@ import { RecordType, type Held, type Kind } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
 import { noteId } from './membership.ts';
+import { patiently } from './patience.ts';
 import type { Fault, VolumeSet } from './volume-set.ts';
 
 export interface ScrubberInit {
@@ -155,7 +156,7 @@ export class Scrubber {
   async #check(member: Member, kind: Kind, held: Held, signal: AbortSignal): Promise<boolean> {
     await this.#init.pace(held.payload_bytes, signal);
     try {
-      await member.volume.get(kind, held.id, signal);
+      await patiently(member.volume.get(kind, held.id, signal));
       return true;
     } catch (error) {
       signal.throwIfAborted();

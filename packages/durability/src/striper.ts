@@ -22,6 +22,7 @@ import {
 import { assert, RonError, sched } from '@ron/kernel';
 import { chooseHomes } from './homes.ts';
 import type { Member } from './member.ts';
+import { patiently } from './patience.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 export interface StriperInit {
@@ -198,10 +199,10 @@ export class Striper {
   async #keep(shard: Shard, home: Member, signal: AbortSignal): Promise<void> {
     if (!home.holdsDurably('content', shard.id)) {
       await this.#pace(shard.payload.length, signal);
-      await home.write([shard], signal);
+      await patiently(home.write([shard], signal));
     }
     await this.#pace(shard.payload.length, signal);
-    const record = await home.volume.get('content', shard.id, signal);
+    const record = await patiently(home.volume.get('content', shard.id, signal));
     if (record === undefined) throw new RonError('integrity', `a shard on ${home.name} could not be read back`);
   }
 

@@ -57,8 +57,10 @@ export class Stripes {
 
   /** The stripe that a content or parity shard belongs to. */
   async find(id: Uint8Array, signal: AbortSignal): Promise<StripeLayout | undefined> {
-    for (const member of this.#set.members) {
-      if (!knows(member, id)) continue;
+    // What is rebuilt is checked: so whoever was away may be asked as well, after those who know better.
+    const current = this.#set.members.filter((member) => knows(member, id));
+    const stale = this.#set.members.filter((member) => !member.isCurrent && member.holds('shard', id));
+    for (const member of [...current, ...stale]) {
       const layout = await this.#read(member, 'shard', id, signal);
       if (layout !== undefined) return layout;
     }

@@ -164,6 +164,18 @@ suite('reading', () => {
     }
   });
 
+  test('goes on with another copy when a volume hangs', async () => {
+    const opened = await open(3, { replication_factor: 2, read_lag_ms: 10 });
+    const records = Array.from({ length: 20 }, (_, index) => chunk(`chunk ${index}`));
+    for (const record of records) await opened.set.put([record], signal);
+    opened.volumes[1]!.hangs = true;
+    const ids = records.map((record) => record.id);
+    const texts = records.map((record) => Buffer.from(record.payload).toString());
+    assert.deepEqual(await collect(opened.set, ids), texts);
+    for (const id of ids) assert.ok(await opened.set.get('content', id, signal));
+    assert.ok(opened.faults.every((fault) => /took too long/.test(fault.reason)) && opened.faults.length > 0);
+  });
+
   test('is integrity when no good copy is left, and undefined when there never was one', async () => {
     const opened = await open(2, { replication_factor: 2 });
     await opened.set.put([chunk('a')], signal);

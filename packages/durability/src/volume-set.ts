@@ -31,6 +31,7 @@ import { mergeInventories } from './inventories.ts';
 import { Member, type MemberInit, type MemberView } from './member.ts';
 import { Membership } from './membership.ts';
 import { isObjectHere, isObjectPinned, isRemoved } from './object-words.ts';
+import { LATE, within } from './patience.ts';
 import { Placement } from './placement.ts';
 import { readMany, type Batch } from './read-many.ts';
 import { reconcile } from './reconcile.ts';
@@ -52,6 +53,8 @@ export interface VolumeSetInit {
   write_min?: number;
   /** How long a put waits for a volume when enough others have it. Default 1 s. */
   lag_ms?: number;
+  /** How long a read waits for a volume when another one could give it. Default 1 s. */
+  read_lag_ms?: number;
   /** Told of a record that a volume did not give though it should have it. Must not throw. */
   onFault?: (fault: Fault) => void;
   signal: AbortSignal;
@@ -74,6 +77,7 @@ export interface DurabilityReceipt {
 }
 
 const LAG_MS = 1000;
+const READ_LAG_MS = 1000;
 /** A disk may take its time to sync what others have synced. */
 const SYNC_LAG_MS = 5000;
 const OK: VolumeState = { condition: 'ok', reason: '' };
@@ -89,6 +93,7 @@ export class VolumeSet implements Volume {
   readonly removals = new Removals();
   readonly stripes: Stripes;
   readonly #lag_ms: number;
+  readonly #read_lag_ms: number;
   readonly #onFault: ((fault: Fault) => void) | undefined;
   #members: readonly Member[];
   #placement: Placement<Member>;
@@ -103,6 +108,7 @@ export class VolumeSet implements Volume {
     assert(this.write_min >= 1 && this.write_min <= this.replication_factor, '1 <= write_min <= replication_factor');
     this.manifest_copies = Math.max(this.replication_factor, init.manifest_copies ?? 0);
     this.#lag_ms = init.lag_ms ?? LAG_MS;
+    this.#read_lag_ms = init.read_lag_ms ?? READ_LAG_MS;
     this.#onFault = init.onFault;
     this.#members = init.members.map((each) => new Member(each));
     this.#placement = this.#place();
@@ -259,8 +265,11 @@ export class VolumeSet implements Volume {
     // Asked anew each time: while one was read, it may have been moved to another.
     for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
       tried.add(member);
+      const isLast = this.#untried(kind, id, tried) === undefined && !(kind === 'content' && this.stripes.protects(id));
       try {
-        const record = await member.volume.get(kind, id, signal);
+        const read = member.volume.get(kind, id, signal);
+        const record = isLast ? await read : await within(read, this.#read_lag_ms);
+        if (record === LATE) throw new RonError('timeout', `${member.name} took too long`, { op: 'read' });
         if (record !== undefined) return record;
       } catch (error) {
         signal.throwIfAborted();
@@ -293,6 +302,7 @@ export class VolumeSet implements Volume {
         return record.payload;
       },
       rescue: (id) => this.stripes.rescue(id, signal),
+      lag_ms: this.#read_lag_ms,
       onFailure: (volume, id, error) => this.fault('content', id, volume, error),
       signal,
     });

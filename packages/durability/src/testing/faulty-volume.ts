@@ -11,6 +11,8 @@ export interface Faulty {
   fail(call: Call, error: (() => Error) | undefined): void;
   /** Waits for this before each put. */
   delay: (() => Promise<void>) | undefined;
+  /** Reads that begin while this is set never end. */
+  hangs: boolean;
   /** How often something was called. */
   readonly calls: Map<string, number>;
 }
@@ -18,7 +20,7 @@ export interface Faulty {
 export function faulty(inner: Volume): Faulty {
   const failures = new Map<string, () => Error>();
   const calls = new Map<string, number>();
-  const fault: { delay: (() => Promise<void>) | undefined } = { delay: undefined };
+  const fault: Pick<Faulty, 'delay' | 'hangs'> = { delay: undefined, hangs: false };
   const volume = new Proxy(inner, {
     get: (target, name) => {
       const value: unknown = Reflect.get(target, name);
@@ -26,6 +28,8 @@ export function faulty(inner: Volume): Faulty {
       return (...args: unknown[]): unknown => {
         calls.set(name, (calls.get(name) ?? 0) + 1);
         const failure = failures.get(name);
+        if (fault.hangs && name === 'get') return new Promise(() => undefined);
+        if (fault.hangs && name === 'getMany') return hangingMany();
         const run = (): unknown => Reflect.apply(value, target, args);
         if (failure !== undefined) return name === 'getMany' ? failingMany(failure) : Promise.reject(failure());
         return name === 'put' && fault.delay !== undefined ? fault.delay().then(run) : run();
@@ -43,10 +47,21 @@ export function faulty(inner: Volume): Faulty {
     set delay(delay) {
       fault.delay = delay;
     },
+    get hangs() {
+      return fault.hangs;
+    },
+    set hangs(hangs) {
+      fault.hangs = hangs;
+    },
   };
 }
 
 // oxlint-disable-next-line require-yield
 async function* failingMany(failure: () => Error): AsyncGenerator<readonly Uint8Array[], void, void> {
   throw failure();
+}
+
+// oxlint-disable-next-line require-yield
+async function* hangingMany(): AsyncGenerator<readonly Uint8Array[], void, void> {
+  await new Promise(() => undefined);
 }

@@ -1,0 +1,38 @@
+/**
+ * Waits for something for a while.
+ *
+ * Promise: what it gives, or what it fails with, when that comes in time; `LATE` otherwise, and then nobody hears how it ends.
+ * Bound: one timer while it waits. Cancellation: none; whoever does the work has the signal.
+ */
+import { RonError, sched } from '@ron/kernel';
+
+export const LATE = Symbol('late');
+
+export function within<T>(work: Promise<T>, wait_ms: number): Promise<T | typeof LATE> {
+  const parked = sched.park<T | typeof LATE>('patience');
+  const timer = sched.timer(wait_ms, () => parked.wake(LATE), 'patience');
+  work.then(
+    (value) => {
+      timer.cancel();
+      parked.wake(value);
+    },
+    (error: unknown) => {
+      timer.cancel();
+      parked.fail(error);
+    },
+  );
+  return parked.promise;
+}
+
+/** What a volume may take for one record in the background. A disk that takes longer is broken, or as good as. */
+const BACKGROUND_MS = 30_000;
+
+/** How somebody waits for a volume. */
+export type Patience = <T>(work: Promise<T>) => Promise<T>;
+
+/** Waits for a volume that nobody waits for; `timeout` when it takes too long. */
+export async function patiently<T>(work: Promise<T>): Promise<T> {
+  const result = await within(work, BACKGROUND_MS);
+  if (result === LATE) throw new RonError('timeout', 'a volume took too long', { op: 'repair' });
+  return result;
+}
