@@ -1,8 +1,8 @@
 /**
  * The places of records in LMDB.
  *
- * Promise: what `store` was given is there after a crash when it has ended; before, a part of it may be. An index that cannot be trusted is thrown
- * away at open: the log has it all.
+ * Promise: what `store` was given is there after a crash when it has ended; before, a part of it may be. An index that
+ * cannot be trusted is thrown away at open: the log has it all.
  * Bound: the disk. Cancellation: none; calls end by themselves.
  *
  * LMDB pages carry no checksums: what an entry says is checked against the record it points to, at every read. And a

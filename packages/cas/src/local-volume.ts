@@ -3,10 +3,12 @@
  *
  *     DIR/segments/*.seg   the log          DIR/index/        LMDB, rebuilt from the log when missing or broken
  *     DIR/quarantine/      damaged records, kept for whoever wants to know, never deleted
+ *     DIR/lock             held while a process has the volume open
  *
  * Promise: as `Volume` says. Every read checks the record's own id and the hash of its bytes, so neither a flipped bit on
  * disk nor a wrong entry in the index can make it give back wrong bytes.
- * Bound: the log's queue, the index's pending entries, one scan at a time for records that the index lost.
+ * Bound: the log's queue, the index's pending entries, one scan at a time for records that the index lost. The last
+ * 256 MiB of a disk (a sixteenth of a small one) are kept for what makes room: see reserve.ts.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { accessSync, constants } from 'node:fs';

@@ -2,8 +2,8 @@
  * Where each record lies: a cache of the log, which can be thrown away at any time.
  *
  * Promise: what `set` was told is found at once, from memory until a flush has taken it to the store. How far the log is
- * reflected is stored in the same transaction, so a start replays exactly what is missing. What the log could still lose
- * is never stored.
+ * reflected is stored after everything else, so a start replays at least what is missing; what it replays twice does no
+ * harm. What the log could still lose is never stored.
  * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` they are to be
  * refused. Overflow: back-pressure. Cancellation: none; a flush ends by itself.
  */
@@ -33,7 +33,7 @@ export interface Applied {
 /** A key is the table's byte and the id, as latin1 text; `undefined` removes the entry. */
 export type Changes = ReadonlyMap<string, Place | undefined>;
 
-/** Where the entries go. Everything that is stored in one call is there after a crash, or nothing of it. */
+/** Where the entries go. After a crash in the middle of `store` a part of the changes may be there, but never `applied`. */
 export interface PlaceStore {
   readonly applied: Applied | undefined;
   get(key: string): Place | undefined;
