@@ -3,10 +3,11 @@
  *
  * Promise: what is repeated has the same effect as done once: keys are made and rotated under an id that the service
  * remembers, everything else changes nothing or may happen twice. Secrets are in what a method returns and nowhere else.
- * Bound: answers of `ANSWER_BYTES_MAX`, batches of `SIGN_ITEMS_MAX`. Cancellation: every method takes a signal besides
+ * Bound: batches of `SIGN_ITEMS_MAX`; answers as `JsonCalls` says. Cancellation: every method takes a signal besides
  * the client's own.
  */
 import { RonError, sched } from '@ron/kernel/core';
+import { JsonCalls } from './json-calls.ts';
 import type {
   AuditKeys,
   CreatedKey,
@@ -22,12 +23,11 @@ import type {
   VerifyInit,
   WrappedKey,
 } from './kms-types.ts';
-import { Transport, type TransportInit } from './transport.ts';
+import type { TransportInit } from './transport.ts';
 
 export * from './kms-types.ts';
 
 export const SIGN_ITEMS_MAX = 128;
-const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
 const ID_BYTES = 16;
 
 export interface KmsCallOptions {
@@ -35,14 +35,14 @@ export interface KmsCallOptions {
 }
 
 export class KmsClient {
-  readonly #transport: Transport;
+  readonly #calls: JsonCalls;
 
   constructor(init: TransportInit) {
-    this.#transport = new Transport(init);
+    this.#calls = new JsonCalls('v1/kms/', init);
   }
 
   get url(): string {
-    return this.#transport.base.href;
+    return this.#calls.url;
   }
 
   /** Makes a key; its private part never leaves the service. */
@@ -149,41 +149,13 @@ export class KmsClient {
   }
 
   async #get<T>(op: string, path: string, call: KmsCallOptions): Promise<T> {
-    return await this.#call(op, path, { method: 'GET' }, call);
+    const answer = await this.#calls.get<T>(op, path, call.signal);
+    if (answer === undefined) throw new RonError('integrity', 'the server answers with nothing', { op });
+    return answer;
   }
 
   async #post<T>(op: string, path: string, body: unknown, call: KmsCallOptions): Promise<T> {
-    const bytes = new TextEncoder().encode(JSON.stringify(body));
-    return await this.#call(
-      op,
-      path,
-      { method: 'POST', headers: { 'Content-Type': 'application/json' }, body: bytes },
-      call,
-    );
-  }
-
-  async #call<T>(
-    op: string,
-    path: string,
-    init: { method: string; headers?: Record<string, string>; body?: Uint8Array<ArrayBuffer> },
-    call: KmsCallOptions,
-  ): Promise<T> {
-    return await this.#transport.call(
-      op,
-      async (signal) => await readJson<T>(await this.#transport.send(op, `v1/kms/${path}`, { ...init, signal })),
-      { signal: call.signal },
-    );
-  }
-}
-
-async function readJson<T>(response: Response): Promise<T> {
-  const length = Number(response.headers.get('content-length') ?? NaN);
-  if (!(length <= ANSWER_BYTES_MAX)) throw new RonError('integrity', 'the server answers with more than it may');
-  try {
-    return (await response.json()) as T;
-  } catch (error) {
-    if (error instanceof SyntaxError) throw new RonError('integrity', 'the server does not answer with JSON');
-    throw error;
+    return await this.#calls.post(op, path, body, call.signal);
   }
 }
 
