@@ -1,7 +1,7 @@
 /**
  * Serves bytes of known size and tag: ranges, conditions, lengths and slow readers in one place.
  *
- * Promise: the first chunk is in hand, verified by its source, before headers go out, so a source that fails at once gives
+ * Promise: the first batch is in hand, verified by its source, before headers go out, so a source that fails at once gives
  * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
  * destroyed: a cut answer never looks whole. The source's iterator is always closed. Never rejects.
  * Bound: one batch of chunks is held; the next is asked for when the kernel has taken the last.
@@ -195,7 +195,7 @@ class Transfer {
     this.#arm();
   }
 
-  /** Streams the source; `sendHead` is called when its first chunk is in hand. */
+  /** Streams the source; `sendHead` is called when its first batch is in hand. */
   async run(read: (signal: AbortSignal) => AsyncIterable<Batch>, sendHead: () => void): Promise<ByteOutcome> {
     let iterator: AsyncIterator<Batch> | undefined;
     try {

@@ -1,5 +1,5 @@
 /**
- * Bytes that lie verified in RAM, answered before routing.
+ * Bytes that lie verified in RAM, or can be had without waiting, answered before routing.
  *
  * Promise: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
  * and metric code; the contract suite runs with it on and off. What it cannot answer at once it leaves to the router.
@@ -32,7 +32,7 @@ const WHOLE_BYTES_MAX = 1024 * 1024;
 
 export type RamSource = ByteSource & { readonly ram: Batch };
 
-/** An object in RAM with its answer prepared. Make it once, when the bytes enter the cache. */
+/** An object in RAM with its answer prepared. What is in a cache keeps it; what `openNow` reads makes a new one each time. */
 export class FastEntry {
   readonly source: RamSource;
   /** What a request for it acts on, for the capability check of routes that ask for one. */
@@ -58,8 +58,8 @@ export interface FastSource {
   /** By the whole request target, so that nothing is parsed. Asked for every request: it must be cheap and canonical. */
   lookup(target: string): FastEntry | undefined;
   /**
-   * Bytes that are not in the cache but can be had without waiting. Asked for requests that were let in, when `lookup` had
-   * nothing and the route is open to all: it may read, but not wait.
+   * Bytes that are not in the cache but can be had without waiting. Asked when there is room for the request, before or
+   * after it took its place, and when `lookup` had nothing and the route is open to all: it may read, but not wait.
    */
   openNow?(target: string): FastEntry | undefined;
 }

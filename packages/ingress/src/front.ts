@@ -1,10 +1,12 @@
 /**
- * The first thing a request meets: the checks before routing, in their order, and the fast path.
+ * The first thing a request meets that was parsed (plain-front.ts may have answered it before): the checks before routing,
+ * in their order, and the fast path.
  *
  *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or the router
  *
- * Promise: nothing is queued, read or looked up for a request that these refuse. Health routes pass the header checks
- * only: they answer in a drain and under full load.
+ * Promise: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
+ * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
+ * drain and under full load.
  * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
  */
 import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';

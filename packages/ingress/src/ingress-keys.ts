@@ -101,7 +101,10 @@ export const INGRESS_KEYS = {
   }),
   'server.hosts': key.list({ default: [], doc: 'Host values to answer for besides the loopback names.' }),
   'server.open_beyond_loopback': key.boolean({ default: false, doc: 'Serve open reads to other machines.' }),
-  'server.access_log': key.boolean({ default: false, doc: 'Log every request.' }),
+  'server.access_log': key.boolean({
+    default: false,
+    doc: 'Log every request. Then none is answered before it is parsed.',
+  }),
   'tls.cert_file': key.optional(
     key.text({ doc: 'PEM certificate chain; with key_file turns TLS on. Read again on SIGHUP.' }),
   ),

@@ -1,8 +1,11 @@
 /**
  * One hardened HTTP listener for a service: give it routes, get back something that listens, drains and closes.
  *
- *   connection caps -> header checks -> drain -> rate -> capability (phase 1) -> body cap -> decompression guard
- *     -> queue -> handler, with phase 2 of the capability while the body is read
+ *   socket -> connection caps -> plain front: an ordinary GET for bytes at hand? one write, no parser   (not over TLS)
+ *          -> Node's parser -> header checks -> drain? -> ready? -> rate and in-flight
+ *          -> fast path: GET or HEAD of bytes at hand, answered without the router
+ *          -> capability (chain, header caveats) -> body cap -> decompression guard -> queue
+ *          -> handler (body caveats while reading) -> answer
  */
 import type { Server as TlsServer } from 'node:https';
 import { isIPv6 } from 'node:net';

@@ -2,7 +2,9 @@
  * One listening socket with every limit set, and the events around its connections.
  *
  * Promise: a connection is refused or accepted before a byte of it is read; what the parser refuses is answered as a
- * problem and counted; nothing of Node's defaults is left in force where a limit of ours exists.
+ * problem and counted; nothing of Node's defaults is left in force where a limit of ours exists. Once
+ * `answerPlainly` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
+ * the first packet that is not for it.
  * Bound: connections by the gatekeeper, headers and time by the options below.
  * Cancellation: `stop()` ends listening; connections are the owner's business.
  */

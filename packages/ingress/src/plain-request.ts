@@ -4,7 +4,7 @@
  * Promise: what is recognised, Node's own parser would have read as exactly this request, with no body, on a connection
  * that stays open; the fuzz test holds every recognised text against it. Whatever is rare, odd or ambiguous is not
  * recognised, and goes to that parser.
- * Bound: `bytes_max` of text; keeps nothing.
+ * Bound: `plainBytesMax` of text; keeps the headers of the last request, at most `PLAIN_BYTES_MAX`.
  */
 
 export interface PlainRequest {
@@ -15,7 +15,10 @@ export interface PlainRequest {
   readonly if_none_match: string | undefined;
 }
 
-/** A request of this many bytes has fewer lines than `count` headers: the shortest one below has nine. */
+/**
+ * Every header line below has at least this many bytes (`Host:` has one less, and comes after a request line of 16): so a
+ * text of `header_count_max` times this has no more lines than that.
+ */
 const LINE_BYTES_MIN = 9;
 const PLAIN_BYTES_MAX = 2048;
 

@@ -26,11 +26,11 @@ const KEYS = {
     default: '64MiB',
     min: '1MiB',
     max: '1TiB',
-    doc: 'Memory for verified bytes; prepared answers of small objects take as much again.',
+    doc: 'Memory for verified chunks. Prepared answers take as much again, small objects and manifests an eighth of it.',
   }),
   'storage.fast_path': key.boolean({
     default: true,
-    doc: 'Answer small objects that are in memory before routing. The answers are the same without.',
+    doc: 'Answer objects of up to 1 MiB that are in memory, and small ones in the page cache, before routing, most of them before parsing. The answers are the same without. Not before parsing with TLS, `auth.reads` or `server.access_log`.',
   }),
   'storage.segment_bytes': key.size({
     default: '256MiB',

@@ -7,7 +7,8 @@
  *        |                                             |   |               |                                     |
  *        |                                             |   |   striper, scrub, K repair workers <-- repair(256) --'
  *        |                                             |   `-- compaction, by hand or by compact_timer
- *        `-- bytes verified in RAM are answered here   `--> events(1024) --> event log
+ *        `-- bytes in RAM or in the page cache         `--> events(1024) --> event log
+ *            are answered here
  */
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
