@@ -50,6 +50,11 @@ export interface DerivedKeysInit {
   onCacheProblem?: (error: unknown) => void;
 }
 
+export interface RunInit {
+  /** Called after each time that kms was asked; what it rejects with counts as a failure of the question. */
+  onRefreshed?: (() => Promise<void>) | undefined;
+}
+
 export const AUDIENCE_LABEL = 'audience/';
 const KEY_ID = /^v([1-9][0-9]{0,5})$/;
 const RETRY_AFTER_MS = 1000;
@@ -135,10 +140,10 @@ export class DerivedKeySource implements KeySource {
   }
 
   /** Keeps the keys of an audience, and of others that were asked for, fresh until the signal aborts. */
-  async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal): Promise<void> {
+  async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
     let failures = 0;
     while (!this.#closed) {
-      const isFine = await this.#refreshAll(audience, stopping).then(
+      const isFine = await this.#refreshAll(audience, stopping, init).then(
         () => true,
         () => false,
       );
@@ -148,8 +153,9 @@ export class DerivedKeySource implements KeySource {
     }
   }
 
-  async #refreshAll(audience: Service, signal: AbortSignal): Promise<void> {
+  async #refreshAll(audience: Service, signal: AbortSignal, { onRefreshed }: RunInit): Promise<void> {
     await this.refresh(audience, signal);
+    await onRefreshed?.();
     for (const other of SERVICES) if (other !== audience && this.has(other)) await this.refresh(other, signal);
   }
 

@@ -69,7 +69,8 @@ export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileIn
 
 async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, signal: AbortSignal): Promise<boolean> {
   try {
-    const { scopes, expires_ms } = inspectToken(token);
+    const { scopes, expires_ms, key_id } = inspectToken(token);
+    if (key_id !== (await keys.current('kms', signal)).key_id) return false;
     if (!scopesOf('kms').every((scope) => scopes.includes(scope))) return false;
     if (expires_ms - sched.wall_ms() < RENEW_MS) return false;
     const checker = new Checker({ audience: 'kms', keys, epochs });

@@ -94,7 +94,10 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const auth = await openAuth(init, vault, secrets, signal);
   const { keys } = auth;
   const { owner_file } = init.config.auth;
-  if (owner_file !== undefined) await writeOwnerFile({ path: owner_file, keys, epochs: auth.epochs, signal });
+  const renewOwner = async (): Promise<void> => {
+    if (owner_file !== undefined) await writeOwnerFile({ path: owner_file, keys, epochs: auth.epochs, signal });
+  };
+  await renewOwner();
 
   // Audit: events in, signed log out.
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
@@ -243,7 +246,9 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       await keeper.look();
     }
   });
-  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => config.value.auth.keys_refresh, stopping));
+  runtime.spawn('key_refresh', ({ stopping }) =>
+    auth.refreshKeys(() => config.value.auth.keys_refresh, stopping, { onRefreshed: renewOwner }),
+  );
   runtime.spawn('revocation_watch', ({ stopping }) => auth.watchRevocations(stopping));
   runtime.spawn('event_log', async ({ stopping }) => {
     for (;;) {

@@ -1,27 +1,34 @@
-/** `ron cap`: what capabilities say, and narrower ones made from them. Needs no service. */
+/** `ron cap`: what capabilities say, narrower ones made from them, and, with passport, new and revoked ones. */
+import { PassportClient, type TokenVerdict } from '@ron/client';
+import { parseDuration_ms } from '@ron/kernel/core';
 import { isService } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf } from '../home.ts';
+import { homeOf, isAlive, readState } from '../home.ts';
 import { writeSecret } from '../secret-file.ts';
+import { withClient } from '../service-client.ts';
 
 const { dir, 'capability-file': capabilityFile } = REACH_OPTIONS;
 const options = {
   audience: {
     type: 'string',
     value: 'SERVICE',
-    doc: 'Which capability of the file. Default: the only one, or storage.',
+    doc: 'Which capability of the file; issue: for which service. Default: the only one, or storage.',
   },
+  scopes: { type: 'string', value: 'A,B', doc: 'issue: what it allows: storage:get,storage:put.' },
+  ttl: { type: 'string', value: 'DURATION', doc: 'issue: how long it is good, 1h or 7d. Default and limit: passport.' },
+  subject: { type: 'string', value: 'NAME', doc: 'issue: to whom, for revocation. Default: a name of its own.' },
   output: {
     type: 'string',
     short: 'o',
     value: 'FILE',
-    doc: 'attenuate: write the token to this file, mode 0600, instead of printing it.',
+    doc: 'attenuate, issue: write the token to this file, mode 0600, instead of printing it.',
   },
   dir,
+  url: { ...REACH_OPTIONS.url, doc: 'Where passport is. Default: RON_URL, or what runs in the directory.' },
   'capability-file': capabilityFile,
 } as const;
 
@@ -29,35 +36,42 @@ type CapInvocation = Invocation<typeof options>;
 
 export default command({
   name: 'cap',
-  usage: 'cap show | cap attenuate CAVEAT...',
+  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT',
   about:
-    'show prints what a capability says, without the secret. attenuate makes a narrower one and prints it: it is a secret,\n' +
-    'treat it as one. Narrowing needs no key and no service. Caveats are listed in packages/auth/README.md; those that are\n' +
-    'most used: "scopes in storage:get", "expires < UNIX_MS", "address ^= b3:00", "bytes <= 1048576", "rate <= 10/s".',
+    'show prints what a capability says, without the secret, and whether it is good if passport runs. attenuate makes a\n' +
+    'narrower one and prints it: it is a secret, treat it as one. Narrowing needs no key and no service. issue has passport\n' +
+    'make a new one; revoke refuses everything that was issued to a subject until now, within two seconds. Caveats are\n' +
+    'listed in packages/auth/README.md; those that are most used: "scopes in storage:get", "expires < UNIX_MS",\n' +
+    '"address ^= b3:00", "bytes <= 1048576", "rate <= 10/s".',
   options,
   args: [1, 32],
-  words: ['show', 'attenuate'],
+  words: ['show', 'attenuate', 'issue', 'revoke'],
   examples: {
     'ron cap show': 'what root.cap allows',
     'ron cap attenuate "scopes in storage:get" -o reader.cap': 'a capability that can only read',
     'ron put x --capability-file reader.cap': 'refused: it can only read',
+    'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'one for alice',
+    'ron cap revoke alice': 'what alice was given is good no more',
   },
   async run(invocation) {
-    const [verb, ...caveats] = invocation.args;
-    if (verb === 'show' && caveats.length === 0) return await show(invocation);
-    if (verb === 'attenuate' && caveats.length > 0) return await narrow(invocation, caveats);
-    throw usage(
-      { name: 'cap' },
-      verb === 'attenuate' ? 'which caveats?' : 'it is `cap show` or `cap attenuate CAVEAT...`',
-    );
+    const [verb, ...rest] = invocation.args;
+    if (verb === 'show' && rest.length === 0) return await show(invocation);
+    if (verb === 'attenuate' && rest.length > 0) return await narrow(invocation, rest);
+    if (verb === 'issue') return await issue(invocation, rest);
+    if (verb === 'revoke' && rest.length === 1) return await revoke(invocation, rest[0]!);
+    const words = { attenuate: 'which caveats?', revoke: 'whose? One subject' }[verb ?? ''];
+    throw usage({ name: 'cap' }, words ?? 'it is `cap show`, `cap attenuate`, `cap issue` or `cap revoke`');
   },
 });
 
-async function show({ values, io }: CapInvocation): Promise<void> {
+async function show(invocation: CapInvocation): Promise<void> {
+  const { values, io } = invocation;
   const { inspectToken } = await import('@ron/auth');
   for (const token of (await tokens(values, io)).values()) {
     const { audience, subject, scopes, expires_ms, texts, capability_id, problem } = inspectToken(token);
     const expires = new Date(expires_ms).toISOString();
+    const verdict = await verdictOf(invocation, token);
+    const state = verdict === undefined ? undefined : verdict.ok ? 'good' : `refused: ${verdict.reason}`;
     // The first three caveats are audience, expiry and scopes; what follows narrows further.
     const rows: [string, string][] = [
       ['audience', audience],
@@ -67,9 +81,62 @@ async function show({ values, io }: CapInvocation): Promise<void> {
       ['id', capability_id],
       ...texts.slice(3).map((text): [string, string] => ['caveat', text]),
       ...(problem === undefined ? [] : [['refused', problem] satisfies [string, string]]),
+      ...(state === undefined ? [] : [['state', state] satisfies [string, string]]),
     ];
-    io.result(columns(rows), { audience, scopes, expires, subject, id: capability_id, caveats: texts, problem });
+    const facts = { audience, scopes, expires, subject, id: capability_id, caveats: texts, problem };
+    io.result(columns(rows), { ...facts, ...(verdict && { good: verdict.ok, reason: verdict.reason }) });
   }
+}
+
+/** What passport says about a token; undefined when none runs here. */
+async function verdictOf({ values, io, signal }: CapInvocation, token: string): Promise<TokenVerdict | undefined> {
+  const home = homeOf(values, io);
+  const state = await readState(home);
+  const runs = state !== undefined && isAlive(state.pid) && state.services.passport !== undefined;
+  if (!runs && values.url === undefined) return undefined;
+  // Whoever looks at a capability shows what he may with the node's own, not with the one that he looks at.
+  const own = { ...values, 'capability-file': home.capability };
+  return await withClient(
+    'passport',
+    (init) => new PassportClient(init),
+    own,
+    io,
+    signal,
+    (client) => client.verify({ token }, signal),
+  );
+}
+
+async function issue({ values, io, signal }: CapInvocation, caveats: readonly string[]): Promise<void> {
+  const { scopes, ttl, subject, audience = 'storage' } = values;
+  if (scopes === undefined) throw usage({ name: 'cap' }, '--scopes is needed: what shall it allow?');
+  const ttl_ms = ttl === undefined ? undefined : parseDuration_ms(ttl);
+  if (ttl !== undefined && ttl_ms === undefined) throw usage({ name: 'cap' }, `--ttl is like 1h or 7d, not ${ttl}`);
+  const wanted = { audience, scopes: scopes.split(','), subject, ttl_ms, caveats };
+  const issued = await withClient(
+    'passport',
+    (init) => new PassportClient(init),
+    values,
+    io,
+    signal,
+    (client) => client.issue(wanted, signal),
+  );
+  const { token, ...facts } = issued;
+  if (values.output === undefined) return io.result(token, issued);
+  await writeSecret(values.output, `${token}\n`);
+  return io.result(`issued to ${issued.subject}`, { ...facts, file: values.output });
+}
+
+async function revoke({ values, io, signal }: CapInvocation, subject: string): Promise<void> {
+  const revoked = await withClient(
+    'passport',
+    (init) => new PassportClient(init),
+    values,
+    io,
+    signal,
+    (client) => client.revoke({ subject }, signal),
+  );
+  const since = new Date(revoked.epoch).toISOString();
+  return io.result(`what ${subject} was given before ${since} is good no more`, revoked);
 }
 
 async function narrow({ values, io }: CapInvocation, caveats: readonly string[]): Promise<void> {

@@ -19,7 +19,8 @@ import { waitForSurvivors } from './survivors.ts';
 
 /** A terminal's Ctrl-C may reach us twice, from the terminal and from npm; people need longer to press it again. */
 const SAME_SIGNAL_MS = 300;
-const RENEW_EVERY_MS = 24 * 3600 * 1000;
+/** Often enough that capabilities move to a new key before the old one is retired. */
+const RENEW_EVERY_MS = 60_000;
 /** Exit code of a service whose configuration was refused. */
 const SERVICE_CONFIG = 78;
 
@@ -88,7 +89,7 @@ async function onAllReady(io: Io, held: HeldHome, node: Node, started: string, c
     sched.timer(
       RENEW_EVERY_MS,
       () => {
-        // What cannot be renewed today is tried tomorrow; it is good for weeks.
+        // What cannot be renewed now is tried again in a minute; it is good for weeks.
         void custody.renew(new AbortController().signal).catch((error: unknown) => io.note(String(error)));
         renewLater();
       },

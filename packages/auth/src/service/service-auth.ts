@@ -11,7 +11,7 @@ import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
 import { Deadline, type Log } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import { DerivedKeySource, type KeyDeriver } from '../derived-keys.ts';
+import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';
 import { NOTHING_REVOKED, type RevocationEpochs } from '../epochs.ts';
 import { FileKeySource, MemoryKeySource, type KeySource } from '../key-source.ts';
 import type { AuthConfig } from './auth-keys.ts';
@@ -84,8 +84,8 @@ export class ServiceAuth implements AsyncDisposable {
   }
 
   /** A task: asks kms for the keys regularly. Without kms it has nothing to do. */
-  async refreshKeys(refresh_ms: () => number, stopping: AbortSignal): Promise<void> {
-    if (this.keys instanceof DerivedKeySource) return await this.keys.run(this.#audience, refresh_ms, stopping);
+  async refreshKeys(refresh_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
+    if (this.keys instanceof DerivedKeySource) return await this.keys.run(this.#audience, refresh_ms, stopping, init);
     await untilAborted(stopping);
   }
 
@@ -140,7 +140,8 @@ async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined
     cache,
     onCacheProblem: (error) => log.warn({ err: error }, 'keys of capabilities could not be kept for the next start'),
   });
-  if (keys.has(audience)) return keys;
+  // Who has the root itself need not go by what it knew before.
+  if (keys.has(audience) && init.deriver === undefined) return keys;
   using start = Deadline.after('derive', START_MS, { signal });
   await keys.refresh(audience, start.signal).catch((error: unknown) => {
     signal.throwIfAborted();
