@@ -65,9 +65,10 @@ const MUTATIONS: readonly Mutation[] = [
   },
   {
     bug: 'a copy is given up though nobody else has it yet',
-    file: './volume-set.ts',
+    file: './reclaim-set.ts',
     find: "return first.every((each) => each.holdsDurably('content', id));",
     replace: 'return true;',
+    entry: './volume-set.ts',
     part: 'VolumeSet',
     model: repairAgainstCompaction,
     caught: /was not found|gone/,
@@ -115,7 +116,9 @@ const urlOf = (path: string): string => import.meta.resolve(path);
 
 for (const { bug, file, find, replace, entry, part, model, caught } of MUTATIONS) {
   test(`the model catches: ${bug}`, async () => {
-    const through = ['./repair.ts', './planner.ts', './volume-set.ts'].map(urlOf);
+    const through = ['./repair.ts', './planner.ts', './volume-set.ts', './set-writer.ts', './reclaim-set.ts'].map(
+      urlOf,
+    );
     const init = entry === undefined ? {} : { entry: urlOf(entry), through };
     const broken = await mutant<Record<string, never>>(urlOf(file), find, replace, init);
     await assertCaught(model({ ...PARTS, [part]: broken[part] }), { name: bug }, caught);

@@ -11,7 +11,6 @@
  */
 import {
   chunkKey,
-  isObject,
   Leases,
   RecordType,
   type Held,
@@ -26,7 +25,6 @@ import {
 } from '@ron/cas';
 import { assert, RonError } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
-import { shortOf, writeCopies, type Copies } from './copies.ts';
 import { mergeInventories } from './inventories.ts';
 import { Member, type MemberInit, type MemberView } from './member.ts';
 import { Membership } from './membership.ts';
@@ -34,9 +32,11 @@ import { isObjectHere, isObjectPinned, isRemoved } from './object-words.ts';
 import { LATE, within } from './patience.ts';
 import { Placement } from './placement.ts';
 import { readMany, type Batch } from './read-many.ts';
+import { reclaimSet } from './reclaim-set.ts';
 import { reconcile } from './reconcile.ts';
 import { Removals } from './removals.ts';
-import { Stripes, type StripeSurvey } from './stripes.ts';
+import { SetWriter } from './set-writer.ts';
+import { Stripes } from './stripes.ts';
 
 export interface VolumeSetInit {
   members: readonly MemberInit[];
@@ -78,8 +78,6 @@ export interface DurabilityReceipt {
 
 const LAG_MS = 1000;
 const READ_LAG_MS = 1000;
-/** A disk may take its time to sync what others have synced. */
-const SYNC_LAG_MS = 5000;
 const OK: VolumeState = { condition: 'ok', reason: '' };
 
 export class VolumeSet implements Volume {
@@ -92,7 +90,7 @@ export class VolumeSet implements Volume {
   readonly holds = new Leases();
   readonly removals = new Removals();
   readonly stripes: Stripes;
-  readonly #lag_ms: number;
+  readonly #writer: SetWriter;
   readonly #read_lag_ms: number;
   readonly #onFault: ((fault: Fault) => void) | undefined;
   #members: readonly Member[];
@@ -107,7 +105,7 @@ export class VolumeSet implements Volume {
     this.write_min = init.write_min ?? this.replication_factor;
     assert(this.write_min >= 1 && this.write_min <= this.replication_factor, '1 <= write_min <= replication_factor');
     this.manifest_copies = Math.max(this.replication_factor, init.manifest_copies ?? 0);
-    this.#lag_ms = init.lag_ms ?? LAG_MS;
+    this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
     this.#read_lag_ms = init.read_lag_ms ?? READ_LAG_MS;
     this.#onFault = init.onFault;
     this.#members = init.members.map((each) => new Member(each));
@@ -212,26 +210,12 @@ export class VolumeSet implements Volume {
   }
 
   put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
-    if (signal.aborted) return Promise.reject(signal.reason);
-    const [first] = records;
-    if (records.length === 1 && first !== undefined) return this.#putOne(first, signal, durability);
-    // Each in this step: who comes later is ordered after all of them.
-    return Promise.all(records.map((record) => this.#putOne(record, signal, durability))).then(() => undefined);
+    return this.#writer.put(records, signal, durability);
   }
 
   /** A volume that cannot sync is told by `isDurable`: what it was to keep has too few copies then. */
-  async sync(signal: AbortSignal): Promise<void> {
-    const members = this.#members.filter((member) => member.isWritable);
-    const { written, failures } = await writeCopies({
-      order: members,
-      has: () => false,
-      write: (member) => member.sync(signal),
-      target: members.length,
-      enough: this.write_min,
-      lag_ms: SYNC_LAG_MS,
-    });
-    signal.throwIfAborted();
-    if (written.length < this.write_min) throw this.#shortOf(written.length, failures.values());
+  sync(signal: AbortSignal): Promise<void> {
+    return this.#writer.sync(signal);
   }
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
@@ -353,29 +337,8 @@ export class VolumeSet implements Volume {
   }
 
   /** Each volume gives back its room, one after the other: also that of copies which others have in its place. */
-  async reclaim(init: ReclaimInit): Promise<Reclaimed> {
-    const total = { segments: 0, moved_bytes: 0, freed_bytes: 0 };
-    let failure: unknown;
-    this.holds.beginSweep();
-    try {
-      const survey = await this.stripes.survey(init);
-      for (const member of this.#members.filter((each) => each.isWritable)) {
-        try {
-          const reclaimed = await this.#reclaimOn(member, survey, init);
-          total.segments += reclaimed.segments;
-          total.moved_bytes += reclaimed.moved_bytes;
-          total.freed_bytes += reclaimed.freed_bytes;
-          init.onProgress?.({ ...total });
-        } catch (error) {
-          init.signal.throwIfAborted();
-          failure ??= error;
-        }
-      }
-    } finally {
-      this.holds.endSweep();
-    }
-    if (failure !== undefined && total.segments === 0) throw failure;
-    return total;
+  reclaim(init: ReclaimInit): Promise<Reclaimed> {
+    return reclaimSet(this, init);
   }
 
   stats(): VolumeStats {
@@ -428,107 +391,6 @@ export class VolumeSet implements Volume {
 
   #place(): Placement<Member> {
     return new Placement(this.#members.filter((member) => member.life === 'active'));
-  }
-
-  #putOne(record: NewRecord, signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
-    if (isObject(record.type)) return this.#putObject(record, signal);
-    const isMark =
-      record.type !== RecordType.chunk && record.type !== RecordType.page && record.type !== RecordType.parity;
-    return isMark ? this.#putMark(record, signal) : this.#putContent(record, signal, durability);
-  }
-
-  async #putContent(record: NewRecord, signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
-    const copies = await this.#write({
-      order: this.#placement.order(record.id).filter((member) => member.takesRecords),
-      has: (member) => member.holdsDurably('content', record.id),
-      write: (member) => member.write([record], signal, durability),
-      target: this.targetOf(record.type),
-    });
-    this.#require(copies, signal);
-  }
-
-  /** Whoever says that it was removed must hear that it is back. */
-  async #putObject(record: NewRecord, signal: AbortSignal): Promise<void> {
-    const key = chunkKey(record.id);
-    using watch = this.removals.watch(key, 'new');
-    const isRemoving = this.removals.isRemoving(key);
-    const told = this.#members.filter(
-      (each) => each.isReadable && each.isCurrent && (isRemoving || each.volume.wasRemoved(record.id)),
-    );
-    const others = this.#placement.order(record.id).filter((each) => each.takesRecords && !told.includes(each));
-    const copies = await this.#write({
-      order: [...told, ...others],
-      has: () => false,
-      write: (member) => member.write([record], signal),
-      goesOn: () => !watch.isRemoved,
-      target: Math.max(this.targetOf(record.type), told.length),
-    });
-    this.#require(copies, signal);
-    await this.#strike(told, copies, signal);
-  }
-
-  /** A decision about an object: everybody who counts has to hear it. */
-  async #putMark(record: NewRecord, signal: AbortSignal): Promise<void> {
-    const key = chunkKey(record.id);
-    const isRemoval = record.type === RecordType.remove;
-    if (isRemoval) this.removals.begin(key);
-    try {
-      const members = this.#members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
-      const current = members.filter((member) => member.isCurrent);
-      const copies = await this.#write({
-        order: members,
-        has: () => false,
-        write: (member) => member.write([record], signal),
-        target: members.length,
-      });
-      this.#require({ ...copies, written: copies.written.filter((member) => member.isCurrent) }, signal);
-      await this.#strike(current, copies, signal);
-    } finally {
-      if (isRemoval) this.removals.end(key);
-    }
-  }
-
-  /** Those who should have heard something and did not, and those who are not here, no longer count. */
-  async #strike(told: readonly Member[], { written }: Copies, signal: AbortSignal): Promise<void> {
-    const missed = told.filter((member) => !written.includes(member)).map((member) => member.name);
-    const absent = this.#membership.absent();
-    if (missed.length + absent.length > 0) await this.#membership.strike([...missed, ...absent], signal);
-  }
-
-  #write(
-    init: Pick<Parameters<typeof writeCopies>[0], 'order' | 'has' | 'write' | 'goesOn'> & { target: number },
-  ): Promise<Copies> {
-    return writeCopies({ enough: this.write_min, lag_ms: this.#lag_ms, ...init });
-  }
-
-  #require({ written, failures }: Copies, signal: AbortSignal): void {
-    if (written.length >= this.write_min) return;
-    signal.throwIfAborted();
-    throw this.#shortOf(written.length, failures.values());
-  }
-
-  #shortOf(written: number, failures: Iterable<unknown>): RonError {
-    const known = this.#members.flatMap((member) => member.failure ?? []);
-    return shortOf({ enough: this.write_min, written, failures: [...failures, ...known] });
-  }
-
-  async #reclaimOn(member: Member, survey: StripeSurvey, init: ReclaimInit): Promise<Reclaimed> {
-    return await member.volume.reclaim({
-      ...init,
-      isNeeded: (id) => {
-        if (!this.holds.isFree(id) || survey.isHome(member, id)) return true;
-        return init.isNeeded(id) && !survey.isReleased(member, id) && !this.#isSurplus(member, id);
-      },
-      onProgress: () => undefined,
-    });
-  }
-
-  /** Everybody who is to have it has it, and this one is not among them, not even for a part of a manifest. */
-  #isSurplus(member: Member, id: Uint8Array): boolean {
-    const wanted = this.#placement.choose(id, this.manifest_copies);
-    const first = wanted.slice(0, this.replication_factor);
-    if (first.length < this.replication_factor || wanted.includes(member)) return false;
-    return first.every((each) => each.holdsDurably('content', id));
   }
 
   /** Tells of a record that a volume should have given. */

@@ -1,0 +1,56 @@
+/**
+ * Gives back room on a set of volumes, one after the other: what nobody needs, copies that their stripe makes needless, and
+ * copies on volumes that are not to have them.
+ *
+ * Promise: a copy goes only while those who are to have it have it durably, asked in the step in which it goes; so it is
+ * always found by somebody who asks again. What is being made or repaired stays.
+ * Bound: as the volumes, and some bytes for each shard of a stripe. Cancellation: by the signal. One at a time.
+ */
+import type { Reclaimed, ReclaimInit } from '@ron/cas';
+import type { Member } from './member.ts';
+import type { StripeSurvey } from './stripes.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+export async function reclaimSet(set: VolumeSet, init: ReclaimInit): Promise<Reclaimed> {
+  const total = { segments: 0, moved_bytes: 0, freed_bytes: 0 };
+  let failure: unknown;
+  set.holds.beginSweep();
+  try {
+    const survey = await set.stripes.survey(init);
+    for (const member of set.members.filter((each) => each.isWritable)) {
+      try {
+        const reclaimed = await reclaimOn(set, member, survey, init);
+        total.segments += reclaimed.segments;
+        total.moved_bytes += reclaimed.moved_bytes;
+        total.freed_bytes += reclaimed.freed_bytes;
+        init.onProgress?.({ ...total });
+      } catch (error) {
+        init.signal.throwIfAborted();
+        failure ??= error;
+      }
+    }
+  } finally {
+    set.holds.endSweep();
+  }
+  if (failure !== undefined && total.segments === 0) throw failure;
+  return total;
+}
+
+async function reclaimOn(set: VolumeSet, member: Member, survey: StripeSurvey, init: ReclaimInit): Promise<Reclaimed> {
+  return await member.volume.reclaim({
+    ...init,
+    isNeeded: (id) => {
+      if (!set.holds.isFree(id) || survey.isHome(member, id)) return true;
+      return init.isNeeded(id) && !survey.isReleased(member, id) && !isSurplus(set, member, id);
+    },
+    onProgress: () => undefined,
+  });
+}
+
+/** Everybody who is to have it has it, and this one is not among them, not even for a part of a manifest. */
+function isSurplus(set: VolumeSet, member: Member, id: Uint8Array): boolean {
+  const wanted = set.placement.choose(id, set.manifest_copies);
+  const first = wanted.slice(0, set.replication_factor);
+  if (first.length < set.replication_factor || wanted.includes(member)) return false;
+  return first.every((each) => each.holdsDurably('content', id));
+}
