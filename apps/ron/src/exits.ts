@@ -6,7 +6,7 @@ import { ERRORS, isRonError, RonError, type ErrorCode } from '@ron/kernel/core';
 
 export const EXITS = {
   ok: { code: 0, when: 'done' },
-  failed: { code: 1, when: '`ron doctor` found something to mend' },
+  failed: { code: 1, when: '`ron doctor` or `ron scrub` found something to mend, or a task failed' },
   usage: { code: 64, when: 'unknown command or flag, or an argument that cannot be right' },
   data: { code: 65, when: 'bytes do not have the address they should have; nothing of them was kept' },
   no_input: { code: 66, when: 'the object, the range or the file to read does not exist' },

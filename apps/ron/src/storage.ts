@@ -1,5 +1,5 @@
 /** Storage as the commands use it. */
-import { StorageClient } from '@ron/client';
+import { StorageAdmin, StorageClient } from '@ron/client';
 import { checkAddress, type Address } from '@ron/proto';
 import type { REACH_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
@@ -20,4 +20,14 @@ export function withStorage<T>(
   work: (client: StorageClient, reached: Reached) => Promise<T>,
 ): Promise<T> {
   return withClient('storage', (init) => new StorageClient(init), values, io, signal, work);
+}
+
+/** The same for what an operator does. */
+export function withAdmin<T>(
+  values: Values<typeof REACH_OPTIONS>,
+  io: Io,
+  signal: AbortSignal,
+  work: (admin: StorageAdmin) => Promise<T>,
+): Promise<T> {
+  return withClient('storage', (init) => new StorageAdmin(init), values, io, signal, work);
 }

@@ -5,5 +5,6 @@ export * from './object-hasher.ts';
 export * from './passport-client.ts';
 export * from './progress.ts';
 export * from './receipt.ts';
+export * from './storage-admin.ts';
 export * from './storage-client.ts';
 export { TRANSPORT_DEFAULTS, type TransportInit } from './transport.ts';

@@ -1,0 +1,63 @@
+/** `ron volumes`: what storage stands on, and what becomes of it. */
+import type { VolumeInfo, VolumeVerb } from '@ron/client';
+import { usage } from '../args.ts';
+import { command, REACH_OPTIONS } from '../command.ts';
+import { humanSize } from '../format.ts';
+import { withAdmin } from '../storage.ts';
+
+const VERBS: readonly VolumeVerb[] = ['drain', 'lose', 'restore', 'remove'];
+
+export default command({
+  name: 'volumes',
+  usage: 'volumes [drain|lose|restore|remove VOLUME] [--force]',
+  about:
+    'Lists the volumes of storage. drain moves what one holds to the others; remove forgets one that is drained or lost;\n' +
+    'lose gives one up, so that what it had is made again from the others; restore takes back one that was lost, or an\n' +
+    'empty directory in its place. To add one, name it in data_dirs and send SIGHUP.',
+  options: {
+    ...REACH_OPTIONS,
+    force: { type: 'boolean', doc: 'Remove also one that may hold the last copy of something.' },
+  },
+  args: [0, 2],
+  words: VERBS,
+  examples: {
+    'ron volumes': 'a table',
+    'ron volumes --json': '{"volumes":[...],"scrubs":[...]}',
+    'ron volumes drain /mnt/b': 'empty it, then `ron volumes remove /mnt/b`',
+    'ron volumes restore /mnt/b': 'after its disk was replaced',
+  },
+  async run({ values, args, io, signal }) {
+    const [verb, name] = args;
+    const found = VERBS.find((each) => each === verb);
+    if (verb !== undefined && (found === undefined || name === undefined)) {
+      throw usage({ name: 'volumes' }, `it is \`volumes\` alone, or one of ${VERBS.join(', ')} and a volume`);
+    }
+    const answer = await withAdmin(values, io, signal, (admin) =>
+      found === undefined || name === undefined
+        ? admin.volumes({ signal })
+        : admin.decide(found, name, { signal, force: values.force === true }),
+    );
+    io.result(tableOf(answer.volumes), answer);
+  },
+});
+
+function tableOf(volumes: readonly VolumeInfo[]): string {
+  const head = ['volume', 'life', 'state', 'domain', 'used', ''];
+  const rows = volumes.map((each) => [
+    each.name,
+    each.is_current || each.life === 'lost' ? each.life : `${each.life}, catching up`,
+    each.condition,
+    each.domain === each.name ? '-' : each.domain,
+    humanSize(each.used_bytes),
+    each.reason,
+  ]);
+  const widths = head.map((_, column) => Math.max(...[head, ...rows].map((row) => row[column]!.length)));
+  return [head, ...rows]
+    .map((row) =>
+      row
+        .map((cell, column) => cell.padEnd(widths[column]!))
+        .join('  ')
+        .trimEnd(),
+    )
+    .join('\n');
+}
