@@ -2,22 +2,32 @@
 import { COMMANDS, loadCommand } from './commands.ts';
 import { EXITS } from './exits.ts';
 import { commandHelp } from './help.ts';
+import { SERVICE_TABLE } from './up/services.ts';
 
 const ENVIRONMENT: Readonly<Record<string, string>> = {
   RON_DIR: 'the directory of the node, when `--dir` is not given',
   RON_URL: 'where storage is, when `--url` is not given',
   RON_CAPABILITY_FILE: 'the capability to use, when `--capability-file` is not given',
   XDG_CACHE_HOME: 'below it unfinished uploads are remembered; default `~/.cache`',
-  'RON_STORAGE_*': 'keys of storage, for `ron up`; see [config.md](config.md)',
+  ...Object.fromEntries(
+    SERVICE_TABLE.map(({ name }) => [
+      `RON_${name.toUpperCase()}_*`,
+      `keys of ${name}, for \`ron up\`; see [config.md](config.md)`,
+    ]),
+  ),
+  RON_KEK: 'what seals the secrets of services, 64 hex digits; default: a key beside each of them',
 };
 
 const FILES: Readonly<Record<string, string>> = {
-  keys: 'the root key; mode 0600. Whoever has it can make any capability',
+  keys: 'the root key of a node without kms; mode 0600. Whoever has it can make any capability',
   'root.cap':
     'JSON with a capability for each service; mode 0600. Made by the first `ron up`, renewed when a third of its 90 days is left',
   'node.json': 'what runs now: process ids and URLs. Other commands find the services by it',
   lock: 'held by the `ron up` that runs; a lock of the operating system, so nothing has to be removed after a crash',
-  '<service>/keys': 'the keys of that service alone, written at each start',
+  '<service>/kms.cap': 'with what it asks kms for its keys; without kms: `keys`, the keys of that service alone',
+  '<service>/auth': 'these keys and what is revoked, sealed, for a start without kms',
+  '<service>/url': 'where it listens',
+  'kms/owner.cap': 'a capability for all of kms, which mints the others through it',
   '<service>/data': 'what it stores',
   'logs/<service>.log': 'its log, 8 MiB and one older file',
   cache: 'compiled code; may be removed',
