@@ -106,8 +106,17 @@ const CASES: Case[] = [
   {
     rule: 'ron/boundaries',
     path: 'packages/ingress/src',
-    refused: { 'the explorer outside of a test': "import { explore } from '@ron/explorer'; explore();" },
+    refused: {
+      'the explorer outside of a test': "import { explore } from '@ron/explorer'; explore();",
+      'a package beside it': "import { x } from '@ron/auth'; x();",
+    },
     allowed: { 'a lower package': "import { x } from '@ron/kernel'; x();" },
+  },
+  {
+    rule: 'ron/boundaries',
+    path: 'packages/cas/src',
+    refused: { 'a package above it': "import { x } from '@ron/durability'; x();" },
+    allowed: { 'each that is named below it': "import { x } from '@ron/log'; import { y } from '@ron/simd'; x(y);" },
   },
   {
     rule: 'ron/boundaries',
