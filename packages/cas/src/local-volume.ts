@@ -179,8 +179,8 @@ export class LocalVolume implements Volume {
   async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
     const bytes = records.reduce((sum, { type, payload }) => (takesRoom(type) ? sum + payload.length : sum), 0);
     if (bytes > 0 && this.#reserve.isReached(bytes)) {
-      const retry_after_ms = 1000;
-      throw new RonError('storage_full', 'the disk is full but for what is kept to make room', { retry_after_ms });
+      const kept = `its last ${this.#reserve.bytes} bytes are kept for what makes room again (removals, compaction)`;
+      throw new RonError('storage_full', `the disk is full: ${kept}`, { retry_after_ms: 1000 });
     }
     await this.log.append(records, signal, { durable: durability === 'now' });
     this.#reserve.wrote(bytes);

@@ -250,3 +250,21 @@ test('the same cold content asked for by many is read once', async () => {
   // One page of the manifest and one chunk.
   assert.equal(reads, 2);
 });
+
+test('openNow gives a small object, and nothing of a manifest, of what was removed or is damaged', async () => {
+  const store = await open();
+  const small = await put(store, content(500, 1));
+  const large = await put(store, content(3 * CHUNK, 2));
+  const gone = await put(store, content(600, 3));
+  // The first read opens the segment.
+  assert.deepEqual(await get(store, small), content(500, 1));
+  await store.remove(gone, signal);
+  const fresh = new ObjectStore({ volume: volume! });
+  const isHere = process.platform === 'linux';
+  assert.deepEqual(fresh.openNow(small)?.whole, isHere ? content(500, 1) : undefined);
+  assert.equal(fresh.openNow(large), undefined);
+  assert.equal(fresh.openNow(gone), undefined);
+  const { index } = volume!;
+  index.set('object', addressBytes(small), { ...index.get('object', addressBytes(small))!, offset: 64 });
+  assert.equal(new ObjectStore({ volume: volume! }).openNow(small), undefined, 'what lies there is something else');
+});

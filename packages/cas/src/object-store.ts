@@ -95,12 +95,6 @@ export class ObjectStore {
     return this.volume.has('object', addressBytes(address));
   }
 
-  /** An object whose whole body is in memory already. For answers that must not wait. */
-  cached(address: Address): StoredObject | undefined {
-    const object = this.#objects.get(address);
-    return object?.whole === undefined ? undefined : object;
-  }
-
   /** The object, or undefined when it is not here. */
   async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
     const known = this.#objects.get(address);

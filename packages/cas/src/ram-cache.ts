@@ -112,11 +112,6 @@ export class RamCache<V> {
     this.#protected.take(key);
   }
 
-  clear(): void {
-    while (this.#probation.takeOldest() !== undefined);
-    while (this.#protected.takeOldest() !== undefined);
-  }
-
   /** Keeps the protected part within its share; what falls out gets another chance on probation. */
   #demote(): void {
     while (this.#protected.bytes > this.bytes_max * PROTECTED_SHARE) {

@@ -23,8 +23,6 @@ export const RecordType = {
   parity: 11,
 } as const;
 
-export type RecordTypeName = keyof typeof RecordType;
-
 /** Records that are found by the hash of their payload. */
 export function isContent(type: number): boolean {
   return (

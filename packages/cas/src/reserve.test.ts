@@ -41,3 +41,18 @@ test('a disk that tells nothing is found out by its writes', async () => {
     assert.equal(reserve.isReached(2 ** 50), false);
   }
 });
+
+test('one look that fails does not open the reserve, and the next one counts again', async () => {
+  const room = { free_bytes: 0, total_bytes: 16 * MIB };
+  let isDown = false;
+  const down = (): Promise<never> => Promise.reject(new Error('EIO'));
+  const reserve = new Reserve({ ...realFileSystem, room: () => (isDown ? down() : Promise.resolve({ ...room })) }, '/');
+  await reserve.measure();
+  isDown = true;
+  await reserve.measure();
+  assert.equal(reserve.isReached(1), true, 'as it said last');
+  isDown = false;
+  room.free_bytes = 16 * MIB;
+  await reserve.measure();
+  assert.equal(reserve.isReached(1), false);
+});

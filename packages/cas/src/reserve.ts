@@ -36,12 +36,11 @@ export class Reserve {
 
   /** Whether `bytes` more would be taken from what is kept free. Measures again, for the next who asks, when that is due. */
   isReached(bytes: number): boolean {
-    if (this.#room === undefined) return false;
-    const left_bytes = this.#room.free_bytes - this.#written_bytes - bytes;
-    const isReached = left_bytes < this.bytes;
+    const room = this.#room;
+    const isReached = room !== undefined && room.free_bytes - this.#written_bytes - bytes < this.bytes;
     const every_ms = isReached ? MEASURE_EVERY_REACHED_MS : MEASURE_EVERY_MS;
-    const isDue = this.#written_bytes > this.bytes / 8 || sched.now_ms() - this.#measured_ms >= every_ms;
-    if (isDue) void this.measure();
+    const isMuchWritten = room !== undefined && this.#written_bytes > this.bytes / 8;
+    if (isMuchWritten || sched.now_ms() - this.#measured_ms >= every_ms) void this.measure();
     return isReached;
   }
 
@@ -62,7 +61,7 @@ export class Reserve {
       this.#room = await this.#measure();
       this.#written_bytes -= written_bytes;
     } catch {
-      this.#room = undefined;
+      // What it said last stands; the next look may know more.
     }
   }
 }

@@ -6,6 +6,7 @@
  * order of ids that can be resumed anywhere, and a state that says whether it takes writes, with the reason.
  */
 import type { RonError } from '@ron/kernel';
+import { isReadOnly } from '@ron/log';
 
 /**
  * What is looked for: content by the hash of its bytes, an object by its address, a stripe by its own id or by that of one
@@ -143,5 +144,5 @@ export interface VolumeEvents {
 
 export function conditionOf(error: RonError): VolumeCondition {
   if (error.code === 'storage_full') return 'full';
-  return error.message.includes('read-only') ? 'read_only' : 'failed';
+  return isReadOnly(error.cause) ? 'read_only' : 'failed';
 }

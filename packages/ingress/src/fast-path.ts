@@ -37,18 +37,19 @@ export class FastEntry {
   readonly source: RamSource;
   /** What a request for it acts on, for the capability check of routes that ask for one. */
   readonly facts: AccessFacts | undefined;
-  readonly text: string | undefined;
+  /** The body as text, when it is small. */
+  readonly body_text: string | undefined;
   /** Flat names and values of the 200 answer; the last is the place for the correlation id. Made by the first answer. */
-  head: string[] | undefined = undefined;
+  head_200: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
   /** The same as text, for answers that are written without Node's help. */
-  text_200: string | undefined = undefined;
-  text_304: string | undefined = undefined;
+  head_200_text: string | undefined = undefined;
+  head_304_text: string | undefined = undefined;
 
   constructor(source: RamSource, facts?: AccessFacts) {
     this.source = source;
     this.facts = facts;
-    this.text = source.size <= TEXT_BYTES_MAX ? Buffer.concat(source.ram).toString('latin1') : undefined;
+    this.body_text = source.size <= TEXT_BYTES_MAX ? Buffer.concat(source.ram).toString('latin1') : undefined;
   }
 }
 
@@ -121,8 +122,8 @@ export class FastPath {
 
   /** The head as text, up to the lines that differ from answer to answer. Throws when a header could not be sent. */
   headText(entry: FastEntry, status: 200 | 304): string {
-    if (status === 200) return (entry.text_200 ??= this.#headText(entry, 200));
-    return (entry.text_304 ??= this.#headText(entry, 304));
+    if (status === 200) return (entry.head_200_text ??= this.#headText(entry, 200));
+    return (entry.head_304_text ??= this.#headText(entry, 304));
   }
 
   #headText(entry: FastEntry, status: 200 | 304): string {
@@ -174,11 +175,12 @@ export class FastPath {
       return true;
     }
     const status = view.if_none_match === undefined ? 200 : 304;
-    const head = status === 200 ? (entry.head ??= this.#head(entry, 200)) : (entry.head_304 ??= this.#head(entry, 304));
+    const head =
+      status === 200 ? (entry.head_200 ??= this.#head(entry, 200)) : (entry.head_304 ??= this.#head(entry, 304));
     head[head.length - 1] = arrival.corr_id;
     res.writeHead(status, head);
     if (status === 304 || method === 'HEAD') res.end();
-    else if (entry.text !== undefined) res.end(entry.text, 'latin1');
+    else if (entry.body_text !== undefined) res.end(entry.body_text, 'latin1');
     else endWith(res, source.ram);
     this.#settle(req, res, arrival, status);
     return true;

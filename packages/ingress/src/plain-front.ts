@@ -153,7 +153,7 @@ class PlainConnection implements Flight {
     this.#status = status;
     this.#isAnswering = true;
     if (status === 304) socket.write(head, 'latin1');
-    else if (entry.text !== undefined) socket.write(head + entry.text, 'latin1');
+    else if (entry.body_text !== undefined) socket.write(head + entry.body_text, 'latin1');
     else {
       socket.cork();
       socket.write(head, 'latin1');

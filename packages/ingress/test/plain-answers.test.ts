@@ -57,7 +57,14 @@ async function make(config: IngressInit['config'] = {}): Promise<Made> {
       route({ ...base, method: 'GET', path: '/x/:name', schema, handler: ({ params }) => bytesOf(params.name) }),
       route({ ...base, method: 'GET', path: '/other', handler: () => text(200, 'text/plain', 'other') }),
     ],
-    fast: { route: 'GET /x/:name', lookup: (target) => entries.get(target) },
+    fast: {
+      route: 'GET /x/:name',
+      lookup: (target) => entries.get(target),
+      openNow: (target) => {
+        if (target === '/x/broken') throw new Error('a defect');
+        return target === '/x/now' ? entryOf(Buffer.from('at once')) : undefined;
+      },
+    },
   });
   const url = await ingress.listen();
   const emit = mock.method(Server.prototype, 'emit');
@@ -226,4 +233,53 @@ test('while it drains, plain requests are refused like all others', async () => 
   x.ingress.beginDrain();
   client.write(get('/x/small'));
   assert.match(await client.rest(), /HTTP\/1\.1 503 [^]*draining/);
+});
+
+test('while a hard gate is closed, plain requests are refused like all others', async () => {
+  await using x = await make();
+  const gate = x.ingress.readiness.gate('disk', { kind: 'hard', refuses_work: true });
+  const client = await RawClient.open(x.port);
+  client.write(get('/x/small'));
+  await client.until(/in memory$/);
+  gate.close('it is gone');
+  client.write(get('/x/small'));
+  await client.until(/HTTP\/1\.1 503 [^]*not_ready/);
+  client.destroy();
+});
+
+test('a connection on probation gets no plain answer', async () => {
+  await using x = await make({ connection_limit_per_ip: 1 });
+  const first = await RawClient.open(x.port);
+  first.write(get('/x/small'));
+  await first.until(/in memory$/);
+  const second = await RawClient.open(x.port);
+  second.write(get('/x/small'));
+  assert.match(await second.rest(), /^HTTP\/1\.1 429 [^]*conn_limit/);
+  first.destroy();
+});
+
+test('faster than the rate: the next is refused, not answered', async () => {
+  await using x = await make({ rps_limit: 0.1, rps_burst: 2 });
+  const client = await RawClient.open(x.port);
+  for (let sent = 1; sent <= 2; sent++) {
+    client.write(get('/x/small'));
+    await client.until(new RegExp(`(?:in memory[^]*){${sent}}$`));
+  }
+  client.write(get('/x/small'));
+  await client.until(/HTTP\/1\.1 429 [^]*rate_limited/);
+  assert.equal(await x.metric('rejected_total{reason="rate_limited"}'), 1);
+  client.destroy();
+});
+
+test('what can be had without waiting is answered plainly, and what goes wrong there is for the route to tell', async () => {
+  await using x = await make();
+  const client = await RawClient.open(x.port);
+  client.write(get('/x/now'));
+  await client.until(/at once$/);
+  assert.equal(x.parsed(), 0);
+  client.write(get('/x/broken'));
+  await client.until(/not_found/);
+  assert.equal(x.parsed(), 1);
+  client.destroy();
+  await eventually('everything was given back', () => x.ingress.admission.inflight === 0);
 });

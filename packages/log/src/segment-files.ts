@@ -22,6 +22,8 @@ interface Segment {
   /** Bytes from the start that survive a crash. */
   durable_bytes: number;
   users: number;
+  /** When it was last read: the number of that read among all. */
+  used: number;
   file: Promise<File> | undefined;
   /** The same, once it is open. */
   opened: File | undefined;
@@ -32,8 +34,10 @@ interface Segment {
 export class SegmentFiles {
   readonly dir: string;
   readonly fs: FileSystem;
-  /** By number; in order of last use, oldest first. */
+  /** By number. */
   readonly #segments = new Map<number, Segment>();
+
+  #uses = 0;
 
   constructor(fs: FileSystem, dir: string) {
     this.fs = fs;
@@ -72,6 +76,7 @@ export class SegmentFiles {
       bytes,
       durable_bytes,
       users: 0,
+      used: 0,
       file: undefined,
       opened: undefined,
       onFree: undefined,
@@ -145,6 +150,7 @@ export class SegmentFiles {
   readNow(segment: number, into: Uint8Array, length: number, position: number): number | undefined {
     const known = this.#segments.get(segment);
     if (known === undefined || known.onFree !== undefined) return undefined;
+    known.used = ++this.#uses;
     return known.opened?.readNow?.(into, length, position);
   }
 
@@ -190,9 +196,7 @@ export class SegmentFiles {
 
   #open(segment: number): Promise<File> {
     const known = this.#known(segment);
-    // Last used goes to the end of the map.
-    this.#segments.delete(segment);
-    this.#segments.set(segment, known);
+    known.used = ++this.#uses;
     if (known.file === undefined) {
       const file = this.fs.open(this.path(segment), 'read');
       known.file = file;
@@ -212,9 +216,10 @@ export class SegmentFiles {
   #closeLeastRecent(): void {
     const open = [...this.#segments.values()].filter((segment) => segment.file !== undefined);
     if (open.length <= OPEN_MAX) return;
-    const victim = open.find((segment) => segment.users === 0);
-    const file = victim?.file;
-    if (victim === undefined || file === undefined) return;
+    const idle = open.filter((segment) => segment.users === 0);
+    if (idle.length === 0) return;
+    const victim = idle.reduce((oldest, segment) => (segment.used < oldest.used ? segment : oldest));
+    const file = victim.file!;
     victim.file = victim.opened = undefined;
     void file.then((opened) => opened.close()).catch(() => undefined);
   }

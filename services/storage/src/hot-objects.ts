@@ -16,6 +16,8 @@ const ENTRY_OVERHEAD_BYTES = 2048;
 
 export class HotObjects {
   readonly #entries: RamCache<FastEntry>;
+  /** Objects that were not kept here but could be read on the spot. */
+  opened_total = 0;
 
   constructor(bytes_max: number) {
     this.#entries = new RamCache(bytes_max);
@@ -30,8 +32,9 @@ export class HotObjects {
     const address = this.#entries.bytes_max === 0 ? undefined : addressIn(target);
     const object = address === undefined ? undefined : store.openNow(address);
     if (object?.whole === undefined) return undefined;
+    this.opened_total += 1;
     const entry = fastEntry(object);
-    if (entry !== undefined) this.#entries.offer(target, costOf(object), () => entry);
+    if (entry !== undefined) this.#entries.offer(target, costOf(entry), () => entry);
     return entry;
   }
 
@@ -39,7 +42,7 @@ export class HotObjects {
     const target = targetOf(object.address);
     if (object.size > OBJECT_BYTES_MAX || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
     const entry = fastEntry(object);
-    if (entry !== undefined) this.#entries.put(target, entry, costOf(object));
+    if (entry !== undefined) this.#entries.put(target, entry, costOf(entry));
   }
 
   forget(address: Address): void {
@@ -64,5 +67,6 @@ function addressIn(target: string): Address | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** Twice the body: small ones are kept as text as well. */
-const costOf = (object: StoredObject): number => 2 * object.size + ENTRY_OVERHEAD_BYTES;
+/** Small ones are kept as text as well. */
+const costOf = ({ source, body_text }: FastEntry): number =>
+  source.size + (body_text?.length ?? 0) + ENTRY_OVERHEAD_BYTES;

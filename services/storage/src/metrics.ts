@@ -28,6 +28,8 @@ export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Eng
   metrics.counterFrom('storage_cache_hits_total', 'Contents found in memory, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.hits_total },
     { labels: { cache: 'answers' }, value: hot.hits_total },
+    // Of the operating system: read and checked on the spot.
+    { labels: { cache: 'page' }, value: hot.opened_total },
   ]);
   metrics.gaugeFrom(
     'storage_uploads',

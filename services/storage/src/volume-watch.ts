@@ -10,6 +10,7 @@ import { constants } from 'node:fs';
 import { access, statfs } from 'node:fs/promises';
 import { reserveBytes, type Volume, type VolumeState } from '@ron/cas';
 import { sleep } from '@ron/kernel';
+import { diskError } from '@ron/log';
 
 const LOOK_EVERY_MS = 1000;
 
@@ -59,9 +60,7 @@ async function whyNotWritable(dir: string): Promise<string | undefined> {
     const isFull = free_bytes <= reserveBytes(blocks * bsize);
     return isFull ? `${dir}: the disk is full, ${free_bytes} bytes are free` : undefined;
   } catch (error) {
-    const { code } = error as NodeJS.ErrnoException;
-    if (code === 'ENOENT') return `${dir}: the directory is gone`;
-    const isReadOnly = code === 'EROFS' || code === 'EACCES' || code === 'EPERM';
-    return `${dir}: ${isReadOnly ? 'the disk is read-only' : 'the disk failed'} (${code ?? 'unknown error'})`;
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return `${dir}: the directory is gone`;
+    return `${dir}: ${diskError(error).message}`;
   }
 }

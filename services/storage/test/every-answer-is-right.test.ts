@@ -416,7 +416,10 @@ for (const [mode, flags] of Object.entries(MODES)) {
 
     test('the fast path is on exactly when it should be', async () => {
       const hits = await service.metric('storage_cache_hits_total{cache="answers"}');
-      assert.equal(hits > 0, !(flags as readonly string[]).includes(FAST_PATH_OFF[0]!));
+      const isOn = !(flags as readonly string[]).includes(FAST_PATH_OFF[0]!);
+      assert.equal(hits > 0, isOn);
+      const page_hits = await service.metric('storage_cache_hits_total{cache="page"}');
+      assert.equal(page_hits > 0, isOn && fsynced && process.platform === 'linux');
     });
 
     test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {

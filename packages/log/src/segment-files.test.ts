@@ -1,0 +1,31 @@
+/** Reads what the operating system has in memory, and more segments than may be open. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { realFileSystem } from './file-system.ts';
+import { SegmentFiles } from './segment-files.ts';
+
+const isLinux = process.platform === 'linux';
+
+test('a segment that is read without waiting is not the one that is closed when too many are open', async (t) => {
+  const dir = mkdtempSync(join(tmpdir(), 'ron-segments-'));
+  t.after(() => rmSync(dir, { recursive: true }));
+  const files = new SegmentFiles(realFileSystem, dir);
+  const into = Buffer.alloc(1);
+  for (let segment = 1; segment <= 135; segment++) {
+    const file = await files.create(segment);
+    await file.write([Buffer.from('x')], 0);
+    await file.close();
+    assert.equal(await files.read(segment, into, 1, 0), 1);
+    const now = files.readNow(1, into, 1, 0);
+    assert.equal(now, isLinux ? 1 : undefined, `segment 1 is open though ${segment - 1} were read since`);
+  }
+  const removed = files.remove(1);
+  assert.equal(files.readNow(1, into, 1, 0), undefined, 'one that is to go is not read');
+  await removed;
+  assert.equal(files.readNow(1, into, 1, 0), undefined);
+  await files.close();
+  assert.equal(files.readNow(2, into, 1, 0), undefined);
+});
