@@ -12,12 +12,8 @@ import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
 import { realFileSystem } from '@ron/log';
-import { Witness } from '@ron/tlog';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
-import { Auditor, type Caller } from './audit/auditor.ts';
-import { Checkpointer } from './audit/checkpointer.ts';
-import { AuditTrail, type Queued } from './audit/trail.ts';
-import { WitnessWatch } from './audit/witness-watch.ts';
+import { openAudit, type AuditEventOut } from './audit/audit.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendKeeper } from './backend/keeper.ts';
 import { concurrency } from './concurrency.ts';
@@ -27,7 +23,6 @@ import { KeyWork } from './keys/key-work.ts';
 import { rootDeriver, writeOwnerFile } from './own-keys.ts';
 import { kmsCounters, measureKms } from './metrics.ts';
 import { routes } from './routes.ts';
-import { proofOf } from './routes/audit.ts';
 import { SecretWork } from './secrets/secret-work.ts';
 import { SignDesk } from './sign/sign-desk.ts';
 import { SignQueue, type Turn } from './sign/sign-queue.ts';
@@ -59,10 +54,7 @@ export interface Kms extends Service, AsyncDisposable {
   readonly keys: KeySource;
 }
 
-type KmsEvent =
-  | KeyEvent
-  | { readonly kind: 'backend'; readonly problem: string | undefined }
-  | { readonly kind: 'audit'; readonly problem: string };
+type KmsEvent = KeyEvent | AuditEventOut | { readonly kind: 'backend'; readonly problem: string | undefined };
 
 const VERSION = '0.1.0';
 const RETRY_AFTER_MS = 1000;
@@ -82,14 +74,6 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const { backend: given, fs, env = process.env } = init;
   const vault = await openVault({ config: init.config, env, backend: given, fs, signal, warn });
   const { backend, book, ledger } = vault;
-  /** Why nothing may be signed. */
-  let unsound = vault.problem;
-  const onUnsound = (problem: string): void => {
-    unsound ??= problem;
-    counters.integrity_failed();
-    log.error({ problem }, 'nothing will be signed: something is older than it was');
-  };
-  if (vault.problem !== undefined) onUnsound(vault.problem);
   const secrets = new SecretWork(book, backend);
   const auth = await openAuth(init, vault, secrets, signal);
   const { keys } = auth;
@@ -99,50 +83,9 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   };
   await renewOwner();
 
-  // Audit: events in, signed log out.
-  const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
-  const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const broken = vault.problem ?? 'it could not be opened';
-  const auditLog = vault.log ?? {
-    size: covered.value,
-    append: () => Promise.reject(notSound(broken)),
-    writeCheckpoint: () => Promise.reject(notSound(broken)),
-  };
-  const trail = new AuditTrail({
-    queue: runtime.mpsc<Queued>('audit'),
-    log: auditLog,
-    mode,
-    appendDeadline: () => runtime.deadline('audit'),
-    onDropped: (count) => counters.audit_dropped(count),
-    onAppended: () => checkpointer.appended(),
-    onProblem: (error) => {
-      log.error({ err: error }, 'the audit log cannot be written');
-      publish({ kind: 'audit', problem: 'it cannot be written' });
-    },
-  });
-  const checkpointer: Checkpointer = new Checkpointer({
-    log: auditLog,
-    flushed: (within) => trail.flushed(within),
-    due: runtime.mpsc<'due'>('checkpoint_due'),
-    covered,
-    deadline: () => runtime.deadline('checkpoint'),
-    interval_ms: () => config.value.audit.checkpoint_interval,
-    every_ops: () => config.value.audit.checkpoint_ops,
-    onCheckpoint: (checkpoint, within) => vault.anchor(checkpoint, within),
-    onMissed: (error) => {
-      counters.integrity_failed();
-      log.error({ err: error }, 'an audit checkpoint was missed');
-      publish({ kind: 'audit', problem: 'a checkpoint was missed' });
-    },
-  });
-  const auditor = new Auditor(trail, mode);
-  const { witness_url, witness_key } = init.config.audit;
-  const witnesses = new WitnessWatch({
-    witness: witness_url === undefined ? undefined : new Witness({ url: witness_url, vkeys: [witness_key!] }),
-    log: vault.log,
-    covered,
-    onRolledBack: onUnsound,
-  });
+  // Events in, signed log out.
+  const audit = openAudit({ runtime, vault, config, counters, log, publish });
+  const { auditor, trail, checkpointer, witnesses, covered } = audit;
 
   // Backend: who looks after it, and who asks whether it is there.
   const freshness = new Freshness(() => config.value.kms.verify_ttl);
@@ -162,7 +105,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     isStopping: () => shutdown.value,
   });
   const requireReady = (): void => {
-    if (unsound !== undefined) throw notSound(unsound);
+    if (audit.unsound !== undefined) throw notSound(audit.unsound);
     const away = keeper.problem;
     if (away !== undefined)
       throw new RonError('not_ready', `the backend is away: ${away}`, { retry_after_ms: RETRY_AFTER_MS });
@@ -200,10 +143,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       desk,
       verifier,
       auditor,
-      prove: async (index: number, { deadline }: Caller) => {
-        await checkpointer.covers(index, deadline.signal);
-        return await proofOf(vault.log!, index);
-      },
+      prove: (index, caller) => audit.prove(index, caller),
       secrets,
       requireReady,
       inTurn,
@@ -215,7 +155,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     }),
     access: new Checker({ audience: 'kms', keys, epochs: auth.epochs }),
     readiness: readinessOf({
-      audit: () => unsound ?? checkpointer.problem ?? trail.problem,
+      audit: () => audit.problem,
       witness: () => witnesses.problem,
       backend: () => keeper.problem,
       attestation: () => refresher.problem,
@@ -239,7 +179,8 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   runtime.spawn('backend_keeper', ({ stopping }) => keeper.run(stopping));
   runtime.spawn('attestation_refresher', ({ stopping }) => refresher.run(stopping));
   runtime.spawn('config_watch', async ({ stopping }) => {
-    const updates = source.watch?.subscribe() ?? config.subscribe();
+    const updates = source.watch?.subscribe();
+    if (updates === undefined) return;
     for (;;) {
       config.set(await updates.changed(stopping));
       // A backend that a new configuration could not use should show at once.
@@ -257,10 +198,10 @@ export async function startKms(init: KmsInit): Promise<Kms> {
       log[levelOf(event)](event, event.kind);
     }
   });
-  // Who was in the queue has been answered by now: their entries are written, and the last word is signed.
+  // Who was in the queue has been answered by now, or is: their entries are written, and the last word is signed.
   runtime.onClose('audit', { deadline_ms: init.config.audit.checkpoint_deadline }, async () => {
-    await trail.close();
-    if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
+    queue.abortQueued(new RonError('draining', 'the service has stopped'));
+    await audit.close();
   });
 
   await ingress.listen();

@@ -1,0 +1,122 @@
+/**
+ * The audit side of kms, put together: events come in, a signed log comes out.
+ *
+ *     operations --> trail --> appender --> log --> checkpointer --> anchor in the keystore
+ *                                                        `--> witness
+ */
+import type { Log, ServiceRuntime, Watch } from '@ron/kernel';
+import { Witness } from '@ron/tlog';
+import type { concurrency } from '../concurrency.ts';
+import type { KmsConfig } from '../config.ts';
+import type { KmsCounters } from '../metrics.ts';
+import { proofOf } from '../routes/audit.ts';
+import { notSound, type Vault } from '../vault.ts';
+import { Auditor, type Caller } from './auditor.ts';
+import { Checkpointer } from './checkpointer.ts';
+import { AuditTrail, type Queued } from './trail.ts';
+import { WitnessWatch } from './witness-watch.ts';
+
+export interface AuditEventOut {
+  readonly kind: 'audit';
+  readonly problem: string;
+}
+
+export interface AuditInit {
+  readonly runtime: ServiceRuntime<typeof concurrency>;
+  readonly vault: Vault;
+  /** In force now. */
+  readonly config: { readonly value: KmsConfig };
+  readonly counters: KmsCounters;
+  readonly log: Log;
+  readonly publish: (event: AuditEventOut) => void;
+}
+
+export interface Audit {
+  readonly auditor: Auditor;
+  readonly trail: AuditTrail;
+  readonly checkpointer: Checkpointer;
+  readonly witnesses: WitnessWatch;
+  /** Entries that a checkpoint covers. */
+  readonly covered: Watch<number>;
+  /** Why nothing may be signed: something is older than it was. */
+  readonly unsound: string | undefined;
+  /** Why the log is not to be relied upon at present. */
+  readonly problem: string | undefined;
+  /** Waits for the checkpoint that covers an entry, and proves that it is there. */
+  prove(index: number, caller: Caller): Promise<unknown>;
+  /** Writes what waits, and signs the last word. For the end, when nobody records any more. */
+  close(): Promise<void>;
+}
+
+export function openAudit({ runtime, vault, config, counters, log, publish }: AuditInit): Audit {
+  let unsound: string | undefined;
+  const onUnsound = (problem: string): void => {
+    unsound ??= problem;
+    counters.integrity_failed();
+    log.error({ problem }, 'nothing will be signed: something is older than it was');
+  };
+  if (vault.problem !== undefined) onUnsound(vault.problem);
+  const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
+  const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
+  const auditLog = vault.log ?? brokenLog(vault.problem ?? 'the audit log could not be opened', covered.value);
+  const trail = new AuditTrail({
+    queue: runtime.mpsc<Queued>('audit'),
+    log: auditLog,
+    mode,
+    appendDeadline: () => runtime.deadline('audit'),
+    onDropped: (count) => counters.audit_dropped(count),
+    onAppended: () => checkpointer.appended(),
+    onProblem: (error) => {
+      log.error({ err: error }, 'the audit log cannot be written');
+      publish({ kind: 'audit', problem: 'it cannot be written' });
+    },
+  });
+  const checkpointer: Checkpointer = new Checkpointer({
+    log: auditLog,
+    flushed: (within) => trail.flushed(within),
+    due: runtime.mpsc<'due'>('checkpoint_due'),
+    covered,
+    deadline: () => runtime.deadline('checkpoint'),
+    interval_ms: () => config.value.audit.checkpoint_interval,
+    every_ops: () => config.value.audit.checkpoint_ops,
+    onCheckpoint: (checkpoint, within) => vault.anchor(checkpoint, within),
+    onMissed: (error) => {
+      counters.integrity_failed();
+      log.error({ err: error }, 'an audit checkpoint was missed');
+      publish({ kind: 'audit', problem: 'a checkpoint was missed' });
+    },
+  });
+  const { witness_url: url, witness_key } = config.value.audit;
+  const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!] });
+  const witnesses = new WitnessWatch({ witness, log: vault.log, covered, onRolledBack: onUnsound });
+  return {
+    auditor: new Auditor(trail, mode),
+    trail,
+    checkpointer,
+    witnesses,
+    covered,
+    get unsound() {
+      return unsound;
+    },
+    get problem() {
+      return unsound ?? checkpointer.problem ?? trail.problem;
+    },
+    async prove(index, { deadline }) {
+      await checkpointer.covers(index, deadline.signal);
+      return await proofOf(vault.log!, index);
+    },
+    async close() {
+      await trail.close();
+      if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
+    },
+  };
+}
+
+/** In the place of a log that could not be opened: nothing gets in, and it says why. */
+function brokenLog(
+  problem: string,
+  size: number,
+): Pick<NonNullable<Vault['log']>, 'size' | 'append' | 'writeCheckpoint'> {
+  const refuse = (): Promise<never> => Promise.reject(notSound(problem));
+  return { size, append: refuse, writeCheckpoint: refuse };
+}
