@@ -7,6 +7,7 @@ import { createServer, type IncomingMessage } from 'node:http';
 import { duplexPair } from 'node:stream';
 import { test } from 'node:test';
 import fc from 'fast-check';
+import { assertLinearTime } from '../test/linear-time.ts';
 import { plainBytesMax, plainRequest } from './plain-request.ts';
 
 interface Read {
@@ -203,4 +204,21 @@ test('a text that may be plain has fewer lines than are allowed', () => {
   const text = `GET / HTTP/1.1\r\nHost: a\r\n${'Sec-AB:\r\n'.repeat(40)}\r\n`;
   const lines = text.slice(0, bytes_max).split('\r\n').length;
   assert.ok(lines <= 20 && plainBytesMax(100, 128) === 100, `${lines} lines`);
+});
+
+test('refusing a text takes no longer than reading it', () => {
+  for (const repeated of [
+    'Accept: x\r\n',
+    'Accept:  x\r\n',
+    'Accept: \r\n',
+    'Connection: keep-alive\r\n',
+    'Sec-AB: -\r\n',
+  ]) {
+    for (const start of ['Host: a\r\n', 'Host: a\r\nX-Corr-ID: a\r\n', '']) {
+      assertLinearTime((length) => {
+        const lines = repeated.repeat(length / repeated.length);
+        assert.equal(plainRequest(`GET / HTTP/1.1\r\n${start}${lines}Foo: y\r\n\r\n`), undefined);
+      });
+    }
+  }
 });
