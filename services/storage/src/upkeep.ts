@@ -21,7 +21,7 @@ import {
   type Repaired,
   type RepairQueue,
 } from '@ron/durability';
-import { RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
+import { isRonError, RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
 import type { TaskWork } from './admin-tasks.ts';
 import { Bell } from './bell.ts';
 import type { StorageConfig } from './config.ts';
@@ -57,7 +57,9 @@ export class Upkeep {
   /** Unix time of the last plan that went through everything. */
   planned_ms: number | undefined;
   readonly #init: UpkeepInit;
+  /** For the planner, and for the striper. */
   readonly #bell = new Bell();
+  readonly #stripeBell = new Bell();
 
   constructor(init: UpkeepInit) {
     const { volumes, queue, source } = init;
@@ -110,7 +112,11 @@ export class Upkeep {
     await this.#bell.wait(this.#init.volumes.isSingle ? Infinity : FIRST_PLAN_MS, stopping);
     while (!stopping.aborted) {
       const report = await this.#plan(stopping);
-      if (report !== undefined && report.deficit > 0) await this.#idle(stopping);
+      if (report !== undefined && report.deficit > 0) {
+        await this.#idle(stopping);
+        // With all volumes that knew a stripe, the stripe is gone: what it protected needs another.
+        this.#stripeBell.ring();
+      }
       const wait_ms = pause.after(report);
       await this.#bell.wait(wait_ms, stopping);
     }
@@ -134,15 +140,14 @@ export class Upkeep {
   }
 
   async runStriper({ stopping }: TaskContext): Promise<void> {
-    const { striper } = this;
-    if (striper === undefined) return;
-    for (;;) {
-      await sleep(this.#interval_ms, stopping, 'striper');
-      if (striper.problem === undefined) await striper.run(stopping);
+    if (this.striper === undefined) return;
+    while (!stopping.aborted) {
+      await this.#stripeBell.wait(this.#interval_ms, stopping);
+      await this.#stripe(stopping);
     }
   }
 
-  /** Plans and repairs until an inventory shows that nothing is missing. */
+  /** Plans and repairs until an inventory shows that nothing is missing; then makes the stripes that are. */
   get repair(): TaskWork {
     return { run: (signal) => this.#repairAll(signal), progress: () => ({ ...this.status }) };
   }
@@ -220,6 +225,19 @@ export class Upkeep {
     }
   }
 
+  /** What cannot be made now is tried again the next time. */
+  async #stripe(signal: AbortSignal): Promise<void> {
+    const { striper } = this;
+    if (striper === undefined || striper.problem !== undefined || signal.aborted) return;
+    try {
+      await striper.run(signal);
+    } catch (error) {
+      signal.throwIfAborted();
+      // Another run is under way.
+      if (!isRonError(error, 'conflict')) throw error;
+    }
+  }
+
   async #idle(signal: AbortSignal): Promise<void> {
     while (!this.#init.queue.isIdle) await sleep(IDLE_LOOK_MS, signal, 'repair.idle');
   }
@@ -228,7 +246,7 @@ export class Upkeep {
     let best = Infinity;
     for (let futile = 0; futile < FUTILE_MAX; futile++) {
       const report = await this.#plan(signal);
-      if (report?.isComplete === true && report.deficit === 0) return;
+      if (report?.isComplete === true && report.deficit === 0) return await this.#stripe(signal);
       await this.#idle(signal);
       if (report !== undefined && report.deficit < best) [best, futile] = [report.deficit, -1];
       else await sleep(RECHECK_MS, signal, 'repair.recheck');

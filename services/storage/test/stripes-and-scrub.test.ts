@@ -1,0 +1,127 @@
+/** Stripes stand in for copies, and what rots on a disk is found and made again before anybody asks for it. */
+import assert from 'node:assert/strict';
+import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { addressOf, bytesOf, eventually, KIB, startService, type Json, type TestService } from './support.ts';
+
+const { signal } = new AbortController();
+const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false', '--durability.repair_interval=1h'];
+
+async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assert.ok(reply.body.equals(bytes));
+  }
+}
+
+async function ended(service: TestService, kind: 'repair' | 'scrub'): Promise<Json> {
+  const { id } = await service.ask('POST', `/admin/${kind}`);
+  let task: Json;
+  await eventually(`${kind} ends`, async () => {
+    task = await service.ask('GET', `/admin/tasks/${id}`);
+    return task.state !== 'running';
+  });
+  assert.equal(task.state, 'done', task.problem);
+  return task.progress;
+}
+
+/** Changes one byte of a record that begins with `bytes`; false when this directory does not hold it. */
+async function flip(dir: string, bytes: Buffer): Promise<boolean> {
+  for (const name of await readdir(join(dir, 'segments'))) {
+    const path = join(dir, 'segments', name);
+    const segment = await readFile(path);
+    const at = segment.indexOf(bytes.subarray(0, 64));
+    if (at < 0) continue;
+    segment[at + 10]! ^= 1;
+    await writeFile(path, segment, { flag: 'r+' });
+    return true;
+  }
+  return false;
+}
+
+test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its shards are made again', async () => {
+  const ec = ['--durability.ec=true', '--durability.ec_data_shards=2', '--durability.ec_parity_shards=1'];
+  const flags = [...COLD, ...ec, '--durability.replication_factor=1'];
+  await using service = await startService({ dirs: ['a', 'b', 'c', 'd'], flags });
+  // Each a whole number of stripes: what does not fill one would have a single copy.
+  const objects = Array.from({ length: 8 }, (_, index) => bytesOf(4 * 64 * KIB, index + 1));
+  for (const bytes of objects) await service.put(bytes);
+  const made = await service.storage.upkeep.striper!.run(signal);
+  assert.deepEqual(made, { objects: 8, stripes: 16, failed: 0 });
+  assert.deepEqual((await service.ask('GET', '/admin/repair')).stripes, made);
+  await rm(join(service.dir, 'b'), { recursive: true });
+  await eventually('it counts as lost', async () => {
+    const { volumes } = await service.ask('GET', '/admin/volumes');
+    return volumes.some((each: Json) => each.life === 'lost');
+  });
+  await assertServed(service, objects);
+  const { results } = await ended(service, 'repair');
+  assert.ok(results.repaired > 0);
+  assert.equal(await service.metric('repair_deficit_chunks'), 0);
+  // Everything is whole again, also what had its only parity there: so another one may go.
+  await rm(join(service.dir, 'd'), { recursive: true });
+  await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 2);
+  await assertServed(service, objects);
+});
+
+test('a byte that changed on disk is found by a scrub, counted, and made again from the other copy', async () => {
+  await using service = await startService({ dirs: ['a', 'b'], flags: COLD });
+  const objects = [bytesOf(200 * KIB, 1), bytesOf(5000, 2)];
+  for (const bytes of objects) await service.put(bytes);
+  for (const bytes of objects) assert.ok(await flip(join(service.dir, 'a'), bytes));
+  const { volumes } = await ended(service, 'scrub');
+  assert.deepEqual(
+    volumes.map((each: Json) => [each.name, each.bad]),
+    [
+      [join(service.dir, 'a'), 2],
+      [join(service.dir, 'b'), 0],
+    ],
+  );
+  assert.ok((await service.metric('integrity_fail_total{reason="checksum"}')) >= 2);
+  await ended(service, 'repair');
+  const again = await ended(service, 'scrub');
+  assert.deepEqual(
+    again.volumes.map((each: Json) => each.bad),
+    [0, 0],
+  );
+  // The mended copy is all that is left.
+  await rm(join(service.dir, 'b'), { recursive: true });
+  await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 1);
+  await assertServed(service, objects);
+});
+
+test('a damaged copy that a reader meets is replaced by the other within the request, and mended', async () => {
+  await using service = await startService({ dirs: ['a', 'b'], flags: COLD });
+  const bytes = bytesOf(200 * KIB, 3);
+  await service.put(bytes);
+  // Which copy is read first depends on the chunk: of four, some are read from here.
+  for (let chunk = 0; chunk < 4; chunk++) {
+    assert.ok(await flip(join(service.dir, 'a'), bytes.subarray(chunk * 64 * KIB)));
+  }
+  await assertServed(service, [bytes]);
+  await eventually(
+    'what was met is mended',
+    async () => (await service.metric('repairs_total{result="repaired"}')) > 0,
+  );
+  await ended(service, 'scrub');
+  await ended(service, 'repair');
+  const { volumes } = await ended(service, 'scrub');
+  assert.deepEqual(
+    volumes.map((each: Json) => each.bad),
+    [0, 0],
+  );
+});
+
+test('one directory is scrubbed as well', async () => {
+  await using service = await startService({ flags: COLD });
+  const bytes = bytesOf(200 * KIB, 4);
+  await service.put(bytes);
+  assert.ok(await flip(service.dir, bytes));
+  const { volumes } = await ended(service, 'scrub');
+  assert.deepEqual(
+    volumes.map((each: Json) => each.bad),
+    [1],
+  );
+});
