@@ -28,12 +28,13 @@ import {
   type LogRecord,
 } from '@ron/log';
 import { BufferPool } from './buffer-pool.ts';
+import { hexOf } from './hex.ts';
 import { LmdbStore } from './lmdb-store.ts';
 import { MemoryStore } from './memory-store.ts';
 import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
 import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
-import { hexOf, isRecord, readAt, Recovery } from './recovery.ts';
+import { isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import {

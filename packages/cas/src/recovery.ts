@@ -10,6 +10,7 @@ import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { bodyCrc, type LogRecord, type RecordHead, type SegmentLog } from '@ron/log';
+import { hexOf } from './hex.ts';
 import type { Place, PlaceIndex } from './place-index.ts';
 import { isAt, onDisk, placeOfHead } from './record-places.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
@@ -146,5 +147,3 @@ function isOfKind(type: number, kind: Kind): boolean {
   if (kind === 'object') return isObject(type);
   return type === (kind === 'note' ? RecordType.note : RecordType.stripe);
 }
-
-export const hexOf = (id: Uint8Array): string => Buffer.from(id).toString('hex');

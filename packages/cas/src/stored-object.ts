@@ -9,6 +9,7 @@
 import { RonError } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import { encodeSlice, type Tree } from '@ron/simd';
+import { hexOf } from './hex.ts';
 import {
   chunksOf,
   ManifestError,
@@ -49,8 +50,7 @@ interface Layout {
 /** The part of the manifest that was needed last. */
 interface Page {
   readonly index: number;
-  readonly entries: Promise<readonly Entry[]>;
-  loaded: readonly Entry[] | undefined;
+  readonly entries: readonly Entry[];
 }
 
 /** Chunks whose ids are looked up together: a few runs of neighbours. */
@@ -85,8 +85,8 @@ export class StoredObject {
   get inMemory(): readonly Uint8Array[] | undefined {
     const { whole, manifest } = this.#layout;
     if (whole !== undefined) return [whole];
-    if (manifest?.pages.length !== 1 || this.#page?.loaded === undefined) return undefined;
-    return this.#contents.cached(this.#page.loaded.map((entry) => entry.id));
+    if (manifest?.pages.length !== 1 || this.#page === undefined) return undefined;
+    return this.#contents.cached(this.#page.entries.map((entry) => entry.id));
   }
 
   /** The bytes from `start` up to and without `end`, in batches. A batch is valid until the next is asked for. */
@@ -170,15 +170,11 @@ export class StoredObject {
     return entries.slice(at, at + count);
   }
 
-  #entriesOf(index: number, signal: AbortSignal): Promise<readonly Entry[]> {
+  async #entriesOf(index: number, signal: AbortSignal): Promise<readonly Entry[]> {
     if (this.#page?.index === index) return this.#page.entries;
-    const entries = this.#loadPage(index, signal);
-    const page: Page = { index, entries, loaded: undefined };
-    this.#page = page;
-    entries.then(
-      (loaded) => (page.loaded = loaded),
-      () => (this.#page = undefined),
-    );
+    // Each reader by its own signal: one that leaves must not end the others. The bytes are read once for all anyway.
+    const entries = await this.#loadPage(index, signal);
+    this.#page = { index, entries };
     return entries;
   }
 
@@ -210,5 +206,3 @@ function isWholePage(manifest: Manifest, first: number, count: number): boolean 
   const chunks = chunksOf(manifest.size, manifest.chunk_bytes);
   return manifest.pages.length > 1 && count === Math.min(PAGE_ENTRIES_MAX, chunks - first);
 }
-
-const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

@@ -14,8 +14,8 @@ import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
+import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
-import { untilAborted } from './until-aborted.ts';
 import { FileJournal, NO_JOURNAL } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
 
@@ -244,7 +244,7 @@ export class Uploads implements AsyncDisposable {
   ): Promise<void> {
     let failure: { readonly error: unknown } | undefined;
     try {
-      for await (const bytes of untilAborted(body, signal)) {
+      for await (const bytes of piecesUntilAborted(body, signal)) {
         this.#requireFits(upload, writer.size + bytes.length);
         await writer.write(bytes, NEVER);
         if (writer.size - upload.offset >= CHECKPOINT_BYTES) await this.#acknowledge(upload, writer);

@@ -11,7 +11,7 @@
  * `call_ms_max` is given up with its thread.
  */
 import { createHash } from 'node:crypto';
-import { BlockingPool, Deadline, isRonError, sched } from '@ron/kernel';
+import { BlockingPool, Deadline, isRonError, orAborted, sched } from '@ron/kernel';
 import type { Alg } from './algorithms.ts';
 import { Availability } from './availability.ts';
 import {
@@ -36,7 +36,6 @@ import {
 import { FORM, openOnce, SALT_BYTES, sealOnce, splitEnvelope } from './envelope.ts';
 import { expand } from './expand.ts';
 import type { TokenCall, TokenConfig, TokenFacts } from './pkcs11/token.ts';
-import { untilAborted } from './until-aborted.ts';
 
 const NAME_BYTES = 16;
 const SESSIONS = 2;
@@ -220,7 +219,7 @@ class TokenCalls {
       },
       (error: unknown) => this.#failed(error),
     );
-    return untilAborted(seen, signal);
+    return orAborted(seen, signal);
   }
 
   /** Handles that threads remember may come to mean something else. */

@@ -8,7 +8,7 @@
  * done in a few milliseconds and is thrown away: ending its thread would cost the next one more.
  */
 import type { KeyObject } from 'node:crypto';
-import { assert, BlockingPool, NEVER, RonError, sched } from '@ron/kernel';
+import { assert, BlockingPool, NEVER, orAborted, RonError, sched } from '@ron/kernel';
 import { ALGS, type Alg, type Use } from './algorithms.ts';
 import {
   awayError,
@@ -31,7 +31,6 @@ import { NonceTracker } from './nonces.ts';
 import { ED25519_BYTES } from './sign-thread.ts';
 import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
 import type { SoftKey } from './soft-keys.ts';
-import { untilAborted } from './until-aborted.ts';
 
 /** ML-DSA signatures of one batch that are under way at once: more than the cores of a small machine gain nothing. */
 const LANES = 2;
@@ -182,7 +181,7 @@ export class SoftBackend implements Backend {
     let end = 0;
     const ends = messages.map((message) => (end += message.length));
     const args = [key, Buffer.concat(messages), ends];
-    const signatures = await untilAborted(this.#thread.run<Uint8Array>('signEach', args, NEVER), signal);
+    const signatures = await orAborted(this.#thread.run<Uint8Array>('signEach', args, NEVER), signal);
     return messages.map((_, index) => {
       const at = index * ED25519_BYTES;
       return [{ alg: 'ed25519', signature: signatures.subarray(at, at + ED25519_BYTES) }];

@@ -22,6 +22,7 @@ export * from './metrics.ts';
 export * from './mpsc.ts';
 export * from './nearest.ts';
 export * from './never.ts';
+export * from './or-aborted.ts';
 export * from './process.ts';
 export * from './registry.ts';
 export * from './retry-budget.ts';

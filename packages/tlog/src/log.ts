@@ -12,7 +12,7 @@
  * next call goes on with new descriptors.
  */
 import { join } from 'node:path';
-import { assert, RonError } from '@ron/kernel';
+import { assert, orAborted, RonError } from '@ron/kernel';
 import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
 import type { Checkpoint } from './checkpoint.ts';
@@ -20,7 +20,6 @@ import { leafHash } from './hash.ts';
 import { InTurn } from './in-turn.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from './note-key.ts';
-import { orAborted } from './or-aborted.ts';
 import { encodeRecords, recordBytes } from './records.ts';
 import { recover } from './recovery.ts';
 import { TileCache, TileHashes } from './tile-hashes.ts';

@@ -6,7 +6,7 @@
  */
 import { sched } from '@ron/kernel';
 
-export async function* untilAborted(
+export async function* piecesUntilAborted(
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void, void> {

@@ -1,10 +1,11 @@
 /**
  * Work that may ignore its signal.
  *
- * Promise: ends with the signal's reason at once when it aborts; what the work gives later is dropped, also a failure.
- * So a signer that hangs does not keep the next checkpoint waiting. Bound: one listener while it waits.
+ * Promise: what the work gives, or the signal's reason as soon as it aborts, also when it was aborted before; what the
+ * work gives later is dropped, also a failure. So something that hangs does not keep others waiting.
+ * Bound: one listener while it waits. Cancellation: by the signal; the work itself goes on.
  */
-import { sched } from '@ron/kernel';
+import { sched } from './sched.ts';
 
 export async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const parked = sched.park<T>('or_aborted');
