@@ -268,3 +268,25 @@ test('openNow gives a small object, and nothing of a manifest, of what was remov
   index.set('object', addressBytes(small), { ...index.get('object', addressBytes(small))!, offset: 64 });
   assert.equal(new ObjectStore({ volume: volume! }).openNow(small), undefined, 'what lies there is something else');
 });
+
+test('a reader that leaves does not take others along', async () => {
+  let store = await open();
+  const bytes = content(4 * CHUNK, 5);
+  const address = await put(store, bytes);
+  store = await open();
+  const object = (await store.open(address, signal))!;
+  const held = Promise.withResolvers<void>();
+  const volumeGet = volume!.get.bind(volume);
+  volume!.get = async (...args) => {
+    await held.promise;
+    return await volumeGet(...args);
+  };
+  const leaving = new AbortController();
+  const first = object.read(0, object.size, leaving.signal).next();
+  const second = object.read(0, object.size, signal).next();
+  leaving.abort(new Error('it left'));
+  await assert.rejects(first, /it left/);
+  held.resolve();
+  const { value } = await second;
+  assert.deepEqual(value?.[0] && Buffer.from(value[0]), bytes.subarray(0, CHUNK));
+});

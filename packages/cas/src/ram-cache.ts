@@ -4,12 +4,14 @@
  * Promise: `get` gives back exactly what was `put`. One sweep over many things does not push out what is used again and
  * again: an entry begins on probation and is protected only when it is asked for a second time.
  * What passes by once is not even copied: `offer` takes what it was offered before.
- * Bound: `bytes_max` over both parts; an entry larger than an eighth of it is not kept; keys of as many bytes that were
+ * Bound: `bytes_max` over both parts, with a fixed cost for each entry; an entry larger than an eighth of it is not kept; keys of as many bytes that were
  * offered once: what comes again later than that would have been pushed out anyway. Overflow: the least recent entry
  * on probation goes, then the protected one that was longest not asked for. Cancellation: none.
  */
 const PROTECTED_SHARE = 0.8;
 const ENTRY_SHARE_MAX = 1 / 8;
+/** What an entry costs besides its bytes: its key, its place in a map, the objects around it. */
+const ENTRY_OVERHEAD_BYTES = 400;
 
 interface Entry<V> {
   readonly value: V;
@@ -87,7 +89,7 @@ export class RamCache<V> {
   put(key: string, value: V, bytes: number): void {
     if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
     this.delete(key);
-    this.#probation.add(key, { value, bytes, used: false });
+    this.#probation.add(key, { value, bytes: bytes + ENTRY_OVERHEAD_BYTES, used: false });
     while (this.used_bytes > this.bytes_max) {
       if ((this.#probation.takeOldest() ?? this.#protected.takeOldest()) === undefined) return;
     }
@@ -97,8 +99,8 @@ export class RamCache<V> {
   offer(key: string, bytes: number, make: () => V): void {
     if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
     if (this.#withdraw(key)) return this.put(key, make(), bytes);
-    this.#offered.set(key, bytes);
-    this.#offered_bytes += bytes;
+    this.#offered.set(key, bytes + ENTRY_OVERHEAD_BYTES);
+    this.#offered_bytes += bytes + ENTRY_OVERHEAD_BYTES;
     while (this.#offered_bytes > this.bytes_max) this.#withdraw(this.#offered.keys().next().value!);
   }
 

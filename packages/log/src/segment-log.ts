@@ -215,7 +215,8 @@ export class SegmentLog implements AsyncDisposable {
 
   /** The record at a position; undefined when there is none, or it is damaged. */
   async read(position: Position, payload_bytes: number, meta_bytes: number): Promise<LogRecord | undefined> {
-    const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
+    // Memory of its own: who keeps a small record must not keep the pool that it was cut from.
+    const bytes = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
     const salt = this.files.saltOf(position.segment);
     const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
     return count < bytes.length ? undefined : recordIn(bytes, salt, payload_bytes, meta_bytes);
@@ -224,7 +225,7 @@ export class SegmentLog implements AsyncDisposable {
   /** The same without waiting for a disk; undefined also when that cannot be. */
   readNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
     const { segment, offset } = position;
-    const bytes = Buffer.allocUnsafe(HEADER_BYTES + payload_bytes + meta_bytes);
+    const bytes = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
     if (this.files.readNow(segment, bytes, bytes.length, offset) !== bytes.length) return undefined;
     return recordIn(bytes, this.files.saltOf(segment), payload_bytes, meta_bytes);
   }
