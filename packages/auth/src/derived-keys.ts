@@ -10,7 +10,7 @@
  * Cancellation: a caller's signal ends its wait, not the question, which others may share.
  */
 import { inspect } from 'node:util';
-import { Deadline, isRonError, RonError, sched, sleep } from '@ron/kernel';
+import { Deadline, isRonError, RonError, sched, sleep, touch } from '@ron/kernel';
 import { SERVICES, type Service } from '@ron/proto';
 import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
@@ -72,6 +72,8 @@ interface Known {
   asking: Promise<void> | undefined;
   /** Why the last question had no answer. */
   error: unknown;
+  /** What the cache holds, as `stateOf` says. */
+  kept: string | undefined;
 }
 
 export class DerivedKeySource implements KeySource {
@@ -84,12 +86,13 @@ export class DerivedKeySource implements KeySource {
     const known = (audience: Service): Known => {
       const kept = init.cache?.load(audience);
       const ring = kept === undefined ? undefined : new KeyRing(kept);
-      return { ring, asked_ms: -Infinity, asking: undefined, error: undefined };
+      return { ring, asked_ms: -Infinity, asking: undefined, error: undefined, kept: ring && stateOf(ring) };
     };
     this.#known = new Map(SERVICES.map((audience) => [audience, known(audience)]));
   }
 
   get generation(): number {
+    touch(this);
     let sum = 0;
     for (const { ring } of this.#known.values()) sum += ring?.generation ?? 0;
     return sum;
@@ -183,6 +186,7 @@ export class DerivedKeySource implements KeySource {
   }
 
   #of(audience: Service): Known {
+    touch(this);
     return this.#known.get(audience)!;
   }
 
@@ -206,11 +210,12 @@ export class DerivedKeySource implements KeySource {
       const set = await deadline.run((signal) => this.#derive(audience, known.ring, signal));
       this.#adopt(known, set);
       known.error = undefined;
-      await this.#keep(known.ring!, audience);
+      await this.#keep(known, audience);
     } catch (error) {
       known.error = error;
       throw error;
     } finally {
+      touch(this);
       known.asking = undefined;
     }
   }
@@ -250,6 +255,7 @@ export class DerivedKeySource implements KeySource {
   }
 
   #adopt(known: Known, set: KeySet): void {
+    touch(this);
     if (this.#closed) {
       wipeSet(set);
       throw closedError();
@@ -258,13 +264,16 @@ export class DerivedKeySource implements KeySource {
     else known.ring.adopt(set);
   }
 
-  async #keep(ring: KeyRing, audience: Service): Promise<void> {
+  async #keep(known: Known, audience: Service): Promise<void> {
     const { cache, onCacheProblem } = this.#init;
-    if (cache === undefined) return;
+    const ring = known.ring!;
+    const state = stateOf(ring);
+    if (cache === undefined || known.kept === state) return;
     const copy = ring.audienceSet(audience);
     using deadline = Deadline.after('key_cache', this.#deadline_ms);
     try {
       await deadline.run((signal) => cache.save(copy, signal));
+      known.kept = state;
     } catch (error) {
       onCacheProblem?.(error);
     } finally {
@@ -276,6 +285,11 @@ export class DerivedKeySource implements KeySource {
     const init = { op: 'derive', retry_after_ms: RETRY_AFTER_MS };
     return new RonError('not_ready', 'kms cannot be asked for the keys of capabilities now', { ...init, cause });
   }
+}
+
+/** Differs when the keys do. */
+function stateOf(ring: KeyRing): string {
+  return `${ring.generation} ${ring.keyIds.join(' ')}`;
 }
 
 function versionOf(key_id: string | undefined): number | undefined {
