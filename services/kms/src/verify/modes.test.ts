@@ -1,0 +1,48 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { ALGORITHMS, type SigningAlg } from '@ron/custody';
+import { isRonError } from '@ron/kernel';
+import fc from 'fast-check';
+import type { VerifyMode } from '../keys/key-record.ts';
+import { defaultMode, effectiveMode, lacking, type Checked } from './modes.ts';
+
+const HYBRID = ALGORITHMS.hybrid.signs;
+const good = (...algs: SigningAlg[]): Checked[] => algs.map((alg) => ({ alg, ok: true }));
+const ORDER: readonly VerifyMode[] = ['or', 'pq_only', 'and'];
+
+test('what is enough for a stronger mode is enough for a weaker one', () => {
+  const checked = fc.array(fc.record({ alg: fc.constantFrom(...HYBRID), ok: fc.boolean() }), { maxLength: 4 });
+  fc.assert(
+    fc.property(checked, (signatures) => {
+      const enough = ORDER.map((mode) => lacking(mode, HYBRID, signatures) === undefined);
+      assert.ok(!enough[2] || enough[1]);
+      assert.ok(!enough[1] || enough[0]);
+    }),
+  );
+});
+
+test('each mode of a hybrid key', () => {
+  assert.equal(lacking('or', HYBRID, good('ed25519')), undefined);
+  assert.match(lacking('pq_only', HYBRID, good('ed25519'))!, /ml-dsa-65/);
+  assert.match(lacking('and', HYBRID, good('ml-dsa-65'))!, /ed25519/);
+  assert.equal(lacking('and', HYBRID, good('ed25519', 'ml-dsa-65')), undefined);
+  assert.match(lacking('or', HYBRID, [{ alg: 'ed25519', ok: false }])!, /no signature/);
+  assert.match(lacking('pq_only', ['ed25519'], good('ed25519'))!, /post-quantum/);
+});
+
+test('a request strengthens and never weakens', () => {
+  for (const [at, verify_mode] of ORDER.entries()) {
+    const key = { name: 'k', verify_mode };
+    assert.equal(effectiveMode(key, undefined), verify_mode);
+    for (const [asked, mode] of ORDER.entries()) {
+      if (asked >= at) assert.equal(effectiveMode(key, mode), mode);
+      else
+        assert.throws(
+          () => effectiveMode(key, mode),
+          (error) => isRonError(error, 'reject_policy'),
+        );
+    }
+  }
+  assert.equal(defaultMode('hybrid'), 'and');
+  assert.equal(defaultMode('ed25519'), 'or');
+});
