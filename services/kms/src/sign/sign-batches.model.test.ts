@@ -9,7 +9,6 @@ test('every message is answered once, with its own signature, and of one key one
   await assertHolds(signBatches(SignBatches, { rounds: [['a', 'b'], ['c']], mayFail: false }), { name: 'batches' });
   await assertHolds(signBatches(SignBatches, { rounds: [['a'], ['b']], mayFail: true }), { name: 'failing calls' });
 });
-});
 
 const MUTANTS = [
   {
