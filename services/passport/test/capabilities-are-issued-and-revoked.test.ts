@@ -1,0 +1,141 @@
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { Checker, inspectToken } from '@ron/auth';
+import { assertRefusal, NEVER, startService } from './support.ts';
+
+const ASK = { audience: 'storage', scopes: ['storage:get'], subject: 'alice' } as const;
+
+test('what is issued is accepted by its service, for what was asked and no longer than policy allows', async () => {
+  await using service = await startService({ flags: ['--passport.ttl_default=2m', '--passport.ttl_max=1h'] });
+  const asked = { ...ASK, ttl_ms: 1e15, caveats: ['name ^= photos/'] };
+  const { status, body, headers } = await service.post('issue', asked);
+  assert.equal(status, 201);
+  assert.equal(headers.get('cache-control'), 'no-store');
+  const said = inspectToken(body.token);
+  assert.deepEqual(
+    [said.audience, said.subject, said.scopes, said.texts[3]],
+    ['storage', 'alice', ['storage:get'], 'name ^= photos/'],
+  );
+  assert.ok(Math.abs(said.expires_ms - Date.now() - 3_600_000) < 10_000, 'clamped to an hour');
+  assert.equal(body.expires_ms, said.expires_ms);
+  const checker = new Checker({ audience: 'storage', keys: service.passport.keys });
+  const request = {
+    authorization: `Bearer ${body.token}`,
+    scope: 'storage:get',
+    source_ip: '::1',
+    facts: { name: 'photos/1' },
+  } as const;
+  assert.equal((await checker.checkHeaders(request, NEVER)).ok, true);
+
+  const plain = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
+  assert.ok(Math.abs(plain.body.expires_ms - Date.now() - 120_000) < 10_000, 'two minutes by default');
+  const other = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
+  assert.notEqual(plain.body.subject, other.body.subject, 'each has a name of its own');
+});
+
+test('verify says what the service would say', async () => {
+  await using service = await startService();
+  const { token } = (await service.post('issue', ASK)).body;
+  const good = await service.post('verify', { token, scope: 'storage:get' });
+  assert.equal(good.status, 200);
+  assert.equal(good.body.ok, true);
+  assert.deepEqual([good.body.subject, good.body.audience, good.body.scopes], ['alice', 'storage', ['storage:get']]);
+  assert.match((await service.post('verify', { token, scope: 'storage:put' })).body.reason, /lacks scope storage:put/);
+  assert.match((await service.post('verify', { token: `${token.slice(0, -2)}AA` })).body.reason, /signature is wrong/);
+  assert.match((await service.post('verify', { token: 'nonsense' })).body.reason, /no capability/);
+  const expired = await service.mint({ audience: 'storage', scopes: ['storage:get'], caveats: ['expires < 1000'] });
+  assert.match((await service.post('verify', { token: expired })).body.reason, /expired/);
+});
+
+test('a revocation is durable, in force at once, and later capabilities are good', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-passport-'));
+  t.after(() => rm(dir, { recursive: true }));
+  let before: { token: string };
+  let other: { token: string };
+  {
+    await using service = await startService({ dir });
+    before = (await service.post('issue', ASK)).body;
+    other = (await service.post('issue', { ...ASK, subject: 'bob' })).body;
+    const revoked = await service.post('revoke', { subject: 'alice' });
+    assert.equal(revoked.status, 200);
+    assert.ok(revoked.body.epoch > Date.now() - 10_000);
+    assert.deepEqual((await service.post('verify', { token: before.token })).body, {
+      ok: false,
+      reason: 'capability was revoked',
+    });
+    const after = (await service.post('issue', ASK)).body;
+    assert.equal(
+      (await service.post('verify', { token: after.token })).body.ok,
+      true,
+      'issued in the same millisecond or later',
+    );
+  }
+  await using again = await startService({ dir });
+  assert.equal((await again.post('verify', { token: before.token })).body.ok, false);
+  assert.equal((await again.post('verify', { token: other.token })).body.ok, true);
+  const own = await again.mint();
+  assert.equal((await again.post('revoke', { all: true })).status, 200);
+  assertRefusal(await again.post('verify', { token: other.token }, own), 401, 'unauthorized');
+  const fresh = await again.mint({ epoch: Date.now() + 1000 });
+  assert.equal((await again.post('verify', { token: other.token }, fresh)).body.ok, false);
+});
+
+test('who may issue for a part can issue for that part only, and never the means to issue', async () => {
+  await using service = await startService();
+  const limited = await service.mint({ scopes: ['passport:issue'], caveats: ['tenant = acme', 'name ^= photos/'] });
+  const issue = (caveats: string[]) => service.post('issue', { ...ASK, caveats }, limited);
+  assert.equal((await issue(['tenant = acme', 'name ^= photos/2024/'])).status, 201);
+  assert.equal((await issue(['name ^= photos/', 'tenant = acme', 'bytes <= 10'])).status, 201);
+  for (const caveats of [
+    [],
+    ['tenant = acme'],
+    ['tenant = other', 'name ^= photos/'],
+    ['tenant = acme', 'name ^= phot'],
+    ['tenant = other', 'tenant = acme', 'name ^= videos/'],
+  ])
+    assertRefusal(await issue(caveats), 403, 'forbidden');
+  assertRefusal(await service.post('revoke', { subject: 'alice' }, limited), 403, 'forbidden');
+  for (const [audience, scope] of [
+    ['kms', 'kms:derive'],
+    ['passport', 'passport:issue'],
+    ['passport', 'passport:revoke'],
+  ])
+    assertRefusal(await service.post('issue', { audience, scopes: [scope] }), 403, 'forbidden');
+  assert.equal((await service.post('issue', { audience: 'kms', scopes: ['kms:sign'] })).status, 201);
+});
+
+test('bad input is refused with what is wrong, and nothing of it is repeated in the log', async () => {
+  await using service = await startService();
+  const bad: [string, unknown][] = [
+    ['issue', {}],
+    ['issue', { ...ASK, audience: 'nobody' }],
+    ['issue', { ...ASK, scopes: [] }],
+    ['issue', { ...ASK, scopes: ['storage:fly'] }],
+    ['issue', { ...ASK, scopes: ['kms:sign'] }],
+    ['issue', { ...ASK, subject: 'a/b' }],
+    ['issue', { ...ASK, ttl_ms: -1 }],
+    ['issue', { ...ASK, ttl_ms: 1.5 }],
+    ['issue', { ...ASK, caveats: ['flies = true'] }],
+    ['issue', { ...ASK, caveats: Array.from({ length: 29 }, () => 'bytes <= 1') }],
+    ['issue', { ...ASK, more: 1 }],
+    ['verify', { token: 7 }],
+    ['verify', { token: 'x'.repeat(8193) }],
+    ['revoke', {}],
+    ['revoke', { all: false }],
+    ['revoke', { subject: 'alice', all: true }],
+  ];
+  for (const [path, body] of bad) assertRefusal(await service.post(path, body), 400, 'validation');
+  for (const path of ['issue', 'verify', 'revoke']) {
+    assertRefusal(await service.post(path, {}, 'AAAA'), 401, 'unauthorized');
+    const reader = await service.mint({ audience: 'storage', scopes: ['storage:get'] });
+    assertRefusal(await service.post(path, {}, reader), 401, 'unauthorized');
+  }
+  const { token } = (await service.post('issue', ASK)).body;
+  await service.post('verify', { token });
+  const seen = service.lines.join('\n') + (await service.metrics.text());
+  assert.ok(!seen.includes(token) && seen.includes('"msg":"issued"'), 'what was issued is logged, the token is not');
+  assert.match(seen, /passport_issued_total\{audience="storage"\} 1/);
+});

@@ -1,0 +1,85 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Revocations } from '@ron/auth';
+import { askPassport, RevocationWatch } from '@ron/auth/service';
+import { startService } from './support.ts';
+
+const PATH = '/v1/passport/revocations';
+const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
+
+test('who knows less is told at once, who knows all is held until there is more', async () => {
+  await using service = await startService();
+  await service.post('revoke', { subject: 'bob' });
+  const first = await service.get(PATH);
+  assert.equal(first.status, 200);
+  assert.ok(!first.text.includes('bob'), 'it names nobody');
+  const known = new Revocations();
+  known.apply(first.body);
+  assert.ok(known.floor('bob') > 0 && known.floor('alice') === 0);
+  const held = service.get(`${PATH}?after=${first.body.version}`);
+  await tick();
+  const revoked = await service.post('revoke', { subject: 'alice' });
+  const second = await held;
+  assert.equal(second.status, 200);
+  known.apply(second.body);
+  assert.equal(known.floor('alice'), revoked.body.epoch);
+  const began_ms = performance.now();
+  const nothing = await service.get(`${PATH}?after=${second.body.version}`);
+  assert.equal(nothing.status, 204);
+  assert.ok(performance.now() - began_ms > 900, 'it was held for a second');
+  assert.equal((await service.get(`${PATH}?after=x`)).status, 400);
+});
+
+test('a service that watches refuses within two seconds; after a silence it says so, and refuses if it is told to', async () => {
+  const stop = new AbortController();
+  const problems: unknown[] = [];
+  let now: Awaited<ReturnType<typeof startService>> | undefined = await startService();
+  const url = now.url;
+  const init = { ask: askPassport(() => Promise.resolve(url)), onProblem: (error: unknown) => problems.push(error) };
+  const watch = new RevocationWatch({ ...init, max_age_ms: 2500 });
+  assert.match(watch.problem!, /since the start/);
+  const running = watch.run(stop.signal).catch(() => undefined);
+  while (watch.problem !== undefined) await tick();
+  const { body } = await now.post('revoke', { subject: 'alice' });
+  const began_ms = performance.now();
+  while (watch.floor('alice') !== body.epoch) await tick();
+  assert.ok(performance.now() - began_ms < 2000);
+  await now[Symbol.asyncDispose]();
+  now = undefined;
+  const isRefused = (): boolean => {
+    try {
+      return watch.floor('alice') === 0;
+    } catch (error) {
+      return (error as { code?: string }).code === 'not_ready';
+    }
+  };
+  while (!isRefused()) await tick();
+  assert.equal(problems.length, 1, 'one line for one outage');
+  stop.abort();
+  await running;
+});
+
+test('a drain lets those go who are held, at once', async () => {
+  const service = await startService();
+  const { body } = await service.get(PATH);
+  const held = service.get(`${PATH}?after=${body.version}`);
+  while (!/queue_depth\{queue="holds"\} 1/.test(await service.metrics.text())) await tick();
+  const began_ms = performance.now();
+  await service.passport.drain();
+  assert.equal((await held).status, 204);
+  assert.ok(performance.now() - began_ms < 900, 'nobody waited out the second');
+  await service[Symbol.asyncDispose]();
+});
+
+test('everything that is declared is built, and readiness says where keys come from', async () => {
+  await using service = await startService();
+  await Promise.all([service.get(PATH), service.post('verify', { token: 'x' })]);
+  const unbuilt = service.passport.runtime
+    .unbuilt()
+    .filter((name) => name !== 'deadline read' && name !== 'deadline write');
+  assert.deepEqual(unbuilt, []);
+  const ready = await service.get('/readyz');
+  assert.equal(ready.status, 200);
+  assert.equal(ready.body.facts.capability_keys, 'file');
+  assert.match(service.lines.join('\n'), /keys from a file: there is no kms/);
+});

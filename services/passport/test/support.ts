@@ -1,0 +1,81 @@
+/** What the tests of passport share: the service in this process, with a root key of its own, and a client that hides nothing. */
+import assert from 'node:assert/strict';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { FileKeySource, mint, type MintInit } from '@ron/auth';
+import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { schema, startPassport, type Passport } from '@ron/passport';
+import { scopesOf } from '@ron/proto';
+
+export const NEVER = new AbortController().signal;
+
+export interface Reply {
+  readonly status: number;
+  readonly headers: Headers;
+  readonly text: string;
+  // oxlint-disable-next-line typescript/no-explicit-any -- tests look at what is there
+  readonly body: any;
+}
+
+export interface TestPassport extends AsyncDisposable {
+  readonly passport: Passport;
+  readonly url: string;
+  readonly dir: string;
+  /** Log lines so far. */
+  readonly lines: string[];
+  readonly metrics: Metrics;
+  /** With a capability for everything, unless another is given. */
+  post(path: string, body: unknown, token?: string): Promise<Reply>;
+  get(path: string): Promise<Reply>;
+  mint(init?: Partial<MintInit>): Promise<string>;
+}
+
+export async function startService(init: { flags?: readonly string[]; dir?: string } = {}): Promise<TestPassport> {
+  const made = init.dir === undefined ? await mkdtemp(join(tmpdir(), 'ron-passport-')) : undefined;
+  const dir = init.dir ?? made!;
+  const lines: string[] = [];
+  const metrics = new Metrics('passport');
+  const log = createLog({ service: 'passport', level: 'debug', sink: { write: (line) => void lines.push(line) } });
+  const key_file = join(dir, 'keys');
+  await (await FileKeySource.open({ path: key_file }, NEVER)).close();
+  const flags = [`--data_dir=${join(dir, 'data')}`, `--auth.key_file=${key_file}`, ...(init.flags ?? [])];
+  const passport = await startPassport({ config: loadConfig({ schema, flags }), metrics, log, env: {} });
+  const { url } = passport;
+  const mintOne: TestPassport['mint'] = async (wanted = {}) => {
+    const all = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 600_000, epoch: Date.now() } as const;
+    return (await mint(passport.keys, { ...all, ...wanted }, NEVER)).token;
+  };
+  const all = await mintOne();
+  const reply = async (response: Response): Promise<Reply> => {
+    const text = await response.text();
+    const body: unknown = text === '' ? undefined : JSON.parse(text);
+    return { status: response.status, headers: response.headers, text, body };
+  };
+  return {
+    passport,
+    url,
+    dir,
+    lines,
+    metrics,
+    post: async (path, body, token = all) => {
+      const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/json' };
+      return await reply(
+        await fetch(`${url}/v1/passport/${path}`, { method: 'POST', headers, body: JSON.stringify(body) }),
+      );
+    },
+    get: async (path) => await reply(await fetch(`${url}${path}`)),
+    mint: mintOne,
+    async [Symbol.asyncDispose]() {
+      await passport[Symbol.asyncDispose]();
+      if (made !== undefined) await rm(made, { recursive: true, force: true });
+    },
+  };
+}
+
+/** What every refusal must show. */
+export function assertRefusal(reply: Reply, status: number, code: string): void {
+  assert.equal(reply.status, status, reply.text);
+  assert.equal(reply.headers.get('content-type'), 'application/problem+json');
+  assert.equal(reply.body.code, code, reply.text);
+}
