@@ -1,0 +1,152 @@
+/** What was put back to an earlier state, cut or changed is found: at the start, by the full audit, or by a witness. */
+import assert from 'node:assert/strict';
+import { cp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { dirSource, verifyLog } from '@ron/tlog';
+import { startWitness } from '@ron/tlog/testing';
+import { assertRefusal, B3, eventually, NEVER, startService, tempDir, type Reply, type TestKms } from './support.ts';
+
+const sign = (kms: TestKms, kid: string, more: object = {}): Promise<Reply> =>
+  kms.post('/sign', { kid, payload_b3: B3, ...more });
+
+/** A service that signed a little and stopped in good order; gives its directory, and a signature to check. */
+async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
+  await using kms = await startService({ dir });
+  const kid = await kms.create('ed25519');
+  const { sigs } = (await sign(kms, kid)).body;
+  for (let at = 0; at < 20; at++) await sign(kms, kid);
+  await sign(kms, kid, { wait: 'checkpoint' });
+  await kms.kms.drain();
+  return { kid, sigs };
+}
+
+/** It runs, verifies, says why it is not ready, and signs nothing. */
+async function assertRefusesToSign(
+  dir: string,
+  { kid, sigs }: { kid: string; sigs: unknown },
+  why: RegExp,
+): Promise<void> {
+  await using kms = await startService({ dir });
+  const refused = await sign(kms, kid);
+  assertRefusal(refused, 503, 'audit_integrity');
+  assert.match(refused.body.detail, why);
+  const ready = await kms.send('GET', '/readyz');
+  assert.equal(ready.status, 503);
+  assert.match(ready.body.detail, why);
+  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).body.ok, 'verifying goes on');
+  assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
+}
+
+const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: string) => Promise<void> }[] = [
+  {
+    what: 'the log was cut',
+    why: /./,
+    plant: async (dir) => truncate(join(dir, 'audit/entries'), 1000),
+  },
+  {
+    what: 'an older log was put back',
+    why: /./,
+    plant: async (dir, copy) => replace(dir, copy, 'audit'),
+  },
+  {
+    what: 'an older list of keys was put back',
+    why: /index/,
+    plant: async (dir, copy) => replace(dir, copy, 'index'),
+  },
+  {
+    what: 'an older file of private keys was put back',
+    why: /custody/,
+    plant: async (dir, copy) => replace(dir, copy, 'custody'),
+  },
+];
+
+async function replace(dir: string, copy: string, name: string): Promise<void> {
+  await rm(join(dir, name), { recursive: true });
+  await cp(join(copy, name), join(dir, name), { recursive: true });
+}
+
+for (const { what, why, plant } of changes) {
+  test(`${what}: nothing is signed`, async () => {
+    await using temp = await tempDir();
+    const [dir, copy] = [join(temp.path, 'data'), join(temp.path, 'copy')];
+    const before = await used(dir);
+    await cp(dir, copy, { recursive: true });
+    {
+      await using kms = await startService({ dir });
+      for (let at = 0; at < 10; at++) await sign(kms, await kms.create('ed25519'));
+      await kms.kms.drain();
+    }
+    await plant(dir, copy);
+    await assertRefusesToSign(dir, before, why);
+  });
+}
+
+test('one flipped byte anywhere in the log is found by the full audit', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  await used(dir);
+  const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
+  const check = async () => {
+    await using source = await dirSource(join(dir, 'audit'));
+    return await verifyLog(source, vkeys, { signal: NEVER });
+  };
+  assert.ok((await check()).ok);
+  const file = join(dir, 'audit/entries');
+  const whole = await readFile(file);
+  for (const at of [3, 100, Math.floor(whole.length / 2), whole.length - 1]) {
+    const broken = Buffer.from(whole);
+    broken[at]! ^= 1;
+    await writeFile(file, broken);
+    assert.equal((await check()).ok, false, `byte ${at}`);
+  }
+  await writeFile(file, whole);
+  assert.ok((await check()).ok);
+});
+
+test('a crash between append and checkpoint does no harm: the tail is accepted and signed', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const copy = join(temp.path, 'copy');
+  const { kid } = await used(dir);
+  {
+    await using kms = await startService({ dir, flags: ['--audit.checkpoint_interval=1h'] });
+    for (let at = 0; at < 5; at++) assert.equal((await sign(kms, kid)).status, 200);
+    // As a power cut would leave it: entries are synced, the checkpoint is old.
+    await cp(dir, copy, { recursive: true });
+  }
+  await using again = await startService({ dir: copy });
+  assert.equal((await sign(again, kid, { wait: 'checkpoint' })).status, 200);
+  assert.equal((await again.send('GET', '/readyz')).status, 200);
+});
+
+test('everything put back together: only a witness notices, and then nothing is signed', async () => {
+  await using temp = await tempDir();
+  const [dir, copy] = [join(temp.path, 'data'), join(temp.path, 'copy')];
+  const { kid } = await used(dir);
+  await cp(dir, copy, { recursive: true });
+  const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
+  const origin = vkeys[0]!.split('+')[0]!;
+  await using witness = await startWitness(origin, vkeys);
+  const flags = [`--audit.witness_url=${witness.url}`, `--audit.witness_key=${witness.vkey}`];
+  {
+    await using kms = await startService({ dir, flags });
+    assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'witness');
+    for (let at = 0; at < 5; at++) await sign(kms, kid);
+    assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
+    await kms.kms.drain();
+  }
+  await rm(dir, { recursive: true });
+  await cp(copy, dir, { recursive: true });
+  {
+    await using kms = await startService({ dir });
+    assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'keystore');
+    assert.equal((await sign(kms, kid)).status, 200, 'nobody can know');
+  }
+  await rm(dir, { recursive: true });
+  await cp(copy, dir, { recursive: true });
+  await using kms = await startService({ dir, flags });
+  await eventually('the witness is asked', async () => (await sign(kms, kid)).status === 503);
+  assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
+  assert.equal((await kms.send('GET', '/readyz')).status, 503);
+});
