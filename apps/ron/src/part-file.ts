@@ -5,7 +5,7 @@
  * is proven to belong to the address, and cut where it is not. Bound: `BATCH_BYTES` wait to be written together.
  */
 import { constants } from 'node:fs';
-import { open, rename, unlink, type FileHandle } from 'node:fs/promises';
+import { open, rename, stat, unlink, type FileHandle } from 'node:fs/promises';
 import type { StorageClient } from '@ron/client';
 import type { Address } from '@ron/proto';
 import { CliError, systemCode } from './exits.ts';
@@ -32,6 +32,11 @@ export class PartFile implements AsyncDisposable {
 
   static async open(target: string): Promise<PartFile> {
     const path = `${target}.part`;
+    const isDirectory = await stat(target).then(
+      (stats) => stats.isDirectory(),
+      () => false,
+    );
+    if (isDirectory) throw new CliError('no_output', `${target} is a directory: name a file in it`);
     try {
       // Never through a link: the part file is ours, whoever else may write to this directory.
       const flags = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW;

@@ -61,7 +61,7 @@ const MUTATIONS: readonly Mutation[] = [
     replace: '',
     entry: './local-volume.ts',
     model: (engine) => compactionAgainstRead(engine, 'a small object'),
-    caught: /taken for a damaged one/,
+    caught: /taken for a damaged one|not where it should be/,
   },
   {
     bug: 'the index does not follow a moved record',
@@ -102,9 +102,9 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a writer relies on a chunk without a lease',
     file: './object-writer.ts',
-    find: 'leases.take(key);\n    this.#leased.push(key);\n    if (volume.isDurable(',
+    find: 'leases.take(key);\n    this.#leased.push(key);\n    if (await isIntact(',
     replace:
-      "if (volume.isDurable('content', record.id)) return;\n    leases.take(key);\n    this.#leased.push(key);\n    if (volume.isDurable(",
+      "if (volume.isDurable('content', record.id)) return;\n    leases.take(key);\n    this.#leased.push(key);\n    if (await isIntact(",
     entry: './object-store.ts',
     model: leaseAgainstSweep,
     caught: /missing|is not|durable/,

@@ -384,7 +384,7 @@ const PLANTED: readonly Planted[] = [
   {
     bug: 'an object that is not durable yet counts as stored',
     file: './object-writer.ts',
-    find: "const existed = volume.isDurable('object', record.id);",
+    find: "const existed = await isIntact(volume, 'object', record.id, signal);",
     replace: "const existed = volume.has('object', record.id);",
     ...STORE,
     history: [(history) => Promise.all([history.put(300, 3), later(() => history.put(300, 3))]).then(() => undefined)],
@@ -433,7 +433,7 @@ const PLANTED: readonly Planted[] = [
     replace: '} while',
     ...REWRITE,
     history: COMPACTION,
-    caught: /had to be searched|damaged/,
+    caught: /had to be searched|damaged|not where it should be/,
   },
   {
     bug: 'what was removed comes back',

@@ -269,6 +269,23 @@ test('openNow gives a small object, and nothing of a manifest, of what was remov
   assert.equal(new ObjectStore({ volume: volume! }).openNow(small), undefined, 'what lies there is something else');
 });
 
+test('bytes that are sent again heal a copy that was damaged, small ones and chunks', async () => {
+  let store = await open();
+  const [small, large] = [content(3000, 7), content(5 * CHUNK, 8)];
+  const addresses = [await put(store, small), await put(store, large)];
+  const { files } = volume!.log;
+  const path = files.path(files.numbers()[0]!);
+  await volume!.close();
+  const segment = readFileSync(path);
+  // A byte in the middle of the small object, and one in a chunk of the large one.
+  for (const bytes of [small, large.subarray(2 * CHUNK, 3 * CHUNK)]) segment[segment.indexOf(bytes) + 1000]! ^= 1;
+  writeFileSync(path, segment);
+  store = await open();
+  assert.deepEqual([await put(store, small), await put(store, large)], addresses);
+  assert.deepEqual(await get(store, addresses[0]!), small);
+  assert.deepEqual(await get(store, addresses[1]!), large);
+});
+
 test('a reader that leaves does not take others along', async () => {
   let store = await open();
   const bytes = content(4 * CHUNK, 5);

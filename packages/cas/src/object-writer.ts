@@ -13,6 +13,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { assert, RonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
+import { isIntact } from './intact.ts';
 import { chunkKey, idOfKey, type ChunkKey, type Leases } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
 import { RecordType } from './record-types.ts';
@@ -203,7 +204,7 @@ export class ObjectWriter {
     const key = chunkKey(record.id);
     leases.take(key);
     this.#leased.push(key);
-    if (volume.isDurable('content', record.id)) return;
+    if (await isIntact(volume, 'content', record.id, signal)) return;
     this.#batch.push(record);
     this.#batch_bytes += record.payload.length;
     if (this.#batch_bytes >= this.#batch_bytes_max) await this.#sendBatch(signal);
@@ -292,7 +293,7 @@ async function putObject(
   const key = chunkKey(record.id);
   leases.take(key);
   try {
-    const existed = volume.isDurable('object', record.id);
+    const existed = await isIntact(volume, 'object', record.id, signal);
     const isRenewed = existed && isStale !== undefined && isStale(volume.putTime_s('object', record.id) ?? 0);
     if (!existed || isRenewed) await volume.put([record], signal);
     return existed;
