@@ -20,7 +20,7 @@ import type { ExchangeHost } from './exchange.ts';
 import type { Arrival, FastPath } from './fast-path.ts';
 import { headerRefusal } from './header-checks.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
-import { hostAllowed } from './host-guard.ts';
+import type { HostGuard } from './host-guard.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import type { PathGuard } from './path-guard.ts';
@@ -41,10 +41,9 @@ export interface FrontInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly health_paths: ReadonlySet<string>;
-  /** Host values to answer for; undefined = any. */
-  readonly hosts: readonly string[] | undefined;
+  readonly hosts: HostGuard;
   /** The same for the second listener. */
-  readonly metrics_hosts: readonly string[] | undefined;
+  readonly metrics_hosts: HostGuard;
   readonly path: PathGuard;
   readonly fail: (exchange: Exchange, error: unknown) => void;
 }
@@ -60,9 +59,6 @@ export class Front {
   readonly #health_length_max: number;
   #route: RequestListener | undefined;
   #fast: FastPath | undefined;
-  /** The last Host that passed: nearly always the next one too. */
-  #known_host: string | undefined;
-  #known_hosts: readonly string[] | undefined;
   readonly #arrival: Arrival = { connection: undefined as never, corr_id: '', ip: '', start_ms: 0 };
 
   constructor(init: FrontInit) {
@@ -175,16 +171,10 @@ export class Front {
     this.#route!(req, res);
   }
 
-  #headerRefusal(req: IncomingMessage, hosts: readonly string[] | undefined): RonError | undefined {
+  #headerRefusal(req: IncomingMessage, hosts: HostGuard): RonError | undefined {
     const refusal = headerRefusal(req, this.#view, this.#init.config.header_count_max);
     const { host } = this.#view;
-    if (refusal !== undefined || hosts === undefined || host === undefined) return refusal;
-    if (host === this.#known_host && hosts === this.#known_hosts) return undefined;
-    if (hostAllowed(host, hosts)) {
-      this.#known_host = host;
-      this.#known_hosts = hosts;
-      return undefined;
-    }
+    if (refusal !== undefined || host === undefined || hosts.allows(host)) return refusal;
     return new RonError('bad_host', 'this listener does not answer for that Host');
   }
 

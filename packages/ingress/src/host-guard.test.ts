@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { fuzzRuns } from '../test/fuzz-runs.ts';
-import { hostAllowed, hostName, hostsFor, isLoopback } from './host-guard.ts';
+import { hostAllowed, HostGuard, hostName, hostsFor, isLoopback } from './host-guard.ts';
 
 const loopback = hostsFor('127.0.0.1', [])!;
 
@@ -50,6 +50,13 @@ test('everything else is refused: rebinding names, userinfo, spoofed ports and l
     'a'.repeat(10_000),
   ])
     assert.ok(!hostAllowed(host, loopback), JSON.stringify(host));
+});
+
+test('a guard gives the same answer however often it is asked, and whatever passed before', () => {
+  const guard = new HostGuard(loopback);
+  for (const host of ['localhost:1', 'localhost:1', 'evil.example', 'evil.example', '127.0.0.1', 'localhost:1', ''])
+    assert.equal(guard.allows(host), hostAllowed(host, loopback), host);
+  assert.ok(new HostGuard(undefined).allows('anything at all'));
 });
 
 test('which hosts a bind answers for', () => {

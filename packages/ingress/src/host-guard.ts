@@ -6,6 +6,7 @@
  * Bound: one pass over the header.
  */
 import { BlockList, isIP } from 'node:net';
+import type { BindTarget } from './bind.ts';
 import { normalizeIp } from './client-ip.ts';
 
 /** What a loopback listener answers for without being told. */
@@ -27,6 +28,29 @@ export function hostsFor(address: string, configured: readonly string[]): readon
   if (!isLoopback(address)) return configured.length === 0 ? undefined : configured;
   const own = isIP(address) === 6 ? `[${address}]` : address;
   return [...new Set([...LOOPBACK_HOSTS, own, ...configured].map((host) => host.toLowerCase()))];
+}
+
+/** Which Host values one listener answers for. The last that passed is remembered: nearly always the next is the same. */
+export class HostGuard {
+  readonly #hosts: readonly string[] | undefined;
+  #known: string | undefined;
+
+  /** As `hostsFor` gives them; undefined = any. */
+  constructor(hosts: readonly string[] | undefined) {
+    this.#hosts = hosts;
+  }
+
+  /** For what listens at `target`. Over a Unix socket any Host will do: no web page can reach it. */
+  static at(target: BindTarget | undefined, configured: readonly string[]): HostGuard {
+    return new HostGuard(target?.kind === 'tcp' ? hostsFor(target.host, configured) : undefined);
+  }
+
+  allows(host: string): boolean {
+    if (this.#hosts === undefined || host === this.#known) return true;
+    if (!hostAllowed(host, this.#hosts)) return false;
+    this.#known = host;
+    return true;
+  }
 }
 
 /** `hosts` hold names or addresses without port, IPv6 in brackets, in lower case. */

@@ -21,7 +21,7 @@ import { FastPath } from './fast-path.ts';
 import { PlainFront } from './plain-front.ts';
 import type { FastPathInit, FastSource } from './fast-path.ts';
 import { Front } from './front.ts';
-import { hostsFor } from './host-guard.ts';
+import { HostGuard } from './host-guard.ts';
 import { healthRoutes } from './health.ts';
 import type { HealthReport } from './health.ts';
 import { IngressMetrics, IO_OPS } from './ingress-metrics.ts';
@@ -149,6 +149,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     },
   });
   const host = exchangeHost(admission, metrics, pipeline, config, init.log);
+  const hosts = HostGuard.at(target, config.hosts);
   const front = new Front({
     config,
     admission,
@@ -158,8 +159,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     sweeper,
     host,
     health_paths: new Set(health.map((row) => row.path)),
-    hosts: target.kind === 'tcp' ? hostsFor(target.host, config.hosts) : undefined,
-    metrics_hosts: metrics_target?.kind === 'tcp' ? hostsFor(metrics_target.host, config.hosts) : undefined,
+    hosts,
+    metrics_hosts: HostGuard.at(metrics_target, config.hosts),
     fail: (exchange, error) => pipeline.fail(exchange, error),
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
   });
@@ -206,10 +207,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           access_log: config.access_log,
         });
   front.open(router.handle, fast);
-  if (fast !== undefined) {
-    const hosts = target.kind === 'tcp' ? hostsFor(target.host, config.hosts) : undefined;
+  if (fast !== undefined)
     main.answerPlainly(new PlainFront({ config, fast, admission, readiness, responder, sweeper, hosts }));
-  }
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,

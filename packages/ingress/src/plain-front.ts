@@ -15,7 +15,7 @@ import type { Admission } from '@ron/kernel';
 import type { Connection, Flight } from './connection.ts';
 import { corrIdFrom } from './corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
-import { hostAllowed } from './host-guard.ts';
+import type { HostGuard } from './host-guard.ts';
 import type { IngressConfig } from './limits.ts';
 import { plainBytesMax, plainRequest } from './plain-request.ts';
 import type { Readiness } from './readiness.ts';
@@ -29,8 +29,7 @@ export interface PlainFrontInit {
   readonly readiness: Readiness;
   readonly responder: Responder;
   readonly sweeper: Sweeper;
-  /** Host values to answer for; undefined = any. */
-  readonly hosts: readonly string[] | undefined;
+  readonly hosts: HostGuard;
 }
 
 export interface PlainHooks {
@@ -51,7 +50,6 @@ export class PlainFront {
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
-  #known_host: string | undefined;
   #date_line = '';
   #date_second = -1;
 
@@ -69,10 +67,10 @@ export class PlainFront {
 
   /** What to answer a packet with; undefined when that is for others to say. */
   answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
-    const { admission, fast, readiness, responder } = this.init;
+    const { admission, fast, hosts, readiness, responder } = this.init;
     if (packet.length > this.#bytes_max || responder.draining || connection.ticket.probation) return undefined;
     const request = plainRequest(packet.toString('latin1'));
-    if (request === undefined || !this.#isHost(request.host)) return undefined;
+    if (request === undefined || !hosts.allows(request.host)) return undefined;
     if (!admission.hasRoom || readiness.refusal() !== undefined) return undefined;
     const status = request.if_none_match === undefined ? 200 : 304;
     const entry = fast.plainEntry(request.target, request.if_none_match);
@@ -80,14 +78,6 @@ export class PlainFront {
     const corr_id = corrIdFrom(request.corr_id);
     const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
     return { entry, status, head };
-  }
-
-  #isHost(host: string): boolean {
-    const { hosts } = this.init;
-    if (hosts === undefined || host === this.#known_host) return true;
-    if (!hostAllowed(host, hosts)) return false;
-    this.#known_host = host;
-    return true;
   }
 
   #date(): string {
