@@ -1,5 +1,6 @@
 /**
- * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key `vN`.
+ * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key `vNx<check>`.
+ * The check is of the key itself: a key service that lost its root and made another gives keys of other names.
  *
  * Promise: what is known is answered without asking. The key service is asked when a key is needed for the first time, when
  * an unknown key id is met (at most once in `reask_ms`: strangers choose key ids), and regularly by `run`. A new version of
@@ -9,6 +10,7 @@
  * Bound: `RING_KEYS_MAX` keys of an audience; one question for an audience at a time, `deadline_ms` for all its tries.
  * Cancellation: a caller's signal ends its wait, not the question, which others may share.
  */
+import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
 import { Deadline, isRonError, RonError, sched, sleep, touch } from '@ron/kernel';
 import { SERVICES, type Service } from '@ron/proto';
@@ -56,7 +58,8 @@ export interface RunInit {
 }
 
 export const AUDIENCE_LABEL = 'audience/';
-const KEY_ID = /^v([1-9][0-9]{0,5})$/;
+const KEY_ID = /^v([1-9][0-9]{0,5})x[0-9a-f]{8}$/;
+const CHECK_CHARS = 8;
 const RETRY_AFTER_MS = 1000;
 const BACKOFF_MS_MIN = 100;
 const BACKOFF_MS_MAX = 5000;
@@ -227,15 +230,17 @@ export class DerivedKeySource implements KeySource {
     const first = await deriver.derive(audienceLabel(audience, guess), undefined, signal);
     const isGuessed = first.version === guess;
     // The same secret: it is the same root, and what we know of its older versions holds. Else everything is asked anew.
-    const sameRoot = isGuessed && ring?.holds(audience, `v${guess}`, first.secret) === true ? ring : undefined;
-    const keys: RingKey[] = isGuessed ? [{ key_id: `v${guess}`, secret: first.secret }] : [];
+    const current = { key_id: keyIdOf(guess, first.secret), secret: first.secret };
+    const sameRoot = isGuessed && ring?.holds(audience, current.key_id, first.secret) === true ? ring : undefined;
+    const keys: RingKey[] = isGuessed ? [current] : [];
     if (!isGuessed) first.secret.fill(0);
     const least = Math.max(first.version_min, first.version - RING_KEYS_MAX + 1);
     try {
       for (let version = first.version - keys.length; version >= least; version--) {
-        const key_id = `v${version}`;
-        const secret = sameRoot?.copy(audience, key_id) ?? (await this.#older(audience, version, signal));
-        if (secret !== undefined) keys.push({ key_id, secret });
+        const known = sameRoot?.keyIds.find((key_id) => versionOf(key_id) === version);
+        const copy = known === undefined ? undefined : sameRoot?.copy(audience, known);
+        const secret = copy ?? (await this.#older(audience, version, signal));
+        if (secret !== undefined) keys.push({ key_id: keyIdOf(version, secret), secret });
       }
     } catch (error) {
       wipeSet({ audience, keys });
@@ -285,6 +290,14 @@ export class DerivedKeySource implements KeySource {
     const init = { op: 'derive', retry_after_ms: RETRY_AFTER_MS };
     return new RonError('not_ready', 'kms cannot be asked for the keys of capabilities now', { ...init, cause });
   }
+}
+
+/** The name of a derived key in capabilities. What it tells of a key of 256 bits is of no use to anybody. */
+export function keyIdOf(version: number, secret: Uint8Array): string {
+  const bytes = Buffer.concat([Buffer.from('ron/auth/v1/key-id\n'), secret]);
+  const check = hash('sha256', bytes, 'hex').slice(0, CHECK_CHARS);
+  bytes.fill(0);
+  return `v${version}x${check}`;
 }
 
 /** Differs when the keys do. */
