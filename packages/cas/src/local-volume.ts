@@ -34,7 +34,7 @@ import { MemoryStore } from './memory-store.ts';
 import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
 import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
-import { isRecord, readAt, Recovery } from './recovery.ts';
+import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import {
@@ -217,6 +217,7 @@ export class LocalVolume implements Volume {
   }
 
   #readNow(kind: Kind, id: Uint8Array, place: Place): StoredRecord | undefined {
+    if (!isInLog(this.log, place)) return undefined;
     const record = this.log.readNow(place, place.payload_bytes, place.meta_bytes);
     return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
   }
@@ -316,6 +317,7 @@ export class LocalVolume implements Volume {
 
   async #close(): Promise<void> {
     this.#flushTimer?.cancel();
+    await this.#recovery.close();
     await this.#flush().catch(() => undefined);
     await this.log.close();
     await this.index.close();
@@ -346,7 +348,8 @@ export class LocalVolume implements Volume {
       const last = run.at(-1);
       const isNext =
         last === undefined || (place.segment === last.segment && place.offset === last.offset + onDisk(last));
-      if (!isNext || (run.length > 0 && bytes + onDisk(place) > SPAN_BYTES_MAX)) break;
+      const fits = bytes + onDisk(place) <= SPAN_BYTES_MAX && isInLog(this.log, place);
+      if (!isNext || (run.length > 0 && !fits)) break;
       run.push(place);
       bytes += onDisk(place);
     }
@@ -354,14 +357,14 @@ export class LocalVolume implements Volume {
   }
 
   #bufferFor(run: readonly Place[]): Buffer {
-    const bytes = bytesOf(run);
+    const bytes = isInLog(this.log, run[0]!) ? bytesOf(run) : 0;
     return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
   }
 
   /** Choosing the run and leasing its segment are one step: compaction cannot come between. */
   async #readRun(run: readonly Place[], buffer: Buffer): Promise<Run> {
     const { segment, offset } = run[0]!;
-    if (!this.log.files.has(segment)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
+    if (!isInLog(this.log, run[0]!)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
     const salt = this.log.files.saltOf(segment);
     const bytes = bytesOf(run);
     const { files } = this.log;

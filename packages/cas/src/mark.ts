@@ -88,7 +88,7 @@ async function markLeasedPage(init: MarkInit, id: Uint8Array): Promise<boolean> 
   return bytes !== undefined;
 }
 
-/** The bytes of a record; undefined when it is not there, or damaged. Any other failure ends the walk. */
+/** The bytes of a record; undefined when it is not there, damaged, or not to be had now. Any other failure ends the walk. */
 async function bytesOf(init: MarkInit, kind: 'object' | 'content', id: Uint8Array): Promise<Uint8Array | undefined> {
   init.signal.throwIfAborted();
   try {
@@ -96,7 +96,7 @@ async function bytesOf(init: MarkInit, kind: 'object' | 'content', id: Uint8Arra
     if (record !== undefined) await init.pace(record.payload.length);
     return record?.payload;
   } catch (error) {
-    if (isRonError(error, 'integrity')) return undefined;
+    if (isRonError(error, 'integrity') || isRonError(error, 'not_ready')) return undefined;
     throw error;
   }
 }

@@ -1,3 +1,5 @@
+import type { Kind } from './volume.ts';
+
 /** What a record in a volume's log is. The numbers are on disk: they never change and are never used again. */
 export const RecordType = {
   /** A piece of a larger object. Id: BLAKE3 of the payload. */
@@ -40,3 +42,10 @@ export const isEnd = (type: number): boolean => type === RecordType.remove || ty
 
 /** Records that stand for bytes that somebody stores, not for a decision about them. */
 export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);
+
+/** Whether a record of this type is what is looked for by that kind. */
+export function isOfKind(type: number, kind: Kind): boolean {
+  if (kind === 'content') return isContent(type);
+  if (kind === 'object') return isObject(type);
+  return type === (kind === 'note' ? RecordType.note : RecordType.stripe);
+}

@@ -2,22 +2,23 @@
  * What to do when the index leads to something else than the record that was asked for.
  *
  * Promise: a record that is anywhere in the log, whole, is found and the index corrected. One that is damaged goes to
- * quarantine and is then unknown; it is never deleted, and somebody is told.
- * Bound: the log is searched at most once in `SEARCH_EVERY_MS`; in between, what is not where it should be counts as damaged.
- * Cancellation: by the signal, while the log is searched.
+ * quarantine and is then unknown; it is never deleted, and somebody is told. It counts as damaged when its own header is
+ * where the index says and its body is not what it was, or when the whole log was searched for it: until then it is
+ * `not_ready`.
+ * Bound: as LogSearch says. Nothing is allocated because of what the index says: that is compared with the segment first.
+ * Cancellation: by the signal; a search goes on.
  */
 import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
-import { isRonError, RonError, sched } from '@ron/kernel';
-import { bodyCrc, type LogRecord, type RecordHead, type SegmentLog } from '@ron/log';
+import { isRonError, RonError } from '@ron/kernel';
+import { bodyCrc, decodeHeader, HEADER_BYTES, type LogRecord, type RecordHead, type SegmentLog } from '@ron/log';
 import { hexOf } from './hex.ts';
+import { LogSearch, type Wanted } from './log-search.ts';
 import type { Place, PlaceIndex } from './place-index.ts';
 import { isAt, onDisk, placeOfHead } from './record-places.ts';
-import { isContent, isObject, RecordType } from './record-types.ts';
+import { isContent, isOfKind, RecordType } from './record-types.ts';
 import { shardIdsOf } from './stripe.ts';
 import type { DamagedRecord, Kind } from './volume.ts';
-
-const SEARCH_EVERY_MS = 10_000;
 
 export interface RecoveryInit {
   volume: string;
@@ -29,29 +30,49 @@ export interface RecoveryInit {
 
 export class Recovery {
   readonly #init: RecoveryInit;
-  #searched_ms = -Infinity;
+  readonly #search: LogSearch;
   /** How often an entry of the index was led to another copy of its record: compaction has to look again then. */
   relocated_total = 0;
 
   constructor(init: RecoveryInit) {
     this.#init = init;
+    this.#search = new LogSearch({ log: init.log, settle: (wanted, candidates) => this.#settle(wanted, candidates) });
   }
 
-  /** The record, from another place than `place`, where it was not. Throws `integrity` when it is nowhere. */
+  /**
+   * The record, from another place than `place`, where it was not. Throws `integrity` when it is damaged, `not_ready` while
+   * nobody knows.
+   */
   async recover(kind: Kind, id: Uint8Array, place: Place, signal: AbortSignal): Promise<LogRecord> {
-    const moved = await this.#readMoved(kind, id, place);
-    const found = moved ?? (await this.#search(kind, id, signal));
+    const wanted = { kind, id, place };
+    const moved = await this.#readMoved(wanted);
+    if (moved !== undefined) return moved;
+    const head = await this.#headAt(wanted);
+    const here = head && (await this.#readHere(wanted, head));
+    if (here !== undefined) return here;
+    try {
+      await this.#search.run(wanted, signal);
+    } catch (error) {
+      // Its header is whole and its body is not: no search is needed to know that.
+      if (head === undefined || !isRonError(error, 'not_ready')) throw error;
+      await this.#quarantine(wanted);
+    }
+    const found = await this.#readIndexed(wanted);
     if (found !== undefined) return found;
-    await this.#quarantine(kind, id, place);
     throw new RonError('integrity', `a stored record is damaged: ${hexOf(id)}`, { details: { id: hexOf(id) } });
+  }
+
+  /** Ends a search that is under way. */
+  close(): Promise<void> {
+    return this.#search.close();
   }
 
   /** Keeps bytes aside that are no record, or a damaged one. Whether they are kept, durably. */
   async keepAside(name: string, segment: number, offset: number, bytes: number): Promise<boolean> {
     const { dir, log } = this.#init;
     try {
-      const content = Buffer.alloc(bytes);
-      const count = await log.files.read(segment, content, bytes, offset);
+      const content = Buffer.alloc(Math.max(0, Math.min(bytes, log.files.bytesOf(segment) - offset)));
+      const count = await log.files.read(segment, content, content.length, offset);
       const file = await log.files.fs.create(join(dir, 'quarantine', `${name}-${segment}-${offset}`));
       try {
         await file.write([content.subarray(0, count)], 0);
@@ -69,47 +90,59 @@ export class Recovery {
   }
 
   /** Compaction may have moved it since the index was asked. */
-  async #readMoved(kind: Kind, id: Uint8Array, place: Place): Promise<LogRecord | undefined> {
-    const { log, index } = this.#init;
-    const now = index.get(kind, id);
-    if (now === undefined || isAt(now, place.segment, place.offset)) return undefined;
-    const record = await readAt(log, now);
+  async #readMoved(wanted: Wanted): Promise<LogRecord | undefined> {
+    const { segment, offset } = wanted.place;
+    const now = this.#init.index.get(wanted.kind, wanted.id);
+    return isAt(now, segment, offset) ? undefined : await this.#readIndexed(wanted);
+  }
+
+  /** From where the index leads to by now. */
+  async #readIndexed({ kind, id }: Wanted): Promise<LogRecord | undefined> {
+    const now = this.#init.index.get(kind, id);
+    const record = now && (await readAt(this.#init.log, now));
     return record !== undefined && isRecord(record, kind, id) ? record : undefined;
   }
 
-  async #search(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<LogRecord | undefined> {
-    if (sched.now_ms() - this.#searched_ms < SEARCH_EVERY_MS) return undefined;
-    this.#searched_ms = sched.now_ms();
-    const { log, index } = this.#init;
-    for (const place of await this.#candidates(kind, id, signal)) {
-      const record = await readAt(log, place);
-      if (record === undefined || !isRecord(record, kind, id) || !log.files.has(place.segment)) continue;
-      index.set(kind, id, place);
-      this.relocated_total += 1;
-      return record;
-    }
-    return undefined;
-  }
-
-  /** Where records of that kind and id lie, newest first. */
-  async #candidates(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<Place[]> {
+  /** The header at the place, when it is that of the record. */
+  async #headAt({ kind, id, place }: Wanted): Promise<RecordHead | undefined> {
     const { log } = this.#init;
-    const candidates: Place[] = [];
-    const keep = (head: RecordHead, position: { segment: number; offset: number }): void => {
-      if (isOfKind(head.type, kind) && Buffer.compare(head.id, id) === 0) candidates.push(placeOfHead(head, position));
-    };
-    for (const segment of log.files.numbers()) {
-      try {
-        await log.scanSegment(segment, keep, () => undefined, signal);
-      } catch (error) {
-        // Compaction has removed it meanwhile; what was needed of it lies in a later one.
-        if (!isRonError(error, 'not_found')) throw error;
-      }
-    }
-    return candidates.toSorted((a, b) => b.seq - a.seq);
+    const { segment, offset } = place;
+    if (!isInLog(log, { ...place, payload_bytes: 0, meta_bytes: 0 })) return undefined;
+    const bytes = Buffer.alloc(HEADER_BYTES);
+    const salt = log.files.saltOf(segment);
+    await log.files.read(segment, bytes, HEADER_BYTES, offset);
+    const head = decodeHeader(bytes, 0, salt);
+    const isIt = head !== undefined && isOfKind(head.type, kind) && Buffer.compare(head.id, id) === 0;
+    return isIt ? head : undefined;
   }
 
-  async #quarantine(kind: Kind, id: Uint8Array, place: Place): Promise<void> {
+  /** The index may be wrong about the size alone. */
+  async #readHere({ kind, id, place }: Wanted, head: RecordHead): Promise<LogRecord | undefined> {
+    const { log, index } = this.#init;
+    const here = placeOfHead(head, place);
+    const record = await readAt(log, here);
+    if (record === undefined || !isRecord(record, kind, id)) return undefined;
+    if (isAt(index.get(kind, id), place.segment, place.offset)) index.set(kind, id, here);
+    return record;
+  }
+
+  /** The log was searched: leads the index to the record, or keeps aside what lies in its place. */
+  async #settle(wanted: Wanted, candidates: readonly Place[]): Promise<void> {
+    const { log, index } = this.#init;
+    const { kind, id, place } = wanted;
+    for (const candidate of candidates) {
+      const record = await readAt(log, candidate);
+      if (record === undefined || !isRecord(record, kind, id) || !log.files.has(candidate.segment)) continue;
+      // Somebody may have stored or removed it meanwhile.
+      if (!isAt(index.get(kind, id), place.segment, place.offset)) return;
+      index.set(kind, id, candidate);
+      this.relocated_total += 1;
+      return;
+    }
+    if ((await this.#readMoved(wanted)) === undefined) await this.#quarantine(wanted);
+  }
+
+  async #quarantine({ kind, id, place }: Wanted): Promise<void> {
     const { index, volume, onDamage } = this.#init;
     await this.keepAside(hexOf(id), place.segment, place.offset, onDisk(place));
     // Only what was found to be damaged: somebody may have stored it anew meanwhile.
@@ -121,9 +154,14 @@ export class Recovery {
   }
 }
 
+/** Whether a place lies inside of what its segment holds. What an index says that no checksum covers may be anything. */
+export function isInLog({ files }: SegmentLog, place: Place): boolean {
+  return files.has(place.segment) && place.offset + onDisk(place) <= files.bytesOf(place.segment);
+}
+
 /** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */
 export async function readAt(log: SegmentLog, place: Place): Promise<LogRecord | undefined> {
-  if (!log.files.has(place.segment)) return undefined;
+  if (!isInLog(log, place)) return undefined;
   return await log.read(place, place.payload_bytes, place.meta_bytes);
 }
 
@@ -141,9 +179,3 @@ export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean
 
 const isShardOf = (payload: Uint8Array, id: Uint8Array): boolean =>
   shardIdsOf(payload).some((shard) => Buffer.compare(shard, id) === 0);
-
-function isOfKind(type: number, kind: Kind): boolean {
-  if (kind === 'content') return isContent(type);
-  if (kind === 'object') return isObject(type);
-  return type === (kind === 'note' ? RecordType.note : RecordType.stripe);
-}

@@ -221,8 +221,16 @@ class Rewrite {
     await walk(this.#init, (table, id, place) => {
       if (place.segment === this.#segment) lost.push({ table, id: Buffer.from(id), place });
     });
-    for (const { table, id, place } of lost) await this.#settle(table, id, place);
+    let notReady: RonError | undefined;
+    for (const { table, id, place } of lost) {
+      // All are asked for before it gives up: one search of the log looks for all of them.
+      await this.#settle(table, id, place).catch((error: unknown) => {
+        if (!isRonError(error, 'not_ready')) throw error;
+        notReady ??= error;
+      });
+    }
     await this.#move();
+    if (notReady !== undefined) throw notReady;
   }
 
   async #settle(table: Table, id: Buffer, place: Place): Promise<void> {
