@@ -8,6 +8,7 @@
 import type { ObjectStore, Uploads, UploadStatus } from '@ron/cas';
 import { empty, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
+import type { Address } from '@ron/proto';
 import { Type } from 'typebox';
 import { durabilityHeader, type Durability } from '../objects.ts';
 import { inSteps } from '../steps.ts';
@@ -39,7 +40,8 @@ const StatusSchema = Type.Object(
 export interface UploadRoutesInit {
   readonly store: ObjectStore;
   readonly uploads: Uploads;
-  readonly durability: () => Durability;
+  /** Of the object with this address; without one, of every object. */
+  readonly durability: (address?: Address) => Durability;
   /** A fresh budget for what the disk takes. */
   readonly uploadStep: () => Deadline;
 }
@@ -159,7 +161,7 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
   const known = requireMine(init, context, id);
   const status = context.method === 'HEAD' ? await init.uploads.settle(id, signal) : known;
   const { metadata: _, ...shown } = status;
-  return json(200, shown, headHeaders(status, durabilityHeader(init.durability())));
+  return json(200, shown, headHeaders(status, durabilityHeader(init.durability(status.address))));
 }
 
 async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
@@ -189,5 +191,5 @@ function requireRoom(status: UploadStatus, offset: number, headers: Context['hea
 }
 
 function tusHeaders({ durability }: UploadRoutesInit, status: UploadStatus): Record<string, string> {
-  return statusHeaders(status, durabilityHeader(durability()));
+  return statusHeaders(status, durabilityHeader(durability(status.address)));
 }
