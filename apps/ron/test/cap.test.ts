@@ -1,0 +1,49 @@
+/** `ron cap` with a node that has passport. */
+import assert from 'node:assert/strict';
+import { stat } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { eventually, ron, temporaryDir, up } from './support.ts';
+
+test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
+  const dir = join(await temporaryDir(t), 'node');
+  await up(t, dir);
+  const file = join(dir, 'alice.cap');
+  const issue = [
+    'cap',
+    'issue',
+    '--scopes',
+    'storage:put,storage:get',
+    '--subject',
+    'alice',
+    '--ttl',
+    '1h',
+    '--dir',
+    dir,
+  ];
+  const issued = await ron(t, [...issue, '-o', file, 'bytes <= 1000']);
+  assert.equal(issued.code, 0, issued.stderr);
+  assert.equal(issued.text, 'issued to alice\n');
+  assert.equal((await stat(file)).mode & 0o777, 0o600);
+  const show = async (): Promise<string> =>
+    (await ron(t, ['cap', 'show', '--dir', dir, '--capability-file', file])).text;
+  assert.match(await show(), /subject +alice\n(?:.*\n)*caveat +bytes <= 1000\nstate +good\n/);
+  const put = (from = file) => ron(t, ['put', '-', '--dir', dir, '--capability-file', from], { input: 'hello' });
+  assert.equal((await put()).code, 0);
+  const narrow = join(dir, 'narrow.cap');
+  const words = ['cap', 'attenuate', 'scopes in storage:get', '-o', narrow, '--capability-file', file];
+  assert.equal((await ron(t, words)).code, 0);
+  assert.equal((await put(narrow)).code, 77);
+
+  const revoked = await ron(t, ['cap', 'revoke', 'alice', '--dir', dir]);
+  assert.match(revoked.text, /^what alice was given before 20.* is good no more\n$/, revoked.stderr);
+  assert.match(await show(), /state +refused: capability was revoked\n/);
+  await eventually('storage refuses it', async () => (await put()).code === 77);
+  assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner goes on');
+
+  const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:derive', '--audience', 'kms', '--dir', dir]);
+  assert.equal(long.code, 77);
+  assert.match(long.stderr, /kms:derive is not issued here/);
+  assert.equal((await ron(t, ['cap', 'issue', '--dir', dir])).code, 64);
+  assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--ttl', 'soon', '--dir', dir])).code, 64);
+});
