@@ -44,6 +44,23 @@ export interface RecordHead {
   readonly body_crc: number;
 }
 
+export interface Position {
+  readonly segment: number;
+  /** Of the record's header. */
+  readonly offset: number;
+}
+
+export interface Appended extends Position {
+  readonly seq: number;
+  readonly time_s: number;
+}
+
+export interface LogRecord {
+  readonly head: RecordHead;
+  readonly payload: Uint8Array;
+  readonly meta: Uint8Array;
+}
+
 const padded = (bytes: number): number => Math.ceil(bytes / HEADER_BYTES) * HEADER_BYTES;
 
 /** What a record takes on disk. */
@@ -95,4 +112,17 @@ export function decodeHeader(bytes: Buffer, at: number, salt: number): RecordHea
     meta_bytes: bytes.readUInt16LE(at + 6),
     body_crc: bytes.readUInt32LE(at + 52),
   };
+}
+
+/** The record that `bytes` hold from their beginning to their end. */
+export function recordIn(
+  bytes: Buffer,
+  salt: number,
+  payload_bytes: number,
+  meta_bytes: number,
+): LogRecord | undefined {
+  const head = decodeHeader(bytes, 0, salt);
+  if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
+  const meta_at = HEADER_BYTES + payload_bytes;
+  return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
 }

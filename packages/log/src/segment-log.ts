@@ -13,33 +13,24 @@
  */
 import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
+import { BatchWrite } from './batch-write.ts';
 import { diskError, isFull, isReadOnly } from './disk-error.ts';
 import { realFileSystem, type File, type FileSystem } from './file-system.ts';
 import { GroupCommit } from './group-commit.ts';
 import {
-  decodeHeader,
-  encodeHeader,
   HEADER_BYTES,
   ID_BYTES,
   META_BYTES_MAX,
   recordBytes,
-  type HeaderInit,
+  recordIn,
+  type Appended,
+  type LogRecord,
+  type Position,
   type RecordHead,
   type RecordInput,
 } from './record.ts';
 import { scan } from './scan.ts';
 import { SegmentFiles } from './segment-files.ts';
-
-export interface Position {
-  readonly segment: number;
-  /** Of the record's header. */
-  readonly offset: number;
-}
-
-export interface Appended extends Position {
-  readonly seq: number;
-  readonly time_s: number;
-}
 
 export interface Damage extends Position {
   readonly bytes: number;
@@ -88,18 +79,9 @@ interface Group {
   readonly durable: boolean;
 }
 
-export interface LogRecord {
-  readonly head: RecordHead;
-  readonly payload: Uint8Array;
-  readonly meta: Uint8Array;
-}
-
 const MIB = 1024 * 1024;
 const RETRY_AFTER_FAILURE_MS_MIN = 100;
 const RETRY_AFTER_FAILURE_MS_MAX = 5000;
-/** Records up to this size are copied together with their header: one piece of a write instead of four. */
-const COPY_BYTES_MAX = 16 * 1024;
-const ZEROS = Buffer.alloc(HEADER_BYTES);
 
 /** The segment that is being written. */
 interface Active {
@@ -360,7 +342,11 @@ export class SegmentLog implements AsyncDisposable {
     const { bytes } = batch[first] as Group;
     if (bytes === 0 && !this.#rotateNext) return void results.push([]);
     const active = await this.#roomFor(bytes);
-    const write = new BatchWrite(active, this.files.saltOf(active.segment), this.#seq);
+    const write = new BatchWrite(
+      { segment: active.segment, offset: active.tail },
+      this.files.saltOf(active.segment),
+      this.#seq,
+    );
     for (const group of batch.slice(first)) {
       if (active.tail + write.bytes + group.bytes > this.#segment_bytes) break;
       results.push(write.add(group.records));
@@ -465,68 +451,5 @@ export class SegmentLog implements AsyncDisposable {
 
   #refusedFor(): RonError | undefined {
     return this.#refusal !== undefined && sched.now_ms() < this.#refuse_until_ms ? this.#refusal : undefined;
-  }
-}
-
-/** The record that `bytes` hold from their beginning to their end. */
-function recordIn(bytes: Buffer, salt: number, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
-  const head = decodeHeader(bytes, 0, salt);
-  if (head === undefined || head.payload_bytes !== payload_bytes || head.meta_bytes !== meta_bytes) return undefined;
-  const meta_at = HEADER_BYTES + payload_bytes;
-  return { head, payload: bytes.subarray(HEADER_BYTES, meta_at), meta: bytes.subarray(meta_at) };
-}
-
-/** Gathers what one write puts on disk. */
-class BatchWrite {
-  seq: number;
-  bytes = 0;
-  readonly #segment: number;
-  readonly #start: number;
-  readonly #salt: number;
-  readonly #time_s = Math.floor(sched.wall_ms() / 1000) >>> 0;
-  readonly #pieces: Uint8Array[] = [];
-
-  constructor(active: Active, salt: number, seq: number) {
-    this.seq = seq;
-    this.#salt = salt;
-    this.#segment = active.segment;
-    this.#start = active.tail;
-  }
-
-  add(group: readonly RecordInput[]): readonly Appended[] {
-    return group.map((record) => {
-      const seq = record.seq ?? this.seq + 1;
-      this.seq = Math.max(this.seq, seq);
-      const offset = this.#start + this.bytes;
-      const time_s = record.time_s ?? this.#time_s;
-      this.#put(record, { seq, time_s, salt: this.#salt });
-      return { segment: this.#segment, offset, seq, time_s };
-    });
-  }
-
-  buffers(): readonly Uint8Array[] {
-    return this.#pieces;
-  }
-
-  #put(record: RecordInput, init: HeaderInit): void {
-    const meta_bytes = record.meta?.length ?? 0;
-    const body_bytes = record.payload.length + meta_bytes;
-    const total = recordBytes(record.payload.length, meta_bytes);
-    this.bytes += total;
-    if (total <= COPY_BYTES_MAX) {
-      const whole = Buffer.allocUnsafe(total);
-      encodeHeader(record, init, whole, 0);
-      whole.set(record.payload, HEADER_BYTES);
-      if (record.meta !== undefined) whole.set(record.meta, HEADER_BYTES + record.payload.length);
-      whole.fill(0, HEADER_BYTES + body_bytes);
-      this.#pieces.push(whole);
-      return;
-    }
-    const header = Buffer.allocUnsafe(HEADER_BYTES);
-    encodeHeader(record, init, header, 0);
-    this.#pieces.push(header, record.payload);
-    if (record.meta !== undefined && meta_bytes > 0) this.#pieces.push(record.meta);
-    const padding = total - HEADER_BYTES - body_bytes;
-    if (padding > 0) this.#pieces.push(ZEROS.subarray(0, padding));
   }
 }
