@@ -64,25 +64,40 @@ export class SignDesk {
 
   async #once(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
     const { op_id, kids, payload_b3, message } = item;
-    const work = async (): Promise<SignedItem> => (await this.#signAll(tenant, [item], caller))[0]!;
-    if (op_id === undefined) return await work();
+    if (op_id === undefined) return await this.#signOne(tenant, item, caller);
     const request = {
       op: 'sign',
       kids,
       payload_b3,
       message_b64: message === undefined ? undefined : toBase64(message),
     };
+    const work = (): Promise<SignedItem> => this.#signOne(tenant, item, caller);
     return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
   }
 
+  async #signOne(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
+    const signed = await this.#inTurn(tenant, [item], caller, (round) => this.#signItem(item, round));
+    return await this.#enter(item, signed, caller);
+  }
+
   async #signAll(tenant: string, items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
+    const signed = await this.#inTurn(tenant, items, caller, (round) =>
+      Promise.all(items.map((item) => this.#signItem(item, round))),
+    );
+    return await Promise.all(items.map((item, at) => this.#enter(item, signed[at]!, caller)));
+  }
+
+  /** When it fails, each signature that was asked for is told as failed. */
+  async #inTurn<A>(
+    tenant: string,
+    items: readonly SignItem[],
+    caller: Caller,
+    work: (round: SignRound) => Promise<A>,
+  ): Promise<A> {
     const { queue, auditor } = this.#init;
     const cost = items.reduce((sum, { kids }) => sum + kids.length, 0);
-    let signed: Signed[][];
     try {
-      signed = await queue.submit(tenant, cost, caller.deadline, (round) =>
-        Promise.all(items.map((item) => this.#signItem(item, round))),
-      );
+      return await queue.submit(tenant, cost, caller.deadline, work);
     } catch (error) {
       for (const item of items) {
         for (const kid of item.kids) {
@@ -91,12 +106,12 @@ export class SignDesk {
       }
       throw error;
     }
-    return await Promise.all(items.map((item, at) => this.#enter(item, signed[at]!, caller)));
   }
 
-  #signItem(item: SignItem, round: SignRound): Promise<Signed[]> {
-    const { payload_b3, message } = item;
-    return Promise.all(item.kids.map((kid) => this.#init.signer.sign({ kid, payload_b3, message }, round)));
+  async #signItem({ kids, payload_b3, message }: SignItem, round: SignRound): Promise<Signed[]> {
+    const { signer } = this.#init;
+    if (kids.length === 1) return [await signer.sign({ kid: kids[0]!, payload_b3, message }, round)];
+    return await Promise.all(kids.map((kid) => signer.sign({ kid, payload_b3, message }, round)));
   }
 
   async #enter(item: SignItem, signed: readonly Signed[], caller: Caller): Promise<SignedItem> {
