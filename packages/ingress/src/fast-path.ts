@@ -13,7 +13,6 @@ import type { Admission } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessFacts } from './access.ts';
 import { byteHead } from './byte-answer.ts';
-import { endWith } from './bytes.ts';
 import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
 import { Exchange } from './exchange.ts';
@@ -24,6 +23,7 @@ import type { Pipeline } from './pipeline.ts';
 import type { PreparedRoute } from './prepared-route.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
+import { endWith } from './transfer.ts';
 
 /** Up to this size a body is kept as text too: Node then joins head and body into one string and one write. */
 const TEXT_BYTES_MAX = 16 * 1024;
