@@ -22,7 +22,12 @@ const KEYS = {
   'pkcs11.pin_file': key.optional(
     key.text({ doc: 'A file with the PIN, mode 0600. Default: RON_PIN in the environment.' }),
   ),
-  'pkcs11.sessions': key.integer({ default: 2, min: 1, max: 64, doc: 'Calls to the token at once. A TPM has one.' }),
+  'pkcs11.sessions': key.integer({
+    default: 1,
+    min: 1,
+    max: 64,
+    doc: 'Calls to the token at once. With one, the module is started anew when a dead token comes back; a TPM has one.',
+  }),
   'cloud.region': key.optional(
     key.text({ doc: 'The region of AWS KMS. Credentials are found as AWS tools find them.' }),
   ),

@@ -1,8 +1,9 @@
 /** Workers that die, backends that go away, and what goes on meanwhile. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { missing, RemoteHsm, TEST_TOOLS } from '@ron/custody/testing';
 import { MoodyBackend } from './moody-backend.ts';
-import { assertRefusal, B3, eventually, startService } from './support.ts';
+import { assertRefusal, B3, eventually, KEK, startService, type Reply } from './support.ts';
 
 test('signers that are killed under load come back, nobody waits for ever, and readiness is not touched', async () => {
   const backend = new MoodyBackend();
@@ -87,6 +88,50 @@ test('an outage longer than the limit: verifying says that what it knows is too 
     async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 200,
   );
 });
+
+test(
+  'a token whose process is killed under load: 503 with Retry-After, and it comes back without a restart',
+  {
+    skip: missing(TEST_TOOLS.remote_hsm) ?? false,
+  },
+  async () => {
+    await using hsm = await RemoteHsm.start();
+    const { module, token, pin } = hsm;
+    const flags = [
+      '--kms.backend=pkcs11',
+      `--pkcs11.module=${module}`,
+      `--pkcs11.token=${token}`,
+      '--kms.keep_interval=50ms',
+    ];
+    await using kms = await startService({ flags, env: { RON_KEK: KEK, RON_PIN: pin } });
+    const kid = await kms.create('hmac-sha256');
+    const derive = (): Promise<Reply> => kms.post('/derive', { kid, label: 'a/b' });
+    const { secret_b64 } = (await derive()).body;
+    const over = new AbortController();
+    const seen = new Map<number, Reply>();
+    const client = async (): Promise<void> => {
+      while (!over.signal.aborted) {
+        const reply = await derive();
+        seen.set(reply.status, reply);
+      }
+    };
+    const clients = Array.from({ length: 8 }, client);
+    await eventually('the token works', () => seen.has(200));
+    await hsm.kill();
+    await eventually('it is an outage', () => seen.has(503));
+    assertRefusal(seen.get(503)!, 503, 'not_ready');
+    await hsm.revive();
+    await eventually('it derives again', async () => (await derive()).status === 200);
+    over.abort();
+    await Promise.all(clients);
+    assert.deepEqual(
+      [...seen.keys()].filter((status) => status !== 200 && status !== 503),
+      [],
+      'nothing else is answered',
+    );
+    assert.equal((await derive()).body.secret_b64, secret_b64, 'the key is the same');
+  },
+);
 
 test('what is declared is built', async () => {
   const backend = new MoodyBackend();
