@@ -129,7 +129,7 @@ const MUTATIONS: readonly Mutation[] = [
   },
   {
     bug: 'an object is not sent again though its time is almost over',
-    file: './object-writer.ts',
+    file: './put-object.ts',
     find: ' || isRenewed',
     replace: '',
     entry: './object-store.ts',

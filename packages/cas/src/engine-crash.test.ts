@@ -383,7 +383,7 @@ const PLANTED: readonly Planted[] = [
   },
   {
     bug: 'an object that is not durable yet counts as stored',
-    file: './object-writer.ts',
+    file: './put-object.ts',
     find: "const existed = await isIntact(volume, 'object', record.id, signal);",
     replace: "const existed = volume.has('object', record.id);",
     ...STORE,

@@ -8,6 +8,7 @@ export * from './memory-volume.ts';
 export * from './object-store.ts';
 export * from './object-writer.ts';
 export * from './place-index.ts';
+export { MEDIA_TYPE_DEFAULT, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';
 export * from './ram-cache.ts';
 export * from './record-types.ts';
 export { reserveBytes } from './reserve.ts';

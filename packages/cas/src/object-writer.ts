@@ -11,33 +11,27 @@
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { assert, RonError } from '@ron/kernel';
-import { formatAddress, type Address } from '@ron/proto';
+import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
 import { isIntact } from './intact.ts';
-import { chunkKey, idOfKey, type ChunkKey, type Leases } from './leases.ts';
+import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
+import {
+  metaOf,
+  putObject,
+  putSmall,
+  requireAllowed,
+  type FinishInit,
+  type ObjectPlace,
+  type Written,
+} from './put-object.ts';
 import { RecordType } from './record-types.ts';
-import type { NewRecord, Volume } from './volume.ts';
+import type { NewRecord } from './volume.ts';
+
+const EMPTY = Buffer.alloc(0);
 
 /** Chunks go to disk together: a write for each costs more in system calls than its bytes. */
 export const BATCH_BYTES_DEFAULT = 512 * 1024;
-
-export const MEDIA_TYPE_DEFAULT = 'application/octet-stream';
-
-export interface Written {
-  readonly address: Address;
-  readonly size: number;
-  /** It was here before, whole and durable. */
-  readonly existed: boolean;
-}
-
-export interface FinishInit {
-  /** The address that the sender claims. A mismatch is refused and leaves nothing. */
-  expected?: Address | undefined;
-  media_type?: string | undefined;
-  /** Told the address before the object becomes visible; what it throws refuses the object. */
-  onAddress?: ((address: Address) => void) | undefined;
-}
 
 /** How far an object has come. Whoever keeps it keeps leases on the pages and chunks that it names. */
 export interface WriterState {
@@ -50,17 +44,13 @@ export interface WriterState {
   readonly tail: Uint8Array;
 }
 
-export interface ObjectWriterInit {
-  volume: Volume;
-  leases: Leases;
+export interface ObjectWriterInit extends ObjectPlace {
   chunk_bytes: number;
   bytes_max: number;
   /** What goes to disk together. Default 512 KiB. */
   batch_bytes?: number | undefined;
   /** Where to go on. Default: the beginning. */
   from?: WriterState | undefined;
-  /** Whether an object that was put at this time has to be put again to stay. Default: never. */
-  isStale?: ((put_s: number) => boolean) | undefined;
 }
 
 export class ObjectWriter {
@@ -268,51 +258,5 @@ export class ObjectWriter {
   }
 }
 
-/** Where whole objects go. */
-export type ObjectPlace = Pick<ObjectWriterInit, 'volume' | 'leases' | 'isStale'>;
-
-/** Stores an object that fits one chunk: one record, one share of a sync. */
-export async function putSmall(
-  place: ObjectPlace,
-  payload: Uint8Array,
-  init: FinishInit,
-  signal: AbortSignal,
-): Promise<Written> {
-  const id = blake3(payload);
-  const address = requireAllowed(formatAddress(id), init);
-  const existed = await putObject(place, { type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
-  return { address, size: payload.length, existed };
-}
-
-/** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
-async function putObject(
-  { volume, leases, isStale }: ObjectPlace,
-  record: NewRecord,
-  signal: AbortSignal,
-): Promise<boolean> {
-  const key = chunkKey(record.id);
-  leases.take(key);
-  try {
-    const existed = await isIntact(volume, 'object', record.id, signal);
-    const isRenewed = existed && isStale !== undefined && isStale(volume.putTime_s('object', record.id) ?? 0);
-    if (!existed || isRenewed) await volume.put([record], signal);
-    return existed;
-  } finally {
-    leases.release(key);
-  }
-}
-
-function requireAllowed(address: Address, { expected, onAddress }: FinishInit): Address {
-  onAddress?.(address);
-  if (expected === undefined || expected === address) return address;
-  throw new RonError('address_mismatch', 'the bytes do not have the address they were sent to', {
-    details: { expected, actual: address },
-  });
-}
-
-const EMPTY = Buffer.alloc(0);
-
 const lostPart = (): RonError =>
   new RonError('not_ready', 'a part of the object could not be made durable: send it again', { retry_after_ms: 1000 });
-
-const metaOf = (init: FinishInit): Buffer => Buffer.from(init.media_type ?? MEDIA_TYPE_DEFAULT, 'utf8');
