@@ -2,8 +2,8 @@
  * Where the capabilities of a node come from while it starts and runs: from kms when it is among the services, else from a
  * key file.
  *
- * Promise: nobody is started before what it shows and checks can be there. Where kms and passport listen is left in a file
- * for the others, and gone when the node starts anew. A kms or passport that was started again is told to nobody: it
+ * Promise: all start at once; where kms and passport listen is left in a file for the others, who wait for it if they
+ * have no keys yet, and is gone when the node starts anew. A kms or passport that was started again is told to nobody: it
  * listens where it did; but a kms that remembers nothing gets its owner and services new capabilities.
  */
 import { mkdir, rm } from 'node:fs/promises';

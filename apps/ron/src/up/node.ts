@@ -25,8 +25,7 @@ export interface NodeEvents {
 }
 
 export interface NodeInit extends NodeEvents {
-  /** Called when a service listens, before others that need it are started, and each time it is started again. When it
-   * rejects the first time, the start ends. */
+  /** Called when a service listens, and each time it is started again. When it rejects the first time, the start ends. */
   onListening?: (name: Service, url: string, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
   home: Home;
@@ -60,7 +59,6 @@ export class Node {
   readonly #supervisor: Supervisor;
   readonly #failed = Promise.withResolvers<Failure>();
   readonly #ready = Promise.withResolvers<void>();
-  readonly #neededReady = Promise.withResolvers<void>();
   #stopping: Promise<void> | undefined;
   #aborted = false;
 
@@ -94,12 +92,9 @@ export class Node {
 
   /** Starts all of them; resolves when every one is ready. Whether it fails is told by `failed`. */
   async start(): Promise<void> {
-    const isNeeded = ({ planned }: Running): boolean => planned.entry.derives_keys === true;
-    const needed = this.#running.filter(isNeeded);
-    this.#spawn(needed);
-    if (needed.length > 0) await this.#neededReady.promise;
-    if (this.#stopping !== undefined) return;
-    this.#spawn(this.#running.filter((running) => !isNeeded(running)));
+    for (const running of this.#running) {
+      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
+    }
     await this.#ready.promise;
   }
 
@@ -142,7 +137,6 @@ export class Node {
     }
     await this.#listening(running, running.url, isFirst);
     this.#init.onReady(entry.name, running.url, child.pid!, isFirst, sched.now_ms() - began_ms);
-    if (entry.derives_keys === true) this.#neededReady.resolve();
     running.isReady = true;
     if (this.#running.every(({ isReady }) => isReady)) this.#ready.resolve();
     const exit = await child.exited;
@@ -156,12 +150,6 @@ export class Node {
       if (!isFirst || this.#stopping !== undefined) return;
       this.#fail(running, error, true);
       throw error;
-    }
-  }
-
-  #spawn(services: readonly Running[]): void {
-    for (const running of services) {
-      this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
     }
   }
 

@@ -23,7 +23,7 @@ export interface ServiceEntry {
   readonly main: string;
   /** Those of round 1 are drained first: whoever calls others goes before those whom it calls. */
   readonly drain_round: number;
-  /** Others need it: it is started before them, and keys of capabilities come from it. Default false. */
+  /** Keys of capabilities come from it: those who start with it wait for it. Default false. */
   readonly derives_keys?: boolean;
   /** Services without which it cannot be. Default none. */
   readonly needs?: readonly Service[];

@@ -144,7 +144,7 @@ test('a cache that was damaged, or that another key sealed, is refused with what
   await writeFile(capability_file, 'x');
   await chmod(capability_file, 0o644);
   const config = { auth: { kms_url: 'http://127.0.0.1:9', capability_file }, amnesia: { enabled: true } };
-  const service = await opened(undefined, { config });
+  const service = await opened(undefined, { config, start_ms: 0 });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
   assert.match(gates.get('kms')!()!, /can be read by others: chmod 600/);

@@ -4,11 +4,11 @@
  * Promise: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
  * amnesia nothing is kept. Without kms they come from a file, and log, `/version` and `/readyz` say so. A service that
  * has no keys yet starts, is not ready, and says why.
- * Bound: `START_MS` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.
+ * Bound: `start_ms` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.
  */
 import { join } from 'node:path';
 import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
-import { Deadline, type Log } from '@ron/kernel';
+import { Deadline, sleep, type Log } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';
@@ -19,7 +19,8 @@ import { KmsDeriver } from './kms-deriver.ts';
 import { askPassport, RevocationWatch } from './revocation-watch.ts';
 import { SealedCache } from './sealed-cache.ts';
 
-const START_MS = 2000;
+const START_MS = 10_000;
+const START_PAUSE_MS = 50;
 
 export type KeyOrigin = 'kms' | 'file' | 'memory';
 
@@ -34,6 +35,8 @@ export interface ServiceAuthInit {
   readonly unlock?: Unlock | undefined;
   readonly fs?: FileSystem | undefined;
   readonly env?: Readonly<Record<string, string | undefined>>;
+  /** How long a start without keys waits for kms, which may be starting, too. Default 10 000; for kms itself 0. */
+  readonly start_ms?: number;
   readonly log: Pick<Log, 'info' | 'warn'>;
   readonly signal: AbortSignal;
 }
@@ -142,12 +145,30 @@ async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined
   });
   // Who has the root itself need not go by what it knew before.
   if (keys.has(audience) && init.deriver === undefined) return keys;
-  using start = Deadline.after('derive', START_MS, { signal });
-  await keys.refresh(audience, start.signal).catch((error: unknown) => {
-    signal.throwIfAborted();
-    log.warn({ err: error }, 'kms gave no keys of capabilities yet');
-  });
+  const { start_ms = init.deriver === undefined ? START_MS : 0 } = init;
+  const error = await firstKeys(keys, audience, start_ms, signal);
+  if (error !== undefined) log.warn({ err: error }, 'kms gave no keys of capabilities yet');
   return keys;
+}
+
+/** Asks until there are keys: kms may be starting, too. Gives why there are none when the time is over. */
+async function firstKeys(
+  keys: DerivedKeySource,
+  audience: Service,
+  wait_ms: number,
+  signal: AbortSignal,
+): Promise<unknown> {
+  using start = Deadline.after('derive', wait_ms, { signal });
+  for (;;) {
+    try {
+      await keys.refresh(audience, signal);
+      return undefined;
+    } catch (error) {
+      signal.throwIfAborted();
+      if (start.remaining_ms <= START_PAUSE_MS) return error;
+      await sleep(START_PAUSE_MS, signal, 'first_keys');
+    }
+  }
 }
 
 /** A URL, or what a file says it is: where a service listens may be known only when it does. */
