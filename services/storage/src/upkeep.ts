@@ -21,7 +21,7 @@ import {
   type Repaired,
   type RepairQueue,
 } from '@ron/durability';
-import { isRonError, RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
+import { RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
 import type { TaskWork } from './admin-tasks.ts';
 import { Bell } from './bell.ts';
 import type { StorageConfig } from './config.ts';
@@ -60,6 +60,7 @@ export class Upkeep {
   /** For the planner, and for the striper. */
   readonly #bell = new Bell();
   readonly #stripeBell = new Bell();
+  #striping: Promise<unknown> = Promise.resolve();
 
   constructor(init: UpkeepInit) {
     const { volumes, queue, source } = init;
@@ -225,17 +226,15 @@ export class Upkeep {
     }
   }
 
-  /** What cannot be made now is tried again the next time. */
-  async #stripe(signal: AbortSignal): Promise<void> {
+  /** One after the other: who asks gets a run that began after that. What cannot be made is tried again the next time. */
+  #stripe(signal: AbortSignal): Promise<void> {
     const { striper } = this;
-    if (striper === undefined || striper.problem !== undefined || signal.aborted) return;
-    try {
-      await striper.run(signal);
-    } catch (error) {
-      signal.throwIfAborted();
-      // Another run is under way.
-      if (!isRonError(error, 'conflict')) throw error;
-    }
+    if (striper === undefined) return Promise.resolve();
+    const done = this.#striping.then(async () => {
+      if (striper.problem === undefined && !signal.aborted) await striper.run(signal);
+    });
+    this.#striping = done.catch(() => undefined);
+    return done;
   }
 
   async #idle(signal: AbortSignal): Promise<void> {

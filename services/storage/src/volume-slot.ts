@@ -2,7 +2,7 @@
 import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
-import type { MemberInit } from '@ron/durability';
+import { directoryProbe, type MemberInit, type Probe } from '@ron/durability';
 import { assert, isRonError } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
@@ -21,10 +21,8 @@ export interface VolumesInit {
 export interface Slot {
   spec: DataDir;
   watch: VolumeWatch | undefined;
-  /** What lay there when it was opened; something else in its place is not it. */
-  identity: string | undefined;
-  /** Looks in a row that failed in a way that may pass. */
-  failures: number;
+  /** Tells whether it is still what was opened. */
+  probe: Probe | undefined;
   /** Why it is not open. */
   lost: string | undefined;
   /** Somebody gave it up: it does not come back by itself. */
@@ -40,8 +38,7 @@ export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: fa
 export const slotOf = (spec: DataDir): Slot => ({
   spec,
   watch: undefined,
-  identity: undefined,
-  failures: 0,
+  probe: undefined,
   lost: undefined,
   isGivenUp: false,
   isLeaving: false,
@@ -55,14 +52,12 @@ export function dirsOf(config: StorageConfig): DataDir[] {
   });
 }
 
-/** What lies in a directory, such that something else in its place has another name; or why that is not known. */
-export async function identityOf(dir: string): Promise<{ readonly id?: string; readonly code?: string | undefined }> {
-  try {
-    const { dev, ino } = await stat(join(dir, 'segments'));
-    return { id: `${dev}:${ino}` };
-  } catch (error) {
-    return { code: (error as NodeJS.ErrnoException).code };
-  }
+/** Whether a volume lies there, and not an empty directory or none. */
+export async function holdsVolume(dir: string): Promise<boolean> {
+  return await stat(join(dir, 'segments')).then(
+    () => true,
+    () => false,
+  );
 }
 
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
@@ -88,9 +83,8 @@ export async function openSlot(
   const { dir } = slot.spec;
   try {
     const volume = await openDirectory(slot.spec, init);
-    slot.identity = (await identityOf(dir)).id;
+    slot.probe = await directoryProbe(dir).catch(() => undefined);
     slot.lost = undefined;
-    slot.failures = 0;
     return volume;
   } catch (error) {
     if (when === 'alone' || (when === 'with others' && isRonError(error, 'conflict'))) throw error;

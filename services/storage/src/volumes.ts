@@ -8,11 +8,20 @@
  * Bound: one look at each directory in a second. Cancellation: by the signals given, between two steps.
  */
 import { MemoryVolume, type Volume } from '@ron/cas';
-import { VolumeSet, type Fault, type Member } from '@ron/durability';
+import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/durability';
 import { Deadline, RonError, sched, sleep, type Timer } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import type { EngineEvent } from './engine.ts';
-import { dirsOf, identityOf, memberOf, NOWHERE, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
+import {
+  dirsOf,
+  holdsVolume,
+  memberOf,
+  NOWHERE,
+  openSlot,
+  slotOf,
+  type Slot,
+  type VolumesInit,
+} from './volume-slot.ts';
 
 export interface VolumeView {
   readonly name: string;
@@ -29,8 +38,6 @@ export interface VolumeView {
 }
 
 const LOOK_EVERY_MS = 1000;
-/** A disk that cannot be looked at so often is lost. One whose directory is gone is lost at once. */
-const FAILURES_MAX = 5;
 /** Reads that are under way on a lost volume may still end well. */
 const CLOSE_AFTER_MS = 10_000;
 const CLOSE_MS_MAX = 5000;
@@ -43,6 +50,8 @@ export class Volumes implements AsyncDisposable {
   readonly dir: string | undefined;
   readonly #init: VolumesInit;
   readonly #slots: Slot[];
+  readonly #probes = new Map<string, Probe>();
+  readonly #vigil: Vigil;
   readonly #closings = new Set<Timer>();
   /** The tail of what changes volumes: one thing after the other. */
   #last: Promise<unknown> = Promise.resolve();
@@ -56,6 +65,9 @@ export class Volumes implements AsyncDisposable {
     this.set = set;
     this.#slots = slots;
     this.volume = volume;
+    const onLost = (name: string, reason: string): void => this.#lost(this.#slotNamed(name), reason);
+    this.#vigil = new Vigil({ set, probes: this.#probes, onLost });
+    for (const slot of slots) this.#watchOver(slot);
     this.dir = slots.find((slot) => slot.lost === undefined && slot.spec.dir !== '')?.spec.dir;
   }
 
@@ -68,11 +80,11 @@ export class Volumes implements AsyncDisposable {
     const specs = dirsOf(config);
     const opened: [Slot, Volume][] = [];
     const later: Slot[] = [];
-    const isFirstStart = !(await Promise.all(specs.map((spec) => identityOf(spec.dir)))).some((found) => found.id);
+    const isFirstStart = !(await Promise.all(specs.map((spec) => holdsVolume(spec.dir)))).includes(true);
     try {
       for (const spec of specs) {
         const slot = slotOf(spec);
-        const isNew = !isFirstStart && specs.length > 1 && (await identityOf(spec.dir)).id === undefined;
+        const isNew = !isFirstStart && specs.length > 1 && !(await holdsVolume(spec.dir));
         const volume = isNew ? undefined : await openSlot(slot, init, specs.length > 1 ? 'with others' : 'alone');
         if (volume === undefined) later.push(slot);
         else opened.push([slot, volume]);
@@ -146,9 +158,9 @@ export class Volumes implements AsyncDisposable {
       signal.throwIfAborted();
       await slot.watch?.look();
       if (this.isSingle) continue;
-      if (slot.lost === undefined) await this.#lookAt(slot);
-      else if (!slot.isGivenUp && (await identityOf(slot.spec.dir)).id !== undefined) await this.#takeBack(slot);
+      if (slot.lost !== undefined && !slot.isGivenUp && (await holdsVolume(slot.spec.dir))) await this.#takeBack(slot);
     }
+    if (!this.isSingle) await this.#vigil.look();
   }
 
   /** Follows a configuration that was changed: new directories come in, those that are not named any more are emptied. */
@@ -249,26 +261,13 @@ export class Volumes implements AsyncDisposable {
     }
   }
 
-  async #lookAt(slot: Slot): Promise<void> {
-    const { dir } = slot.spec;
-    const { id, code } = await identityOf(dir);
-    if (id === slot.identity) {
-      slot.failures = 0;
-      return;
-    }
-    slot.failures += 1;
-    if (code === 'ENOENT') this.#lost(slot, `${dir}: the directory is gone`);
-    else if (id !== undefined) this.#lost(slot, `${dir}: another directory is in its place`);
-    else if (slot.failures >= FAILURES_MAX) this.#lost(slot, `${dir}: the disk failed (${code ?? 'unknown error'})`);
-  }
-
   #lost(slot: Slot, reason: string): void {
     const { dir } = slot.spec;
     slot.lost = reason;
     slot.watch = undefined;
     const member = this.#memberOf(slot);
-    if (member === undefined || member.life === 'lost') return;
-    this.set.lose(dir, reason);
+    if (member === undefined) return;
+    if (member.life !== 'lost') this.set.lose(dir, reason);
     const timer = sched.timer(
       CLOSE_AFTER_MS,
       () => {
@@ -294,8 +293,14 @@ export class Volumes implements AsyncDisposable {
     if (volume === undefined) return;
     slot.isGivenUp = false;
     this.set.add(await memberOf(slot, volume));
+    this.#watchOver(slot);
     this.#publish('joined', slot.spec.dir, 'it is told what it missed, and filled');
     this.onChange();
+  }
+
+  #watchOver({ spec, probe }: Slot): void {
+    if (probe === undefined) this.#probes.delete(spec.dir);
+    else this.#probes.set(spec.dir, probe);
   }
 
   #inTurn(work: () => Promise<void>): Promise<void> {
