@@ -175,6 +175,21 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.deepEqual(await readdir(dir), []);
   });
 
+  test('amnesia: a kms that crashes has forgotten its keys; owner and services get new capabilities, and all goes on', async (t) => {
+    const dir = await temporaryDir(t);
+    const node = await up(t, join(dir, 'node'), ['--amnesia']);
+    assert.equal((await ron(t, ['put', '-', '--dir', node.dir], { input: 'before' })).code, 0);
+    const old = await readFile(join(node.dir, 'root.cap'), 'utf8');
+    process.kill(node.pids['kms']!, 'SIGKILL');
+    await eventually(
+      'there is a new capability',
+      async () => (await readFile(join(node.dir, 'root.cap'), 'utf8')) !== old,
+    );
+    await eventually('it is accepted', async () => {
+      return (await ron(t, ['put', '-', '--dir', node.dir], { input: 'after' })).code === 0;
+    });
+  });
+
   test('keys and capabilities that others can read are refused, and a directory that is open is closed', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
     await mkdir(dir, { mode: 0o755 });
