@@ -29,7 +29,7 @@ test('one tenant floods, another keeps its share', async () => {
   await using kms = await startService({ backend, flags: [...flags, '--kms.signers=1', '--kms.sign_batch=8'] });
   const flood = await kms.create('ed25519', { tenant: 'flood' });
   const zoo = await kms.create('ed25519', { tenant: 'zoo' });
-  backend.delay_ms = 2000;
+  backend.delay_ms = 5000;
   const ended: string[] = [];
   const sign = async (tenant: string, kid: string): Promise<void> => {
     const { status } = await kms.post('/sign', { kid, payload_b3: B3 });
@@ -38,9 +38,12 @@ test('one tenant floods, another keeps its share', async () => {
   const floods = Array.from({ length: 200 }, () => sign('flood', flood));
   const depth = (): Promise<number> => kms.metric('queue_depth{queue="sign"}');
   await eventually('the flood waits in the queue', async () => (await depth()) > 180);
-  backend.delay_ms = 40;
+  const flooded = await depth();
+  const zoos = Array.from({ length: 32 }, () => sign('zoo', zoo));
+  await eventually('the other tenant waits too', async () => (await depth()) >= flooded + 32 - 8);
   const before = ended.length;
-  await Promise.all(Array.from({ length: 32 }, () => sign('zoo', zoo)));
+  backend.delay_ms = 20;
+  await Promise.all(zoos);
   const meanwhile = ended.slice(before);
   await Promise.all(floods);
   assert.ok(
