@@ -124,7 +124,10 @@ export class LocalVolume implements Volume {
   }
 
   static async #open(init: LocalVolumeInit, lock: Disposable | undefined): Promise<LocalVolume> {
-    const index = new PlaceIndex(await openStore(init));
+    let opened: SegmentLog | undefined;
+    // What is replayed is durable.
+    const isDurable = (place: Place): boolean => opened?.isDurable(place.segment, place.offset + onDisk(place)) ?? true;
+    const index = new PlaceIndex(await openStore(init), isDurable);
     const { applied } = index;
     let seq_last = applied?.seq ?? 0;
     const log = await SegmentLog.open({
@@ -146,6 +149,7 @@ export class LocalVolume implements Volume {
       onAppended: (records, places) => enterNew(index, records, places),
       onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
     });
+    opened = log;
     const volume = new LocalVolume(init, log, index, lock);
     await volume.#reserve.measure();
     // On a disk that takes no names reads still work; what is damaged is then not kept aside.

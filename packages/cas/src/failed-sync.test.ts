@@ -1,0 +1,101 @@
+/** What a failed sync takes with it, and what it does not. */
+import assert from 'node:assert/strict';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { afterEach, beforeEach, test } from 'node:test';
+import { realFileSystem, type File, type FileSystem } from '@ron/log';
+import { addressBytes, type Address } from '@ron/proto';
+import { LocalVolume } from './local-volume.ts';
+import { ObjectStore } from './object-store.ts';
+import { RecordType } from './record-types.ts';
+
+const signal = new AbortController().signal;
+const BODY = Buffer.from('acknowledged');
+let dir: string;
+let failures: number;
+let volume: LocalVolume;
+let store: ObjectStore;
+let address: Address;
+let id: Uint8Array;
+
+const failing = (file: File): File =>
+  new Proxy(file, {
+    get: (target, name) => {
+      const value: unknown = Reflect.get(target, name);
+      if (name !== 'sync') return typeof value === 'function' ? (value.bind(target) as unknown) : value;
+      return async () => {
+        if (failures-- > 0) throw Object.assign(new Error('EIO'), { code: 'EIO' });
+        await target.sync();
+      };
+    },
+  });
+
+const fs: FileSystem = {
+  ...realFileSystem,
+  create: async (path) => failing(await realFileSystem.create(path)),
+  open: async (path, access) => failing(await realFileSystem.open(path, access)),
+};
+
+beforeEach(async () => {
+  dir = mkdtempSync(join(tmpdir(), 'ron-failed-sync-'));
+  failures = 0;
+  volume = await LocalVolume.open({ dir, fs, flush_after_ms: Infinity, signal });
+  store = new ObjectStore({ volume, cache_bytes: 0 });
+  ({ address } = await store.put(BODY, {}, signal));
+  id = addressBytes(address);
+});
+afterEach(async () => {
+  failures = 0;
+  await volume.close();
+  rmSync(dir, { recursive: true });
+});
+
+const flush = (): Promise<unknown> => volume.inventory('object', undefined, 1);
+
+/** Written and not durable when a flush begins, the sync of which fails. */
+async function loseByFlush(type: number): Promise<void> {
+  await volume.put([{ type, id, payload: type === RecordType.remove ? new Uint8Array(0) : BODY }], signal, 'later');
+  failures = 1;
+  await assert.rejects(flush());
+}
+
+function assertHere(): void {
+  assert.ok(store.has(address));
+  assert.ok(volume.isDurable('object', id) && volume.isDurable('content', id));
+}
+
+for (const isStored of [true, false]) {
+  const where = isStored ? 'is in the store' : 'waits for the store as well';
+  for (const [what, type] of [
+    ['put again', RecordType.object],
+    ['removed', RecordType.remove],
+  ] as const) {
+    test(`an object whose entry ${where} is still found when it was ${what} by a write that was lost`, async () => {
+      if (isStored) await flush();
+      const known = volume.index.get('object', id);
+      await loseByFlush(type);
+      assert.deepEqual(volume.index.get('object', id), known);
+      assertHere();
+      assert.equal(volume.relocated_total, 0);
+    });
+  }
+}
+
+test('a removal that failed can be tried again', async () => {
+  failures = 1;
+  await assert.rejects(store.remove(address, signal));
+  assertHere();
+});
+
+test('what was set while a flush failed lies above what goes back', async () => {
+  const later = { type: RecordType.note, id, payload: BODY };
+  await volume.put([later], signal, 'later');
+  failures = 1;
+  const flushed = assert.rejects(flush());
+  await volume.put([later], signal, 'later').catch(() => undefined);
+  await flushed;
+  assertHere();
+  const place = volume.index.get('note', id);
+  assert.ok(place === undefined || (await volume.get('note', id, signal)) !== undefined);
+});
