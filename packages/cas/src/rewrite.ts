@@ -4,16 +4,18 @@
  *
  * Promise: the index leads to a record that is durable, at every moment: it follows a moved record when the copy is durable,
  * and the old segment goes when the index knows no record in it and the last reader has left. Marks of removal and pins
- * always move. A damaged record is kept aside before its segment goes.
+ * always move. What the index does not lead to goes only when it leads to something as good: see stray-records.ts. A
+ * damaged record is kept aside before its segment goes.
  * Bound: `BATCH_BYTES` of records are on their way; one entry for each segment. Cancellation: by the signal, between two
  * batches. What was moved until then stays moved, and the rest is done another time.
  */
 import { RonError, isRonError } from '@ron/kernel';
 import type { Appended, Damage, Position, RecordHead, RecordInput, SegmentLog } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { enter, isAt, onDisk, placeOfAppended, tablesOf } from './record-places.ts';
+import { enter, isAt, onDisk, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
 import { isEnd } from './record-types.ts';
 import type { Recovery } from './recovery.ts';
+import { claim, isAstray } from './stray-records.ts';
 import type { Kind, Reclaimed, ReclaimInit } from './volume.ts';
 
 const BATCH_BYTES = 1024 * 1024;
@@ -155,13 +157,34 @@ class Rewrite {
   }
 
   /** Decides about a record, in one step with forgetting it. */
-  #visit(head: RecordHead, { offset }: Position, body: Buffer): void | Promise<void> {
-    const { index } = this.#init;
+  #visit(head: RecordHead, position: Position, body: Buffer): void | Promise<void> {
+    const here = placeOfHead(head, position);
     const all = tablesOf(head.type);
-    const tables = all.filter((table) => isAt(index.get(table, head.id), this.#segment, offset));
     // A type that is not known here is from a later version: it is not ours to drop.
-    if (tables.length === 0 && all.length > 0) return undefined;
-    if (tables.length > 0 && tables.every((table) => table === 'content') && this.#forget(head.id)) return undefined;
+    if (all.length === 0 || all.some((table) => table !== 'content' && this.#leadsTo(table, head, here))) {
+      return this.#take(head, body);
+    }
+    const astray = all.filter((table) => isAstray(this.#init, table, head, here));
+    return astray.length === 0 ? this.#visitContent(head, here, body) : this.#visitStray(astray, head, here, body);
+  }
+
+  #leadsTo(table: Table, { id }: RecordHead, { segment, offset }: Place): boolean {
+    return isAt(this.#init.index.get(table, id), segment, offset);
+  }
+
+  #visitContent(head: RecordHead, here: Place, body: Buffer): void | Promise<void> {
+    if (!this.#leadsTo('content', head, here) || this.#forget(head.id)) return undefined;
+    return this.#take(head, body);
+  }
+
+  async #visitStray(tables: readonly Table[], head: RecordHead, here: Place, body: Buffer): Promise<void> {
+    for (const table of tables) {
+      if (await claim(this.#init, table, head, here)) return await this.#take(head, body);
+    }
+    await this.#visitContent(head, here, body);
+  }
+
+  #take(head: RecordHead, body: Buffer): void | Promise<void> {
     const { type, id, seq, time_s, payload_bytes } = head;
     const copy = Buffer.from(body);
     const record = { type, id, seq, time_s, payload: copy.subarray(0, payload_bytes) };
