@@ -162,7 +162,7 @@ test('a damaged record is kept aside before its segment goes, and its object is 
   await compactorOf(store).run(signal);
   assert.equal(damaged.length, 1);
   assert.match(readdirSync(join(dir, 'quarantine')).join(), /gap-/);
-  assert.equal(await store.open(small, signal), undefined);
+  await assert.rejects(store.open(small, signal), (error) => isRonError(error, 'integrity'));
   kept.delete(small);
   await assertAll(store, kept, removed);
 });

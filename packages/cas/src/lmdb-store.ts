@@ -38,6 +38,7 @@ function encode(place: Place): Buffer {
   bytes.writeUInt32LE(place.payload_bytes, 8);
   bytes.writeUInt16LE(place.meta_bytes, 12);
   bytes.writeUInt8(place.type, 14);
+  bytes.writeUInt8(place.isDamaged === true ? 1 : 0, 15);
   bytes.writeDoubleLE(place.seq, 16);
   bytes.writeUInt32LE(place.time_s, 24);
   return bytes;
@@ -45,7 +46,7 @@ function encode(place: Place): Buffer {
 
 function decode(bytes: Buffer): Place | undefined {
   if (bytes.length !== VALUE_BYTES) return undefined;
-  return {
+  const place = {
     segment: bytes.readUInt32LE(0),
     offset: bytes.readUInt32LE(4),
     payload_bytes: bytes.readUInt32LE(8),
@@ -54,6 +55,7 @@ function decode(bytes: Buffer): Place | undefined {
     seq: bytes.readDoubleLE(16),
     time_s: bytes.readUInt32LE(24),
   };
+  return bytes[15] === 0 ? place : { ...place, isDamaged: true };
 }
 
 /** How a database of LMDB makes keys of bytes. */

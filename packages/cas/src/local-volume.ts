@@ -70,8 +70,6 @@ export interface LocalVolumeInit extends VolumeEvents {
   signal: AbortSignal;
 }
 
-/** No id comes before this; it is none. */
-const BEFORE_ALL = new Uint8Array(0);
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
 /** Neighbouring records are read together up to this many bytes. */
@@ -197,7 +195,7 @@ export class LocalVolume implements Volume {
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
     const place = this.#placeOf(kind, id);
-    return place !== undefined && this.#isDurableAt(place);
+    return place !== undefined && place.isDamaged !== true && this.#isDurableAt(place);
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
@@ -279,9 +277,14 @@ export class LocalVolume implements Volume {
     if (after === undefined) await this.#flush();
     // Of contents none has ended: so what the entries say need not be looked at.
     if (kind === 'content') return this.index.ids(kind, after, into);
-    const held = await this.inventory(kind, after ?? BEFORE_ALL, Math.floor(into.length / ID_BYTES));
-    for (const [at, { id }] of held.entries()) into.set(id, at * ID_BYTES);
-    return held.length;
+    let bytes = 0;
+    for (const [id, { type, isDamaged }] of this.index.entries(kind, after)) {
+      if (bytes + ID_BYTES > into.length) break;
+      if (isEnd(type) || isDamaged === true) continue;
+      into.set(id, bytes);
+      bytes += ID_BYTES;
+    }
+    return bytes / ID_BYTES;
   }
 
   held(kind: Kind, id: Uint8Array): Held | undefined {
@@ -413,7 +416,7 @@ export class LocalVolume implements Volume {
       await this.index.flush({
         applied: () => ({ position: this.log.tail, seq: this.log.seq }),
         syncLog: () => this.log.sync(NEVER),
-        isDurable: (place) => this.#isDurableAt(place),
+        isDurable: (place) => place.isDamaged === true || this.#isDurableAt(place),
       });
       this.#flushFailure = undefined;
     } catch (error) {

@@ -22,6 +22,8 @@ export interface Place extends Position {
   readonly meta_bytes: number;
   readonly seq: number;
   readonly time_s: number;
+  /** There was an object, and what lies there is not it any more: it is neither here nor gone. */
+  readonly isDamaged?: boolean;
 }
 
 /** How far the log is reflected in the index. */

@@ -2,7 +2,8 @@
  * What to do when the index leads to something else than the record that was asked for.
  *
  * Promise: a record that is anywhere in the log, whole, is found and the index corrected. One that is damaged goes to
- * quarantine and is then unknown; it is never deleted, and somebody is told. It counts as damaged when its own header is
+ * quarantine and is then unknown; it is never deleted, and somebody is told. An object is not unknown then, but damaged,
+ * until it is stored anew or removed: what it is made of may be whole, and needed. It counts as damaged when its own header is
  * where the index says and its body is not what it was, or when the whole log was searched for it: until then it is
  * `not_ready`.
  * Bound: as LogSearch says. Nothing is allocated because of what the index says: that is compared with the segment first.
@@ -47,6 +48,7 @@ export class Recovery {
     const wanted = { kind, id, place };
     const moved = await this.#readMoved(wanted);
     if (moved !== undefined) return moved;
+    if (place.isDamaged === true) throw damaged(id);
     const head = await this.#headAt(wanted);
     const here = head && (await this.#readHere(wanted, head));
     if (here !== undefined) return here;
@@ -59,7 +61,7 @@ export class Recovery {
     }
     const found = await this.#readIndexed(wanted);
     if (found !== undefined) return found;
-    throw new RonError('integrity', `a stored record is damaged: ${hexOf(id)}`, { details: { id: hexOf(id) } });
+    throw damaged(id);
   }
 
   /** Ends a search that is under way. */
@@ -147,12 +149,18 @@ export class Recovery {
     await this.keepAside(hexOf(id), place.segment, place.offset, onDisk(place));
     // Only what was found to be damaged: somebody may have stored it anew meanwhile.
     for (const table of place.type === RecordType.object ? (['content', 'object'] as const) : [kind]) {
-      if (isAt(index.get(table, id), place.segment, place.offset)) index.remove(table, id);
+      const known = index.get(table, id);
+      if (known === undefined || !isAt(known, place.segment, place.offset)) continue;
+      if (table === 'object') index.set(table, id, { ...known, isDamaged: true });
+      else index.remove(table, id);
     }
     const what = `${kind} at segment ${place.segment}, offset ${place.offset}`;
     onDamage?.({ volume, id_hex: hexOf(id), what });
   }
 }
+
+const damaged = (id: Uint8Array): RonError =>
+  new RonError('integrity', `a stored record is damaged: ${hexOf(id)}`, { details: { id: hexOf(id) } });
 
 /** Whether a place lies inside of what its segment holds. What an index says that no checksum covers may be anything. */
 export function isInLog({ files }: SegmentLog, place: Place): boolean {

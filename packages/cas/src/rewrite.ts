@@ -54,7 +54,7 @@ async function liveBytes(init: RewriteInit): Promise<Map<number, number>> {
   const live = new Map<number, number>();
   await walk(init, (table, id, place) => {
     const isNeeded = table !== 'content' || init.isNeeded(id);
-    if (isNeeded) live.set(place.segment, (live.get(place.segment) ?? 0) + onDisk(place));
+    if (isNeeded && place.isDamaged !== true) live.set(place.segment, (live.get(place.segment) ?? 0) + onDisk(place));
   });
   return live;
 }
@@ -242,7 +242,7 @@ class Rewrite {
     if (this.#damage.length === 0) return;
     const lost: { table: Table; id: Buffer; place: Place }[] = [];
     await walk(this.#init, (table, id, place) => {
-      if (place.segment === this.#segment) lost.push({ table, id: Buffer.from(id), place });
+      if (place.segment === this.#segment && place.isDamaged !== true) lost.push({ table, id: Buffer.from(id), place });
     });
     let notReady: RonError | undefined;
     for (const { table, id, place } of lost) {

@@ -96,7 +96,8 @@ export interface Volume extends AsyncDisposable {
 
   /**
    * A record, verified: content has the hash that it is asked for by. Undefined when it is not here. Throws `integrity`
-   * when it is here and damaged; then it is quarantined, and from then on not here.
+   * when it is here and damaged; then it is quarantined. An object stays damaged until it is put again or removed: it is in
+   * inventories, and not durable. Anything else is not here from then on.
    */
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined>;
 
@@ -124,7 +125,10 @@ export interface Volume extends AsyncDisposable {
    */
   inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]>;
 
-  /** As `inventory`, but ids alone, 32 bytes each, as many as fit `into`: how many. For walks over many millions. */
+  /**
+   * As `inventory`, but ids alone, without what is known to be damaged, 32 bytes each, as many as fit `into`: how many. For
+   * walks over many millions.
+   */
   listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number>;
 
   /** The line of an inventory; undefined when it is not here. */

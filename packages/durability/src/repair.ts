@@ -65,7 +65,7 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
   const kind = job.kind === 'object' ? 'object' : 'content';
   // Whoever believes to have it, and cannot give it, would not be helped by another one.
   const isFree = (member: Member): boolean =>
-    member.takesRecords && !holders.includes(member) && !member.holds(kind, job.id);
+    member.takesRecords && !holders.includes(member) && !member.holdsDurably(kind, job.id);
   const free = set.placement.order(job.id).filter(isFree);
   const active = holders.filter((member) => member.life === 'active');
   const domains = new Set(active.map((member) => member.domain));
