@@ -213,6 +213,18 @@ test('with too few directories left a write is refused, and reads go on', async 
   await assertServed(service, objects);
 });
 
+test('writes at the same time that share most of their chunks are all acknowledged', async () => {
+  await using service = await started(['a', 'b']);
+  const shared = bytesOf(192 * KIB, 1);
+  for (let round = 0; round < 4; round++) {
+    const bodies = Array.from({ length: 16 }, (_, index) =>
+      Buffer.concat([bytesOf(64 * KIB, 100 + 16 * round + index), shared, bytesOf(1000, 900 + round)]),
+    );
+    await Promise.all(bodies.map((bytes) => service.put(bytes)));
+    await assertServed(service, bodies);
+  }
+});
+
 test('one directory has no set in between, and nothing to decide about', async () => {
   await using service = await startService();
   assert.equal(service.storage.engine.store.volume, service.storage.engine.volumes.set.members[0]!.volume);
