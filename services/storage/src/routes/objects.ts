@@ -45,7 +45,8 @@ export interface ObjectRoutesInit {
   readonly store: ObjectStore;
   /** Whether reads need a capability. */
   readonly guardReads: boolean;
-  readonly durability: () => Durability;
+  /** Of an object that is here; without one, what a write promises at least. */
+  readonly durability: (address?: Address) => Durability;
   /** A fresh budget for what the disk takes, within that of the request. */
   readonly putStep: (parent: Deadline) => Deadline;
   /** Told of each object that a request opened, so that the next one is answered from RAM. */
@@ -91,7 +92,7 @@ function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesIni
       handler: async ({ params, deadline }) => {
         const object = await openObject(store, addressFrom(params.addr), deadline.signal);
         const document = await object.document(MANIFEST_CHUNKS_MAX, deadline.signal);
-        return json(200, { ...document, durability: durability() });
+        return json(200, { ...document, durability: durability(object.address) });
       },
     }),
   ];
@@ -148,7 +149,7 @@ async function put(
   const written = await (body_bytes === undefined
     ? storeBody(store, context.stream, init, step)
     : storeWhole(store, body_bytes, init, step));
-  const receipt = receiptOf(written, durability());
+  const receipt = receiptOf(written, durability(written.address));
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
     'Ron-Durability': durabilityHeader(receipt.durability),
