@@ -9,7 +9,7 @@
  * Bound: `replace` is asked for when the file has grown to twice what it says, so it stays below `SLACK_BYTES` and twice
  * the state of an upload. Cancellation: none; calls end by themselves.
  */
-import { join } from 'node:path';
+import { basename, join } from 'node:path';
 import { crc32 } from 'node:zlib';
 import type { FileSystem } from '@ron/log';
 
@@ -63,6 +63,23 @@ export function decodeFrames(bytes: Buffer): { frames: Frame[]; end: number } {
   return { frames, end: at };
 }
 
+/** What a former process left. */
+export interface LoadedJournal {
+  readonly journal: FileJournal;
+  readonly frames: Frame[];
+  /** Not even one frame was written as a whole: nobody was told that there is an upload. */
+  readonly isEmpty: boolean;
+  /** A frame that does not check has a good one behind it: no torn end, but damage. */
+  readonly isDamaged: boolean;
+}
+
+/** Whether a frame that checks follows the one at `at`, which does not. */
+function isFollowed(bytes: Buffer, at: number): boolean {
+  if (at + HEADER_BYTES > bytes.length) return false;
+  const next = at + HEADER_BYTES + bytes.readUInt32LE(at + 4);
+  return next < bytes.length && decodeFrames(bytes.subarray(next)).frames.length > 0;
+}
+
 export class FileJournal implements UploadJournal {
   readonly #fs: FileSystem;
   readonly #dir: string;
@@ -85,14 +102,15 @@ export class FileJournal implements UploadJournal {
   }
 
   /** Reads a journal that a former process left. */
-  static async load(fs: FileSystem, dir: string, name: string): Promise<{ journal: FileJournal; frames: Frame[] }> {
+  static async load(fs: FileSystem, dir: string, name: string): Promise<LoadedJournal> {
     const file = await fs.open(join(dir, name), 'read');
     try {
       const bytes = Buffer.alloc(await file.size());
       const count = await file.read(bytes, bytes.length, 0);
       const { frames, end } = decodeFrames(bytes.subarray(0, count));
       // A torn end is not written over: the next call makes a new file.
-      return { journal: new FileJournal(fs, dir, name, end, end < count), frames };
+      const journal = new FileJournal(fs, dir, name, end, end < count);
+      return { journal, frames, isEmpty: count <= HEADER_BYTES, isDamaged: isFollowed(bytes.subarray(0, count), end) };
     } finally {
       await file.close();
     }
@@ -133,6 +151,14 @@ export class FileJournal implements UploadJournal {
     await this.#fs.syncDir(this.#dir);
     this.#isBroken = false;
     this.#bytes = buffers.reduce((sum, each) => sum + each.length, 0);
+  }
+
+  /** Takes the file to another directory, as it is. */
+  async moveTo(dir: string): Promise<void> {
+    await this.#fs.makeDir(dir);
+    await this.#fs.rename(this.#path, join(dir, `upload-${basename(this.#path)}`));
+    await this.#fs.syncDir(dir);
+    await this.#fs.syncDir(this.#dir);
   }
 
   async remove(): Promise<void> {

@@ -1,6 +1,16 @@
 /** Uploads that are interrupted, taken over, restarted and forgotten, on a real directory and in memory. */
 import assert from 'node:assert/strict';
-import { appendFileSync, existsSync, mkdtempSync, readdirSync, rmSync, statSync, truncateSync } from 'node:fs';
+import {
+  appendFileSync,
+  existsSync,
+  mkdtempSync,
+  readdirSync,
+  readFileSync,
+  rmSync,
+  statSync,
+  truncateSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
@@ -14,6 +24,7 @@ import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore } from './object-store.ts';
 import { BATCH_BYTES_DEFAULT } from './object-writer.ts';
 import { Uploads, type UploadsInit } from './uploads.ts';
+import type { DamagedRecord } from './volume.ts';
 
 const signal = new AbortController().signal;
 const CHUNK = 64 * 1024;
@@ -445,4 +456,35 @@ test('closing ends what is under way and keeps what came', { timeout: 20_000 }, 
   assert.equal(opened.store.leases.size, 0);
   await assert.rejects(opened.uploads.create({ size: 1 }), (error) => isRonError(error, 'draining'));
   assert.equal((await open()).uploads.status(id)!.offset, 150_000);
+});
+
+test('a damaged journal is kept aside and told of; one that was never begun just goes', async () => {
+  const damaged: DamagedRecord[] = [];
+  const onDamage = (record: DamagedRecord): unknown => damaged.push(record);
+  const { uploads: first } = await open();
+  const ids: string[] = [];
+  for (let at = 0; at < 3; at++) {
+    const { id } = await first.create({ size: 3 * CHUNK });
+    ids.push(id);
+    for (let part = 0; part < 2; part++) {
+      await first.append({ id, offset: part * CHUNK, body: bodyOf(content(CHUNK, part)), signal });
+    }
+  }
+  await close();
+  const [spoilt, partly, empty] = ids.map((id) => join(dir, 'uploads', id)) as [string, string, string];
+  const flip = (path: string, at: number): void => {
+    const bytes = readFileSync(path);
+    bytes[at]! ^= 1;
+    writeFileSync(path, bytes);
+  };
+  flip(spoilt, 20);
+  // The first frame after that of the creation.
+  flip(partly, 9 + readFileSync(partly).readUInt32LE(4) + 20);
+  truncateSync(empty, 5);
+  const { uploads: again } = await open({ onDamage });
+  assert.deepEqual(new Set(damaged.map((record) => record.id_hex)), new Set(ids.slice(0, 2)));
+  assert.deepEqual(readdirSync(join(dir, 'quarantine')), [`upload-${ids[0]}`]);
+  assert.deepEqual([again.status(ids[0]!), again.status(ids[2]!)], [undefined, undefined]);
+  assert.equal(again.status(ids[1]!)?.offset, 0);
+  assert.ok(!existsSync(spoilt) && !existsSync(empty));
 });

@@ -18,6 +18,7 @@ import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
 import { FileJournal, NO_JOURNAL } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
+import type { DamagedRecord } from './volume.ts';
 
 const KIB = 1024;
 const METADATA_BYTES_MAX = 8 * KIB;
@@ -36,6 +37,8 @@ export interface UploadsInit {
   uploads_max?: number;
   /** Finished ones that still tell their address. Default 4096. */
   finished_max?: number;
+  /** Told of a journal that is damaged. Must not throw. */
+  onDamage?: (record: DamagedRecord) => void;
 }
 
 export interface CreateInit {
@@ -318,10 +321,17 @@ export class Uploads implements AsyncDisposable {
   }
 
   async #restore(dir: string, name: string): Promise<void> {
-    const { journal, frames } = await FileJournal.load(this.#fs, dir, name);
+    const { journal, frames, isEmpty, isDamaged } = await FileJournal.load(this.#fs, dir, name);
     const { leases, volume } = this.#init.store;
     const upload = Upload.restore(name, frames, { journal, leases, expiry_ms: this.#expiry_ms });
-    if (upload === undefined) return await journal.remove().catch(() => undefined);
+    if (isDamaged || (upload === undefined && !isEmpty)) {
+      const what = upload === undefined ? 'the journal of an upload' : 'the later part of the journal of an upload';
+      this.#init.onDamage?.({ volume: volume.name, id_hex: name, what });
+    }
+    if (upload === undefined) {
+      const aside = isEmpty ? journal.remove() : journal.moveTo(join(dir, '..', 'quarantine'));
+      return await aside.catch(() => undefined);
+    }
     (upload.address === undefined ? this.#open : this.#finished).set(name, upload);
     if (!upload.isWhole(volume)) await upload.reset().catch(() => undefined);
   }

@@ -54,6 +54,8 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     fs: init.fs,
     expiry_ms: config.uploads.expiry,
     uploads_max: config.uploads.max,
+    onDamage: ({ volume: name, id_hex, what }) =>
+      publish({ kind: 'log damage', volume: name, what: `${what}: ${id_hex.slice(0, 8)}` }),
   });
   const compactor = new Compactor({
     store,
