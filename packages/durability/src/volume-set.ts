@@ -23,7 +23,7 @@ import {
   type VolumeState,
   type VolumeStats,
 } from '@ron/cas';
-import { assert, RonError } from '@ron/kernel';
+import { assert, NEVER, RonError } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
 import { mergeInventories } from './inventories.ts';
 import { Member, type MemberInit, type MemberView } from './member.ts';
@@ -316,8 +316,7 @@ export class VolumeSet implements Volume {
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
     const held: Held[] = [];
     const members = this.#members.filter((member) => member.isReadable);
-    const signal = new AbortController().signal;
-    await mergeInventories({ members, kind, after, page_count: count, signal }, (line) => {
+    await mergeInventories({ members, kind, after, page_count: count, signal: NEVER }, (line) => {
       if (kind === 'object' && !this.has('object', line.held.id)) return undefined;
       held.push(line.held);
       return held.length < count ? undefined : false;

@@ -10,7 +10,16 @@
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
-import { RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import {
+  NEVER,
+  RonError,
+  ServiceRuntime,
+  type Deadline,
+  type Log,
+  type Metrics,
+  type Service,
+  type Watch,
+} from '@ron/kernel';
 import { realFileSystem } from '@ron/log';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
 import { openAudit, type AuditEventOut } from './audit/audit.ts';
@@ -62,7 +71,7 @@ const RETRY_AFTER_MS = 1000;
 export async function startKms(init: KmsInit): Promise<Kms> {
   const { metrics, log, onFatal } = init;
   const source = init.source ?? { value: init.config };
-  const signal = init.signal ?? new AbortController().signal;
+  const signal = init.signal ?? NEVER;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const config = runtime.watch('config', init.config);
   const shutdown = runtime.watch('shutdown', false);

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
+import { NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { concurrency } from './concurrency.ts';
@@ -46,7 +46,7 @@ const VERSION = '0.1.0';
 export async function startPassport(init: PassportInit): Promise<Passport> {
   const { config, metrics, log, onFatal, fs = realFileSystem, env = process.env } = init;
   const source = init.source ?? { value: config };
-  const signal = init.signal ?? new AbortController().signal;
+  const signal = init.signal ?? NEVER;
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const news = runtime.watch('revocations', NO_REVOCATIONS);

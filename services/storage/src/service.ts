@@ -14,6 +14,7 @@ import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import {
   Deadline,
+  NEVER,
   sched,
   ServiceRuntime,
   sleep,
@@ -66,7 +67,7 @@ const EXPIRE_EVERY_MS = 60_000;
 export async function startStorage(init: StorageInit): Promise<Storage> {
   const { config, metrics, log, onFatal, fs } = init;
   const source = init.source ?? { value: config };
-  const signal = init.signal ?? new AbortController().signal;
+  const signal = init.signal ?? NEVER;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const workGet = runtime.workQueue('work_get');
   const workPut = runtime.workQueue('work_put');

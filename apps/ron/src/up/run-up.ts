@@ -2,7 +2,7 @@
  * `ron up` from its flags to its exit code.
  */
 import { relative } from 'node:path';
-import { sched } from '@ron/kernel';
+import { Deadline, sched } from '@ron/kernel';
 import { BASE_PORT_DEFAULT } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { CliError, systemCode, type Exit } from '../exits.ts';
@@ -57,7 +57,7 @@ export async function runUp(
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
   stop.onReload = () => node.forward('SIGHUP');
-  const ready = node.start().then(() => onAllReady(io, held, node, started, custody));
+  const ready = node.start().then(() => onAllReady(io, held, node, started, custody, stop.signal));
   try {
     const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
     await node.stop();
@@ -72,7 +72,14 @@ async function announce(held: HeldHome, node: Node, started: string): Promise<vo
   await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(io: Io, held: HeldHome, node: Node, started: string, custody: Custody): Promise<void> {
+async function onAllReady(
+  io: Io,
+  held: HeldHome,
+  node: Node,
+  started: string,
+  custody: Custody,
+  stopping: AbortSignal,
+): Promise<void> {
   await announce(held, node, started);
   const { home } = held;
   const services = node.urls;
@@ -90,13 +97,19 @@ async function onAllReady(io: Io, held: HeldHome, node: Node, started: string, c
       RENEW_EVERY_MS,
       () => {
         // What cannot be renewed now is tried again in a minute; it is good for weeks.
-        void custody.renew(new AbortController().signal).catch((error: unknown) => io.note(String(error)));
+        if (stopping.aborted) return;
+        void renewNow(custody, stopping).catch((error: unknown) => io.note(String(error)));
         renewLater();
       },
       'capability.renew',
     );
   };
   renewLater();
+}
+
+async function renewNow(custody: Custody, stopping: AbortSignal): Promise<void> {
+  using due = Deadline.after('capability.renew', RENEW_EVERY_MS, { signal: stopping });
+  await due.run((signal) => custody.renew(signal));
 }
 
 function reporter(

@@ -9,7 +9,7 @@
  * Marks of the checkpointer are never dropped.
  * Cancellation: `record` by its signal while it waits for room. An append that has begun ends as the disk decides.
  */
-import { isRonError, RonError, sched, sleep, type Deadline, type Mpsc, type Parked } from '@ron/kernel';
+import { isRonError, NEVER, RonError, sched, sleep, type Deadline, type Mpsc, type Parked } from '@ron/kernel';
 import { encodeEvent, encodeGap, widened, type AuditEvent, type Gap } from './event.ts';
 
 export type AuditMode = 'strict' | 'continue';
@@ -44,7 +44,6 @@ const WAIT_MS = 200;
 const GATHER_MS = 1;
 /** Events of one append. */
 const BATCH_MAX = 512;
-const NEVER = new AbortController().signal;
 const isMark = (queued: Queued): boolean => queued.event === undefined;
 
 export class AuditTrail {

@@ -7,7 +7,7 @@
  * Cancellation: a change that waits is taken back; one that is being written ends as the disk decides.
  */
 import { GroupCommit } from '@ron/log';
-import { RonError, Snapshot } from '@ron/kernel';
+import { NEVER, RonError, Snapshot } from '@ron/kernel';
 import { KeyIndex } from './key-index.ts';
 import { headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
 
@@ -26,7 +26,6 @@ export interface KeyBookInit {
 
 const CHANGES_WAITING_MAX = 256;
 export const VERSIONS_MAX = 4096;
-const NEVER = new AbortController().signal;
 
 /** Looks at the keys as they are and gives the one that changes, as it is to be; throws when it may not. */
 export type Edit = (index: KeyIndex) => KeyRecord;

@@ -12,7 +12,7 @@
  *   submit --> [turn turn turn]  work_sign  --> signer: take a turn, then the job that is next in all fairness
  *         `--> FairTurns
  */
-import { sched, RonError, type Deadline, type Mpsc, type Parked, type TaskContext } from '@ron/kernel';
+import { NEVER, RonError, sched, type Deadline, type Mpsc, type Parked, type TaskContext } from '@ron/kernel';
 import { FairTurns } from './fair-turns.ts';
 
 /** A place in the queue; carries nothing. */
@@ -38,7 +38,6 @@ export interface SignQueueInit<R extends Round> {
   readonly newRound: () => R;
 }
 
-const NEVER = new AbortController().signal;
 /** Weight of a new sample in the moving mean of how long a job takes. */
 const SAMPLE_WEIGHT = 1 / 8;
 
