@@ -30,7 +30,9 @@ test('what is sent again or pinned while it expires stays', async () => {
 
 const urlOf = (path: string): string => import.meta.resolve(path);
 const LOG = ['@ron/log', '../../log/src/segment-log.ts'].map(urlOf);
-const VOLUME = ['./local-volume.ts', './rewrite.ts', './record-places.ts', './recovery.ts'].map(urlOf);
+const VOLUME = ['./local-volume.ts', './open-index.ts', './rewrite.ts', './record-places.ts', './recovery.ts'].map(
+  urlOf,
+);
 const STORE = ['./object-store.ts', './object-writer.ts', './leases.ts'].map(urlOf);
 
 interface Mutation {

@@ -11,28 +11,14 @@
  * 256 MiB of a disk (a sixteenth of a small one) are kept for what makes room: see reserve.ts.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
-import { accessSync, constants } from 'node:fs';
 import { join } from 'node:path';
-import { blake3 } from '@napi-rs/blake-hash';
-import { isRonError, NEVER, RonError, sched, type Timer } from '@ron/kernel';
-import {
-  decodeHeader,
-  HEADER_BYTES,
-  ID_BYTES,
-  isReadOnly,
-  realFileSystem,
-  rethrowDisk,
-  SegmentLog,
-  type Damage,
-  type FileSystem,
-  type LogRecord,
-} from '@ron/log';
-import { BufferPool } from './buffer-pool.ts';
+import { isRonError, RonError } from '@ron/kernel';
+import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
+import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
-import { LmdbStore } from './lmdb-store.ts';
-import { MemoryStore } from './memory-store.ts';
-import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
-import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
+import { IndexFlusher, isDurableAt } from './index-flusher.ts';
+import { lockOf, openIndexedLog, type IndexedLog } from './open-index.ts';
+import type { Place, PlaceIndex, PlaceStore } from './place-index.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
@@ -72,12 +58,6 @@ export interface LocalVolumeInit extends VolumeEvents {
 
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
-/** Neighbouring records are read together up to this many bytes. */
-const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
-
-/** For runs of neighbours on their way to somebody, of all volumes together. */
-const RUNS = new BufferPool(SPAN_BYTES_MAX, 16);
-const POOLED_BYTES_MIN = 128 * 1024;
 
 export class LocalVolume implements Volume {
   readonly name: string;
@@ -89,14 +69,12 @@ export class LocalVolume implements Volume {
   readonly #recovery: Recovery;
   readonly #lock: Disposable | undefined;
   readonly #reserve: Reserve;
-  readonly #flush_after_ms: number;
+  readonly #flusher: IndexFlusher;
   #state: VolumeState = OK;
-  #flushTimer: Timer | undefined;
-  #flushFailure: unknown;
   #isReclaiming = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, log: SegmentLog, index: PlaceIndex, lock: Disposable | undefined) {
+  private constructor(init: LocalVolumeInit, { log, index }: IndexedLog, lock: Disposable | undefined) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
@@ -105,56 +83,30 @@ export class LocalVolume implements Volume {
     this.#lock = lock;
     this.#reserve = new Reserve(log.files.fs, init.dir);
     this.#events = init;
-    this.#flush_after_ms = init.flush_after_ms ?? FLUSH_AFTER_MS;
+    this.#flusher = new IndexFlusher({ log, index, flush_after_ms: init.flush_after_ms ?? FLUSH_AFTER_MS });
     const onDamage = init.onDamage?.bind(init);
     this.#recovery = new Recovery({ volume: this.name, dir: init.dir, log, index, onDamage });
   }
 
-  /** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
+  /** Refused while another process has the directory. */
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
     const lock = await lockOf(init);
     try {
-      return await LocalVolume.#open(init, lock);
+      const volume = new LocalVolume(init, await openIndexedLog(init), lock);
+      await volume.#begin();
+      return volume;
     } catch (error) {
       lock?.[Symbol.dispose]();
       throw error;
     }
   }
 
-  static async #open(init: LocalVolumeInit, lock: Disposable | undefined): Promise<LocalVolume> {
-    let opened: SegmentLog | undefined;
-    // What is replayed is durable.
-    const isDurable = (place: Place): boolean => opened?.isDurable(place.segment, place.offset + onDisk(place)) ?? true;
-    const index = new PlaceIndex(await openStore(init), isDurable);
-    const { applied } = index;
-    let seq_last = applied?.seq ?? 0;
-    const log = await SegmentLog.open({
-      dir: init.dir,
-      signal: init.signal,
-      ...(init.fs && { fs: init.fs }),
-      ...(init.segment_bytes !== undefined && { segment_bytes: init.segment_bytes }),
-      ...(init.queue_bytes_max !== undefined && { queue_bytes_max: init.queue_bytes_max }),
-      ...(applied && { from: applied.position, seq_known: applied.seq }),
-      onRecord: (head, position, body) => {
-        const place = placeOfHead(head, position);
-        enter(index, head.id, place, body);
-        seq_last = Math.max(seq_last, head.seq);
-        if (!index.isFull) return undefined;
-        const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
-        return index.flush({ ...REPLAY, applied: () => ({ position: reached, seq: seq_last }) });
-      },
-      ...(init.onLogDamage && { onDamage: init.onLogDamage }),
-      onAppended: (records, places) => enterNew(index, records, places),
-      onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
-    });
-    opened = log;
-    const volume = new LocalVolume(init, log, index, lock);
-    await volume.#reserve.measure();
+  async #begin(): Promise<void> {
+    await this.#reserve.measure();
     // On a disk that takes no names reads still work; what is damaged is then not kept aside.
-    await log.files.fs.makeDir(join(init.dir, 'quarantine')).catch(() => undefined);
+    await this.log.files.fs.makeDir(join(this.dir, 'quarantine')).catch(() => undefined);
     // The log has it all: an index that cannot be written now is written later.
-    await volume.#flush().catch(() => volume.#flushSoon());
-    return volume;
+    await this.#flusher.flush().catch(() => this.#flusher.soon());
   }
 
   get state(): VolumeState {
@@ -169,14 +121,14 @@ export class LocalVolume implements Volume {
   async put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
     if (this.index.isOverfull) {
       throw new RonError('not_ready', `the index of ${this.name} cannot be written`, {
-        cause: this.#flushFailure,
+        cause: this.#flusher.failure,
         retry_after_ms: 1000,
       });
     }
     // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
     await this.#watchState(this.#append(records, signal, durability));
-    if (this.index.isFull) await this.#flush().catch(() => undefined);
-    else this.#flushSoon();
+    if (this.index.isFull) await this.#flusher.flush().catch(() => undefined);
+    else this.#flusher.soon();
   }
 
   async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
@@ -195,7 +147,7 @@ export class LocalVolume implements Volume {
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
     const place = this.#placeOf(kind, id);
-    return place !== undefined && place.isDamaged !== true && this.#isDurableAt(place);
+    return place !== undefined && place.isDamaged !== true && isDurableAt(this.log, place);
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
@@ -209,7 +161,7 @@ export class LocalVolume implements Volume {
     try {
       return stored(await this.#recovery.recover(kind, id, place, signal));
     } finally {
-      this.#flushSoon();
+      this.#flusher.soon();
     }
   }
 
@@ -224,26 +176,10 @@ export class LocalVolume implements Volume {
     return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
   }
 
-  async *getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
-    let next = 0;
-    while (next < ids.length) {
-      signal.throwIfAborted();
-      const places = this.#runFrom(ids, next);
-      const buffer = this.#bufferFor(places);
-      try {
-        const run = await this.#readRun(places, buffer);
-        const contents: Uint8Array[] = [];
-        for (const place of places) {
-          const id = ids[next]!;
-          contents.push(contentIn(run, place, id) ?? (await this.#contentOf(id, signal)));
-          next += 1;
-        }
-        yield contents;
-      } finally {
-        // Whoever asks for the next batch, or for no more, is done with this one.
-        if (buffer.length === RUNS.bytes) RUNS.give(buffer);
-      }
-    }
+  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
+    const placeOf = (id: Uint8Array): Place | undefined => this.#placeOf('content', id);
+    const contentOf = (id: Uint8Array): Promise<Uint8Array> => this.#contentOf(id, signal);
+    return contentRuns({ name: this.name, log: this.log, placeOf, contentOf }, ids, signal);
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
@@ -263,7 +199,7 @@ export class LocalVolume implements Volume {
   }
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
-    if (after === undefined) await this.#flush();
+    if (after === undefined) await this.#flusher.flush();
     const held: Held[] = [];
     for (const [id, { type, payload_bytes, time_s }] of this.index.entries(kind, after)) {
       if (isEnd(type)) continue;
@@ -274,7 +210,7 @@ export class LocalVolume implements Volume {
   }
 
   async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
-    if (after === undefined) await this.#flush();
+    if (after === undefined) await this.#flusher.flush();
     // Of contents none has ended: so what the entries say need not be looked at.
     if (kind === 'content') return this.index.ids(kind, after, into);
     let bytes = 0;
@@ -297,7 +233,7 @@ export class LocalVolume implements Volume {
     this.#isReclaiming = true;
     try {
       const { log, index } = this;
-      const flush = (): Promise<void> => this.#flush();
+      const flush = (): Promise<void> => this.#flusher.flush();
       const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, init.signal);
       return await rewriteSegments({ ...init, log, index, recovery: this.#recovery, flush, check });
     } catch (error) {
@@ -323,9 +259,9 @@ export class LocalVolume implements Volume {
   }
 
   async #close(): Promise<void> {
-    this.#flushTimer?.cancel();
+    this.#flusher.stop();
     await this.#recovery.close();
-    await this.#flush().catch(() => undefined);
+    await this.#flusher.flush().catch(() => undefined);
     await this.log.close();
     await this.index.close();
     this.#lock?.[Symbol.dispose]();
@@ -340,43 +276,6 @@ export class LocalVolume implements Volume {
     const record = await this.get('content', id, signal);
     if (record === undefined) throw new RonError('not_found', `${this.name} does not hold ${hexOf(id)}`);
     return record.payload;
-  }
-
-  /** The places of the ids from `from` on that lie one after another on disk. */
-  #runFrom(ids: readonly Uint8Array[], from: number): Place[] {
-    const run: Place[] = [];
-    let bytes = 0;
-    for (let at = from; at < ids.length; at++) {
-      const place = this.#placeOf('content', ids[at]!);
-      if (place === undefined) {
-        if (run.length > 0) break;
-        throw new RonError('not_found', `${this.name} does not hold ${hexOf(ids[at]!)}`);
-      }
-      const last = run.at(-1);
-      const isNext =
-        last === undefined || (place.segment === last.segment && place.offset === last.offset + onDisk(last));
-      const fits = bytes + onDisk(place) <= SPAN_BYTES_MAX && isInLog(this.log, place);
-      if (!isNext || (run.length > 0 && !fits)) break;
-      run.push(place);
-      bytes += onDisk(place);
-    }
-    return run;
-  }
-
-  #bufferFor(run: readonly Place[]): Buffer {
-    const bytes = isInLog(this.log, run[0]!) ? bytesOf(run) : 0;
-    return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
-  }
-
-  /** Choosing the run and leasing its segment are one step: compaction cannot come between. */
-  async #readRun(run: readonly Place[], buffer: Buffer): Promise<Run> {
-    const { segment, offset } = run[0]!;
-    if (!isInLog(this.log, run[0]!)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
-    const salt = this.log.files.saltOf(segment);
-    const bytes = bytesOf(run);
-    const { files } = this.log;
-    const count = files.readNow(segment, buffer, bytes, offset) ?? (await files.read(segment, buffer, bytes, offset));
-    return { bytes: buffer.subarray(0, count), offset, salt };
   }
 
   async #watchState(write: Promise<unknown>): Promise<void> {
@@ -396,89 +295,6 @@ export class LocalVolume implements Volume {
     this.#state = state;
     this.#events.onState?.(state);
   }
-
-  #flushSoon(): void {
-    if (this.#flushTimer !== undefined || this.#closing !== undefined) return;
-    if (this.#flush_after_ms === Infinity) return;
-    this.#flushTimer = sched.timer(
-      this.#flush_after_ms,
-      () => {
-        this.#flushTimer = undefined;
-        // A failed flush leaves the entries in memory; the next one tries again, and the log has them all.
-        void this.#flush().catch(() => this.#flushSoon());
-      },
-      'index.flush',
-    );
-  }
-
-  async #flush(): Promise<void> {
-    try {
-      await this.index.flush({
-        applied: () => ({ position: this.log.tail, seq: this.log.seq }),
-        syncLog: () => this.log.sync(NEVER),
-        isDurable: (place) => place.isDamaged === true || this.#isDurableAt(place),
-      });
-      this.#flushFailure = undefined;
-    } catch (error) {
-      this.#flushFailure = error;
-      throw error;
-    }
-  }
-
-  #isDurableAt(place: Place): boolean {
-    return this.log.isDurable(place.segment, place.offset + onDisk(place));
-  }
-}
-
-const bytesOf = (run: readonly Place[]): number => run.reduce((sum, place) => sum + onDisk(place), 0);
-
-/** Neighbouring records as they were read. */
-interface Run {
-  readonly bytes: Buffer;
-  /** Where in the segment it begins. */
-  readonly offset: number;
-  readonly salt: number;
-}
-
-/** What is replayed is durable: the log sees to it before. */
-const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: (): boolean => true };
-
-/** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
-async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
-  if (init.places !== undefined) return init.places;
-  const opened = openLmdb(init.dir);
-  if (opened === undefined) return new MemoryStore();
-  const { store, rebuilt } = opened;
-  if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
-  const { applied } = store;
-  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return store;
-  const { segment, offset } = applied.position;
-  init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
-  return await store.startAnew();
-}
-
-/** Nothing to hold where nobody can write, nor on a disk that no other process can see. */
-async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit): Promise<Disposable | undefined> {
-  if (fs.lock === undefined || !isWritable(dir)) return undefined;
-  await fs.makeDir(dir);
-  const lock = fs.lock(join(dir, 'lock'));
-  if (lock === undefined) throw new RonError('conflict', `another process has ${dir} open: stop it first`);
-  return lock;
-}
-
-/** Undefined when the directory is read-only. */
-function openLmdb(dir: string): ReturnType<typeof LmdbStore.open> | undefined {
-  return isWritable(dir) ? LmdbStore.open(join(dir, 'index')) : undefined;
-}
-
-/** Asked before: what is thrown by removing a directory on a disk that takes no writes has no code. */
-function isWritable(dir: string): boolean {
-  try {
-    accessSync(dir, constants.W_OK);
-    return true;
-  } catch (error) {
-    return !isReadOnly(error);
-  }
 }
 
 const stored = (record: LogRecord): StoredRecord => ({
@@ -486,13 +302,3 @@ const stored = (record: LogRecord): StoredRecord => ({
   payload: record.payload,
   meta: record.meta,
 });
-
-/** The content at `place` in a run; undefined when it is not what `id` says. */
-function contentIn(run: Run, place: Place, id: Uint8Array): Uint8Array | undefined {
-  const at = place.offset - run.offset;
-  const head = decodeHeader(run.bytes, at, run.salt);
-  if (head === undefined || head.payload_bytes !== place.payload_bytes) return undefined;
-  const payload = run.bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + place.payload_bytes);
-  if (payload.length < place.payload_bytes) return undefined;
-  return Buffer.compare(blake3(payload), id) === 0 ? payload : undefined;
-}

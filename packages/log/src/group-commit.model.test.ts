@@ -3,7 +3,8 @@ import { assertCaught, assertHolds, mutant } from '@ron/explorer';
 import { groupCommit, type LogClass } from './group-commit.model.ts';
 import { SegmentLog } from './segment-log.ts';
 
-const LOG = import.meta.resolve('./segment-log.ts');
+const WRITER = import.meta.resolve('./segment-writer.ts');
+const entry = import.meta.resolve('./segment-log.ts');
 
 test('an append is acknowledged only after a sync that covers it, and every append is answered', async () => {
   await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1, 1], syncMayFail: false, closes: false }));
@@ -44,7 +45,7 @@ const MUTANTS = [
 
 for (const { bug, find, replace, caught } of MUTANTS) {
   test(`caught: ${bug}`, async () => {
-    const { SegmentLog: Mutant } = await mutant<{ SegmentLog: LogClass }>(LOG, find, replace);
+    const { SegmentLog: Mutant } = await mutant<{ SegmentLog: LogClass }>(WRITER, find, replace, { entry });
     await assertCaught(groupCommit(Mutant, { appenders: [1, 1, 1], syncMayFail: true, closes: false }), {}, caught);
   });
 }

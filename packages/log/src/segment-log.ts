@@ -12,11 +12,10 @@
  * Cancellation: as GroupCommit says.
  */
 import { join } from 'node:path';
-import { assert, RonError, sched } from '@ron/kernel';
-import { BatchWrite } from './batch-write.ts';
-import { diskError, isFull, isReadOnly } from './disk-error.ts';
-import { realFileSystem, type File, type FileSystem } from './file-system.ts';
+import { assert, RonError } from '@ron/kernel';
+import { realFileSystem, type FileSystem } from './file-system.ts';
 import { GroupCommit } from './group-commit.ts';
+import { openSegments, reaches } from './open-segments.ts';
 import {
   HEADER_BYTES,
   ID_BYTES,
@@ -31,6 +30,7 @@ import {
 } from './record.ts';
 import { scan } from './scan.ts';
 import { SegmentFiles } from './segment-files.ts';
+import { SegmentWriter, type Group, type LogEnd, type SegmentWriterInit } from './segment-writer.ts';
 
 export interface Damage extends Position {
   readonly bytes: number;
@@ -73,89 +73,49 @@ export interface AppendInit {
   durable?: boolean;
 }
 
-interface Group {
-  readonly records: readonly RecordInput[];
-  readonly bytes: number;
-  readonly durable: boolean;
-}
-
 const MIB = 1024 * 1024;
-const RETRY_AFTER_FAILURE_MS_MIN = 100;
-const RETRY_AFTER_FAILURE_MS_MAX = 5000;
-
-/** The segment that is being written. */
-interface Active {
-  readonly segment: number;
-  readonly file: File;
-  /** Where the next record goes. */
-  tail: number;
-}
 
 export class SegmentLog implements AsyncDisposable {
+  /** Whether the log in a directory still holds what lies before a position. */
+  static readonly reaches = reaches;
+
   readonly files: SegmentFiles;
   readonly #segment_bytes: number;
-  readonly #onAppended: SegmentLogInit['onAppended'];
-  readonly #onCut: SegmentLogInit['onCut'];
+  readonly #writer: SegmentWriter;
   readonly #commits: GroupCommit<Group, readonly Appended[]>;
-  #active: Active | undefined;
-  #rotateNext = false;
-  #segment_last = 0;
-  #seq = 0;
-  #failures = 0;
-  #refuse_until_ms = 0;
-  #refusal: RonError | undefined;
 
-  private constructor(init: SegmentLogInit) {
-    this.#segment_bytes = init.segment_bytes ?? 256 * MIB;
-    this.#onAppended = init.onAppended;
-    this.#onCut = init.onCut;
-    this.files = new SegmentFiles(init.fs ?? realFileSystem, join(init.dir, 'segments'));
+  private constructor(init: SegmentLogInit, writer: SegmentWriterInit, end: LogEnd) {
+    this.files = writer.files;
+    this.#segment_bytes = writer.segment_bytes;
+    this.#writer = new SegmentWriter(writer, end);
     this.#commits = new GroupCommit({
       name: 'log',
       queue_bytes_max: init.queue_bytes_max ?? 64 * MIB,
       batch_bytes_max: init.batch_bytes_max ?? 8 * MIB,
-      commit: (batch) => this.#commit(batch),
+      commit: (batch) => this.#writer.commit(batch),
     });
   }
 
-  /** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
-  static async reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
-    if (position.offset === 0) return true;
-    const files = new SegmentFiles(fs, join(dir, 'segments'));
-    try {
-      const found = (await files.list()).find((each) => each.segment === position.segment);
-      if (found === undefined) return false;
-      files.add(found.segment, found.salt, 0);
-      const file = await fs.open(files.path(position.segment), 'read');
-      const size = await file.size();
-      await file.close();
-      return size >= position.offset;
-    } catch {
-      return false;
-    }
-  }
-
   static async open(init: SegmentLogInit): Promise<SegmentLog> {
-    const log = new SegmentLog(init);
-    await log.files.fs.makeDir(log.files.dir);
-    await log.#recover(init);
-    return log;
+    const { fs = realFileSystem, segment_bytes = 256 * MIB, onAppended, onCut } = init;
+    const files = new SegmentFiles(fs, join(init.dir, 'segments'));
+    await fs.makeDir(files.dir);
+    const end = await openSegments(files, segment_bytes, init);
+    return new SegmentLog(init, { files, segment_bytes, onAppended, onCut }, end);
   }
 
   /** The segment that is being written, if any. */
   get active(): number | undefined {
-    return this.#active?.segment;
+    return this.#writer.active;
   }
 
   /** The end of the last acknowledged record; what `from` may be at the next open. */
   get tail(): Position {
-    return this.#active === undefined
-      ? { segment: this.#segment_last, offset: 0 }
-      : { segment: this.#active.segment, offset: this.#active.tail };
+    return this.#writer.tail;
   }
 
   get seq(): number {
-    return this.#seq;
+    return this.#writer.seq;
   }
 
   get stats(): { batches_total: number; entries_total: number; waiting_bytes: number } {
@@ -180,7 +140,7 @@ export class SegmentLog implements AsyncDisposable {
         new RonError('payload_too_large', `${bytes} bytes do not fit a segment of ${this.#segment_bytes}`),
       );
     }
-    const refusal = this.#refusedFor();
+    const { refusal } = this.#writer;
     if (refusal !== undefined) return Promise.reject(refusal);
     return this.#commits.append({ records, bytes, durable: init.durable ?? true }, bytes, signal);
   }
@@ -235,7 +195,7 @@ export class SegmentLog implements AsyncDisposable {
         signal,
       });
       // What follows the tail of the segment being written is not damage, it is being written.
-      const isActive = segment === this.#active?.segment;
+      const isActive = segment === this.active;
       if (end.torn_bytes > 0 && !isActive) {
         onDamage({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
       }
@@ -246,12 +206,12 @@ export class SegmentLog implements AsyncDisposable {
 
   /** Lets the next append begin a new segment, so that the one being written can be compacted after it. */
   rotate(): void {
-    this.#rotateNext = true;
+    this.#writer.rotate();
   }
 
   /** Removes a segment that nobody needs any more, once its last lease is gone. Durable when it resolves. */
   async remove(segment: number): Promise<void> {
-    assert(segment !== this.#active?.segment, 'a segment that is being written is not removed');
+    assert(segment !== this.active, 'a segment that is being written is not removed');
     await this.files.remove(segment);
   }
 
@@ -259,197 +219,11 @@ export class SegmentLog implements AsyncDisposable {
   async close(): Promise<void> {
     await this.#commits.close();
     // What waits for no sync was acknowledged to nobody: a failure here loses nothing that was promised.
-    await this.#seal().catch(() => undefined);
+    await this.#writer.seal().catch(() => undefined);
     await this.files.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
-  }
-
-  async #recover(init: SegmentLogInit): Promise<void> {
-    this.#seq = init.seq_known ?? 0;
-    const segments = await this.files.list();
-    for (const { segment, salt } of segments) {
-      this.files.add(segment, salt, 0);
-      this.#segment_last = segment;
-      const isKnown = segment < (init.from?.segment ?? 0);
-      const isLast = segment === segments.at(-1)!.segment;
-      const file = await this.#openAtStart(segment, isLast);
-      try {
-        const bytes = await file.size();
-        this.files.setBytes(segment, bytes);
-        this.files.setDurableBytes(segment, bytes);
-        if (!isKnown) await this.#replay(segment, file, isLast, init);
-      } finally {
-        if (file !== this.#active?.file) await file.close();
-      }
-    }
-  }
-
-  /** The last segment is opened to go on with it, unless the disk is read-only. */
-  async #openAtStart(segment: number, isLast: boolean): Promise<File> {
-    const { fs } = this.files;
-    const path = this.files.path(segment);
-    if (!isLast) return await fs.open(path, 'read');
-    try {
-      return await fs.open(path, 'write');
-    } catch (error) {
-      if (!isReadOnly(error)) throw error;
-      this.#refuseAfter(error);
-      return await fs.open(path, 'read');
-    }
-  }
-
-  async #replay(segment: number, file: File, isLast: boolean, init: SegmentLogInit): Promise<void> {
-    // First: what was written but not synced before the crash is acknowledged by being replayed, so the next crash must
-    // not take it.
-    await file.sync();
-    const end = await scan({
-      file,
-      from: segment === init.from?.segment ? init.from.offset : 0,
-      salt: this.files.saltOf(segment),
-      onRecord: (head, offset, body) => {
-        this.#seq = Math.max(this.#seq, head.seq);
-        return init.onRecord?.(head, { segment, offset }, body);
-      },
-      onGap: (offset, bytes) => init.onDamage?.({ segment, offset, bytes, what: 'gap' }),
-      signal: init.signal,
-    });
-    if (end.torn_bytes > 0) init.onDamage?.({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
-    if (!isLast || this.#refusal !== undefined) return;
-    if (end.torn_bytes > 0) {
-      await file.truncate(end.tail);
-      await file.sync();
-    }
-    this.files.setBytes(segment, end.tail);
-    this.files.setDurableBytes(segment, end.tail);
-    if (end.tail < this.#segment_bytes) this.#active = { segment, file, tail: end.tail };
-  }
-
-  async #commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
-    const results: (readonly Appended[])[] = [];
-    while (results.length < batch.length) await this.#commitPart(batch, results);
-    if (batch.some((group) => group.durable)) await this.#syncActive();
-    this.#failures = 0;
-    this.#refusal = undefined;
-    return results;
-  }
-
-  /** Writes as many groups as the segment has room for, at least one. */
-  async #commitPart(batch: readonly Group[], results: (readonly Appended[])[]): Promise<void> {
-    const first = results.length;
-    const { bytes } = batch[first] as Group;
-    if (bytes === 0 && !this.#rotateNext) return void results.push([]);
-    const active = await this.#roomFor(bytes);
-    const write = new BatchWrite(
-      { segment: active.segment, offset: active.tail },
-      this.files.saltOf(active.segment),
-      this.#seq,
-    );
-    for (const group of batch.slice(first)) {
-      if (active.tail + write.bytes + group.bytes > this.#segment_bytes) break;
-      results.push(write.add(group.records));
-    }
-    await this.#write(active, write);
-    for (let index = first; index < results.length; index++) {
-      this.#onAppended?.((batch[index] as Group).records, results[index] as readonly Appended[]);
-    }
-  }
-
-  async #write(active: Active, write: BatchWrite): Promise<void> {
-    if (write.bytes === 0) return;
-    try {
-      await active.file.write(write.buffers(), active.tail);
-    } catch (error) {
-      await this.#rollBack(active, error);
-      throw this.#refuseAfter(error);
-    }
-    active.tail += write.bytes;
-    this.#seq = write.seq;
-    this.files.setBytes(active.segment, active.tail);
-  }
-
-  async #syncActive(): Promise<void> {
-    const active = this.#active;
-    if (active === undefined || this.isDurable(active.segment, active.tail)) return;
-    const { tail } = active;
-    try {
-      await active.file.sync();
-    } catch (error) {
-      await this.#retire(active);
-      throw this.#refuseAfter(error);
-    }
-    this.files.setDurableBytes(active.segment, tail);
-  }
-
-  /** The segment to write to, a new one when `bytes` do not fit. */
-  async #roomFor(bytes: number): Promise<Active> {
-    const active = this.#active;
-    if (active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#segment_bytes) return active;
-    await this.#seal();
-    this.#rotateNext = false;
-    const segment = this.#segment_last + 1;
-    try {
-      const file = await this.files.create(segment);
-      this.#segment_last = segment;
-      const opened = { segment, file, tail: 0 };
-      // The name must be as durable as the records that will be acknowledged in it.
-      await this.files.fs.syncDir(this.files.dir);
-      this.#active = opened;
-      return opened;
-    } catch (error) {
-      throw this.#refuseAfter(error);
-    }
-  }
-
-  /** A full disk leaves part of a write: it is cut off, which also gives back its room. Any other failure retires. */
-  async #rollBack(active: Active, cause: unknown): Promise<void> {
-    if (!isFull(cause)) return await this.#retire(active);
-    await active.file.truncate(active.tail).catch(() => this.#retire(active));
-  }
-
-  /**
-   * Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. What it
-   * was to make durable can still be read, and would count as durable after a restart: it is cut off.
-   */
-  async #retire(active: Active): Promise<void> {
-    this.#active = undefined;
-    await active.file.close().catch(() => undefined);
-    const { segment } = active;
-    const offset = this.files.durableBytesOf(segment);
-    this.files.setBytes(segment, offset);
-    this.#onCut?.({ segment, offset });
-    // On a disk that is quite dead this fails as well; then whoever opens it again has more to worry about.
-    await this.#truncate(segment, offset).catch(() => undefined);
-  }
-
-  async #truncate(segment: number, bytes: number): Promise<void> {
-    const file = await this.files.fs.open(this.files.path(segment), 'write');
-    try {
-      await file.truncate(bytes);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-  }
-
-  async #seal(): Promise<void> {
-    await this.#syncActive();
-    const active = this.#active;
-    this.#active = undefined;
-    await active?.file.close();
-  }
-
-  #refuseAfter(cause: unknown): RonError {
-    const wait_ms = Math.min(RETRY_AFTER_FAILURE_MS_MAX, RETRY_AFTER_FAILURE_MS_MIN * 2 ** this.#failures);
-    this.#failures += 1;
-    this.#refuse_until_ms = sched.now_ms() + wait_ms;
-    this.#refusal = diskError(cause, wait_ms);
-    return this.#refusal;
-  }
-
-  #refusedFor(): RonError | undefined {
-    return this.#refusal !== undefined && sched.now_ms() < this.#refuse_until_ms ? this.#refusal : undefined;
   }
 }

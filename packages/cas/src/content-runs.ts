@@ -1,0 +1,115 @@
+/**
+ * Reads contents that lie one after another on disk together.
+ *
+ * Promise: contents in the order asked for, each with the hash that it is asked for by. What is not where the index says is
+ * left to `contentOf`. A batch is valid until the next is asked for.
+ * Bound: `SPAN_BYTES_MAX` for a batch. Cancellation: by the signal, between two reads.
+ */
+import { blake3 } from '@napi-rs/blake-hash';
+import { RonError } from '@ron/kernel';
+import { decodeHeader, HEADER_BYTES, type SegmentLog } from '@ron/log';
+import { BufferPool } from './buffer-pool.ts';
+import { hexOf } from './hex.ts';
+import type { Place } from './place-index.ts';
+import { onDisk } from './record-places.ts';
+import { isInLog } from './recovery.ts';
+
+/** Neighbouring records are read together up to this many bytes. */
+const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
+
+/** For runs of neighbours on their way to somebody, of all volumes together. */
+const RUNS = new BufferPool(SPAN_BYTES_MAX, 16);
+const POOLED_BYTES_MIN = 128 * 1024;
+
+export interface ContentSource {
+  /** The volume's. */
+  readonly name: string;
+  readonly log: SegmentLog;
+  readonly placeOf: (id: Uint8Array) => Place | undefined;
+  /** One content, wherever it is; throws when it is nowhere. */
+  readonly contentOf: (id: Uint8Array) => Promise<Uint8Array>;
+}
+
+export async function* contentRuns(
+  source: ContentSource,
+  ids: readonly Uint8Array[],
+  signal: AbortSignal,
+): AsyncGenerator<readonly Uint8Array[], void, void> {
+  const { log } = source;
+  let next = 0;
+  while (next < ids.length) {
+    signal.throwIfAborted();
+    const places = runFrom(source, ids, next);
+    const buffer = bufferFor(log, places);
+    try {
+      const run = await readRun(log, places, buffer);
+      const contents: Uint8Array[] = [];
+      for (const place of places) {
+        const id = ids[next]!;
+        contents.push(contentIn(run, place, id) ?? (await source.contentOf(id)));
+        next += 1;
+      }
+      yield contents;
+    } finally {
+      // Whoever asks for the next batch, or for no more, is done with this one.
+      if (buffer.length === RUNS.bytes) RUNS.give(buffer);
+    }
+  }
+}
+
+/** The places of the ids from `from` on that lie one after another on disk. */
+function runFrom({ name, log, placeOf }: ContentSource, ids: readonly Uint8Array[], from: number): Place[] {
+  const run: Place[] = [];
+  let bytes = 0;
+  for (let at = from; at < ids.length; at++) {
+    const place = placeOf(ids[at]!);
+    if (place === undefined) {
+      if (run.length > 0) break;
+      throw new RonError('not_found', `${name} does not hold ${hexOf(ids[at]!)}`);
+    }
+    const last = run.at(-1);
+    const isNext =
+      last === undefined || (place.segment === last.segment && place.offset === last.offset + onDisk(last));
+    const fits = bytes + onDisk(place) <= SPAN_BYTES_MAX && isInLog(log, place);
+    if (!isNext || (run.length > 0 && !fits)) break;
+    run.push(place);
+    bytes += onDisk(place);
+  }
+  return run;
+}
+
+/** Neighbouring records as they were read. */
+interface Run {
+  readonly bytes: Buffer;
+  /** Where in the segment it begins. */
+  readonly offset: number;
+  readonly salt: number;
+}
+
+const bytesOf = (run: readonly Place[]): number => run.reduce((sum, place) => sum + onDisk(place), 0);
+
+function bufferFor(log: SegmentLog, run: readonly Place[]): Buffer {
+  const bytes = isInLog(log, run[0]!) ? bytesOf(run) : 0;
+  return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
+}
+
+/** Choosing the run and leasing its segment are one step: compaction cannot come between. */
+async function readRun(log: SegmentLog, run: readonly Place[], buffer: Buffer): Promise<Run> {
+  const { segment, offset } = run[0]!;
+  if (!isInLog(log, run[0]!)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
+  const { files } = log;
+  const salt = files.saltOf(segment);
+  const bytes = bytesOf(run);
+  const count = files.readNow(segment, buffer, bytes, offset) ?? (await files.read(segment, buffer, bytes, offset));
+  return { bytes: buffer.subarray(0, count), offset, salt };
+}
+
+/** The content at `place` in a run; undefined when it is not what `id` says. */
+function contentIn(run: Run, place: Place, id: Uint8Array): Uint8Array | undefined {
+  const at = place.offset - run.offset;
+  const head = decodeHeader(run.bytes, at, run.salt);
+  if (head === undefined || head.payload_bytes !== place.payload_bytes) return undefined;
+  const payload = run.bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + place.payload_bytes);
+  if (payload.length < place.payload_bytes) return undefined;
+  return Buffer.compare(blake3(payload), id) === 0 ? payload : undefined;
+}

@@ -1,0 +1,93 @@
+/**
+ * Opens the index of a volume, and the log that it is an index of.
+ *
+ * Promise: an index that knows more than the log holds, or that cannot be trusted, is thrown away and rebuilt from the log;
+ * somebody is told. Where the directory is read-only, the index is kept in memory.
+ * Bound: the index's pending entries. Cancellation: by the signal, while the log is replayed.
+ */
+import { accessSync, constants } from 'node:fs';
+import { join } from 'node:path';
+import { RonError } from '@ron/kernel';
+import { isReadOnly, realFileSystem, SegmentLog } from '@ron/log';
+import { LmdbStore } from './lmdb-store.ts';
+import type { LocalVolumeInit } from './local-volume.ts';
+import { MemoryStore } from './memory-store.ts';
+import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
+import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
+
+export interface IndexedLog {
+  readonly log: SegmentLog;
+  readonly index: PlaceIndex;
+}
+
+export async function openIndexedLog(init: LocalVolumeInit): Promise<IndexedLog> {
+  let opened: SegmentLog | undefined;
+  // What is replayed is durable.
+  const isDurable = (place: Place): boolean => opened?.isDurable(place.segment, place.offset + onDisk(place)) ?? true;
+  const index = new PlaceIndex(await openStore(init), isDurable);
+  const { applied } = index;
+  let seq_last = applied?.seq ?? 0;
+  const log = await SegmentLog.open({
+    dir: init.dir,
+    signal: init.signal,
+    ...(init.fs && { fs: init.fs }),
+    ...(init.segment_bytes !== undefined && { segment_bytes: init.segment_bytes }),
+    ...(init.queue_bytes_max !== undefined && { queue_bytes_max: init.queue_bytes_max }),
+    ...(applied && { from: applied.position, seq_known: applied.seq }),
+    onRecord: (head, position, body) => {
+      const place = placeOfHead(head, position);
+      enter(index, head.id, place, body);
+      seq_last = Math.max(seq_last, head.seq);
+      if (!index.isFull) return undefined;
+      const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
+      return index.flush({ ...REPLAY, applied: () => ({ position: reached, seq: seq_last }) });
+    },
+    ...(init.onLogDamage && { onDamage: init.onLogDamage }),
+    onAppended: (records, places) => enterNew(index, records, places),
+    onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
+  });
+  opened = log;
+  return { log, index };
+}
+
+/** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
+export async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit): Promise<Disposable | undefined> {
+  // Nothing to hold where nobody can write, nor on a disk that no other process can see.
+  if (fs.lock === undefined || !isWritable(dir)) return undefined;
+  await fs.makeDir(dir);
+  const lock = fs.lock(join(dir, 'lock'));
+  if (lock === undefined) throw new RonError('conflict', `another process has ${dir} open: stop it first`);
+  return lock;
+}
+
+/** What is replayed is durable: the log sees to it before. */
+const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: (): boolean => true };
+
+/** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
+async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
+  if (init.places !== undefined) return init.places;
+  const opened = openLmdb(init.dir);
+  if (opened === undefined) return new MemoryStore();
+  const { store, rebuilt } = opened;
+  if (rebuilt !== undefined) init.onRebuild?.(rebuilt);
+  const { applied } = store;
+  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return store;
+  const { segment, offset } = applied.position;
+  init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
+  return await store.startAnew();
+}
+
+/** Undefined when the directory is read-only. */
+function openLmdb(dir: string): ReturnType<typeof LmdbStore.open> | undefined {
+  return isWritable(dir) ? LmdbStore.open(join(dir, 'index')) : undefined;
+}
+
+/** Asked before: what is thrown by removing a directory on a disk that takes no writes has no code. */
+function isWritable(dir: string): boolean {
+  try {
+    accessSync(dir, constants.W_OK);
+    return true;
+  } catch (error) {
+    return !isReadOnly(error);
+  }
+}
