@@ -2,7 +2,8 @@
  * Large buffers that are used again: fresh memory costs as much in page faults as the bytes that are read into it.
  *
  * Promise: a buffer that was taken is nobody else's until it is given back; its bytes are whatever was in it before.
- * Bound: at most `kept_max` are kept; more are left to the collector. Whoever forgets to give one back loses nothing else.
+ * Bound: at most `kept_max` are kept; more are left to the collector, and so is a buffer of another length. Whoever forgets
+ * to give one back loses nothing else; whoever uses one after giving it back reads and writes what is somebody else's.
  */
 export class BufferPool {
   readonly bytes: number;
@@ -19,6 +20,7 @@ export class BufferPool {
   }
 
   give(buffer: Buffer): void {
-    if (this.#kept.length < this.#kept_max) this.#kept.push(buffer);
+    const isWhole = buffer.length === this.bytes && buffer.buffer.byteLength === this.bytes;
+    if (isWhole && this.#kept.length < this.#kept_max) this.#kept.push(buffer);
   }
 }

@@ -62,6 +62,7 @@ const FLUSH_AFTER_MS = 3000;
 export class LocalVolume implements Volume {
   readonly name: string;
   readonly domain: string;
+  readonly isDoneWithPayloads = true;
   readonly dir: string;
   readonly log: SegmentLog;
   readonly index: PlaceIndex;

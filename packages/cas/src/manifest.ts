@@ -70,16 +70,19 @@ export function encodeManifest(manifest: Manifest): Buffer {
 }
 
 /** Combines the values of neighbours, not at the root. */
-export function subtreeOf(values: readonly Uint8Array[]): Uint8Array {
-  let level = values;
-  while (level.length > 1) {
+export const subtreeOf = (values: readonly Uint8Array[]): Uint8Array => levelsOf(values).at(-1)![0]!;
+
+/** The values, those of pairs of them, those of pairs of pairs, up to the one of all; an odd one goes up as it is. */
+export function levelsOf(values: readonly Uint8Array[]): readonly (readonly Uint8Array[])[] {
+  if (values.length === 0) throw new ManifestError('no values to combine');
+  const levels = [values];
+  for (let level = values; level.length > 1; level = levels.at(-1)!) {
     const next: Uint8Array[] = [];
     for (let at = 0; at + 1 < level.length; at += 2) next.push(parentValue(level[at]!, level[at + 1]!, false));
     if (level.length % 2 === 1) next.push(level.at(-1)!);
-    level = next;
+    levels.push(next);
   }
-  if (level[0] === undefined) throw new ManifestError('no values to combine');
-  return level[0];
+  return levels;
 }
 
 /** The manifest in `bytes`, checked as far as it can be without its pages. */

@@ -34,6 +34,7 @@ interface Kept extends StoredRecord {
 export class MemoryVolume implements Volume {
   readonly name: string;
   readonly domain: string;
+  readonly isDoneWithPayloads = true;
   readonly #bytes_max: number;
   /** A small object is in two tables, as one record. */
   readonly #tables: Record<Kind, Map<string, Kept>> = {

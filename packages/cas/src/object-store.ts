@@ -8,6 +8,7 @@
  */
 import { RonError, sched } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
+import { BufferPool } from './buffer-pool.ts';
 import { chunkKey, Leases } from './leases.ts';
 import { parseManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
@@ -37,6 +38,8 @@ export interface ObjectStoreInit {
 const KIB = 1024;
 /** What is cached is handed on in batches of this size. */
 const BATCH_BYTES = KIB * KIB;
+/** Of chunks on their way to the disk so much memory is kept for the next ones: what a few writers need. */
+const CHUNKS_KEPT_BYTES = 4 * KIB * KIB;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
 
@@ -52,6 +55,7 @@ export class ObjectStore {
   readonly #objects: RamCache<StoredObject>;
   readonly #reads = new SingleFlight<Uint8Array>();
   readonly #contents: Contents;
+  readonly #chunks: BufferPool;
 
   constructor(init: ObjectStoreInit) {
     this.volume = init.volume;
@@ -59,6 +63,7 @@ export class ObjectStore {
     this.object_bytes_max = init.object_bytes_max ?? 5 * KIB ** 4;
     this.lease_ms = init.lease_ms;
     this.#batch_bytes = init.batch_bytes;
+    this.#chunks = chunkPool(this.chunk_bytes);
     this.#onRemoved = init.onRemoved;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
@@ -74,8 +79,11 @@ export class ObjectStore {
   writer(from?: WriterState): ObjectWriter {
     const { volume, leases, object_bytes_max: bytes_max } = this;
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
+    // An upload that was begun with other chunks keeps to them.
+    const chunks = chunk_bytes === this.chunk_bytes ? this.#chunks : chunkPool(chunk_bytes);
     const isStale = this.#isStale;
-    return new ObjectWriter({ volume, leases, chunk_bytes, bytes_max, batch_bytes: this.#batch_bytes, from, isStale });
+    const batch_bytes = this.#batch_bytes;
+    return new ObjectWriter({ volume, leases, chunk_bytes, chunks, bytes_max, batch_bytes, from, isStale });
   }
 
   /** Stores an object whose bytes are all here. */
@@ -274,3 +282,6 @@ export class ObjectStore {
     }
   }
 }
+
+const chunkPool = (chunk_bytes: number): BufferPool =>
+  new BufferPool(chunk_bytes, Math.ceil(CHUNKS_KEPT_BYTES / chunk_bytes));

@@ -13,6 +13,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { assert, RonError } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
+import type { BufferPool } from './buffer-pool.ts';
 import { isIntact } from './intact.ts';
 import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
@@ -27,8 +28,6 @@ import {
 } from './put-object.ts';
 import { RecordType } from './record-types.ts';
 import type { NewRecord } from './volume.ts';
-
-const EMPTY = Buffer.alloc(0);
 
 /** Chunks go to disk together: a write for each costs more in system calls than its bytes. */
 export const BATCH_BYTES_DEFAULT = 512 * 1024;
@@ -46,6 +45,8 @@ export interface WriterState {
 
 export interface ObjectWriterInit extends ObjectPlace {
   chunk_bytes: number;
+  /** Memory for chunks on their way, `chunk_bytes` each. */
+  chunks: BufferPool;
   bytes_max: number;
   /** What goes to disk together. Default 512 KiB. */
   batch_bytes?: number | undefined;
@@ -70,8 +71,6 @@ export class ObjectWriter {
   #batch: NewRecord[] = [];
   #batch_bytes = 0;
   #storing: Promise<void> | undefined;
-  /** Memory for the chunks of a batch, taken at once. */
-  #slab: Buffer = EMPTY;
   #failure: unknown;
   #ended = false;
 
@@ -151,20 +150,10 @@ export class ObjectWriter {
     this.#size += bytes.length;
   }
 
-  #nextBuffer(): Buffer {
-    const { chunk_bytes } = this.#init;
-    if (this.#slab.length < chunk_bytes) {
-      this.#slab = Buffer.allocUnsafeSlow(Math.max(this.#batch_bytes_max, chunk_bytes));
-    }
-    const buffer = this.#slab.subarray(0, chunk_bytes);
-    this.#slab = this.#slab.subarray(chunk_bytes);
-    return buffer;
-  }
-
   /** Sends the chunk that was filled on its way. */
   async #flushChunk(signal: AbortSignal): Promise<void> {
     const chunk = this.#buffer.subarray(0, this.#filled);
-    this.#buffer = this.#nextBuffer();
+    this.#buffer = this.#init.chunks.take();
     this.#filled = 0;
     const index = this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length;
     const id = blake3(chunk);
@@ -194,7 +183,7 @@ export class ObjectWriter {
     const key = chunkKey(record.id);
     leases.take(key);
     this.#leased.push(key);
-    if (await isIntact(volume, 'content', record.id, signal)) return;
+    if (await isIntact(volume, 'content', record.id, signal)) return this.#reuse(record);
     this.#batch.push(record);
     this.#batch_bytes += record.payload.length;
     if (this.#batch_bytes >= this.#batch_bytes_max) await this.#sendBatch(signal);
@@ -206,8 +195,19 @@ export class ObjectWriter {
     this.#batch = [];
     this.#batch_bytes = 0;
     if (batch.length === 0) return;
-    const storing = this.#init.volume.put(batch, signal, 'later');
-    this.#storing = storing.catch((error: unknown) => void (this.#failure ??= error));
+    const { volume } = this.#init;
+    this.#storing = volume.put(batch, signal, 'later').then(
+      () => {
+        if (volume.isDoneWithPayloads) for (const record of batch) this.#reuse(record);
+      },
+      // Who knows what still reads them: their memory is left to the collector.
+      (error: unknown) => void (this.#failure ??= error),
+    );
+  }
+
+  /** The next chunk may be written over this one: nobody reads it any more. */
+  #reuse({ type, payload }: NewRecord): void {
+    if (type === RecordType.chunk) this.#init.chunks.give(payload as Buffer);
   }
 
   /** Waits for what is on its way. */

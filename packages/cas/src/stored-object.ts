@@ -12,6 +12,7 @@ import { encodeSlice, type Tree } from '@ron/simd';
 import { hexOf } from './hex.ts';
 import {
   chunksOf,
+  levelsOf,
   ManifestError,
   PAGE_ENTRIES_MAX,
   parsePage,
@@ -51,6 +52,8 @@ interface Layout {
 interface Page {
   readonly index: number;
   readonly entries: readonly Entry[];
+  /** Made when a proof needs them. */
+  levels: readonly (readonly Uint8Array[])[] | undefined;
 }
 
 /** Chunks whose ids are looked up together: a few runs of neighbours. */
@@ -109,8 +112,8 @@ export class StoredObject {
     }
   }
 
-  /** A bao slice over `length` bytes from `offset` on. */
-  slice(offset: number, length: number, signal: AbortSignal): AsyncGenerator<Uint8Array, void, void> {
+  /** A bao slice over `length` bytes from `offset` on, in batches. A batch is valid until the next is asked for. */
+  slice(offset: number, length: number, signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     return encodeSlice(this.#tree(), offset, length, signal);
   }
 
@@ -126,7 +129,7 @@ export class StoredObject {
     if (this.#layout.manifest === undefined) chunks.push(hexOf(this.#hash));
     else {
       for (let chunk = 0; chunk < count; chunk += PAGE_ENTRIES_MAX) {
-        for (const entry of await this.#entriesOf(chunk / PAGE_ENTRIES_MAX, signal)) {
+        for (const entry of (await this.#pageAt(chunk / PAGE_ENTRIES_MAX, signal)).entries) {
           chunks.push(hexOf(entry.id));
           subtrees.push(hexOf(entry.subtree));
         }
@@ -141,13 +144,23 @@ export class StoredObject {
       size,
       group_bytes: chunk_bytes,
       value: (first, count, signal) => this.#value(first, count, signal),
-      group: async (index, signal) => {
-        const { whole } = this.#layout;
-        if (whole !== undefined) return whole;
-        const [entry] = await this.#entriesFrom(index, 1, signal);
-        return await this.#contents.get(entry!.id, signal);
-      },
+      groups: (first, last, signal) => this.#groups(first, last, signal),
     };
+  }
+
+  async *#groups(first: number, last: number, signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
+    const { whole } = this.#layout;
+    if (whole !== undefined) yield [whole];
+    else if (first === last) yield [await this.#group(first, signal)];
+    else yield* this.read(first * this.chunk_bytes, Math.min(this.size, (last + 1) * this.chunk_bytes), signal);
+  }
+
+  /** Of an answer with one group it is known before the read that many may want it: read once for all, and kept. */
+  async #group(index: number, signal: AbortSignal): Promise<Uint8Array> {
+    const [entry] = await this.#entriesFrom(index, 1, signal);
+    const bytes = await this.#contents.get(entry!.id, signal);
+    this.#requireLength(bytes, index);
+    return bytes;
   }
 
   /** A subtree is some whole pages, or lies within one: both are powers of two, and aligned. */
@@ -159,23 +172,25 @@ export class StoredObject {
       const pages = manifest.pages.slice(page, page + Math.ceil(count / PAGE_ENTRIES_MAX));
       return subtreeOf(pages.map((each) => each.subtree));
     }
-    const entries = await this.#entriesFrom(first, count, signal);
-    return subtreeOf(entries.map((entry) => entry.subtree));
+    const page = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
+    page.levels ??= levelsOf(page.entries.map((entry) => entry.subtree));
+    const level = Math.ceil(Math.log2(count));
+    return page.levels[level]![(first % PAGE_ENTRIES_MAX) >> level]!;
   }
 
   /** At most `count` entries from chunk `first` on, all of one page. */
   async #entriesFrom(first: number, count: number, signal: AbortSignal): Promise<readonly Entry[]> {
-    const entries = await this.#entriesOf(Math.floor(first / PAGE_ENTRIES_MAX), signal);
+    const { entries } = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
     const at = first % PAGE_ENTRIES_MAX;
     return entries.slice(at, at + count);
   }
 
-  async #entriesOf(index: number, signal: AbortSignal): Promise<readonly Entry[]> {
-    if (this.#page?.index === index) return this.#page.entries;
+  async #pageAt(index: number, signal: AbortSignal): Promise<Page> {
+    if (this.#page?.index === index) return this.#page;
     // Each reader by its own signal: one that leaves must not end the others. The bytes are read once for all anyway.
-    const entries = await this.#loadPage(index, signal);
-    this.#page = { index, entries };
-    return entries;
+    const page: Page = { index, entries: await this.#loadPage(index, signal), levels: undefined };
+    this.#page = page;
+    return page;
   }
 
   async #loadPage(index: number, signal: AbortSignal): Promise<readonly Entry[]> {

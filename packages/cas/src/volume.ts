@@ -84,6 +84,11 @@ export interface Volume extends AsyncDisposable {
   /** Volumes of one domain fail together. */
   readonly domain: string;
   readonly state: VolumeState;
+  /**
+   * Whether nobody reads the payloads of a put any more once it has succeeded. False where a put is told before the last
+   * copy is written: then they are left as they are.
+   */
+  readonly isDoneWithPayloads: boolean;
 
   /** Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. */
   put(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void>;

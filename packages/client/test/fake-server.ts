@@ -27,6 +27,14 @@ export async function readBody(request: IncomingMessage): Promise<Buffer> {
 
 const GROUP_BYTES = 65_536;
 
+async function* inBatches(
+  first: number,
+  last: number,
+  group: (index: number) => Uint8Array,
+): AsyncGenerator<readonly Uint8Array[]> {
+  for (let index = first; index <= last; index++) yield [group(index)];
+}
+
 /** The honest slice of `content` that a request asks for. */
 export async function honestSlice(content: Uint8Array, url: string): Promise<Buffer> {
   const query = new URL(url, 'http://x').searchParams;
@@ -40,12 +48,12 @@ export async function honestSlice(content: Uint8Array, url: string): Promise<Buf
     size: content.length,
     group_bytes: GROUP_BYTES,
     value: (first, count) => Promise.resolve(value(first, count)),
-    group: (index) => Promise.resolve(group(index)),
+    groups: (first, last) => inBatches(first, last, group),
   };
   const parts: Uint8Array[] = [];
   const signal = new AbortController().signal;
   const [offset, length] = [Number(query.get('offset')), Number(query.get('length'))];
-  for await (const part of encodeSlice(tree, offset, length, signal)) parts.push(part);
+  for await (const batch of encodeSlice(tree, offset, length, signal)) parts.push(...batch);
   return Buffer.concat(parts);
 }
 

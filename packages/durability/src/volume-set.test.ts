@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { MemoryVolume, RecordType, type NewRecord } from '@ron/cas';
+import { MemoryVolume, ObjectStore, RecordType, type Held, type NewRecord } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
 import { faulty, type Faulty } from './testing/faulty-volume.ts';
 import { VolumeSet, type Fault, type VolumeSetInit } from './volume-set.ts';
@@ -105,6 +106,25 @@ suite('writing', () => {
     await opened.set.put([chunk('a')], signal);
     assert.equal(holders(opened, chunk('a')).length, 1);
     gate.resolve();
+  });
+
+  test('a slow volume gets the chunks of an object as they were, however long it takes', async () => {
+    const opened = await open(2, { replication_factor: 2, write_min: 1, lag_ms: 1 });
+    const gate = Promise.withResolvers<void>();
+    opened.volumes[0]!.delay = () => gate.promise;
+    const store = new ObjectStore({ volume: opened.set, cache_bytes: 0 });
+    const writer = store.writer();
+    await writer.write(randomBytes(40 * 65_536), signal);
+    await writer.checkpoint(signal);
+    gate.resolve();
+    const { volume } = opened.volumes[0]!;
+    const late = (): Promise<Held[]> => volume.inventory('content', undefined, 100);
+    for (let tries = 0; tries < 1000 && (await late()).length < 39; tries++) await new Promise(setImmediate);
+    const ids = (await late()).map(({ id }) => id);
+    assert.equal(ids.length, 39);
+    // It throws for what does not have the hash that it is asked for by.
+    for (const id of ids) assert.ok(await volume.get('content', id, signal));
+    writer.abort();
   });
 
   test('what lies in enough places is not written again, what lies in too few is completed', async () => {

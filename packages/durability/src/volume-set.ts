@@ -83,6 +83,8 @@ const OK: VolumeState = { condition: 'ok', reason: '' };
 export class VolumeSet implements Volume {
   readonly name: string;
   readonly domain: string;
+  /** A volume that lags behind may still be writing when enough others have it. */
+  readonly isDoneWithPayloads = false;
   readonly replication_factor: number;
   readonly write_min: number;
   readonly manifest_copies: number;

@@ -25,6 +25,7 @@ export * from './never.ts';
 export * from './or-aborted.ts';
 export * from './process.ts';
 export * from './registry.ts';
+export * from './release-bytes.ts';
 export * from './retry-budget.ts';
 export * from './retry-policy.ts';
 export * from './retry.ts';

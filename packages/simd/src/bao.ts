@@ -23,8 +23,11 @@ export interface Tree {
   readonly group_bytes: number;
   /** The chaining value of the subtree over `count` groups from `first` on. Never asked for the whole tree. */
   value(first: number, count: number, signal: AbortSignal): Promise<Uint8Array>;
-  /** The bytes of one group, already checked or not: the reader of the slice checks them. */
-  group(index: number, signal: AbortSignal): Promise<Uint8Array>;
+  /**
+   * The bytes of the groups from `first` up to and with `last`, already checked or not: the reader of the slice checks them.
+   * In batches, each valid until the next is asked for.
+   */
+  groups(first: number, last: number, signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
 }
 
 export class SliceError extends Error {
@@ -71,31 +74,66 @@ export function sliceBytes(size: number, group_bytes: number, offset: number, le
   return bytes;
 }
 
-/** The slice over `length` bytes from `offset` on, piece by piece. */
+/**
+ * The slice over `length` bytes from `offset` on, in batches of pieces, each valid until the next is asked for. Nodes come
+ * together with the groups that they lead to: a batch is given out when its groups are in hand, so what cannot go on
+ * does not begin.
+ */
 export async function* encodeSlice(
   tree: Tree,
   offset: number,
   length: number,
   signal: AbortSignal,
-): AsyncGenerator<Uint8Array, void, void> {
-  const header = new Uint8Array(LENGTH_BYTES);
-  new DataView(header.buffer).setBigUint64(0, BigInt(tree.size), true);
-  yield header;
+): AsyncGenerator<readonly Uint8Array[], void, void> {
   const span = spanOf(tree.size, tree.group_bytes, offset, length);
-  const pending = [{ first: 0, count: Math.max(1, Math.ceil(tree.size / tree.group_bytes)) }];
-  for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
-    if (!touches(span, node.first, node.count)) continue;
-    if (node.count === 1) {
-      yield await tree.group(node.first, signal);
-      continue;
+  const nodes = new NodesBefore(tree, span, signal);
+  let pieces: Uint8Array[] = [lengthHeader(tree.size)];
+  for await (const groups of tree.groups(span.first, span.last, signal)) {
+    for (const group of groups) {
+      for (const pair of await nodes.next()) pieces.push(pair);
+      // The only group of an empty object has no bytes.
+      if (group.length > 0) pieces.push(group);
     }
-    const left = { first: node.first, count: leftOf(node.count) };
-    const right = { first: node.first + left.count, count: node.count - left.count };
-    const pair = new Uint8Array(2 * BLAKE3_BYTES);
-    pair.set(await tree.value(left.first, left.count, signal));
-    pair.set(await tree.value(right.first, right.count, signal), BLAKE3_BYTES);
-    yield pair;
-    pending.push(right, left);
+    yield pieces;
+    pieces = [];
+  }
+}
+
+function lengthHeader(size: number): Uint8Array {
+  const header = new Uint8Array(LENGTH_BYTES);
+  new DataView(header.buffer).setBigUint64(0, BigInt(size), true);
+  return header;
+}
+
+/** The parents of a slice, in pre-order, those that come right before each of its groups together. */
+class NodesBefore {
+  readonly #tree: Tree;
+  readonly #span: Span;
+  readonly #signal: AbortSignal;
+  readonly #pending: { readonly first: number; readonly count: number }[];
+
+  constructor(tree: Tree, span: Span, signal: AbortSignal) {
+    this.#tree = tree;
+    this.#span = span;
+    this.#signal = signal;
+    this.#pending = [{ first: 0, count: Math.max(1, Math.ceil(tree.size / tree.group_bytes)) }];
+  }
+
+  /** Of the next group of the span. */
+  async next(): Promise<readonly Uint8Array[]> {
+    const pairs: Uint8Array[] = [];
+    for (let node = this.#pending.pop(); node !== undefined; node = this.#pending.pop()) {
+      if (!touches(this.#span, node.first, node.count)) continue;
+      if (node.count === 1) return pairs;
+      const left = { first: node.first, count: leftOf(node.count) };
+      const right = { first: node.first + left.count, count: node.count - left.count };
+      const pair = new Uint8Array(2 * BLAKE3_BYTES);
+      pair.set(await this.#tree.value(left.first, left.count, this.#signal));
+      pair.set(await this.#tree.value(right.first, right.count, this.#signal), BLAKE3_BYTES);
+      pairs.push(pair);
+      this.#pending.push(right, left);
+    }
+    throw new SliceError('the tree gave more groups than were asked for');
   }
 }
 

@@ -57,32 +57,9 @@ export function proofSource(object: StoredObject, offset: number, length: number
     // A reader has to know how the tree is cut; a wrong number only makes the proof fail.
     headers: { ...OBJECT_HEADERS, 'Ron-Group-Bytes': String(object.chunk_bytes) },
     ranges: false,
-    read: (_start, _end, signal) => nodesTogether(object.slice(offset, length, signal)),
+    read: (_start, _end, signal) => object.slice(offset, length, signal),
   };
 }
-
-/**
- * The nodes of a proof come by the dozen and are tiny. They are sent together, and not before the bytes that they lead to
- * are in hand: so an answer does not begin that cannot go on.
- */
-async function* nodesTogether(
-  pieces: AsyncGenerator<Uint8Array, void, void>,
-): AsyncGenerator<readonly Uint8Array[], void, void> {
-  let nodes: Uint8Array[] = [];
-  for await (const piece of pieces) {
-    if (piece.length <= NODE_BYTES_MAX) {
-      // The only leaf of an empty object has no bytes.
-      if (piece.length > 0) nodes.push(piece);
-      continue;
-    }
-    yield [...nodes, piece];
-    nodes = [];
-  }
-  if (nodes.length > 0) yield nodes;
-}
-
-/** Two values of 32 bytes. */
-const NODE_BYTES_MAX = 64;
 
 /** How safe an object is, as the answer to a write tells it. One volume: one copy, synced. */
 export interface Durability {
