@@ -9,52 +9,29 @@
 import { execFileSync, fork, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
 import { blake3 } from '@napi-rs/blake-hash';
-import { FileKeySource, mint } from '@ron/auth';
 import type { LoadOrder, LoadReport } from './http-load.ts';
 import { machineLine, median, quick, table } from './lib.ts';
+import { cpu_us, firstLine, path, startStorage, type Server, type Storage } from './servers.ts';
 
 const ROUNDS = quick ? 3 : 7;
 /** Rounds that do not count: until the compiler has seen it all. */
 const WARM_UPS = quick ? 4 : 2;
 const KIB = 1024;
 const MIB = KIB * KIB;
-const signal = new AbortController().signal;
 // On the disk of the project, not in /tmp, which may be memory.
-const dir = mkdtempSync(join(fileURLToPath(new URL('./out/', import.meta.url)), 'storage-'));
+const dir = mkdtempSync(join(path('./out/'), 'storage-'));
 const children: ChildProcess[] = [];
 
-interface Server {
-  readonly port: number;
-  /** The process whose CPU counts. */
-  readonly pid: number;
-}
-
-const path = (file: string): string => fileURLToPath(new URL(file, import.meta.url));
-
-async function firstLine(child: ChildProcess): Promise<string> {
-  let text = '';
-  for await (const piece of child.stdout!) {
-    text += String(piece);
-    if (text.includes('\n')) return text.slice(0, text.indexOf('\n'));
-  }
-  throw new Error('the server ended before it said where it listens');
-}
-
-async function startStorage(name: string, ...flags: string[]): Promise<Server & { authorization: string }> {
-  const data = join(dir, name);
-  const keys = await FileKeySource.open({ path: join(data, 'keys') }, signal);
-  const { token } = await mint(keys, { audience: 'storage', scopes: ['storage:put'], ttl_ms: 3_600_000 }, signal);
-  const args = [path('../services/storage/src/main.ts'), '--server.bind=127.0.0.1:0', `--data_dirs=${data}`, ...flags];
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
-  children.push(child);
-  const { url } = JSON.parse(await firstLine(child)) as { url: string };
-  return { port: Number(new URL(url).port), pid: child.pid!, authorization: `Bearer ${token}` };
+/** Storage with its data below the directory of this run. */
+async function storage(name: string, ...flags: string[]): Promise<Storage> {
+  const started = await startStorage(join(dir, name), ...flags);
+  children.push(started.child);
+  return started;
 }
 
 async function startNginx(): Promise<Server> {
@@ -101,13 +78,6 @@ async function freePort(): Promise<number> {
   return port;
 }
 
-/** Time on a CPU of all threads of a process. */
-function cpu_us(pid: number): number {
-  const task = `/proc/${pid}/task`;
-  const times = readdirSync(task).map((id) => Number(readFileSync(`${task}/${id}/schedstat`, 'utf8').split(' ')[0]));
-  return times.reduce((sum, ns) => sum + ns, 0) / 1000;
-}
-
 const load = fork(path('./http-load.ts')).setMaxListeners(0);
 children.push(load);
 
@@ -130,7 +100,7 @@ const get = (address: string, headers = ''): string =>
   `GET /o/${address} HTTP/1.1\r\nHost: 127.0.0.1\r\nUser-Agent: bench/1\r\nAccept: */*\r\n${headers}\r\n`;
 
 /** Stores the same bytes in every server; gives their address. */
-async function store(bytes: Buffer, storages: readonly (Server & { authorization: string })[]): Promise<string> {
+async function store(bytes: Buffer, storages: readonly Storage[]): Promise<string> {
   const address = `b3:${blake3(bytes).toString('hex')}`;
   writeFileSync(join(dir, 'www', 'o', address), bytes);
   for (const { port, authorization } of storages) {
@@ -190,8 +160,8 @@ async function compare(cases: readonly Ratio[]): Promise<string[][]> {
 
 try {
   const [hot, cold, nginx, files] = [
-    await startStorage('hot', '--storage.cache_bytes=256MiB'),
-    await startStorage('cold', '--storage.cache_bytes=1MiB'),
+    await storage('hot', '--storage.cache_bytes=256MiB'),
+    await storage('cold', '--storage.cache_bytes=1MiB'),
     await startNginx(),
     await startPeer('./file-per-object-server.ts', join(dir, 'files')),
   ];

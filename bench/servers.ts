@@ -1,0 +1,54 @@
+/** The servers and measures that benchmarks of storage share: processes of their own, their CPU time, their memory. */
+import { spawn, type ChildProcess } from 'node:child_process';
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import { FileKeySource, mint } from '@ron/auth';
+
+export interface Server {
+  readonly port: number;
+  /** The process whose CPU counts. */
+  readonly pid: number;
+}
+
+export interface Storage extends Server {
+  readonly child: ChildProcess;
+  readonly token: string;
+  readonly authorization: string;
+}
+
+export const path = (file: string): string => fileURLToPath(new URL(file, import.meta.url));
+
+export async function firstLine(child: ChildProcess): Promise<string> {
+  let text = '';
+  for await (const piece of child.stdout!) {
+    text += String(piece);
+    if (text.includes('\n')) return text.slice(0, text.indexOf('\n'));
+  }
+  throw new Error('the server ended before it said where it listens');
+}
+
+/** Storage with its data in `data`. It takes over the flags of this process: `node --cpu-prof bench/...` shows it as well. */
+export async function startStorage(data: string, ...flags: string[]): Promise<Storage> {
+  const { signal } = new AbortController();
+  const keys = await FileKeySource.open({ path: join(data, 'keys') }, signal);
+  const { token } = await mint(keys, { audience: 'storage', scopes: ['storage:put'], ttl_ms: 3_600_000 }, signal);
+  const main = path('../services/storage/src/main.ts');
+  const args = [...process.execArgv, main, '--server.bind=127.0.0.1:0', `--data_dirs=${data}`, ...flags];
+  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  const { url } = JSON.parse(await firstLine(child)) as { url: string };
+  return { port: Number(new URL(url).port), pid: child.pid!, child, token, authorization: `Bearer ${token}` };
+}
+
+/** Time on a CPU of all threads of a process. */
+export function cpu_us(pid: number): number {
+  const task = `/proc/${pid}/task`;
+  const times = readdirSync(task).map((id) => Number(readFileSync(`${task}/${id}/schedstat`, 'utf8').split(' ')[0]));
+  return times.reduce((sum, ns) => sum + ns, 0) / 1000;
+}
+
+/** Memory that belongs to a process alone: not the pages of files that it has mapped. */
+export function ownMemory_bytes(pid: number): number {
+  const kib = /^RssAnon:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
+  return Number(kib) * 1024;
+}
