@@ -35,7 +35,8 @@ import {
 } from './backend.ts';
 import { FORM, openOnce, SALT_BYTES, sealOnce, splitEnvelope } from './envelope.ts';
 import { expand } from './expand.ts';
-import type { TokenCall, TokenConfig, TokenFacts } from './pkcs11/token.ts';
+import { gateOf, gone } from './pkcs11/module-gate.ts';
+import { isAway, OUTCOME, type TokenCall, type TokenConfig, type TokenFacts } from './pkcs11/token.ts';
 
 const NAME_BYTES = 16;
 const SESSIONS = 2;
@@ -50,10 +51,7 @@ export interface Pkcs11BackendInit {
   pin: string;
   /** `tpm` when the module is tpm2-pkcs11. Default `pkcs11`. */
   name?: 'pkcs11' | 'tpm';
-  /**
-   * Threads, each with a session. With one, the module is taken to be ours alone in this process and is started anew when
-   * nothing else helps; right for a TPM, which does one thing at a time anyway. Default 2.
-   */
+  /** Threads, each with a session. One for a TPM, which does one thing at a time anyway. Default 2. */
   sessions?: number;
   /** Calls that may wait for a thread. Default 64. */
   queue_max?: number;
@@ -178,26 +176,27 @@ export class Pkcs11Backend implements Backend {
   }
 }
 
-/** What says something about the token, and not about the request. */
-const AWAY_CODES: readonly string[] = ['not_ready', 'timeout', 'internal', 'unhealthy'];
-
 /** Calls to the threads, while it makes sense to make them. */
 class TokenCalls {
   readonly #pool: BlockingPool;
   readonly #config: TokenConfig;
   readonly #call_ms_max: number;
   readonly #availability = new Availability();
+  /** How the last call ended, written by the threads. */
+  readonly #outcome = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
   #generation = 0;
   #isClosed = false;
 
   constructor(init: Pkcs11BackendInit) {
     const { module, token, pin, sessions = SESSIONS } = init;
-    this.#config = { module, token, pin, isAlone: sessions === 1 };
+    const gate = gateOf(module);
+    this.#config = { module, token, pin, gate, outcome: this.#outcome };
     this.#call_ms_max = init.call_ms_max ?? 10_000;
     this.#pool = new BlockingPool('pkcs11', {
       threads: sessions,
       queue_max: init.queue_max ?? 64,
       module: new URL('./pkcs11/worker.ts', import.meta.url),
+      onThreadEnd: (thread) => gone(gate, thread),
     });
   }
 
@@ -214,7 +213,7 @@ class TokenCalls {
     const job = this.#pool.run<T>(fn, [call, ...args], deadline.signal).finally(() => deadline.cancel());
     const seen = job.then(
       (value) => {
-        this.#availability.answered();
+        this.#answered();
         return value;
       },
       (error: unknown) => this.#failed(error),
@@ -241,13 +240,20 @@ class TokenCalls {
     deadline.cancel();
   }
 
+  /** Threads are heard in any order: what the token did last is what they left, not what came last. */
+  #answered(): void {
+    if (Atomics.load(this.#outcome, 0) === OUTCOME.answered) this.#availability.answered();
+  }
+
   #failed(error: unknown): never {
-    if (isRonError(error) && AWAY_CODES.includes(error.code)) {
-      const away = error.code === 'internal' ? awayError('a thread of the token died', error) : error;
-      this.#availability.failed(away);
-      throw away;
+    if (!isRonError(error) || !isAway(error)) {
+      if (!isRonError(error, 'busy')) this.#answered();
+      throw error;
     }
-    if (!isRonError(error, 'busy')) this.#availability.answered();
-    throw error;
+    // Of these the thread could not tell itself.
+    if (error.code === 'timeout' || error.code === 'internal') Atomics.store(this.#outcome, 0, OUTCOME.away);
+    const away = error.code === 'internal' ? awayError('a thread of the token died', error) : error;
+    if (Atomics.load(this.#outcome, 0) === OUTCOME.away) this.#availability.failed(away);
+    throw away;
   }
 }

@@ -10,13 +10,12 @@ const skip = missing(TEST_TOOLS.remote_hsm) ?? false;
 /** What a service allows a call. */
 const DEADLINE_MS = 2000;
 
-test(
-  'callers are refused in time while it is dead, and served again when it lives, with the same keys',
-  { skip },
-  async () => {
+for (const sessions of [1, 2, 4]) {
+  const promise = 'callers are refused in time while it is dead, and served again when it lives, with the same keys';
+  test(`${promise} (sessions: ${sessions})`, { skip }, async () => {
     await using hsm = await RemoteHsm.start();
     const { module, token, pin } = hsm;
-    await using backend = await Pkcs11Backend.open({ module, token, pin, sessions: 1, signal });
+    await using backend = await Pkcs11Backend.open({ module, token, pin, sessions, signal });
     const { key } = await backend.create('hmac-sha256', '', signal);
     const secret = await backend.derive(key, 'label', 32, signal);
     const load = { isWanted: true, served: 0, refused: 0, slowest_ms: 0 };
@@ -53,5 +52,34 @@ test(
     load.isWanted = false;
     await Promise.all(callers);
     assert.ok(load.slowest_ms < DEADLINE_MS, `the slowest call took ${load.slowest_ms} ms`);
+  });
+}
+
+test(
+  'nobody ends the module under a call that hangs in it; the token comes back when the call has ended',
+  { skip },
+  async () => {
+    await using hsm = await RemoteHsm.start();
+    const { module, token, pin } = hsm;
+    await using backend = await Pkcs11Backend.open({ module, token, pin, sessions: 2, call_ms_max: 1000, signal });
+    const { key } = await backend.create('hmac-sha256', '', signal);
+    const secret = await backend.derive(key, 'label', 32, signal);
+    hsm.freeze();
+    const refused = (error: unknown): boolean => isRonError(error, 'timeout') || isRonError(error, 'not_ready');
+    const hanging = Array.from({ length: 4 }, () => assert.rejects(backend.derive(key, 'label', 32, signal), refused));
+    await Promise.all(hanging);
+    assert.equal(backend.state().ok, false);
+    // Those who look whether it is back meet the calls that hang, and must not start the module anew under them.
+    for (let look = 0; look < 3; look++) await assert.rejects(backend.keep(signal), refused);
+    await hsm.kill();
+    await hsm.revive();
+    const deadline = AbortSignal.timeout(20_000);
+    const isBack = (): Promise<boolean> =>
+      backend.keep(signal).then(
+        () => true,
+        () => false,
+      );
+    while (!(await isBack())) await sleep(20, deadline);
+    assert.deepEqual(await backend.derive(key, 'label', 32, signal), secret);
   },
 );

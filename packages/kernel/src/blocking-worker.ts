@@ -13,7 +13,8 @@ export interface Call {
   readonly args: readonly unknown[];
 }
 
-export type Answer = { readonly value: unknown } | { readonly error: WireError };
+/** `ready`: the module is imported, and the thread may be ended from now on. */
+export type Answer = { readonly value: unknown } | { readonly error: WireError } | { readonly ready: true };
 
 /** An error as it crosses the boundary: classes and own properties do not survive the copy, so they are written out. */
 export interface WireError {
@@ -52,6 +53,7 @@ async function answer(functions: Record<string, unknown>, { fn, args }: Call): P
 const port = parentPort;
 assert(port !== null, 'this file is run by a BlockingPool');
 const functions = (await import((workerData as { module: string }).module)) as Record<string, unknown>;
+port.postMessage({ ready: true } satisfies Answer);
 port.on('message', (call: Call) => {
   void answer(functions, call).then((given) => {
     try {

@@ -143,6 +143,30 @@ test('an aborted job that computes is answered at once, and its thread is replac
   assert.equal(pool.crashed_total, 0);
 });
 
+test('a thread is not ended while it imports its module: native code that loads would take the process along', async () => {
+  const name = `imported ${process.hrtime.bigint()}`;
+  const source = `
+    const channel = new BroadcastChannel('${name}');
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    channel.postMessage('whole');
+    channel.close();
+    export const nothing = () => undefined;`;
+  const channel = new BroadcastChannel(name);
+  const imported = new Promise((resolve) => channel.addEventListener('message', resolve));
+  const ended: number[] = [];
+  const module = new URL(`data:text/javascript,${encodeURIComponent(source)}`);
+  const pool = open({ module, close_ms: 1, onThreadEnd: (thread) => ended.push(thread) });
+  const client = new AbortController();
+  const given_up = pool.run('nothing', [], client.signal);
+  client.abort(new Error('left'));
+  await assert.rejects(given_up, /left/);
+  await pool.close();
+  assert.equal(pool.threads, 0);
+  assert.equal(ended.length, 1);
+  await imported;
+  channel.close();
+});
+
 test('an abort that comes after the answer does no harm', async () => {
   await using pool = open();
   const client = new AbortController();

@@ -8,7 +8,8 @@
  * `queue_max` jobs that wait.
  * Overflow: `run` refuses with `busy` at once.
  * Cancellation: an aborted job that waits leaves the queue; one that runs is answered at once and its thread is ended,
- * for there is no other way to stop a computation. `close()` lets jobs finish for `close_ms`, then ends all threads.
+ * for there is no other way to stop a computation; but not before its module is imported, for native code that is ended
+ * while it loads takes the process along. `close()` lets jobs finish for `close_ms`, then ends all threads.
  *
  * Threads that have nothing to do do not keep the process alive.
  * Arguments and results are copied, or moved if they are in `transfer`; a function that needs no copy takes a
@@ -28,6 +29,8 @@ export interface BlockingPoolInit {
   module: URL;
   /** How long `close()` lets jobs finish. Default 1000. */
   close_ms?: number;
+  /** Called with its number (`threadId` there) when a thread is gone, however it ended. Default: nobody is told. */
+  onThreadEnd?: (thread: number) => void;
 }
 
 interface PoolJob {
@@ -39,6 +42,10 @@ interface PoolJob {
 
 interface Thread {
   readonly worker: Worker;
+  /** Its number; the worker forgets it when it ends. */
+  readonly id: number;
+  /** Its module is imported. */
+  ready: boolean;
   /** What it does now. */
   job: PoolJob | undefined;
   /** Told to end: it takes no more jobs, but counts until it has. */
@@ -49,6 +56,8 @@ interface Thread {
 
 /** Ending a thread takes this long at most, or it is left: native code cannot be interrupted. */
 const END_MS_MAX = 1000;
+/** A thread that is loading is waited for this long at the end: the process must not end under it either. */
+const LOAD_MS_MAX = 10_000;
 const CLOSE_MS_DEFAULT = 1000;
 
 export class BlockingPool implements AsyncDisposable {
@@ -57,6 +66,7 @@ export class BlockingPool implements AsyncDisposable {
   readonly #queue_max: number;
   readonly #module: URL;
   readonly #close_ms: number;
+  readonly #onThreadEnd: ((thread: number) => void) | undefined;
   readonly #threads = new Set<Thread>();
   readonly #idle: Thread[] = [];
   /** In order of arrival. */
@@ -76,6 +86,7 @@ export class BlockingPool implements AsyncDisposable {
     this.#queue_max = init.queue_max;
     this.#module = init.module;
     this.#close_ms = init.close_ms ?? CLOSE_MS_DEFAULT;
+    this.#onThreadEnd = init.onThreadEnd;
   }
 
   /** Jobs that wait. */
@@ -136,7 +147,14 @@ export class BlockingPool implements AsyncDisposable {
       execArgv: [],
       workerData: { module: this.#module.href },
     });
-    const thread: Thread = { worker, job: undefined, ending: false, error: undefined };
+    const thread: Thread = {
+      worker,
+      id: worker.threadId,
+      ready: false,
+      job: undefined,
+      ending: false,
+      error: undefined,
+    };
     this.#threads.add(thread);
     worker.on('message', (answer: Answer) => this.#answered(thread, answer));
     worker.on('messageerror', (error) => this.#answered(thread, { error: unreadable(error) }));
@@ -159,6 +177,12 @@ export class BlockingPool implements AsyncDisposable {
 
   #answered(thread: Thread, answer: Answer): void {
     touch(this);
+    if ('ready' in answer) {
+      thread.ready = true;
+      if (thread.ending) void thread.worker.terminate();
+      this.#changed?.wake();
+      return;
+    }
     if (thread.ending) return;
     const parked = this.#release(thread)?.answer;
     if ('error' in answer) parked?.fail(fromWire(answer.error));
@@ -199,12 +223,13 @@ export class BlockingPool implements AsyncDisposable {
     this.#release(thread);
     thread.worker.unref();
     // Its end is seen by the `exit` event.
-    void thread.worker.terminate();
+    if (thread.ready) void thread.worker.terminate();
   }
 
   #exited(thread: Thread, code: number): void {
     touch(this);
     this.#threads.delete(thread);
+    this.#onThreadEnd?.(thread.id);
     const at = this.#idle.indexOf(thread);
     if (at >= 0) this.#idle.splice(at, 1);
     if (!thread.ending) this.crashed_total += 1;
@@ -229,6 +254,7 @@ export class BlockingPool implements AsyncDisposable {
       if (!thread.ending) this.#end(thread);
     }
     await this.#until(() => this.#threads.size === 0, END_MS_MAX);
+    await this.#until(() => this.#threads.values().every(({ ready }) => ready), LOAD_MS_MAX);
   }
 
   /** Waits for `condition`, which is looked at whenever a thread rests or ends, but no longer than `wait_ms`. */

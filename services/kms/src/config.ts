@@ -26,7 +26,7 @@ const KEYS = {
     default: 1,
     min: 1,
     max: 64,
-    doc: 'Calls to the token at once. With one, the module is started anew when a dead token comes back; a TPM has one.',
+    doc: 'Calls to the token at once, each in a session of its own; a TPM has one.',
   }),
   'cloud.region': key.optional(
     key.text({ doc: 'The region of AWS KMS. Credentials are found as AWS tools find them.' }),

@@ -87,6 +87,7 @@ export class Cryptoki {
   constructor(module: string) {
     // On Windows CK_ULONG has 4 bytes and structures are packed: nothing here would fit.
     if (ULONG_BYTES !== 8) throw new RonError('unhealthy', 'tokens are supported on 64-bit Unix only');
+    keepLoaded(module);
     const list: unknown[] = [null];
     const result = koffi.load(module).func('C_GetFunctionList', 'ulong', ['_Out_ void **'])(list) as number;
     if (result !== CKR_OK) throw new CryptokiError('C_GetFunctionList', result);
@@ -97,7 +98,7 @@ export class Cryptoki {
     this.#functions = Object.fromEntries(bound) as Record<Name, (...args: unknown[]) => number>;
   }
 
-  /** Several threads of this process, and whoever else uses the module in it, share one initialisation. */
+  /** All threads of this process share one initialisation. Two must not be in here at once. */
   initialize(): void {
     const args = Buffer.alloc(6 * ULONG_BYTES);
     args.writeUInt32LE(CKF.OS_LOCKING_OK, 4 * ULONG_BYTES);
@@ -243,6 +244,15 @@ export class Cryptoki {
     const result = this.#functions[name](...args);
     if (result !== CKR_OK) throw new CryptokiError(name, result);
   }
+}
+
+/** RTLD_NOW and RTLD_NODELETE. */
+const STAYS = process.platform === 'darwin' ? 0x82 : 0x1002;
+
+/** A library goes with the thread that loaded it, under whoever is still in it; one that stays does not. */
+function keepLoaded(module: string): void {
+  // What cannot be loaded says why when it is loaded to be used.
+  koffi.load(null).func('dlopen', 'void *', ['str', 'int'])(module, STAYS);
 }
 
 /** CK_ULONG is 8 bytes wherever Node runs on a 64-bit Unix. */

@@ -2,10 +2,10 @@
  * One session with one token, in a thread of its own. It is kept over calls and comes back when it dies.
  *
  * Promise: a call that fails because the session, the login or a handle is no longer good is made once more in a new
- * session, and then, if nobody else here uses the module, once more after the module was started anew; when that fails
- * too, the token is away (`not_ready`). A PIN that the token refused is
- * never tried again by this process, for the token would lock itself. Keys are made so that the token never gives them
- * out, and one that would is destroyed at once.
+ * session, and then, if it works for no other thread either, once more after the module was started anew; when that fails
+ * too, the token is away (`not_ready`). The module is started and ended only while no thread is in it (module-gate.ts).
+ * A PIN that the token refused is never tried again by this process, for the token would lock itself. Keys are made so
+ * that the token never gives them out, and one that would is destroyed at once.
  * Bound: one session; `HANDLES_MAX` object handles are remembered. Cancellation: none; calls block.
  */
 import { createHash, createHmac } from 'node:crypto';
@@ -14,6 +14,7 @@ import type { Alg } from '../algorithms.ts';
 import { algOfName, awayError, noSuchKey, requireUse } from '../backend.ts';
 import { CKA, CKK, CKM, CKO, CKR, CKU_USER, nameOfResult } from './constants.ts';
 import { Cryptoki, CryptokiError, type Handle, type TokenInfo } from './cryptoki.ts';
+import { ModuleGate } from './module-gate.ts';
 import {
   algsOf,
   byName,
@@ -34,9 +35,18 @@ export interface TokenConfig {
   /** The label of the token. */
   readonly token: string;
   readonly pin: string;
-  /** Whether nobody else in this process uses the module, so that it may be started anew. */
-  readonly isAlone: boolean;
+  /** Of the module, shared by all threads of this process: `gateOf`. */
+  readonly gate: SharedArrayBuffer;
+  /** One word: how the last call of any thread ended. */
+  readonly outcome: Int32Array<SharedArrayBuffer>;
 }
+
+export const OUTCOME = { answered: 0, away: 1 } as const;
+
+/** What says something about the token, and not about the request. */
+const AWAY_CODES: readonly string[] = ['not_ready', 'timeout', 'internal', 'unhealthy'];
+
+export const isAway = (error: RonError): boolean => AWAY_CODES.includes(error.code);
 
 /** With every call: a number that changes when a key was destroyed, for then handles may come to mean something else. */
 export interface TokenCall {
@@ -62,6 +72,10 @@ interface KeyObject {
 }
 
 const HANDLES_MAX = 4096;
+const TRIES_MAX = 3;
+/** How long to wait until no other thread is in the module: to start it, to end it. */
+const START_WAIT_MS = 200;
+const END_WAIT_MS = 500;
 const SIGNATURE_BYTES = 64;
 const RSA_SECRET_TEXT = 'ron-kms/rsa-secret/v1\n';
 const PUBLIC_BYTES = 32;
@@ -77,6 +91,9 @@ const REFUSED_PINS = new Set<number>([
 
 export class Token {
   readonly #config: TokenConfig;
+  readonly #gate: ModuleGate;
+  /** Of the module, when the session was opened. */
+  #restarts = 0;
   #cryptoki: Cryptoki | undefined;
   #session: Handle | undefined;
   #slot: Handle | undefined;
@@ -86,6 +103,7 @@ export class Token {
 
   constructor(config: TokenConfig) {
     this.#config = config;
+    this.#gate = new ModuleGate(config.gate);
   }
 
   /** Forgets handles of an older generation. */
@@ -161,44 +179,74 @@ export class Token {
     });
   }
 
-  /** Ends every session of this process with the token: those of threads that are gone would stay open otherwise. */
+  /**
+   * Ends every session of this process with the token: those of threads that are gone would stay open otherwise. Not while
+   * another thread is in a call: it would lose its session under it.
+   */
   close(): void {
-    if (this.#slot !== undefined) this.#cryptoki?.closeAllSessions(this.#slot);
-    this.#forget();
+    const slot = this.#slot;
+    if (slot !== undefined) this.#gate.alone(END_WAIT_MS, () => this.#cryptoki?.closeAllSessions(slot));
+    this.#drop();
+  }
+
+  /** Does the work, and leaves word of how the token took it. */
+  #run<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    const { outcome } = this.#config;
+    try {
+      const done = this.#tries(work);
+      Atomics.store(outcome, 0, OUTCOME.answered);
+      return done;
+    } catch (error) {
+      Atomics.store(outcome, 0, error instanceof RonError && !isAway(error) ? OUTCOME.answered : OUTCOME.away);
+      throw error;
+    }
   }
 
   /** Every work can be repeated: `create` clears away what an earlier try may have left. */
-  #run<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
-    const tries_max = this.#config.isAlone ? 3 : 2;
+  #tries<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    const { worked, restarts } = this.#gate;
     for (let tries = 1; ; tries++) {
       try {
         return this.#attempt(work);
       } catch (error) {
         if (!(error instanceof CryptokiError)) throw error;
-        if (!LOST.has(error.result)) throw this.#explain(error);
-        this.#forget();
-        if (tries === tries_max) throw this.#explain(error);
-        if (tries > 1) this.#reset();
+        if (!LOST.has(error.result) || tries === TRIES_MAX) throw this.#explain(error);
+        const isHopeless = tries > 1 && this.#gate.worked === worked && this.#gate.restarts === restarts;
+        if (isHopeless && !this.#startAnew()) throw this.#explain(error);
       }
     }
   }
 
   #attempt<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
-    const session = this.#open();
-    return work(this.#cryptoki as Cryptoki, session);
-  }
-
-  #open(): Handle {
-    if (this.#session !== undefined) return this.#session;
     if (this.#pinRefused !== undefined) throw this.#pinRefused;
     const cryptoki = (this.#cryptoki ??= load(this.#config.module));
-    cryptoki.initialize();
+    if (this.#session === undefined) this.#start(cryptoki);
+    return this.#gate.among(() => {
+      if (this.#restarts !== this.#gate.restarts) this.#drop();
+      try {
+        return work(cryptoki, this.#open(cryptoki));
+      } catch (error) {
+        if (error instanceof CryptokiError && LOST.has(error.result)) this.#forget();
+        throw error;
+      }
+    });
+  }
+
+  /** Two that start a module at once may break it. If somebody stays in a call, then it has been started. */
+  #start(cryptoki: Cryptoki): void {
+    this.#gate.alone(START_WAIT_MS, () => cryptoki.initialize());
+  }
+
+  #open(cryptoki: Cryptoki): Handle {
+    if (this.#session !== undefined) return this.#session;
+    const { restarts } = this.#gate;
     const slot = cryptoki.slots().find((each) => labelOf(cryptoki, each) === this.#config.token);
     if (slot === undefined) throw new CryptokiError('C_GetSlotList', CKR.TOKEN_NOT_PRESENT);
     const session = cryptoki.openSession(slot);
     this.#logIn(cryptoki, session);
     this.#slot = slot;
     this.#session = session;
+    this.#restarts = restarts;
     return session;
   }
 
@@ -215,11 +263,10 @@ export class Token {
     }
   }
 
+  /** The session is not good any more. */
   #forget(): void {
     const session = this.#session;
-    this.#session = undefined;
-    this.#slot = undefined;
-    this.#objects.clear();
+    this.#drop();
     if (session === undefined) return;
     try {
       this.#cryptoki?.closeSession(session);
@@ -228,13 +275,23 @@ export class Token {
     }
   }
 
-  /** Starts the module anew: some keep what they should have let go of, and nothing else makes them. */
-  #reset(): void {
-    try {
-      this.#cryptoki?.finalize();
-    } catch {
-      // It had not begun.
-    }
+  /** There is no such session: its number may be another's by now. */
+  #drop(): void {
+    this.#session = undefined;
+    this.#slot = undefined;
+    this.#objects.clear();
+  }
+
+  /** Some modules keep what they should have let go of, and nothing else makes them. False when a call hangs in it. */
+  #startAnew(): boolean {
+    return this.#gate.alone(END_WAIT_MS, () => {
+      this.#gate.restarted();
+      try {
+        this.#cryptoki?.finalize();
+      } catch {
+        // It had not begun.
+      }
+    });
   }
 
   #explain(error: CryptokiError): RonError {

@@ -48,6 +48,11 @@ export class RemoteHsm implements AsyncDisposable {
     rmSync(this.#socket, { force: true });
   }
 
+  /** It answers no more, and does not end either: calls hang until it is killed. */
+  freeze(): void {
+    this.#server?.freeze();
+  }
+
   async revive(): Promise<void> {
     const args = ['server', '--foreground', '--provider', this.#hsm.module, '--name', this.#socket];
     this.#server = new BackgroundProgram('p11-kit', [...args, `pkcs11:token=${this.token}`]);

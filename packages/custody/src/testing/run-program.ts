@@ -41,6 +41,11 @@ export class BackgroundProgram implements AsyncDisposable {
     deadline.cancel();
   }
 
+  /** It and all that it started stand still, until they are killed. */
+  freeze(): void {
+    if (this.isRunning && this.#child.pid !== undefined) process.kill(-this.#child.pid, 'SIGSTOP');
+  }
+
   /** Ends it and all that it started, without a chance to say anything. */
   async kill(): Promise<void> {
     if (!this.isRunning || this.#child.pid === undefined) return;
