@@ -222,7 +222,7 @@ export class ObjectWriter {
   }
 
   async #finishLarge(init: FinishInit, signal: AbortSignal): Promise<Written> {
-    this.#requireInherited();
+    await this.#requireInherited(signal);
     await this.#flushChunk(signal);
     if (this.#entries.length > 0) await this.#storePage(signal);
     const id = combineSubtrees(this.#values());
@@ -246,15 +246,28 @@ export class ObjectWriter {
     await this.#arrived();
     const { volume } = this.#init;
     await volume.sync(signal);
-    for (const key of this.#leased) if (!volume.isDurable('content', idOfKey(key))) throw lostPart();
+    for (const key of this.#leased) await this.#requireDurable(idOfKey(key), signal);
   }
 
   /** What other writers stored was durable then; it must still be there. */
-  #requireInherited(): void {
-    const { volume, from } = this.#init;
-    for (const { id } of [...(from?.pages ?? []), ...(from?.entries ?? [])]) {
-      if (!volume.isDurable('content', id)) throw lostPart();
-    }
+  async #requireInherited(signal: AbortSignal): Promise<void> {
+    const { from } = this.#init;
+    for (const { id } of from?.pages ?? []) await this.#requireDurable(id, signal);
+    for (const { id } of from?.entries ?? []) await this.#requireDurable(id, signal);
+  }
+
+  /** When a volume that had a copy is gone, what others have is stored anew. */
+  #requireDurable(id: Uint8Array, signal: AbortSignal): void | Promise<void> {
+    return this.#init.volume.isDurable('content', id) ? undefined : this.#storeAnew(id, signal);
+  }
+
+  async #storeAnew(id: Uint8Array, signal: AbortSignal): Promise<void> {
+    const { volume } = this.#init;
+    const left = await volume.get('content', id, signal).catch(() => signal.throwIfAborted());
+    if (left === undefined) throw lostPart();
+    const type = left.type === RecordType.page ? RecordType.page : RecordType.chunk;
+    await volume.put([{ type, id, payload: left.payload }], signal);
+    if (!volume.isDurable('content', id)) throw lostPart();
   }
 }
 

@@ -116,7 +116,7 @@ export class Upload {
   /** Whether everything that it holds on to is there. */
   isWhole(volume: Volume): boolean {
     const { pages, entries } = this.#state;
-    return [...entriesOfPage(pages), ...entriesOfPage(entries)].every(({ id }) => volume.isDurable('content', id));
+    return [...entriesOfPage(pages), ...entriesOfPage(entries)].every(({ id }) => volume.has('content', id));
   }
 
   /** Writes the first frame. The upload exists when it resolves. */

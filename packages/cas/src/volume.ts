@@ -6,7 +6,7 @@
  * order of ids that can be resumed anywhere, and a state that says whether it takes writes, with the reason.
  */
 import type { RonError } from '@ron/kernel';
-import { isReadOnly } from '@ron/log';
+import { isGone, isReadOnly } from '@ron/log';
 
 /**
  * What is looked for: content by the hash of its bytes, an object by its address, a stripe by its own id or by that of one
@@ -28,7 +28,8 @@ export interface StoredRecord {
   readonly meta: Uint8Array;
 }
 
-export type VolumeCondition = 'ok' | 'full' | 'read_only' | 'failed';
+/** `gone`: what was opened is not there any more. */
+export type VolumeCondition = 'ok' | 'full' | 'read_only' | 'failed' | 'gone';
 
 export interface VolumeState {
   readonly condition: VolumeCondition;
@@ -153,5 +154,6 @@ export interface VolumeEvents {
 
 export function conditionOf(error: RonError): VolumeCondition {
   if (error.code === 'storage_full') return 'full';
-  return isReadOnly(error.cause) ? 'read_only' : 'failed';
+  if (isReadOnly(error.cause)) return 'read_only';
+  return isGone(error.cause) ? 'gone' : 'failed';
 }

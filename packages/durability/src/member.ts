@@ -46,9 +46,12 @@ export class Member implements Place {
   isDrained = false;
   #lostReason = '';
   #failure: RonError | undefined;
+  readonly #onGone: ((reason: string) => void) | undefined;
   #failed_ms = 0;
 
-  constructor(init: MemberInit) {
+  /** `onGone`: told when a write finds that the volume is not there any more. Must not throw. */
+  constructor(init: MemberInit, onGone?: (reason: string) => void) {
+    this.#onGone = onGone;
     this.volume = init.volume;
     this.name = init.volume.name;
     this.domain = init.volume.domain;
@@ -122,6 +125,7 @@ export class Member implements Place {
     this.#failure = isRonError(error)
       ? error
       : new RonError('not_ready', `${this.name} failed`, { cause: error, retry_after_ms: PROBE_AFTER_MS });
+    if (this.isReadable && conditionOf(this.#failure) === 'gone') this.#onGone?.(this.#failure.message);
   }
 
   #condition(): { condition: VolumeCondition; reason: string } {

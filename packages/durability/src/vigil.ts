@@ -2,7 +2,7 @@
  * Looks after volumes whose loss nobody would notice: a directory that was deleted or unmounted under a process is still
  * there for the descriptors that are open.
  *
- * Promise: a volume whose probe says that it is gone is lost to the set within about `LOOK_EVERY_MS`, and somebody is told.
+ * Promise: a volume whose probe says that it is gone is lost to the set within about `LOOK_EVERY_MS`.
  * A probe that fails otherwise, or takes too long, says nothing. Bound: one look at each volume at a time.
  * Cancellation: by the signal.
  */
@@ -18,8 +18,6 @@ export interface VigilInit {
   set: VolumeSet;
   /** By the names of volumes. Those without one are not looked at. */
   probes: ReadonlyMap<string, Probe>;
-  /** Told of each volume that was lost: a plan is due. Must not throw. */
-  onLost?: (name: string, reason: string) => void;
 }
 
 const LOOK_EVERY_MS = 1000;
@@ -40,15 +38,13 @@ export class Vigil {
   }
 
   async look(): Promise<void> {
-    const { set, probes, onLost } = this.#init;
+    const { set, probes } = this.#init;
     for (const member of set.members) {
       const probe = member.isReadable ? probes.get(member.name) : undefined;
       if (probe === undefined) continue;
       using deadline = Deadline.after('volumes.look', LOOK_DEADLINE_MS);
       const reason = await deadline.run(probe).catch(() => undefined);
-      if (reason === undefined || !member.isReadable) continue;
-      set.lose(member.name, reason);
-      onLost?.(member.name, reason);
+      if (reason !== undefined && member.isReadable) set.lose(member.name, reason);
     }
   }
 }

@@ -57,6 +57,8 @@ export interface VolumeSetInit {
   read_lag_ms?: number;
   /** Told of a record that a volume did not give though it should have it. Must not throw. */
   onFault?: (fault: Fault) => void;
+  /** Told of each volume that is lost. Must not throw. */
+  onLost?: (name: string, reason: string) => void;
   signal: AbortSignal;
 }
 
@@ -95,6 +97,7 @@ export class VolumeSet implements Volume {
   readonly #writer: SetWriter;
   readonly #read_lag_ms: number;
   readonly #onFault: ((fault: Fault) => void) | undefined;
+  readonly #onLost: ((name: string, reason: string) => void) | undefined;
   #members: readonly Member[];
   #placement: Placement<Member>;
   #membership!: Membership;
@@ -110,7 +113,8 @@ export class VolumeSet implements Volume {
     this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
     this.#read_lag_ms = init.read_lag_ms ?? READ_LAG_MS;
     this.#onFault = init.onFault;
-    this.#members = init.members.map((each) => new Member(each));
+    this.#onLost = init.onLost;
+    this.#members = init.members.map((each) => this.#memberOf(each));
     this.#placement = this.#place();
     this.stripes = new Stripes(this);
   }
@@ -162,7 +166,7 @@ export class VolumeSet implements Volume {
 
   /** Takes a volume in: a new one, one that was away, or one in the place of another. `settle` tells it what it missed. */
   add(init: MemberInit): Member {
-    const member = new Member(init);
+    const member = this.#memberOf(init);
     const former = this.#members.find((each) => each.name === member.name);
     if (former?.isReadable === true) throw new RonError('conflict', `there is a volume ${member.name} already`);
     // What it heard and what not is known when it has been asked.
@@ -184,6 +188,7 @@ export class VolumeSet implements Volume {
   lose(name: string, reason: string): void {
     this.member(name).lose(reason);
     this.#change(this.#members);
+    this.#onLost?.(name, reason);
   }
 
   /** Lets a volume go that is drained or lost; `force` also one that may hold the last copy of something. */
@@ -377,6 +382,15 @@ export class VolumeSet implements Volume {
 
   #untried(kind: Kind, id: Uint8Array, tried: ReadonlySet<Member>): Member | undefined {
     return this.holdersOf(kind, id).find((member) => !tried.has(member));
+  }
+
+  /** One that a write finds gone is lost at once, unless it is the only one: then there is nowhere else to look. */
+  #memberOf(init: MemberInit): Member {
+    const member: Member = new Member(init, (reason) => {
+      // Its name may be another one's by now.
+      if (this.#members.length > 1 && this.#members.includes(member)) this.lose(member.name, reason);
+    });
+    return member;
   }
 
   #requireNames(): void {

@@ -22,6 +22,8 @@ export interface File {
   sync(): Promise<void>;
   truncate(bytes: number): Promise<void>;
   size(): Promise<number>;
+  /** As `FileSystem.identity`, of the open file itself, whatever became of its name. */
+  identity?(): Promise<string>;
   close(): Promise<void>;
 }
 
@@ -43,6 +45,11 @@ export interface FileSystem {
   syncDir(dir: string): Promise<void>;
   /** Keeps other processes away; undefined when one has it. A disk that no other process can see has no such call. */
   lock?(path: string): Disposable | undefined;
+  /**
+   * What lies at a path: the same text while it is the same file or directory, however it is opened. Throws when there is
+   * nothing. A disk that nobody else can change has no such call.
+   */
+  identity?(path: string): Promise<string>;
   /** How much the disk of a directory holds and how much more it takes, where that is known. */
   room?(dir: string): Promise<DiskRoom>;
 }
@@ -53,6 +60,8 @@ type Callback<T> = (error: NodeJS.ErrnoException | null, value: T) => void;
 function call<T = void>(start: (done: Callback<T>) => void): Promise<T> {
   return new Promise((resolve, reject) => start((error, value) => (error === null ? resolve(value) : reject(error))));
 }
+
+const identityOf = ({ dev, ino }: fs.Stats): string => `${dev} ${ino}`;
 
 class RealFile implements File {
   readonly #fd: number;
@@ -101,6 +110,10 @@ class RealFile implements File {
     return (await call<fs.Stats>((done) => fs.fstat(this.#fd, done))).size;
   }
 
+  async identity(): Promise<string> {
+    return identityOf(await call<fs.Stats>((done) => fs.fstat(this.#fd, done)));
+  }
+
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
@@ -142,6 +155,7 @@ export const realFileSystem: FileSystem = {
     }
   },
   lock: tryLock,
+  identity: (path) => call<fs.Stats>((done) => fs.stat(path, done)).then(identityOf),
   async room(dir) {
     const { bavail, blocks, bsize } = await call<fs.StatsFs>((done) => fs.statfs(dir, done));
     return { free_bytes: bavail * bsize, total_bytes: blocks * bsize };

@@ -19,8 +19,8 @@ test('closing answers everyone', async () => {
 const MUTANTS = [
   {
     bug: 'it acknowledges before the sync',
-    find: 'await active.file.sync();',
-    replace: 'void active.file.sync();',
+    find: ') await active.file.sync();',
+    replace: ') void active.file.sync();',
     caught: /is not durable/,
   },
   {
@@ -31,13 +31,13 @@ const MUTANTS = [
   },
   {
     bug: 'a failed sync is taken for a good one',
-    find: 'await this.#retire(active);\n      throw this.#refuseAfter(error);',
+    find: 'if (active !== undefined) await this.#retire(active, error);\n      throw this.#refuseAfter(error);',
     replace: 'this.#refuseAfter(error);',
     caught: /is not durable/,
   },
   {
     bug: 'it goes on with a descriptor whose sync failed',
-    find: 'await this.#retire(active);\n      throw',
+    find: 'if (active !== undefined) await this.#retire(active, error);\n      throw',
     replace: 'throw',
     caught: /used again/,
   },

@@ -11,7 +11,7 @@ import type { Position } from './record.ts';
 import { scan, type ScanEnd } from './scan.ts';
 import { SegmentFiles } from './segment-files.ts';
 import type { SegmentLogInit } from './segment-log.ts';
-import type { Active, LogEnd } from './segment-writer.ts';
+import { activeOf, type Active, type LogEnd } from './segment-writer.ts';
 
 /** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
 export async function reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
@@ -61,7 +61,7 @@ async function openLast(replay: Replay, segment: number, segment_bytes: number):
     const end = await replay.run(segment, opened.file);
     if (end !== undefined && opened.failure === undefined) {
       if (end.torn_bytes > 0) await replay.cut(segment, opened.file, end.tail);
-      if (end.tail < segment_bytes) active = { segment, file: opened.file, tail: end.tail };
+      if (end.tail < segment_bytes) active = await activeOf(segment, opened.file, end.tail);
     }
     return { active, failure: opened.failure };
   } finally {

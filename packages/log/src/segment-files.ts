@@ -38,10 +38,30 @@ export class SegmentFiles {
   readonly #segments = new Map<number, Segment>();
 
   #uses = 0;
+  /** What the directory was when it was opened; undefined where nobody can tell. */
+  #identity: string | undefined;
 
   constructor(fs: FileSystem, dir: string) {
     this.fs = fs;
     this.dir = dir;
+  }
+
+  /** Makes the directory where there is none, and remembers which one it is. */
+  async openDir(): Promise<void> {
+    await this.fs.makeDir(this.dir);
+    this.#identity = await this.fs.identity?.(this.dir);
+  }
+
+  /**
+   * Throws when a segment is not where it belongs any more, or the directory is not the one that was opened: deleted, moved,
+   * unmounted, or another in its place. Descriptors that are open show nothing of that.
+   */
+  async requireThere(active?: { readonly segment: number; readonly identity: string | undefined }): Promise<void> {
+    const path = active === undefined ? this.dir : this.path(active.segment);
+    const identity = active === undefined ? this.#identity : active.identity;
+    if (identity === undefined || this.fs.identity === undefined) return;
+    if ((await this.fs.identity(path)) === identity) return;
+    throw Object.assign(new Error(`ESTALE: ${path} is not what it was`), { code: 'ESTALE' });
   }
 
   path(segment: number): string {
@@ -83,10 +103,20 @@ export class SegmentFiles {
     });
   }
 
-  /** Makes the file of a new segment. Its name is only as durable as its directory. */
+  /** Makes the file of a new segment, and its name durable. */
   async create(segment: number): Promise<File> {
     const salt = new DataView(sched.randomBytes(4).buffer).getUint32(0);
-    const file = await this.fs.create(this.#pathOf(segment, salt));
+    const path = this.#pathOf(segment, salt);
+    await this.requireThere();
+    const file = await this.fs.create(path);
+    try {
+      await this.fs.syncDir(this.dir);
+      await this.requireThere();
+    } catch (error) {
+      await file.close().catch(() => undefined);
+      await this.fs.remove(path).catch(() => undefined);
+      throw error;
+    }
     this.add(segment, salt, 0);
     return file;
   }

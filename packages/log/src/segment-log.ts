@@ -99,7 +99,7 @@ export class SegmentLog implements AsyncDisposable {
   static async open(init: SegmentLogInit): Promise<SegmentLog> {
     const { fs = realFileSystem, segment_bytes = 256 * MIB, onAppended, onCut } = init;
     const files = new SegmentFiles(fs, join(init.dir, 'segments'));
-    await fs.makeDir(files.dir);
+    await files.openDir();
     const end = await openSegments(files, segment_bytes, init);
     return new SegmentLog(init, { files, segment_bytes, onAppended, onCut }, end);
   }

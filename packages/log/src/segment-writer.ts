@@ -8,7 +8,7 @@
  */
 import { sched, type RonError } from '@ron/kernel';
 import { BatchWrite } from './batch-write.ts';
-import { diskError, isFull } from './disk-error.ts';
+import { diskError, isFull, isGone } from './disk-error.ts';
 import type { File } from './file-system.ts';
 import type { Appended, Position, RecordInput } from './record.ts';
 import type { SegmentFiles } from './segment-files.ts';
@@ -24,8 +24,14 @@ export interface Group {
 export interface Active {
   readonly segment: number;
   readonly file: File;
+  /** What has to lie where its name is; undefined where nobody can tell. */
+  readonly identity: string | undefined;
   /** Where the next record goes. */
   tail: number;
+}
+
+export async function activeOf(segment: number, file: File, tail: number): Promise<Active> {
+  return { segment, file, tail, identity: await file.identity?.() };
 }
 
 /** Where a log goes on after it was opened. */
@@ -98,7 +104,7 @@ export class SegmentWriter {
   async commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
     const results: (readonly Appended[])[] = [];
     while (results.length < batch.length) await this.#commitPart(batch, results);
-    if (batch.some((group) => group.durable)) await this.#syncActive();
+    if (batch.some((group) => group.durable)) await this.#makeDurable();
     this.#failures = 0;
     this.#refusal = undefined;
     return results;
@@ -138,17 +144,21 @@ export class SegmentWriter {
     this.#files.setBytes(active.segment, active.tail);
   }
 
-  async #syncActive(): Promise<void> {
+  /**
+   * Also when there is nothing to sync it looks whether the segment is where it belongs: a descriptor syncs as well into a
+   * file that was deleted, and nobody would ever find what was acknowledged there.
+   */
+  async #makeDurable(): Promise<void> {
     const active = this.#active;
-    if (active === undefined || active.tail <= this.#files.durableBytesOf(active.segment)) return;
-    const { tail } = active;
+    const tail = active?.tail ?? 0;
     try {
-      await active.file.sync();
+      if (active !== undefined && tail > this.#files.durableBytesOf(active.segment)) await active.file.sync();
+      await this.#files.requireThere(active);
     } catch (error) {
-      await this.#retire(active);
+      if (active !== undefined) await this.#retire(active, error);
       throw this.#refuseAfter(error);
     }
-    this.#files.setDurableBytes(active.segment, tail);
+    if (active !== undefined) this.#files.setDurableBytes(active.segment, tail);
   }
 
   /** The segment to write to, a new one when `bytes` do not fit. */
@@ -159,13 +169,11 @@ export class SegmentWriter {
     this.#rotateNext = false;
     const segment = this.#segment_last + 1;
     try {
+      // Its name is as durable as the records that will be acknowledged in it.
       const file = await this.#files.create(segment);
       this.#segment_last = segment;
-      const opened = { segment, file, tail: 0 };
-      // The name must be as durable as the records that will be acknowledged in it.
-      await this.#files.fs.syncDir(this.#files.dir);
-      this.#active = opened;
-      return opened;
+      this.#active = await activeOf(segment, file, 0);
+      return this.#active;
     } catch (error) {
       throw this.#refuseAfter(error);
     }
@@ -173,21 +181,23 @@ export class SegmentWriter {
 
   /** A full disk leaves part of a write: it is cut off, which also gives back its room. Any other failure retires. */
   async #rollBack(active: Active, cause: unknown): Promise<void> {
-    if (!isFull(cause)) return await this.#retire(active);
-    await active.file.truncate(active.tail).catch(() => this.#retire(active));
+    if (!isFull(cause)) return await this.#retire(active, cause);
+    await active.file.truncate(active.tail).catch((error: unknown) => this.#retire(active, error));
   }
 
   /**
    * Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. What it
    * was to make durable can still be read, and would count as durable after a restart: it is cut off.
    */
-  async #retire(active: Active): Promise<void> {
+  async #retire(active: Active, cause: unknown): Promise<void> {
     this.#active = undefined;
     await active.file.close().catch(() => undefined);
     const { segment } = active;
     const offset = this.#files.durableBytesOf(segment);
     this.#files.setBytes(segment, offset);
     this.#init.onCut?.({ segment, offset });
+    // What lies there now is not ours to cut.
+    if (isGone(cause)) return;
     // On a disk that is quite dead this fails as well; then whoever opens it again has more to worry about.
     await this.#truncate(segment, offset).catch(() => undefined);
   }
@@ -204,7 +214,7 @@ export class SegmentWriter {
 
   /** Closes the segment that is being written, durably. */
   async seal(): Promise<void> {
-    await this.#syncActive();
+    await this.#makeDurable();
     const active = this.#active;
     this.#active = undefined;
     await active?.file.close();

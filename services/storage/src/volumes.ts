@@ -65,8 +65,7 @@ export class Volumes implements AsyncDisposable {
     this.set = set;
     this.#slots = slots;
     this.volume = volume;
-    const onLost = (name: string, reason: string): void => this.#lost(this.#slotNamed(name), reason);
-    this.#vigil = new Vigil({ set, probes: this.#probes, onLost });
+    this.#vigil = new Vigil({ set, probes: this.#probes });
     for (const slot of slots) this.#watchOver(slot);
     this.dir = slots.find((slot) => slot.lost === undefined && slot.spec.dir !== '')?.spec.dir;
   }
@@ -104,16 +103,20 @@ export class Volumes implements AsyncDisposable {
     const isSingle = amnesia.enabled || data_dirs.length === 1;
     const members = await Promise.all(opened.map(([slot, volume]) => memberOf(slot, volume)));
     const replication_factor = durability.replication_factor ?? (isSingle ? 1 : 2);
-    const set: VolumeSet = await VolumeSet.open({
+    let volumes: Volumes | undefined;
+    const set = await VolumeSet.open({
       members,
       replication_factor,
       write_min: durability.write_min ?? replication_factor,
       ...(durability.ec && { manifest_copies: durability.ec_parity_shards + 1 }),
-      onFault: (fault) => volumes.onFault(fault),
+      onFault: (fault) => volumes?.onFault(fault),
+      onLost: (name, reason) => void (volumes !== undefined && volumes.#lost(volumes.#slotNamed(name), reason)),
       signal: init.signal,
     });
     const slots = opened.map(([slot]) => slot);
-    const volumes = new Volumes(init, set, slots, isSingle ? opened[0]![1] : set);
+    volumes = new Volumes(init, set, slots, isSingle ? opened[0]![1] : set);
+    for (const { name, life, reason } of set.views)
+      if (life === 'lost') volumes.#lost(volumes.#slotNamed(name), reason);
     return volumes;
   }
 
@@ -204,8 +207,10 @@ export class Volumes implements AsyncDisposable {
   lose(name: string): void {
     this.#requireSet();
     const slot = this.#slotNamed(name);
+    const reason = `${name}: somebody gave it up`;
     slot.isGivenUp = true;
-    this.#lost(slot, `${name}: somebody gave it up`);
+    if (this.#memberOf(slot)?.isReadable === true) this.set.lose(name, reason);
+    else slot.lost = reason;
   }
 
   /** Takes back one that was lost, or an empty directory in its place. */
@@ -261,13 +266,13 @@ export class Volumes implements AsyncDisposable {
     }
   }
 
+  /** The set has lost it. */
   #lost(slot: Slot, reason: string): void {
     const { dir } = slot.spec;
     slot.lost = reason;
     slot.watch = undefined;
     const member = this.#memberOf(slot);
     if (member === undefined) return;
-    if (member.life !== 'lost') this.set.lose(dir, reason);
     const timer = sched.timer(
       CLOSE_AFTER_MS,
       () => {
