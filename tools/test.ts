@@ -3,16 +3,35 @@
  *
  * `npm test -- PATTERN ...` runs only the test files whose path contains one of the patterns, without the checks.
  */
-import { globSync } from 'node:fs';
+import { globSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { run } from 'node:test';
 import { spec } from 'node:test/reporters';
 import { runChecks } from './check.ts';
 import { installTestTools } from './install-test-tools.ts';
 
-/** Tests beside the code mostly wait, so more files than cores run at once. */
+/** Most files wait for processes, disks and timers more than they compute, so more of them than cores run at once. */
 const FILES_AT_ONCE = 4;
-/** Tests in a `test/` folder start real processes and hold them to clocks: each file has the machine for itself. */
-const NEEDS_THE_MACHINE = /[/\\]test[/\\]/;
+/**
+ * Files that run alone, after the others, because what they promise is about time, rates or the whole machine: beside
+ * another file they would measure that one too. A file that only waits for conditions does not belong here.
+ */
+const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
+  ['apps/ron/test/capability-custody.test.ts', 'a revocation reaches every service within 2 s'],
+  ['packages/custody/test/token-killed.test.ts', 'the slowest call of a dead token ends within 2 s'],
+  ['packages/custody/test/token-recovery.test.ts', 'a refusal takes less than 5 ms'],
+  ['packages/ingress/test/attacks/fast-path-differs-in-nothing.test.ts', 'an answer from RAM overtakes workers'],
+  ['packages/ingress/test/attacks/slow-bodies-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
+  ['packages/ingress/test/attacks/slow-headers-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
+  ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
+  ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
+  ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
+  ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
+  ['services/passport/test/revocations-are-told.test.ts', 'a revocation is told within 2 s'],
+  ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
+  ['services/storage/test/two-directories-die-under-load.test.ts', 'repair leaves readers their latency'],
+]);
 /** No single test may take longer; a hang is a failure, not a wait. */
 const TEST_TIMEOUT_MS = 180_000;
 
@@ -28,17 +47,36 @@ function countChecks(): void {
 
 async function countTests(patterns: readonly string[]): Promise<void> {
   const files = globSync('{packages,services,apps,tools,bench,docs}/**/*.test.ts', { exclude: ['**/node_modules/**'] })
+    .map((file) => file.replaceAll('\\', '/'))
     .filter((file) => patterns.length === 0 || patterns.some((pattern) => file.includes(pattern)))
     .toSorted();
   if (files.length === 0) {
     process.stdout.write(`no test file matches ${patterns.join(', ')}\n`);
     tally.failed += 1;
   }
+  if (patterns.length === 0) {
+    for (const named of NEEDS_THE_MACHINE.keys()) {
+      if (files.includes(named)) continue;
+      process.stdout.write(`${named} is listed as needing the machine, and does not exist\n`);
+      tally.failed += 1;
+    }
+  }
   const { together = [], alone = [] } = Object.groupBy(files, (file) =>
-    NEEDS_THE_MACHINE.test(file) ? 'alone' : 'together',
+    NEEDS_THE_MACHINE.has(file) ? 'alone' : 'together',
   );
   await runFiles(together, FILES_AT_ONCE);
   await runFiles(alone, 1);
+}
+
+/** Every process that a test starts reads the same sources: they are compiled once for all of them. */
+async function withCompileCache(work: () => Promise<void>): Promise<void> {
+  const cache = mkdtempSync(join(tmpdir(), 'ron-test-compile-cache-'));
+  process.env['NODE_COMPILE_CACHE'] = cache;
+  try {
+    await work();
+  } finally {
+    rmSync(cache, { recursive: true, force: true });
+  }
 }
 
 async function runFiles(files: string[], concurrency: number): Promise<void> {
@@ -57,7 +95,7 @@ async function runFiles(files: string[], concurrency: number): Promise<void> {
 const patterns = process.argv.slice(2);
 if (patterns.length === 0) countChecks();
 await installTestTools((line) => void process.stdout.write(`${line}\n`));
-await countTests(patterns);
+await withCompileCache(() => countTests(patterns));
 const skipped = tally.skipped === 0 ? '' : `, ${tally.skipped} skipped`;
 process.stdout.write(`\n${tally.passed} passed, ${tally.failed} failed${skipped}\n`);
 process.exitCode = tally.failed === 0 && tally.passed > 0 ? 0 : 1;
