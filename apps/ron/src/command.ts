@@ -67,6 +67,6 @@ export const REACH_OPTIONS = {
   'capability-file': {
     type: 'string',
     value: 'FILE',
-    doc: 'The capability to use. Default: RON_CAPABILITY_FILE, or root.cap in the directory.',
+    doc: 'The capability to use, wherever --url leads. Default: RON_CAPABILITY_FILE, or root.cap in the directory, which goes to that node only.',
   },
 } as const satisfies Options;

@@ -15,11 +15,8 @@
 import { readFileSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { defaultPort, type Service } from '@ron/proto';
-import { readCapabilityFile } from './capability-file.ts';
-import type { Values } from './command.ts';
-import type { REACH_OPTIONS } from './command.ts';
-import { CliError, systemCode } from './exits.ts';
+import type { Service } from '@ron/proto';
+import { systemCode } from './exits.ts';
 import type { Io } from './io.ts';
 
 export const DIR_DEFAULT = '.ron';
@@ -91,6 +88,12 @@ export async function readState(home: Home): Promise<NodeState | undefined> {
   }
 }
 
+/** Where a service of this node is, if the node runs. */
+export async function runningUrl(home: Home, service: Service): Promise<string | undefined> {
+  const state = await readState(home);
+  return state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
+}
+
 /** Whether it runs. One that has ended and that nobody has asked about yet does not. */
 export function isAlive(pid: number): boolean {
   try {
@@ -108,40 +111,4 @@ function statusOf(pid: number): string {
     // No /proc here.
     return '';
   }
-}
-
-/** A service as a command reaches it. */
-export interface Reached {
-  readonly url: string;
-  /** The token, if there is one. Reading needs none by default. */
-  readonly capability: string | undefined;
-  /** Where the token was looked for. */
-  readonly capability_file: string;
-  /** Whether a `ron up` watches over it: then a service that is away comes back. */
-  readonly supervised: boolean;
-}
-
-type NodeValues = Values<typeof REACH_OPTIONS>;
-
-export async function reach(service: Service, values: NodeValues, io: Pick<Io, 'env'>): Promise<Reached> {
-  const home = homeOf(values, io);
-  const given = values['capability-file'] ?? (io.env['RON_CAPABILITY_FILE'] || undefined);
-  const capability_file = given ?? home.capability;
-  const capability = await readCapabilityFile(capability_file, service);
-  if (capability === undefined && given !== undefined) {
-    throw new CliError('permission', `there is no capability for ${service} at ${given}`);
-  }
-  const url = givenUrl(values.url ?? (io.env['RON_URL'] || undefined));
-  const state = await readState(home);
-  const running = state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
-  const supervised = url === undefined && running !== undefined;
-  return { url: url ?? running ?? `http://127.0.0.1:${defaultPort(service)}`, capability, capability_file, supervised };
-}
-
-function givenUrl(given: string | undefined): string | undefined {
-  if (given === undefined) return undefined;
-  if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
-    throw new CliError('usage', `${JSON.stringify(given)} is not a URL like http://127.0.0.1:7101`);
-  }
-  return given.replace(/\/$/, '');
 }

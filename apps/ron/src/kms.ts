@@ -2,10 +2,9 @@
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
 import { KmsClient, ObjectHasher, type KeyInfo, type Signature } from '@ron/client';
-import type { REACH_OPTIONS, Values } from './command.ts';
 import { CliError, systemCode } from './exits.ts';
-import type { Reached } from './home.ts';
 import type { Io } from './io.ts';
+import type { Reached, ReachValues } from './reach.ts';
 import { withClient } from './service-client.ts';
 
 /** What `ron sign` writes and `ron verify` reads. */
@@ -20,7 +19,7 @@ export interface SignatureFile {
 const SIGNATURE_FILE_BYTES_MAX = 256 * 1024;
 
 export function withKms<T>(
-  values: Values<typeof REACH_OPTIONS>,
+  values: ReachValues,
   io: Io,
   signal: AbortSignal,
   work: (client: KmsClient, reached: Reached) => Promise<T>,

@@ -2,16 +2,15 @@
 import { TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
 import { isRonError } from '@ron/kernel/core';
 import type { Service } from '@ron/proto';
-import type { REACH_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
-import { reach, type Reached } from './home.ts';
 import type { Io } from './io.ts';
+import { reach, type Reached, type ReachValues } from './reach.ts';
 
 /** Runs `work` with a client, and says what to do when the service does not answer or does not allow it. */
 export async function withClient<C, T>(
   service: Service,
   open: (init: TransportInit) => C,
-  values: Values<typeof REACH_OPTIONS>,
+  values: ReachValues,
   io: Io,
   signal: AbortSignal,
   work: (client: C, reached: Reached) => Promise<T>,
@@ -27,9 +26,15 @@ export async function withClient<C, T>(
   }
 }
 
-function explained(error: unknown, service: Service, { url, capability, capability_file }: Reached): unknown {
+/** What to do about an error of a service, where that is known. */
+export function explained(error: unknown, service: Service, reached: Reached): unknown {
+  const { url, capability, capability_file, isWithheld } = reached;
   if (isRonError(error, 'unreachable') && error.details?.['system_code'] === 'ECONNREFUSED') {
     return new CliError('unavailable', `${service} is not running at ${url}: start it with \`npm start\``, error.code);
+  }
+  if (isRonError(error, 'unauthorized') && isWithheld) {
+    const message = `this needs a capability; the one in ${capability_file} goes to the services of its own node only, and ${url} is none of them now: to send one there, name it with --capability-file`;
+    return new CliError('permission', message, error.code);
   }
   if (isRonError(error, 'unauthorized') && capability === undefined) {
     const message = `this needs a capability, and there is none at ${capability_file}: \`ron up\` makes one, or name one with --capability-file`;

@@ -1,10 +1,9 @@
 /** Storage as the commands use it. */
 import { StorageAdmin, StorageClient } from '@ron/client';
 import { checkAddress, type Address } from '@ron/proto';
-import type { REACH_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
-import type { Reached } from './home.ts';
 import type { Io } from './io.ts';
+import type { Reached, ReachValues } from './reach.ts';
 import { withClient } from './service-client.ts';
 
 export function addressArg(text: string | undefined): Address {
@@ -14,7 +13,7 @@ export function addressArg(text: string | undefined): Address {
 }
 
 export function withStorage<T>(
-  values: Values<typeof REACH_OPTIONS>,
+  values: ReachValues,
   io: Io,
   signal: AbortSignal,
   work: (client: StorageClient, reached: Reached) => Promise<T>,
@@ -24,7 +23,7 @@ export function withStorage<T>(
 
 /** The same for what an operator does. */
 export function withAdmin<T>(
-  values: Values<typeof REACH_OPTIONS>,
+  values: ReachValues,
   io: Io,
   signal: AbortSignal,
   work: (admin: StorageAdmin) => Promise<T>,

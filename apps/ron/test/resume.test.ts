@@ -159,7 +159,16 @@ suite('resume', () => {
       server.closeAllConnections();
     });
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    const args = ['put', 'upload', '--url', url, '--state', join(dir, 'state'), '--dir', node.dir];
+    const args = [
+      'put',
+      'upload',
+      '--url',
+      url,
+      '--state',
+      join(dir, 'state'),
+      '--capability-file',
+      node.capability_file,
+    ];
     const first = new Process(cleanUps, args, { cwd: dir });
     await eventually(
       'the second piece is on its way',

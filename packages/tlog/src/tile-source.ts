@@ -98,14 +98,19 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
   const read = async (path: string, bytes_max: number, signal: AbortSignal): Promise<Uint8Array | undefined> => {
     using deadline = Deadline.after('tlog_read', init.deadline_ms ?? REQUEST_MS, { signal });
     return await deadline.run(async (until) => {
-      const response = await fetch(`${prefix}/${path}`, { headers: { ...init.headers }, signal: until }).catch(
-        unreachable,
-      );
+      // Not to where a server sends us: the headers may hold a secret that is meant for it alone.
+      const request = { headers: { ...init.headers }, signal: until, redirect: 'error' } as const;
+      const response = await fetch(`${prefix}/${path}`, request).catch(unreachable);
       if (response.status === 404) {
         await response.body?.cancel();
         return undefined;
       }
-      if (response.status !== 200) throw new RonError('unreachable', `${path} was answered with ${response.status}`);
+      if (response.status !== 200) {
+        await response.body?.cancel();
+        const code = { 401: 'unauthorized', 403: 'forbidden' } as const;
+        const { [response.status as 401]: known = 'unreachable' } = code;
+        throw new RonError(known, `${path} was answered with ${response.status}`);
+      }
       return await bodyOf(response, bytes_max).catch(unreachable);
     });
   };

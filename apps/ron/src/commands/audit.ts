@@ -7,9 +7,11 @@ import { usage } from '../args.ts';
 import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf, reach } from '../home.ts';
+import { homeOf } from '../home.ts';
 import { withKms } from '../kms.ts';
 import { ProgressLine } from '../progress-line.ts';
+import { reach } from '../reach.ts';
+import { explained } from '../service-client.ts';
 
 const options = {
   vkey: {
@@ -114,9 +116,24 @@ async function keysBeside(dir: string): Promise<string[]> {
 
 async function openUrl({ values, io, signal }: AuditInvocation, url: string): Promise<Opened> {
   const { urlSource } = await import('@ron/tlog');
-  const { capability } = await reach('kms', values, io);
-  const headers = capability === undefined ? {} : { authorization: `Bearer ${capability}` };
+  // What a capability may be sent to is decided by the address that was given, like that of every other command.
   const service = { ...values, url: new URL(url).origin };
+  const reached = await reach('kms', service, io);
+  const { capability } = reached;
   const vkeys = values.vkey ?? (await withKms(service, io, signal, (client) => client.auditKeys())).vkeys;
-  return { source: urlSource(url, { headers }), vkeys };
+  const headers = capability === undefined ? {} : { authorization: `Bearer ${capability}` };
+  return { source: explaining(urlSource(url, { headers }), (error) => explained(error, 'kms', reached)), vkeys };
+}
+
+/** A source whose refusals say what to do. */
+function explaining(source: TileSource, explain: (error: unknown) => unknown): TileSource {
+  const rethrow = (error: unknown): never => {
+    throw explain(error);
+  };
+  return {
+    name: source.name,
+    checkpoint: (signal) => source.checkpoint(signal).catch(rethrow),
+    tile: (path, signal) => source.tile(path, signal).catch(rethrow),
+    [Symbol.asyncDispose]: () => source[Symbol.asyncDispose](),
+  };
 }

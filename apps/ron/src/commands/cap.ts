@@ -7,7 +7,7 @@ import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { columns } from '../format.ts';
-import { homeOf, isAlive, readState } from '../home.ts';
+import { homeOf, runningUrl } from '../home.ts';
 import { writeSecret } from '../secret-file.ts';
 import { withClient } from '../service-client.ts';
 
@@ -28,7 +28,10 @@ const options = {
     doc: 'attenuate, issue: write the token to this file, mode 0600, instead of printing it.',
   },
   dir,
-  url: { ...REACH_OPTIONS.url, doc: 'Where passport is. Default: RON_URL, or what runs in the directory.' },
+  url: {
+    ...REACH_OPTIONS.url,
+    doc: 'issue, revoke: where passport is. Default: RON_URL, or what runs in the directory.',
+  },
   'capability-file': capabilityFile,
 } as const;
 
@@ -88,22 +91,22 @@ async function show(invocation: CapInvocation): Promise<void> {
   }
 }
 
-/** What passport says about a token; undefined when none runs here. */
+/** What the passport of this node says about a token; undefined when none runs here, or when it does not say. */
 async function verdictOf({ values, io, signal }: CapInvocation, token: string): Promise<TokenVerdict | undefined> {
   const home = homeOf(values, io);
-  const state = await readState(home);
-  const runs = state !== undefined && isAlive(state.pid) && state.services.passport !== undefined;
-  if (!runs && values.url === undefined) return undefined;
-  // Whoever looks at a capability shows what he may with the node's own, not with the one that he looks at.
-  const own = { ...values, 'capability-file': home.capability };
-  return await withClient(
-    'passport',
-    (init) => new PassportClient(init),
-    own,
-    io,
-    signal,
-    (client) => client.verify({ token }, signal),
-  );
+  const url = await runningUrl(home, 'passport');
+  if (url === undefined) return undefined;
+  // Whoever looks at a capability shows what he may with the node's own, not with the one that he looks at; and what he
+  // looks at goes to nobody else.
+  const own = { ...values, url, 'capability-file': home.capability };
+  const ask = (client: PassportClient): Promise<TokenVerdict> => client.verify({ token }, signal);
+  try {
+    return await withClient('passport', (init) => new PassportClient(init), own, io, signal, ask);
+  } catch (error) {
+    signal.throwIfAborted();
+    io.note(`whether it is good is not known: ${error instanceof Error ? error.message : String(error)}`);
+    return undefined;
+  }
 }
 
 async function issue({ values, io, signal }: CapInvocation, caveats: readonly string[]): Promise<void> {
