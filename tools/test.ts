@@ -29,6 +29,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
   ['services/passport/test/revocations-are-told.test.ts', 'a revocation is told within 2 s'],
+  ['services/storage/test/disks-that-fail.test.ts', 'a full disk counts as full until it is looked at a second later'],
   ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
   ['services/storage/test/two-directories-die-under-load.test.ts', 'repair leaves readers their latency'],
 ]);

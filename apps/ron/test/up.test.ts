@@ -22,7 +22,8 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 suite('ron up', { concurrency: 3 }, () => {
   test('says what runs where, keeps secrets to itself, and Ctrl-C ends it with nothing left running', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
-    const node = new Process(t, ['up', '--dir', dir, '--base-port', '0']);
+    const env = { NODE_COMPILE_CACHE: undefined };
+    const node = new Process(t, ['up', '--dir', dir, '--base-port', '0'], { env });
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
     const { pid, services, pids } = await stateOf(dir);
     const lines = node.stdout.split('\n');

@@ -242,7 +242,7 @@ describe('kms answers', () => {
   });
 
   test('deleting a version: two steps with a wait, never the current one, and it can be taken back', async () => {
-    await using quick = await startService({ flags: ['--kms.delete_wait=100ms'] });
+    await using quick = await startService({ flags: ['--kms.delete_wait=3s'] });
     const v1 = await quick.create('ed25519');
     const old = (await quick.post('/sign', { kid: v1, payload_b3: B3 })).body;
     assertRefusal(await quick.post(`/keys/${path(v1)}/delete`), 409, 'conflict');
