@@ -4,12 +4,12 @@
  * Promise: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
  * capability's second phase sees every decoded byte before the handler does, and the end before the handler learns of it.
  * Bound: for a plain body `bytes_max`; for a compressed one `bytes_max` on the wire and `decompress_abs_bytes` decoded.
- * A streamed body holds one chunk and the source's buffer; a chunk is valid until the next is asked for.
+ * A streamed body holds one chunk and the source's buffer. A chunk belongs to whoever got it.
  * Cancellation: `fail(error)` rejects whoever waits. The request itself is never destroyed: it would take its connection
  * along, and the refusal must still go out on it.
  */
 import type { IncomingMessage } from 'node:http';
-import { releaseBytes, RonError } from '@ron/kernel';
+import { RonError } from '@ron/kernel';
 import { insist } from './access.ts';
 import type { Phase2 } from './access.ts';
 import { BodyReader } from './body-reader.ts';
@@ -88,11 +88,7 @@ export class Body implements AsyncIterable<Uint8Array> {
   }
 
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array, void, void> {
-    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) {
-      yield chunk;
-      // Bytes that came as they are have been copied for us alone; what a decoder gives out it may still look at.
-      if (this.#wire_bytes_max === undefined) releaseBytes(chunk);
-    }
+    for (let chunk = await this.next(); chunk !== undefined; chunk = await this.next()) yield chunk;
   }
 }
 

@@ -32,7 +32,7 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly body: Of<S['body'], undefined>;
   /** The bytes of a `buffered` body as they were read, decoded: for signatures over them. */
   readonly body_bytes: Uint8Array | undefined;
-  /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; a piece is valid until the next is asked for. */
+  /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; its pieces are the handler's own. */
   readonly stream: AsyncIterable<Uint8Array>;
   readonly headers: IncomingMessage['headers'];
   readonly method: string;

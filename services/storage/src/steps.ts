@@ -4,9 +4,9 @@
  * Promise: while the work waits for the next piece, no clock runs here (the listener watches the client). From each piece
  * until the next is asked for, and from the end of the body until the work is done, it has a deadline from `step`. When one
  * passes, `inSteps` rejects with its reason at once and the signal aborts, also when the work ignores that.
- * Bound: one deadline at a time. Cancellation: as the deadlines are cancelled.
+ * Bound: one deadline and one piece at a time: its memory is given back when the next is asked for. Cancellation: as the deadlines are cancelled.
  */
-import { sched, type Deadline } from '@ron/kernel';
+import { releaseBytes, sched, type Deadline } from '@ron/kernel';
 
 export async function inSteps<T>(
   body: AsyncIterable<Uint8Array>,
@@ -50,6 +50,7 @@ class Steps {
         this.#begin();
         yield bytes;
         this.end();
+        releaseBytes(bytes);
       }
     } finally {
       this.#begin();
