@@ -26,30 +26,37 @@ export interface FileBackendInit {
   keys_max?: number;
   /** The last `version` that is known from elsewhere; an older file is refused. Default 0: unknown. */
   version_min?: number;
+  /** A few words of the owner that every write carries, sealed with the keys: any JSON. Default none. */
+  note?: () => unknown;
   fs?: FileSystem;
   signal: AbortSignal;
 }
 
 export class FileBackend extends SoftBackend {
   readonly #file: SealedFile<Entries>;
+  /** The note that the file had when it was opened. */
+  readonly noted: unknown;
 
-  private constructor(file: SealedFile<Entries>, keys_max: number) {
+  private constructor(file: SealedFile<Entries>, keys_max: number, noted: unknown) {
     super({ name: 'file', attestation_class: 'software:sealed-file', store: new FileStore(file, keys_max) });
     this.#file = file;
+    this.noted = noted;
   }
 
   static async open(init: FileBackendInit): Promise<FileBackend> {
+    let noted: unknown;
+    const codec = codecOf(init.note ?? (() => undefined), (found) => (noted = found));
     const file = await SealedFile.open<Entries>({
       path: init.path,
       unlock: init.unlock,
       purpose: PURPOSE,
       initial: new Map(),
-      codec: CODEC,
+      codec,
       version_min: init.version_min ?? 0,
       ...(init.fs === undefined ? {} : { fs: init.fs }),
       signal: init.signal,
     });
-    return new FileBackend(file, init.keys_max ?? FILE_KEYS_MAX);
+    return new FileBackend(file, init.keys_max ?? FILE_KEYS_MAX, noted);
   }
 
   /** Changes the key or passphrase that opens the file; see keystore.ts. */
@@ -83,19 +90,29 @@ function entryOf(fields: EntryFields): Entry {
   return { ...fields, line: Buffer.from(`${JSON.stringify(fields)}\n`) };
 }
 
-const CODEC: Codec<Entries> = {
-  encode: (entries) => Buffer.concat([...entries.values()].map((entry) => entry.line)),
-  decode(bytes) {
-    const lines = Buffer.from(bytes).toString().split('\n').slice(0, -1);
-    return new Map(
-      lines.map((line) => {
-        const { key, alg, label, sealed_b64, spent } = JSON.parse(line) as EntryFields;
-        assert(isAlg(alg) && Number.isSafeInteger(spent), 'an entry of the key file is whole');
-        return [key, entryOf({ key, alg, label, sealed_b64, spent })];
-      }),
-    );
-  },
-};
+/** A line for each key; before them one with the owner's note, if there is one. */
+function codecOf(note: () => unknown, onNote: (found: unknown) => void): Codec<Entries> {
+  return {
+    encode(entries) {
+      const noted = note();
+      const first = noted === undefined ? [] : [Buffer.from(`${JSON.stringify({ note: noted })}\n`)];
+      return Buffer.concat([...first, ...[...entries.values()].map((entry) => entry.line)]);
+    },
+    decode(bytes) {
+      const lines = Buffer.from(bytes).toString().split('\n').slice(0, -1);
+      const parsed = lines.map((line) => JSON.parse(line) as EntryFields | { readonly note: unknown });
+      const [first] = parsed;
+      if (first !== undefined && 'note' in first) onNote(first.note);
+      const entries = parsed.filter((each) => 'key' in each);
+      return new Map(
+        entries.map(({ key, alg, label, sealed_b64, spent }) => {
+          assert(isAlg(alg) && Number.isSafeInteger(spent), 'an entry of the key file is whole');
+          return [key, entryOf({ key, alg, label, sealed_b64, spent })];
+        }),
+      );
+    },
+  };
+}
 
 class FileStore implements KeyStore {
   readonly #file: SealedFile<Entries>;

@@ -224,7 +224,7 @@ interface Opened<T> {
 
 async function openNew<T>(init: SealedFileInit<T>): Promise<Opened<T>> {
   if ((init.version_min ?? 0) > 0) {
-    throw new RonError('integrity', `${init.path} is missing, and it was there before: put it back`);
+    throw new RonError('integrity', `${init.path} is missing, and it was there before: put it back`, { op: 'missing' });
   }
   const master = newMaster();
   const box = await newKeyBox(init.unlock, Buffer.from(init.purpose), master, init.signal);

@@ -6,6 +6,7 @@ export { EMPTY_ROOT, HASH_BYTES, leafHash, nodeHash } from './hash.ts';
 export * from './log.ts';
 export * from './note-key.ts';
 export * from './note.ts';
+export type { KnownCheckpoint } from './recovery.ts';
 export { dirSource, urlSource, type TileSource, type UrlSourceInit } from './tile-source.ts';
 export * from './tiles.ts';
 export * from './tree.ts';

@@ -14,10 +14,12 @@ import { join } from 'node:path';
 import { RonError, sched, type Parked } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
 import { HASH_BYTES } from './hash.ts';
-import { bundleOf } from './records.ts';
+import { bundleOf, RECORD_BYTES_MAX } from './records.ts';
 import { TILE_WIDTH } from './tiles.ts';
 
 export const OFFSET_BYTES = 8;
+/** A bundle of the longest entries. */
+export const BUNDLE_BYTES_MAX = TILE_WIDTH * RECORD_BYTES_MAX;
 
 export const hashesName = (level: number): string => `hashes.${level}`;
 
@@ -98,7 +100,9 @@ export class LogFiles {
   async readBundle(bundle: number, width: number, end: number): Promise<Buffer> {
     const start = await this.bundleStart(bundle);
     if (start >= end) throw damaged('bundles', `bundle ${bundle} begins at ${start}, behind its end`);
-    const found = bundleOf(await this.#readExactly('entries', end - start, start), width);
+    // The last one of a log that grows may be followed by others; a wrong end must not cost more memory than a bundle.
+    const bytes = Math.min(end - start, BUNDLE_BYTES_MAX);
+    const found = bundleOf(await this.#readExactly('entries', bytes, start), width);
     if (found === undefined) throw damaged('entries', `bundle ${bundle} does not hold ${width} entries`);
     return found;
   }

@@ -38,7 +38,7 @@ test('what is appended is there after a restart, with the same root and proofs',
   assert.deepEqual(await log.append(entriesOf(700, 710), signal), { first: 700 });
   await log.close();
 
-  const again = await open(dir, { known: signed });
+  const again = await open(dir, { known: [signed] });
   assert.equal(again.size, 710);
   assert.deepEqual(again.checkpoint, signed);
   assert.deepEqual(Buffer.from(signed.root), treeHash(entriesOf(0, 700)));

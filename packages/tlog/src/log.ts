@@ -15,13 +15,12 @@ import { join } from 'node:path';
 import { assert, orAborted, RonError } from '@ron/kernel';
 import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
-import type { Checkpoint } from './checkpoint.ts';
 import { leafHash } from './hash.ts';
 import { InTurn } from './in-turn.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from './note-key.ts';
 import { encodeRecords, recordBytes } from './records.ts';
-import { recover } from './recovery.ts';
+import { expectGood, recover, type KnownCheckpoint } from './recovery.ts';
 import { TileCache, TileHashes } from './tile-hashes.ts';
 import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from './tiles.ts';
 import { TreeBatch, type Extent } from './tree-batch.ts';
@@ -43,12 +42,15 @@ export interface TransparencyLogInit {
   /** Keys that signed earlier checkpoints and may no longer be among the signers. Default none. */
   vkeys?: readonly string[];
   fs?: FileSystem;
-  /** What somebody else remembers of the log. Default nothing. */
-  known?: Checkpoint | undefined;
+  /** What others remember of the log. Default nothing. */
+  known?: readonly KnownCheckpoint[];
   signal: AbortSignal;
   /** Told how many bytes of an unfinished entry were cut off at the end. */
   onCut?(bytes: number): void;
 }
+
+/** Told of a checkpoint that was signed and is not published yet. */
+export type Remember = (checkpoint: SignedCheckpoint, signal: AbortSignal) => Promise<void>;
 
 export class TransparencyLog implements AsyncDisposable {
   readonly #init: TransparencyLogInit;
@@ -95,13 +97,12 @@ export class TransparencyLog implements AsyncDisposable {
     files: LogFiles,
     lock: Disposable | undefined,
   ): Promise<TransparencyLog> {
-    const { origin, signers, known, signal } = init;
+    const { known = [], signal } = init;
     try {
-      const keys = [...signers.map((signer) => signer.vkey), ...(init.vkeys ?? [])].map(parseVkey);
-      const checkpointFile = await CheckpointFile.open({ fs: files.fs, dir: files.dir, origin, keys });
+      const checkpointFile = await openCheckpoint(files, init);
       const extent = await recover(files, {
         checkpoint: checkpointFile.current,
-        known: known === undefined ? [] : [known],
+        known,
         signal,
         onCut: (bytes) => init.onCut?.(bytes),
       });
@@ -138,8 +139,11 @@ export class TransparencyLog implements AsyncDisposable {
     return await this.#appends.run(signal, () => this.#append(entries));
   }
 
-  /** Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. */
-  async writeCheckpoint(signal: AbortSignal): Promise<SignedCheckpoint> {
+  /**
+   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `remember` is told before
+   * anybody else can see it: when that fails the checkpoint is not published.
+   */
+  async writeCheckpoint(signal: AbortSignal, remember?: Remember): Promise<SignedCheckpoint> {
     return await this.#checkpoints.run(signal, async () => {
       // Its turn among the appends: it sees all that came before, and none writes while files are synced.
       const extent = await this.#appends.run(signal, () => this.#syncAll());
@@ -149,6 +153,7 @@ export class TransparencyLog implements AsyncDisposable {
       if (current?.size === size && this.#checkpointFile.isSignedByAll(signers)) return current;
       const checkpoint = { origin, size, root: extent.frontier.root() };
       const text = await orAborted(signCheckpoint(checkpoint, signers, signal), signal);
+      await remember?.({ ...checkpoint, text }, signal);
       return await this.#checkpointFile.replace(text);
     });
   }
@@ -293,5 +298,28 @@ export class TransparencyLog implements AsyncDisposable {
   #expectSize(size: number): void {
     if (Number.isSafeInteger(size) && size >= 0 && size <= this.size) return;
     throw new RonError('not_found', `the log has ${this.size} entries, not ${size}`);
+  }
+}
+
+function openCheckpoint(files: LogFiles, init: Omit<TransparencyLogInit, 'dir' | 'fs'>): Promise<CheckpointFile> {
+  const keys = [...init.signers.map((signer) => signer.vkey), ...(init.vkeys ?? [])].map(parseVkey);
+  return CheckpointFile.open({ fs: files.fs, dir: files.dir, origin: init.origin, keys });
+}
+
+/**
+ * What `TransparencyLog.open` would look at before it changes anything: throws `audit_integrity` as it would. Gives the
+ * last checkpoint; undefined when there is none. Reads only, and makes nothing.
+ */
+export async function inspectLog(init: TransparencyLogInit): Promise<SignedCheckpoint | undefined> {
+  const { dir, fs = realFileSystem, known = [], signal } = init;
+  const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
+  try {
+    const checkpoint = (await openCheckpoint(files, init)).current;
+    await expectGood(files, { checkpoint, known, signal });
+    return checkpoint;
+  } catch (error) {
+    return rethrowDisk(error);
+  } finally {
+    await files.close();
   }
 }

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem, type Faults } from '@ron/log/testing';
 import type { SignedCheckpoint } from './checkpoint-file.ts';
+import { decodeCheckpoint, type Checkpoint } from './checkpoint.ts';
 import { TransparencyLog, type TransparencyLogInit } from './log.ts';
+import { parseNote } from './note.ts';
 import { memorySigner, treeHash } from './testing/index.ts';
 
 const ORIGIN = 'example.com/audit';
@@ -80,14 +82,44 @@ test('what somebody else remembers must be the beginning of the log, whole', asy
   const old = (await logOf(100, 100)).checkpoint;
   const rolledBack = (await logOf(400, 300)).disk;
   for (const known of [old, checkpoint, { origin: ORIGIN, size: 650, root: treeHash(entriesOf(0, 650)) }]) {
-    await (await open(disk, { known })).close();
+    await (await open(disk, { known: [known] })).close();
   }
-  await assert.rejects(open(rolledBack, { known: checkpoint }), { code: 'audit_integrity', message: /only 400/ });
-  await assert.rejects(open(new CrashFileSystem(), { known: checkpoint }), { code: 'audit_integrity' });
+  await assert.rejects(open(rolledBack, { known: [checkpoint] }), { code: 'audit_integrity', message: /only 400/ });
+  await assert.rejects(open(new CrashFileSystem(), { known: [checkpoint] }), { code: 'audit_integrity' });
   for (const size of [100, 256, 600, 650]) {
     const known = { origin: ORIGIN, size, root: treeHash(entriesOf(1, size + 1)) };
-    await assert.rejects(open(disk, { known }), { code: 'audit_integrity', message: /are not those/ });
+    await assert.rejects(open(disk, { known: [known] }), { code: 'audit_integrity', message: /are not those/ });
   }
+});
+
+test('a log that is refused is left as it was, however long its tail is', async () => {
+  const { disk } = await logOf(40_000, 300);
+  const image = disk.files();
+  // What a crash left of the files that follow from the entries would be written anew, if the log were good.
+  image.set(at('hashes.0'), image.get(at('hashes.0'))!.slice(0, 300 * 32));
+  image.set(at('entries'), Buffer.concat([image.get(at('entries'))!, Buffer.from('torn')]));
+  const refusing = new CrashFileSystem(image);
+  const known = [{ size: 40_001, root: new Uint8Array(32), by: 'the anchor' }];
+  await assert.rejects(open(refusing, { known }), {
+    code: 'audit_integrity',
+    message: /40000 .*40001.* says the anchor/,
+  });
+  assert.equal(refusing.operations, 0, 'nothing was written');
+});
+
+test('a checkpoint is remembered before anybody can see it, and not published when that fails', async () => {
+  const { disk } = await logOf(3, 3);
+  const log = await open(disk);
+  await log.append(entriesOf(3, 5), signal);
+  const published = (): Checkpoint =>
+    decodeCheckpoint(parseNote(Buffer.from(disk.files().get(at('checkpoint'))!).toString()).text);
+  const forgetful = log.writeCheckpoint(signal, () => Promise.reject(new Error('no room')));
+  await assert.rejects(forgetful, /no room/);
+  assert.deepEqual([log.checkpoint?.size, published().size], [3, 3]);
+  const seen: number[] = [];
+  await log.writeCheckpoint(signal, async ({ size }) => void seen.push(size, published().size));
+  assert.deepEqual([seen, published().size], [[5, 3], 5]);
+  await log.close();
 });
 
 test('the end of a write that a crash tore is cut off, and the whole entries before it are kept', async () => {
@@ -119,7 +151,7 @@ test('what a killed process had written but not synced is durable before it coun
   assert.equal(again.size, 4);
   const { root } = await again.writeCheckpoint(signal);
   for (const image of disk.imagesAt(disk.operations, 50, () => 0)) {
-    const after = await open(new CrashFileSystem(image), { known: { origin: ORIGIN, size: 4, root } });
+    const after = await open(new CrashFileSystem(image), { known: [{ size: 4, root }] });
     await after.close();
   }
 });
@@ -137,7 +169,7 @@ test('hashes that a crash left behind the checkpoint do not matter', async () =>
         all.set(at(name), Buffer.concat([bytes.subarray(0, keep), spoil(bytes.subarray(keep))]));
       }
     });
-    const log = await open(spoilt, { known: checkpoint });
+    const log = await open(spoilt, { known: [checkpoint] });
     assert.deepEqual(Buffer.from((await log.writeCheckpoint(signal)).root), treeHash(entriesOf(0, 1000)));
     assert.deepEqual(Buffer.from(await log.entry(700)), entryOf(700));
     await log.close();

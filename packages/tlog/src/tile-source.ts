@@ -10,13 +10,11 @@ import { Deadline, RonError } from '@ron/kernel';
 import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CHECKPOINT, readNote } from './checkpoint-file.ts';
 import { HASH_BYTES } from './hash.ts';
-import { LogFiles, OFFSET_BYTES } from './log-files.ts';
+import { BUNDLE_BYTES_MAX, LogFiles, OFFSET_BYTES } from './log-files.ts';
 import { NOTE_BYTES_MAX } from './note.ts';
-import { RECORD_BYTES_MAX } from './records.ts';
 import { decodeBundle, encodeBundle, parseTilePath, TILE_WIDTH, tilePath, type Tile } from './tiles.ts';
 
-/** A bundle of the longest entries. */
-const RESOURCE_BYTES_MAX = TILE_WIDTH * RECORD_BYTES_MAX;
+const RESOURCE_BYTES_MAX = BUNDLE_BYTES_MAX;
 const REQUEST_MS = 30_000;
 
 export interface TileSource extends AsyncDisposable {

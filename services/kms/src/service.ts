@@ -139,7 +139,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const ingress = await createIngress({
     service: 'kms',
     version: VERSION,
-    about: () => ({ rollback_protection: protection(init.config), capability_keys: auth.origin }),
+    about: () => ({ ...rollbackOf(init.config), capability_keys: auth.origin }),
     metrics,
     counters: runtime,
     deadlines: runtime,
@@ -253,15 +253,16 @@ function readinessOf({ audit, witness, backend, attestation, config, auth }: Wat
   readiness.gate('backend', { kind: 'soft', lanes: ['sign'], sample: backend });
   readiness.gate('attestation', { kind: 'soft', sample: attestation });
   readiness.gate('witness', { kind: 'soft', sample: witness });
-  readiness.tell('rollback_protection', () => protection(config));
+  for (const [name, value] of Object.entries(rollbackOf(config))) readiness.tell(name, () => value);
   auth.report(readiness);
   return readiness;
 }
 
-/** What would show that everything was put back to an earlier state. */
-function protection({ audit, amnesia }: KmsConfig): string {
-  if (amnesia.enabled) return 'none';
-  return audit.witness_url === undefined ? 'keystore' : 'witness';
+/** What would show that something was put back to an earlier state, and what it would not show. */
+function rollbackOf({ audit, amnesia }: KmsConfig): { rollback_protection: string; rollback_unseen?: string } {
+  if (amnesia.enabled) return { rollback_protection: 'none' };
+  if (audit.witness_url !== undefined) return { rollback_protection: 'witness' };
+  return { rollback_protection: 'keystore', rollback_unseen: 'everything put back together; only a witness sees it' };
 }
 
 function levelOf(event: KmsEvent): 'info' | 'error' {

@@ -2,50 +2,40 @@
  * Everything that kms keeps, opened and checked against each other.
  *
  *     <data_dir>/kek        what seals the rest, 0600, unless it comes from elsewhere
- *     <data_dir>/anchor     sealed: the last checkpoint, and the versions of the two files below
+ *     <data_dir>/anchor     sealed: what is remembered of all the others, see vault/anchor.ts
  *     <data_dir>/custody    sealed: private keys (backend `file`), and those that sign the audit log
  *     <data_dir>/index      sealed: names, versions and public keys
  *     <data_dir>/audit/     the audit log, public; `vkeys` beside it: the keys to check it with
- *     <data_dir>/ops/       operations by their ids
+ *     <data_dir>/ops/       operations by their ids; `head`, sealed: the last checkpoint
  *
- * Promise: a file or a log that is older than what the anchor remembers is found out; then the vault still opens, and
- * `problem` says why nothing may be signed. One process has it.
+ * Promise: when some of it is older than the rest remembers, or gone, that is found at every start: then the vault still
+ * opens if it can, `problem` says why nothing may be signed, and nothing at all is written, so that what is there stays as
+ * it is. What a crash leaves is no problem. One process has it.
  */
 import { join } from 'node:path';
-import { FileBackend, MemoryBackend, SealedFile, type Backend, type Unlock } from '@ron/custody';
-import { isRonError, RonError, sched } from '@ron/kernel';
+import { readWhole, writeWhole, type Backend } from '@ron/custody';
+import { isRonError, RonError } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import {
+  inspectLog,
   KeyType,
   noteSigner,
   TransparencyLog,
-  type Checkpoint,
+  type KnownCheckpoint,
   type NoteSigner,
   type SignedCheckpoint,
+  type TransparencyLogInit,
 } from '@ron/tlog';
 import { MemoryDisk } from './audit/memory-disk.ts';
 import { openBackend } from './backend/open-backend.ts';
 import type { KmsConfig } from './config.ts';
-import { KeyBook, type KeyStore } from './keys/key-book.ts';
-import { EMPTY_DOCUMENT, type KeyDocument } from './keys/key-record.ts';
-import { OpLedger } from './ops/op-ledger.ts';
+import { KeyBook } from './keys/key-book.ts';
+import type { OpLedger } from './ops/op-ledger.ts';
 import { openUnlock } from './unlock.ts';
-
-/** What is remembered of everything else. */
-interface Anchor {
-  readonly origin: string;
-  /** The log's own keys, in the backend that holds them. */
-  readonly log_keys: { readonly ed25519: string; readonly ml_dsa_44: string };
-  readonly checkpoint?: { readonly size: number; readonly root_b64: string };
-  readonly index_version: number;
-  readonly custody_version: number;
-}
-
-interface AnchorStore {
-  readonly value: Anchor | undefined;
-  replace(next: Anchor | undefined, signal: AbortSignal): Promise<unknown>;
-  close(): Promise<void>;
-}
+import { checkpointOf, headOf, type Anchor } from './vault/anchor.ts';
+import { FreezingDisk } from './vault/freezing-disk.ts';
+import { notedBy, openKeys, openOps, partsIn, versionOf, type Opening } from './vault/parts.ts';
+import { problemsOf, type Heads } from './vault/soundness.ts';
 
 export interface VaultInit {
   readonly config: KmsConfig;
@@ -62,16 +52,20 @@ export interface Vault extends AsyncDisposable {
   readonly backend: Backend;
   readonly book: KeyBook;
   readonly ledger: OpLedger;
-  /** Undefined when it could not be opened; `problem` says why. */
+  /** Undefined when something is not sound; `problem` says what. */
   readonly log: TransparencyLog | undefined;
   readonly origin: string;
   readonly vkeys: readonly string[];
   /** Why nothing may be signed: something is older than it was. */
   readonly problem: string | undefined;
-  /** Remembers a checkpoint, and the versions that belong to it. */
-  anchor(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<void>;
+  /** Remembers a checkpoint and what belongs to it, before it is published. */
+  remember(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<void>;
+  /** From now on nothing is written: everything stays as it is, for whoever finds out what happened. */
+  freeze(problem: string): void;
   close(): Promise<void>;
 }
+
+const VKEYS_BYTES_MAX = 64 * 1024;
 
 export async function openVault(init: VaultInit): Promise<Vault> {
   const opened: AsyncDisposable[] = [];
@@ -87,34 +81,56 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const { config, signal } = init;
   const amnesia = config.amnesia.enabled;
   const dir = amnesia ? undefined : config.data_dir!;
-  const fs = amnesia ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem);
-  const unlock = dir === undefined ? undefined : await openUnlock({ config, dir, env: init.env, fs, warn: init.warn });
-  const problems: string[] = [];
-  const at = (name: string): string => join(dir ?? '/', name);
+  const disk = new FreezingDisk(amnesia ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem));
+  const there = dir === undefined ? new Set<string>() : await partsIn(disk, dir);
+  // Nothing is written before it is known that all of it belongs together.
+  if (there.size > 0) disk.freeze(notMadeAnew);
+  const unlock =
+    dir === undefined ? undefined : await openUnlock({ config, dir, env: init.env, fs: disk, warn: init.warn });
+  const opening: Opening = {
+    disk,
+    unlock,
+    there,
+    signal,
+    at: (name) => join(dir ?? '/', name),
+    problems: [],
+    kept: (part) => {
+      opened.push({ [Symbol.asyncDispose]: () => part.close() });
+      return part;
+    },
+  };
 
-  const anchors = await openAnchor(at('anchor'), unlock, fs, signal);
-  opened.push({ [Symbol.asyncDispose]: () => anchors.close() });
-  const before = anchors.value;
-  const custody = await openCustody(at('custody'), unlock, before?.custody_version ?? 0, fs, problems, signal);
-  opened.push(custody);
-  const store = await openIndex(at('index'), unlock, before?.index_version ?? 0, fs, problems, signal);
-  opened.push({ [Symbol.asyncDispose]: () => store.close() });
+  const keys = await openKeys(opening, config.audit.origin);
+  const { anchors, anchor, custody, index } = keys;
+  const signers = anchor === undefined ? [] : await signersOf(custody, anchor, opening.problems, signal);
+  const ops = await openOps(opening, anchor, config.kms.ops_max);
+  const heads = { index: index.value.log_head, custody: notedBy(custody), 'ops/head': ops.head?.value };
+  const logInit: TransparencyLogInit = {
+    dir: opening.at('audit'),
+    origin: anchor?.origin ?? '',
+    signers,
+    known: knownOf(anchor, heads),
+    fs: disk,
+    signal,
+  };
+  if (anchor !== undefined && there.size > 0) {
+    const published = there.has('audit') ? await inspected(logInit, opening.problems) : undefined;
+    opening.problems.push(...problemsOf({ anchor, heads, published: published?.size, ops_problem: ops.problem }));
+  }
+  const problem = opening.problems.length === 0 ? undefined : opening.problems.join('; ');
+  const freeze = (why: string): void => disk.freeze(() => notSound(why));
+  if (problem === undefined) await disk.thaw();
+  else freeze(problem);
+  const log = problem === undefined ? opening.kept(await TransparencyLog.open(logInit)) : undefined;
+  const vkeys = signers.map((signer) => signer.vkey);
+  if (log !== undefined) await writeVkeys(disk, logInit.dir, vkeys, init.warn);
+  const opsHead = ops.head ?? (problem === undefined ? await ops.openHead() : undefined);
+  // Where the real one cannot be opened, nobody gets as far as to ask this one.
+  const ledger = ops.ledger ?? (await ops.openLedger(problem === undefined ? disk : new MemoryDisk(0)));
+
   const backend = init.backend ?? (await openBackend({ config, env: init.env, file: custody, signal }));
   if (backend !== custody) opened.push(backend);
-  const book = new KeyBook({ store, keys_max: config.kms.keys_max });
-  opened.push(book);
-
-  const anchor = before ?? (await newAnchor(custody, config.audit.origin, signal));
-  const signers = await signersOf(custody, anchor, signal);
-  const known = knownOf(anchor);
-  const log = await openLog({ dir: at('audit'), origin: anchor.origin, signers, known, fs, signal }, problems);
-  if (log !== undefined) opened.push(log);
-  const vkeys = signers.map((signer) => signer.vkey);
-  await writeVkeys(fs, at('audit'), vkeys);
-  if (before === undefined) await anchors.replace(anchor, signal);
-  const ledger = await OpLedger.open({ dir: at('ops'), fs, entries_max: config.kms.ops_max, signal });
-  opened.push(ledger);
-
+  const book = opening.kept(new KeyBook({ store: keys.store, keys_max: config.kms.keys_max }));
   const close = async (): Promise<void> => {
     for (const each of opened.splice(0).toReversed()) await each[Symbol.asyncDispose]();
   };
@@ -124,89 +140,28 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     book,
     ledger,
     log,
-    origin: anchor.origin,
+    origin: anchor?.origin ?? 'unknown',
     vkeys,
-    problem: problems.length === 0 ? undefined : problems.join('; '),
-    async anchor({ size, root }, at_signal) {
-      const checkpoint = { size, root_b64: Buffer.from(root).toString('base64') };
-      const versions = { index_version: store.version, custody_version: versionOf(custody) };
-      await anchors.replace({ ...anchor, checkpoint, ...versions }, at_signal);
+    problem,
+    async remember(checkpoint, until) {
+      const checkpointed = headOf(checkpoint);
+      const extent = ledger.extent;
+      const versions = { index_version: index.version, custody_version: versionOf(custody) };
+      const published = log?.checkpoint?.size ?? 0;
+      const next = { ...anchor!, checkpoint: checkpointed, published, ...versions, ops: extent };
+      await anchors!.replace(next, until);
+      await opsHead!.replace(checkpointed, until);
+      await ledger.prune(extent);
     },
+    freeze,
     close,
     [Symbol.asyncDispose]: close,
   };
 }
 
-async function openAnchor(
-  path: string,
-  unlock: Unlock | undefined,
-  fs: FileSystem,
-  signal: AbortSignal,
-): Promise<AnchorStore> {
-  if (unlock === undefined) return memoryStore<Anchor | undefined>(undefined);
-  return await SealedFile.open<Anchor | undefined>({
-    path,
-    unlock,
-    purpose: 'kms-anchor',
-    // JSON knows no undefined.
-    initial: undefined,
-    codec: {
-      encode: (value) => Buffer.from(JSON.stringify(value ?? null)),
-      decode: (bytes) => (JSON.parse(Buffer.from(bytes).toString()) as Anchor | null) ?? undefined,
-    },
-    fs,
-    signal,
-  });
-}
-
-async function openCustody(
-  path: string,
-  unlock: Unlock | undefined,
-  version_min: number,
-  fs: FileSystem,
-  problems: string[],
-  signal: AbortSignal,
-): Promise<Backend> {
-  if (unlock === undefined) return new MemoryBackend();
-  const open = (least: number): Promise<Backend> => FileBackend.open({ path, unlock, version_min: least, fs, signal });
-  return await newest(open, version_min, problems);
-}
-
-async function openIndex(
-  path: string,
-  unlock: Unlock | undefined,
-  version_min: number,
-  fs: FileSystem,
-  problems: string[],
-  signal: AbortSignal,
-): Promise<KeyStore & { close(): Promise<void> }> {
-  if (unlock === undefined) return memoryStore<KeyDocument>(EMPTY_DOCUMENT);
-  const common = { path, unlock, purpose: 'kms-index', initial: EMPTY_DOCUMENT, fs, signal };
-  const open = (least: number): Promise<SealedFile<KeyDocument>> => SealedFile.open({ ...common, version_min: least });
-  return await newest(open, version_min, problems);
-}
-
-/** Opens a file that should have at least this version; an older one opens too, but is a problem. */
-async function newest<T>(
-  open: (version_min: number) => Promise<T>,
-  version_min: number,
-  problems: string[],
-): Promise<T> {
+async function inspected(init: TransparencyLogInit, problems: string[]): Promise<SignedCheckpoint | undefined> {
   try {
-    return await open(version_min);
-  } catch (error) {
-    if (!isRonError(error, 'integrity') || error.op !== 'rollback') throw error;
-    problems.push(error.message);
-    return await open(0);
-  }
-}
-
-async function openLog(
-  init: Parameters<typeof TransparencyLog.open>[0],
-  problems: string[],
-): Promise<TransparencyLog | undefined> {
-  try {
-    return await TransparencyLog.open(init);
+    return await inspectLog(init);
   } catch (error) {
     if (!isRonError(error, 'audit_integrity')) throw error;
     problems.push(error.message);
@@ -214,18 +169,18 @@ async function openLog(
   }
 }
 
-async function newAnchor(custody: Backend, origin: string | undefined, signal: AbortSignal): Promise<Anchor> {
-  const ed25519 = await custody.create('ed25519', 'audit log', signal);
-  const ml_dsa_44 = await custody.create('ml-dsa-44', 'audit log', signal);
-  return {
-    origin: origin ?? `ron.local/kms/${Buffer.from(sched.randomBytes(6)).toString('hex')}`,
-    log_keys: { ed25519: ed25519.key, ml_dsa_44: ml_dsa_44.key },
-    index_version: 0,
-    custody_version: 0,
-  };
+function knownOf(anchor: Anchor | undefined, heads: Heads): KnownCheckpoint[] {
+  const remembered = Object.entries({ anchor: anchor?.checkpoint, ...heads });
+  const ours = remembered.filter(([, head]) => head?.origin === anchor?.origin);
+  return ours.flatMap(([by, head]) => (head === undefined ? [] : [{ ...checkpointOf(head), by }]));
 }
 
-async function signersOf(custody: Backend, { origin, log_keys }: Anchor, signal: AbortSignal): Promise<NoteSigner[]> {
+async function signersOf(
+  custody: Backend,
+  { origin, log_keys }: Anchor,
+  problems: string[],
+  signal: AbortSignal,
+): Promise<NoteSigner[]> {
   const make = async (type: NoteSigner['type'], key: string, alg: 'ed25519' | 'ml-dsa-44'): Promise<NoteSigner> => {
     const handle = await custody.open(key, alg, signal);
     const spki = Buffer.from(handle.public[0]!.pubkey_b64, 'base64');
@@ -233,52 +188,35 @@ async function signersOf(custody: Backend, { origin, log_keys }: Anchor, signal:
       (await custody.sign(key, message, at))[0]!.signature;
     return noteSigner({ name: origin, type, spki, sign });
   };
-  return [
-    await make(KeyType.ed25519, log_keys.ed25519, 'ed25519'),
-    await make(KeyType.mlDsa44, log_keys.ml_dsa_44, 'ml-dsa-44'),
-  ];
-}
-
-function knownOf({ origin, checkpoint }: Anchor): Checkpoint | undefined {
-  if (checkpoint === undefined) return undefined;
-  return { origin, size: checkpoint.size, root: Buffer.from(checkpoint.root_b64, 'base64') };
-}
-
-/** For whoever checks the directory without us. They are public; whoever wants to be sure keeps a copy elsewhere. */
-async function writeVkeys(fs: FileSystem, dir: string, vkeys: readonly string[]): Promise<void> {
-  const path = join(dir, 'vkeys');
-  const bytes = Buffer.from(vkeys.map((vkey) => `${vkey}\n`).join(''));
-  const names = await fs.list(dir);
-  const file = names.includes('vkeys') ? await fs.open(path, 'write') : await fs.create(path);
   try {
-    await file.truncate(bytes.length);
-    await file.write([bytes], 0);
-    await file.sync();
-  } finally {
-    await file.close();
+    return [
+      await make(KeyType.ed25519, log_keys.ed25519, 'ed25519'),
+      await make(KeyType.mlDsa44, log_keys.ml_dsa_44, 'ml-dsa-44'),
+    ];
+  } catch (error) {
+    if (!isRonError(error, 'not_found')) throw error;
+    problems.push('custody does not hold the keys that sign the audit log: an older copy was put in its place');
+    return [];
   }
 }
 
-function versionOf(custody: Backend): number {
-  return custody instanceof FileBackend ? custody.version : 0;
+/** For whoever checks the directory without us. They are public; whoever wants to be sure keeps a copy elsewhere. */
+async function writeVkeys(
+  fs: FileSystem,
+  dir: string,
+  vkeys: readonly string[],
+  warn: (what: string) => void,
+): Promise<void> {
+  const path = join(dir, 'vkeys');
+  const bytes = Buffer.from(vkeys.map((vkey) => `${vkey}\n`).join(''));
+  const found = await readWhole(fs, path, VKEYS_BYTES_MAX);
+  if (found?.equals(bytes) === true) return;
+  if (found !== undefined) warn(`${path} did not hold the keys of the log, and does again`);
+  await writeWhole(fs, path, bytes);
 }
 
-/** A document that lives as long as the process. */
-function memoryStore<T>(initial: T): {
-  value: T;
-  version: number;
-  replace(next: T): Promise<void>;
-  close(): Promise<void>;
-} {
-  return {
-    value: initial,
-    version: 0,
-    async replace(next) {
-      this.value = next;
-      this.version += 1;
-    },
-    close: () => Promise.resolve(),
-  };
+function notMadeAnew(path: string): RonError {
+  return new RonError('integrity', `${path.replace(/\.tmp$/, '')} is missing, and other parts are there: put it back`);
 }
 
 export function notSound(problem: string): RonError {

@@ -1,8 +1,8 @@
 /** An op_id makes an operation happen once: twice at the same time, again later, and over restarts. */
 import assert from 'node:assert/strict';
-import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { FaultyDisk } from './faulty-disk.ts';
 import { assertRefusal, B3, path, startService, tempDir, type TestKms } from './support.ts';
 
 const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
@@ -61,12 +61,20 @@ test('over a restart, and also when the process died before it could say that it
     assert.deepEqual((await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).body, signed);
     assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
   }
-  // The key is written down before the answer is kept: this is what a crash in between leaves.
-  await rm(join(dir, 'ops'), { recursive: true });
+  // The key is written down before the answer is kept: a process that dies in between leaves the one without the other.
+  const disk = new FaultyDisk();
+  {
+    await using kms = await startService({ dir, fs: disk });
+    disk.fail('ops/segments', 'EIO');
+    assertRefusal(await make(kms, 'second'), 503, 'not_ready');
+  }
   await using kms = await startService({ dir });
-  assert.equal((await make(kms, 'first')).body.kid, kid);
-  assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
-  assert.equal((await kms.get('/keys?tenant=acme')).body.keys.length, 1);
+  const { keys } = (await kms.get('/keys?tenant=acme')).body;
+  assert.equal(keys.length, 2);
+  const again = (await make(kms, 'second')).body.kid;
+  assert.ok(again !== kid && keys.some((each: { kid: string }) => each.kid === again));
+  assertRefusal(await make(kms, 'second', 'hybrid'), 409, 'conflict');
+  assert.equal((await kms.get('/keys?tenant=acme')).body.keys.length, 2);
 });
 
 test('ids are bounded, and one tenant cannot take them all', async () => {

@@ -1,7 +1,8 @@
 /** What was put back to an earlier state, cut or changed is found: at the start, by the full audit, or by a witness. */
 import assert from 'node:assert/strict';
-import { cp, readFile, rm, truncate, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { hash } from 'node:crypto';
+import { cp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
+import { join, relative } from 'node:path';
 import { test } from 'node:test';
 import { dirSource, verifyLog } from '@ron/tlog';
 import { startWitness } from '@ron/tlog/testing';
@@ -59,11 +60,44 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
     why: /custody/,
     plant: async (dir, copy) => replace(dir, copy, 'custody'),
   },
+  {
+    what: 'an older log was put back together with its anchor',
+    why: /older copy of anchor/,
+    plant: async (dir, copy) => replace(dir, copy, 'audit', 'anchor'),
+  },
+  {
+    what: 'an older keystore was put beside a newer log',
+    why: /older copy of anchor/,
+    plant: async (dir, copy) => replace(dir, copy, 'anchor', 'custody', 'index', 'ops'),
+  },
+  {
+    what: 'older operations were put back',
+    why: /ops/,
+    plant: async (dir, copy) => replace(dir, copy, 'ops'),
+  },
+  {
+    what: 'the anchor was removed',
+    why: /anchor is missing/,
+    plant: async (dir) => rm(join(dir, 'anchor')),
+  },
 ];
 
-async function replace(dir: string, copy: string, name: string): Promise<void> {
-  await rm(join(dir, name), { recursive: true });
-  await cp(join(copy, name), join(dir, name), { recursive: true });
+/** The hash of each file below a directory that is evidence; locks and what is kept of capabilities are not. */
+async function everyByte(dir: string): Promise<Record<string, string>> {
+  const names = await readdir(dir, { recursive: true, withFileTypes: true });
+  const files = names.filter((each) => each.isFile()).map((each) => relative(dir, join(each.parentPath, each.name)));
+  const kept = files.filter(
+    (name) => /^(?:anchor|custody|index|audit\/.*|ops\/.*)$/.test(name) && !name.endsWith('lock'),
+  );
+  const hashes = kept.toSorted().map(async (name) => [name, hash('sha256', await readFile(join(dir, name)))]);
+  return Object.fromEntries(await Promise.all(hashes)) as Record<string, string>;
+}
+
+async function replace(dir: string, copy: string, ...names: string[]): Promise<void> {
+  for (const name of names) {
+    await rm(join(dir, name), { recursive: true });
+    await cp(join(copy, name), join(dir, name), { recursive: true });
+  }
 }
 
 for (const { what, why, plant } of changes) {
@@ -74,11 +108,16 @@ for (const { what, why, plant } of changes) {
     await cp(dir, copy, { recursive: true });
     {
       await using kms = await startService({ dir });
-      for (let at = 0; at < 10; at++) await sign(kms, await kms.create('ed25519'));
+      for (let at = 0; at < 3; at++) {
+        await sign(kms, await kms.create('ed25519'), { op_id: `op-${at}`, wait: 'checkpoint' });
+      }
       await kms.kms.drain();
     }
     await plant(dir, copy);
-    await assertRefusesToSign(dir, before, why);
+    const planted = await everyByte(dir);
+    // What a start would write could make the next one find nothing.
+    for (let starts = 0; starts < 2; starts++) await assertRefusesToSign(dir, before, why);
+    assert.deepEqual(await everyByte(dir), planted, 'everything is left as it was found');
   });
 }
 
@@ -140,7 +179,11 @@ test('everything put back together: only a witness notices, and then nothing is 
   await cp(copy, dir, { recursive: true });
   {
     await using kms = await startService({ dir });
-    assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'keystore');
+    for (const path of ['/version', '/readyz']) {
+      const told = (await kms.send('GET', path)).text;
+      assert.match(told, /"rollback_protection":"keystore"/);
+      assert.match(told, /"rollback_unseen":"everything put back together/);
+    }
     assert.equal((await sign(kms, kid)).status, 200, 'nobody can know');
   }
   await rm(dir, { recursive: true });

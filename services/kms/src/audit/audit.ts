@@ -1,8 +1,7 @@
 /**
  * The audit side of kms, put together: events come in, a signed log comes out.
  *
- *     operations --> trail --> appender --> log --> checkpointer --> anchor in the keystore
- *                                                        `--> witness
+ *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
 import type { Log, ServiceRuntime, Watch } from '@ron/kernel';
 import { Witness } from '@ron/tlog';
@@ -12,8 +11,8 @@ import type { KmsCounters } from '../metrics.ts';
 import { proofOf } from '../routes/audit.ts';
 import { notSound, type Vault } from '../vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
-import { Checkpointer } from './checkpointer.ts';
-import { AuditTrail, type Queued } from './trail.ts';
+import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
+import { AuditTrail, type AppendLog, type Queued } from './trail.ts';
 import { WitnessWatch } from './witness-watch.ts';
 
 export interface AuditEventOut {
@@ -51,14 +50,16 @@ export interface Audit {
 export function openAudit({ runtime, vault, config, counters, log, publish }: AuditInit): Audit {
   let unsound: string | undefined;
   const onUnsound = (problem: string): void => {
-    unsound ??= problem;
+    if (unsound !== undefined) return;
+    unsound = problem;
+    vault.freeze(problem);
     counters.integrity_failed();
     log.error({ problem }, 'nothing will be signed: something is older than it was');
   };
   if (vault.problem !== undefined) onUnsound(vault.problem);
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const auditLog = vault.log ?? brokenLog(vault.problem ?? 'the audit log could not be opened', covered.value);
+  const auditLog = guarded(vault.log, () => unsound);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
     log: auditLog,
@@ -79,7 +80,7 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
     deadline: () => runtime.deadline('checkpoint'),
     interval_ms: () => config.value.audit.checkpoint_interval,
     every_ops: () => config.value.audit.checkpoint_ops,
-    onCheckpoint: (checkpoint, within) => vault.anchor(checkpoint, within),
+    remember: (checkpoint, within) => vault.remember(checkpoint, within),
     onMissed: (error) => {
       counters.integrity_failed();
       log.error({ err: error }, 'an audit checkpoint was missed');
@@ -112,11 +113,17 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
   };
 }
 
-/** In the place of a log that could not be opened: nothing gets in, and it says why. */
-function brokenLog(
-  problem: string,
-  size: number,
-): Pick<NonNullable<Vault['log']>, 'size' | 'append' | 'writeCheckpoint'> {
-  const refuse = (): Promise<never> => Promise.reject(notSound(problem));
-  return { size, append: refuse, writeCheckpoint: refuse };
+/** A log that takes nothing while something is not sound, and says why. */
+function guarded(log: Vault['log'], unsound: () => string | undefined): AppendLog & CheckpointLog {
+  const whenSound = <A>(work: (sound: NonNullable<Vault['log']>) => Promise<A>): Promise<A> => {
+    const problem = unsound();
+    return log === undefined || problem !== undefined ? Promise.reject(notSound(problem ?? 'no log')) : work(log);
+  };
+  return {
+    get size() {
+      return log?.size ?? 0;
+    },
+    append: (entries, signal) => whenSound((sound) => sound.append(entries, signal)),
+    writeCheckpoint: (signal, remember) => whenSound((sound) => sound.writeCheckpoint(signal, remember)),
+  };
 }

@@ -2,16 +2,16 @@
  * Signs the log again and again, and says when it is late.
  *
  * Promise: an entry is covered by a checkpoint at most `interval_ms` and one deadline after it was written, or `problem`
- * says by how much it is late. A checkpoint covers every event that was recorded before it was asked for. After it the
- * anchor is replaced: what the keystore remembers never runs ahead of the log.
+ * says by how much it is late. A checkpoint covers every event that was recorded before it was asked for, and is remembered
+ * before it is published: whatever others have seen of the log, the keystore knows of.
  * Bound: one checkpoint at a time. Cancellation: each is bounded by its deadline; waiters by their signals.
  */
-import type { SignedCheckpoint } from '@ron/tlog';
+import type { Remember, SignedCheckpoint } from '@ron/tlog';
 import { Deadline, isRonError, sched, sleep, type Mpsc, type Watch } from '@ron/kernel';
 
 export interface CheckpointLog {
   readonly size: number;
-  writeCheckpoint(signal: AbortSignal): Promise<SignedCheckpoint>;
+  writeCheckpoint(signal: AbortSignal, remember: Remember): Promise<SignedCheckpoint>;
 }
 
 export interface CheckpointerInit {
@@ -26,8 +26,8 @@ export interface CheckpointerInit {
   readonly interval_ms: () => number;
   /** So many entries ask for one at once. */
   readonly every_ops: () => number;
-  /** Told of each: the keystore's copy, and witnesses. */
-  readonly onCheckpoint: (checkpoint: SignedCheckpoint, signal: AbortSignal) => Promise<void>;
+  /** Makes each durable in the keystore, before it is published. */
+  readonly remember: Remember;
   readonly onMissed: (error: unknown) => void;
 }
 
@@ -88,15 +88,13 @@ export class Checkpointer {
 
   /** One checkpoint, now. Never rejects; false when it was missed. */
   async write(): Promise<boolean> {
-    const { log, covered, deadline, flushed, onCheckpoint, onMissed } = this.#init;
+    const { log, covered, deadline, flushed, remember, onMissed } = this.#init;
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
       const checkpoint = await budget.run(async (signal) => {
         await flushed(signal);
-        const signed = await log.writeCheckpoint(signal);
-        await onCheckpoint(signed, signal);
-        return signed;
+        return await log.writeCheckpoint(signal, remember);
       });
       this.#failure = undefined;
       this.#uncovered_ms = log.size > checkpoint.size ? began_ms : undefined;

@@ -2,10 +2,12 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { installSched, isRonError, sched } from '@ron/kernel';
 import { MemoryDisk } from '../audit/memory-disk.ts';
-import { KEPT_MS, OpLedger, requestHash } from './op-ledger.ts';
+import { KEPT_MS, OP_KEY_BYTES, OpLedger, requestHash, type OpLedgerInit } from './op-ledger.ts';
 
 const NEVER = new AbortController().signal;
-const open = (fs: MemoryDisk, entries_max = 100) => OpLedger.open({ dir: '/ops', fs, entries_max, signal: NEVER });
+const KEY = new Uint8Array(OP_KEY_BYTES).fill(7);
+const open = (fs: MemoryDisk, entries_max = 100, more: Partial<OpLedgerInit> = {}) =>
+  OpLedger.open({ dir: '/ops', fs, entries_max, key: KEY, signal: NEVER, ...more });
 const op = (op_id: string, request: unknown = { a: 1 }, tenant = 'acme') => ({ tenant, op_id, request });
 const isConflict = (error: unknown): boolean => isRonError(error, 'conflict');
 
@@ -85,4 +87,46 @@ test('when there is no room nothing is done', async () => {
 test('a request is the same however its members are ordered', () => {
   assert.equal(requestHash({ a: 1, b: [{ c: 2, d: undefined }] }), requestHash({ b: [{ c: 2 }], a: 1 }));
   assert.notEqual(requestHash({ a: [1, 2] }), requestHash({ a: [2, 1] }));
+});
+
+test('what is missing, of another node, or written by somebody else shows', async () => {
+  const fs = new MemoryDisk(1 << 20);
+  const ledger = await open(fs);
+  for (const id of ['a', 'b', 'c']) await ledger.once(op(id), async () => id, NEVER);
+  const known = ledger.extent;
+  assert.deepEqual(known, { first: 1, last: 3, count: 3, segment: 1 });
+  await ledger.once(op('later'), async () => 'later', NEVER);
+  await ledger.close();
+  const problemWith = async (more: Partial<OpLedgerInit>): Promise<string | undefined> => {
+    await using opened = await open(fs, 100, more);
+    return opened.problem;
+  };
+  assert.equal(await problemWith({}), undefined);
+  assert.equal(await problemWith({ known }), undefined);
+  assert.match((await problemWith({ known: { ...known, last: 7, count: 7 } }))!, /3 of 7 operations/);
+  assert.match((await problemWith({ key: new Uint8Array(OP_KEY_BYTES) }))!, /4 of its records .* not of this node/);
+});
+
+test('segments go when it was remembered that nothing in them is needed', async () => {
+  const fs = new MemoryDisk(64 << 20);
+  const segments = async (): Promise<number> => (await fs.list('/ops/segments')).length;
+  let now_ms = Date.now();
+  const previous = installSched({ ...sched, wall_ms: () => now_ms });
+  try {
+    const ledger = await open(fs);
+    const large = 'x'.repeat(1_000_000);
+    for (let at = 0; at < 20; at++) await ledger.once(op(`old ${at}`), async () => large, NEVER);
+    assert.equal(await segments(), 3);
+    now_ms += KEPT_MS + 2000;
+    await ledger.once(op('new'), async () => 'new', NEVER);
+    const known = ledger.extent;
+    assert.deepEqual([known.first, known.last, known.count], [21, 21, 1]);
+    assert.equal(await segments(), 3, 'not before that');
+    await ledger.prune(known);
+    assert.equal(await segments(), 1);
+    await ledger.close();
+    assert.equal((await open(fs, 100, { known })).problem, undefined);
+  } finally {
+    installSched(previous);
+  }
 });

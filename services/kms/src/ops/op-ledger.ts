@@ -3,12 +3,13 @@
  *
  * Promise: for `KEPT_MS` after an operation was answered, the same id with the same request gets the same answer, over
  * restarts too; with another request it is refused (`conflict`). Two at the same time are one. An operation that failed
- * leaves nothing: it may be tried again.
+ * leaves nothing: it may be tried again. Whoever remembers `extent` elsewhere sees that answers are missing, were changed,
+ * or that an older ledger was put back (`problem`): records are numbered, and authenticated with a key.
  * Bound: `entries_max` ids, of which one tenant holds at most as many as are still free; an answer of `ANSWER_BYTES_MAX`.
  * Overflow: `storage_full` before anything is done. Cancellation: whoever waits for another's operation leaves by its signal.
  */
-import { hash } from 'node:crypto';
-import { SegmentLog, type FileSystem, type Position, type RecordHead } from '@ron/log';
+import { createHmac, hash, timingSafeEqual } from 'node:crypto';
+import { SegmentLog, type FileSystem, type Position } from '@ron/log';
 import { RonError, sched, type Parked } from '@ron/kernel';
 
 export const KEPT_MS = 30 * 24 * 3600 * 1000;
@@ -19,16 +20,35 @@ export interface OpLedgerInit {
   readonly dir: string;
   readonly fs?: FileSystem | undefined;
   readonly entries_max: number;
+  /** Authenticates what is kept; secret. */
+  readonly key: Uint8Array;
+  /** The `extent` that somebody else remembers. Default: nobody does. */
+  readonly known?: OpExtent | undefined;
   readonly signal: AbortSignal;
 }
 
-interface Done {
+/** What is kept, as others remember it: `count` records with numbers from `first` to `last`. */
+export interface OpExtent {
+  readonly first: number;
+  readonly last: number;
+  readonly count: number;
+  /** What lies before this segment is not needed any more. */
+  readonly segment: number;
+}
+
+/** What is written down beside an answer. */
+interface Meta {
   readonly tenant: string;
   readonly request_hash: string;
+  /** Records are numbered from 1 in the order in which they are written. */
+  readonly number: number;
+  readonly time_ms: number;
+}
+
+interface Done extends Meta {
   readonly place: Position;
   readonly payload_bytes: number;
   readonly meta_bytes: number;
-  readonly time_s: number;
 }
 
 interface Running {
@@ -41,46 +61,85 @@ interface Running {
 export type Kept = unknown;
 
 const RECORD_TYPE = 1;
+const MAC_BYTES = 32;
+export const OP_KEY_BYTES = 32;
 const SEGMENT_BYTES = 8 * 1024 * 1024;
 
+interface Found {
+  readonly done: Map<string, Done>;
+  /** Of all that are there, also those whose time is over. */
+  readonly numbers: readonly number[];
+  /** Records that we did not write. */
+  readonly forged: number;
+}
+
 export class OpLedger implements AsyncDisposable {
+  /** Why it is not to be relied upon; undefined when it is all there. */
+  readonly problem: string | undefined;
   readonly #log: SegmentLog;
   readonly #entries_max: number;
+  readonly #key: Uint8Array;
   /** In order of time, the oldest first. */
   readonly #done: Map<string, Done>;
   readonly #running = new Map<string, Running>();
   readonly #held = new Map<string, number>();
+  #number_last: number;
 
-  private constructor(log: SegmentLog, entries_max: number, done: Map<string, Done>) {
+  private constructor(log: SegmentLog, init: OpLedgerInit, found: Found) {
     this.#log = log;
-    this.#entries_max = entries_max;
-    this.#done = done;
-    for (const { tenant } of done.values()) this.#hold(tenant, 1);
+    this.#entries_max = init.entries_max;
+    this.#key = init.key;
+    this.#done = found.done;
+    this.#number_last = Math.max(init.known?.last ?? 0, found.numbers.at(-1) ?? 0);
+    this.problem = problemOf(found, init.known);
+    for (const { tenant } of found.done.values()) this.#hold(tenant, 1);
   }
 
   static async open(init: OpLedgerInit): Promise<OpLedger> {
-    const { dir, fs, entries_max, signal } = init;
+    const { dir, fs, key, signal } = init;
+    const done = new Map<string, Done>();
+    const numbers: number[] = [];
+    let forged = 0;
     const log = await SegmentLog.open({
       dir,
       ...(fs === undefined ? {} : { fs }),
       segment_bytes: SEGMENT_BYTES,
+      onRecord: ({ id: id_bytes, payload_bytes, meta_bytes }, place, body) => {
+        const id = Buffer.from(id_bytes).toString('base64');
+        const meta = openMeta(key, id, body.subarray(0, payload_bytes), body.subarray(payload_bytes));
+        if (meta === undefined) {
+          forged += 1;
+          return;
+        }
+        numbers.push(meta.number);
+        done.delete(id);
+        if (!isExpired(meta)) done.set(id, { ...meta, place, payload_bytes, meta_bytes });
+      },
       signal,
     });
-    const done = new Map<string, Done>();
-    const onRecord = (head: RecordHead, place: Position, body: Buffer): void => {
-      const { payload_bytes, meta_bytes, time_s } = head;
-      const { tenant, request_hash } = JSON.parse(body.toString('utf8', payload_bytes)) as Done;
-      const entry: Done = { tenant, request_hash, place, payload_bytes, meta_bytes, time_s };
-      if (!isExpired(entry)) done.set(Buffer.from(head.id).toString('base64'), entry);
-    };
-    // An answer that is damaged is not given again: then the operation is done anew.
-    for (const segment of log.files.numbers()) await log.scanSegment(segment, onRecord, () => undefined, signal);
-    return new OpLedger(log, entries_max, done);
+    return new OpLedger(log, init, { done, numbers: numbers.toSorted((a, b) => a - b), forged });
   }
 
   /** Ids that are kept. */
   get size(): number {
     return this.#done.size;
+  }
+
+  /** For whoever remembers it elsewhere, and then lets `prune` go on. */
+  get extent(): OpExtent {
+    this.#forgetExpired();
+    const [oldest] = this.#done.values();
+    const { number, place } = oldest ?? { number: this.#number_last + 1, place: { segment: this.#log.active ?? 0 } };
+    return { first: number, last: this.#number_last, count: this.#done.size, segment: place.segment };
+  }
+
+  /** Removes the segments that are not needed any more, which must have been remembered by now. */
+  async prune({ segment: needed }: OpExtent): Promise<void> {
+    for (const segment of this.#log.files.numbers()) {
+      if (segment >= needed || segment === this.#log.active) break;
+      // Losing the race with another removal, or the disk, costs only room.
+      await this.#log.remove(segment).catch(() => undefined);
+    }
   }
 
   /** Does `work` unless it was done under this id, and gives its answer. */
@@ -140,12 +199,14 @@ export class OpLedger implements AsyncDisposable {
   async #keep(id: string, { tenant, request_hash }: Running, answer: Kept, signal: AbortSignal): Promise<void> {
     const payload = Buffer.from(JSON.stringify(answer));
     if (payload.length > ANSWER_BYTES_MAX) throw new RonError('payload_too_large', 'the answer is too large to keep');
-    const meta = Buffer.from(JSON.stringify({ tenant, request_hash }));
+    this.#number_last += 1;
+    const fields: Meta = { tenant, request_hash, number: this.#number_last, time_ms: sched.wall_ms() };
+    const meta = sealMeta(this.#key, id, payload, fields);
     const record = { type: RECORD_TYPE, id: Buffer.from(id, 'base64'), payload, meta };
     const [place] = await this.#log.append([record], signal);
-    const { time_s } = place!;
-    const payload_bytes = payload.length;
-    this.#done.set(id, { tenant, request_hash, place: place!, payload_bytes, meta_bytes: meta.length, time_s });
+    // The last one counts, and stands where it belongs in time.
+    this.#done.delete(id);
+    this.#done.set(id, { ...fields, place: place!, payload_bytes: payload.length, meta_bytes: meta.length });
   }
 
   async #answer({ place, payload_bytes, meta_bytes }: Done): Promise<Kept> {
@@ -159,19 +220,12 @@ export class OpLedger implements AsyncDisposable {
     return done === undefined || isExpired(done) ? undefined : done;
   }
 
-  /** The oldest stand first. A segment that only held expired ones goes with the last of them. */
+  /** The oldest stand first. */
   #forgetExpired(): void {
     for (const [id, done] of this.#done) {
       if (!isExpired(done)) break;
       this.#done.delete(id);
       this.#hold(done.tenant, -1);
-    }
-    const [oldest] = this.#done.values();
-    const first = oldest?.place.segment ?? this.#log.active;
-    for (const segment of this.#log.files.numbers()) {
-      if (first === undefined || segment >= first || segment === this.#log.active) break;
-      // Losing the race with another removal, or the disk, costs only room.
-      void this.#log.remove(segment).catch(() => undefined);
     }
   }
 
@@ -182,8 +236,33 @@ export class OpLedger implements AsyncDisposable {
   }
 }
 
-function isExpired({ time_s }: Done): boolean {
-  return sched.wall_ms() - time_s * 1000 > KEPT_MS;
+function isExpired({ time_ms }: Meta): boolean {
+  return sched.wall_ms() - time_ms > KEPT_MS;
+}
+
+function problemOf({ numbers, forged }: Found, known: OpExtent | undefined): string | undefined {
+  if (forged > 0) return `${forged} of its records were changed, or are not of this node`;
+  if (known === undefined) return undefined;
+  const { first, last, count } = known;
+  const there = new Set(numbers.filter((number) => number >= first && number <= last)).size;
+  return there < count ? `${count - there} of ${count} operations that were done are missing from it` : undefined;
+}
+
+function macOf(key: Uint8Array, id: string, payload: Uint8Array, fields: string): Buffer {
+  return createHmac('sha256', key).update(`ron-kms/ops/v1\n${id}\n${fields}\n`).update(payload).digest();
+}
+
+function sealMeta(key: Uint8Array, id: string, payload: Uint8Array, fields: Meta): Buffer {
+  const text = JSON.stringify(fields);
+  return Buffer.concat([macOf(key, id, payload, text), Buffer.from(text)]);
+}
+
+/** Undefined when it was not sealed with this key for this id and answer. */
+function openMeta(key: Uint8Array, id: string, payload: Uint8Array, meta: Buffer): Meta | undefined {
+  const text = meta.toString('utf8', MAC_BYTES);
+  const mac = macOf(key, id, payload, text);
+  const isOurs = meta.length > MAC_BYTES && timingSafeEqual(mac, meta.subarray(0, MAC_BYTES));
+  return isOurs ? (JSON.parse(text) as Meta) : undefined;
 }
 
 async function waitFor(running: Running, signal: AbortSignal): Promise<void> {

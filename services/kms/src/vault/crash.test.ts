@@ -1,0 +1,80 @@
+/** A power cut at any moment of the vault's life, its first one included: it opens, is sound, and has what was acknowledged. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { CrashFileSystem } from '@ron/log/testing';
+import { openOn, doOnce, log, makeKey, sign } from './testing.ts';
+import type { Vault } from '../vault.ts';
+
+const IMAGES_MAX = 5;
+
+/** What was acknowledged when so many operations on the disk had been done. */
+interface Acknowledged {
+  readonly at: number;
+  readonly entries: number;
+  readonly signed: number;
+  readonly keys: number;
+  readonly done: number;
+}
+
+function randomFrom(seed: number): () => number {
+  let state = seed;
+  return () => (state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0) / 2 ** 32;
+}
+
+async function write(disk: CrashFileSystem): Promise<Acknowledged[]> {
+  const acknowledged: Acknowledged[] = [];
+  const vault = await openOn(disk);
+  const tell = (): void => {
+    const { size, checkpoint } = vault.log!;
+    const [keys, done] = [vault.book.index.size, vault.ledger.size];
+    acknowledged.push({ at: disk.operations, entries: size, signed: checkpoint?.size ?? 0, keys, done });
+  };
+  const steps: ((round: string) => Promise<unknown>)[] = [
+    () => log(vault, 2),
+    () => sign(vault),
+    (round) => makeKey(vault, round),
+    (round) => doOnce(vault, round, round),
+    () => log(vault, 1),
+    () => sign(vault),
+  ];
+  tell();
+  for (const round of ['first', 'second']) {
+    for (const step of steps) {
+      await step(round);
+      tell();
+    }
+  }
+  await vault.close();
+  return acknowledged;
+}
+
+async function assertGoesOn(vault: Vault, known: Acknowledged | undefined, point: number): Promise<void> {
+  assert.equal(vault.problem, undefined, `after ${point} operations`);
+  assert.ok(vault.log!.size >= (known?.entries ?? 0), 'an acknowledged entry is gone');
+  assert.ok((vault.log!.checkpoint?.size ?? 0) >= (known?.signed ?? 0), 'a published checkpoint is gone');
+  assert.ok(vault.book.index.size >= (known?.keys ?? 0), 'a key is gone');
+  assert.ok(vault.ledger.size >= (known?.done ?? 0), 'an operation is forgotten');
+  await log(vault);
+  await sign(vault);
+}
+
+test('wherever the power goes, the next start finds it sound and goes on, and so does the one after', async () => {
+  const disk = new CrashFileSystem();
+  const acknowledged = await write(disk);
+  const random = randomFrom(11);
+  let images = 0;
+  for (let point = 0; point <= disk.operations; point++) {
+    const known = acknowledged.findLast(({ at }) => at <= point);
+    for (const image of disk.imagesAt(point, IMAGES_MAX, random)) {
+      images += 1;
+      const fs = new CrashFileSystem(image);
+      const vault = await openOn(fs);
+      await assertGoesOn(vault, known, point);
+      await vault.close();
+      const again = await openOn(fs);
+      assert.equal(again.problem, undefined, `after ${point} operations and a start`);
+      await again.close();
+    }
+  }
+  assert.ok(images > 300, `only ${images} disks were tried`);
+});

@@ -1,0 +1,176 @@
+/** Every set of parts that can be put back to an earlier state, and who finds it: the start, the full audit, a witness. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { NEVER } from '@ron/kernel';
+import { CrashFileSystem } from '@ron/log/testing';
+import { dirSource, verifyLog } from '@ron/tlog';
+import { DATA, doOnce, log, openOn, sign, use } from './testing.ts';
+
+type Image = ReadonlyMap<string, Uint8Array>;
+
+const PARTS = {
+  anchor: /^anchor$/,
+  custody: /^custody$/,
+  index: /^index$/,
+  checkpoint: /^audit\/checkpoint$/,
+  log: /^audit\/(?!checkpoint$|vkeys$)/,
+  ops: /^ops\//,
+} as const;
+type Part = keyof typeof PARTS;
+const NAMES = Object.keys(PARTS) as Part[];
+const SUBSETS = Array.from({ length: 2 ** NAMES.length }, (_, bits) => NAMES.filter((_name, at) => (bits >> at) & 1));
+
+const isOf = (path: string, parts: readonly Part[]): boolean =>
+  parts.some((part) => PARTS[part].test(path.slice(DATA.length + 1)));
+
+/** The disk as it is now, but for some parts, which are as they were. */
+function putBack(now: Image, before: Image, parts: readonly Part[]): Map<string, Uint8Array> {
+  const kept = [...now].filter(([path]) => !isOf(path, parts));
+  return new Map([...kept, ...[...before].filter(([path]) => isOf(path, parts))]);
+}
+
+/** What the start finds wrong; twice the same, and nothing is written in between. Rejects when it does not open at all. */
+async function found(image: Image): Promise<string | undefined> {
+  const disk = new CrashFileSystem(image);
+  const told: (string | undefined)[] = [];
+  for (let start = 0; start < 2; start++) {
+    const vault = await openOn(disk);
+    told.push(vault.problem);
+    assert.equal(vault.log === undefined, vault.problem !== undefined);
+    await vault.close();
+    if (vault.problem === undefined) return undefined;
+    assert.equal(disk.operations, 0, `${vault.problem}: nothing is written`);
+  }
+  assert.equal(told[0], told[1]);
+  return told[0];
+}
+
+async function isWhole(image: Image): Promise<boolean> {
+  const fs = new CrashFileSystem(image);
+  const vkeys = Buffer.from(image.get(`${DATA}/audit/vkeys`)!)
+    .toString()
+    .trim()
+    .split('\n');
+  await using source = await dirSource(`${DATA}/audit`, fs);
+  return (await verifyLog(source, vkeys, { signal: NEVER })).ok;
+}
+
+/** Two moments of one vault. */
+async function moments(between: 'everything' | 'signatures'): Promise<{ before: Image; now: Image }> {
+  const disk = new CrashFileSystem();
+  const vault = await openOn(disk);
+  await use(vault, 'first');
+  const before = disk.files();
+  if (between === 'everything') await use(vault, 'second');
+  for (let checkpoints = 0; checkpoints < 2; checkpoints++) {
+    await log(vault, 2);
+    await sign(vault);
+  }
+  await vault.close();
+  return { before, now: disk.files() };
+}
+
+/** Nothing that remembers is left as it was: whatever else is, cannot know. Entries without a checkpoint are what a crash leaves. */
+const isForgotten = (parts: readonly Part[], changed: readonly Part[]): boolean =>
+  changed.every((part) => part === 'log' || parts.includes(part));
+
+test('whatever is put back without the rest is found at every start, and nothing is written; all together is not', async () => {
+  const { before, now } = await moments('everything');
+  for (const parts of SUBSETS) {
+    const image = putBack(now, before, parts);
+    const problem = await found(image);
+    const isExpected = parts.length > 0 && !isForgotten(parts, NAMES);
+    assert.equal(problem !== undefined, isExpected, `${parts.join(' ')}: ${problem}`);
+    // The full audit looks at the log alone: it sees that it is shorter than its own checkpoint says.
+    const isCut = parts.includes('log') && !parts.includes('checkpoint');
+    assert.equal(await isWhole(image), !isCut, `${parts.join(' ')}: full audit`);
+  }
+});
+
+test('when only signatures were made in between, the same holds for what changed', async () => {
+  const { before, now } = await moments('signatures');
+  const changed = ['anchor', 'checkpoint', 'log', 'ops'] as const;
+  for (const parts of SUBSETS.filter((each) => each.every((part) => (changed as readonly Part[]).includes(part)))) {
+    const isExpected = parts.length > 0 && !isForgotten(parts, changed);
+    const problem = await found(putBack(now, before, parts));
+    assert.equal(problem !== undefined, isExpected, `${parts.join(' ')}: ${problem}`);
+  }
+});
+
+test('what was removed is not made anew', async () => {
+  const { now } = await moments('everything');
+  for (const parts of SUBSETS.filter(({ length }) => length > 0 && length < NAMES.length)) {
+    const disk = new CrashFileSystem(putBack(now, new Map(), parts));
+    let problem: string | undefined;
+    try {
+      const vault = await openOn(disk);
+      ({ problem } = vault);
+      await vault.close();
+    } catch (error) {
+      problem = (error as Error).message;
+    }
+    assert.match(problem ?? 'accepted', /put (it )?back|put in (its )?place|was cut|missing/, parts.join(' '));
+    assert.equal(disk.operations, 0, `${parts.join(' ')}: nothing is written`);
+  }
+});
+
+test('the parts of another node do not fit', async () => {
+  const ours = (await moments('everything')).now;
+  const theirs = (await moments('everything')).now;
+  for (const part of NAMES) {
+    const disk = new CrashFileSystem(putBack(ours, theirs, [part]));
+    const problem = await openOn(disk).then(
+      async (vault) => (await vault.close(), vault.problem),
+      (error: Error) => error.message,
+    );
+    assert.ok(problem !== undefined, part);
+    assert.equal(disk.operations, 0, part);
+  }
+});
+
+test('an operation that was done is not done again from an older ledger, nor from a changed one', async () => {
+  const disk = new CrashFileSystem();
+  const vault = await openOn(disk);
+  await log(vault);
+  await sign(vault);
+  assert.equal(await doOnce(vault, 'early', 'once'), 'once');
+  await sign(vault);
+  const before = disk.files();
+  assert.equal(await doOnce(vault, 'late', 'once'), 'once');
+  await log(vault);
+  await sign(vault);
+  await vault.close();
+  assert.match((await found(putBack(disk.files(), before, ['ops'])))!, /ops: 1 of 2 operations .* missing/);
+  const [path] = [...disk.files().keys()].filter((each) => each.includes('/ops/segments/'));
+  const changed = new Map(disk.files());
+  const bytes = Buffer.from(changed.get(path!)!);
+  // An answer under a checksum that fits: records begin at multiples of 64 bytes.
+  changed.set(path!, bytes.subarray(0, bytes.length - 64));
+  assert.match((await found(changed))!, /ops: 1 of 2 operations .* missing/);
+  const again = await openOn(new CrashFileSystem(disk.files()));
+  assert.equal(await doOnce(again, 'late', 'twice'), 'once');
+  await again.close();
+});
+
+test('no nonce comes twice, whatever was put back', async () => {
+  const disk = new CrashFileSystem();
+  const vault = await openOn(disk);
+  await use(vault, 'first');
+  const before = disk.files();
+  const { handle } = vault.book.index.get('acme/docs/aes-256-gcm/first')!.versions[0]!;
+  const nonces = new Set<string>();
+  const wrapOn = async (image: Image): Promise<void> => {
+    const restored = await openOn(new CrashFileSystem(image));
+    for (let uses = 0; uses < 3; uses++) {
+      const wrapped = await restored.backend.wrap(handle!, new Uint8Array(16), new Uint8Array(0), NEVER);
+      const nonce = Buffer.from(wrapped.subarray(1, 13)).toString('hex');
+      assert.ok(!nonces.has(nonce), 'a nonce came twice');
+      nonces.add(nonce);
+    }
+    await restored.close();
+  };
+  await vault.close();
+  // All of it put back, again and again: the counter is the same each time, and nobody can know.
+  for (let times = 0; times < 8; times++) await wrapOn(before);
+  assert.equal(nonces.size, 24);
+});
