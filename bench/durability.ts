@@ -117,7 +117,7 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
   const lost = set.members[0]!;
   const struck = new Set<string>();
   await set.stripes.walk(signal, ({ layout }) => {
-    const data = layout.shards.slice(0, layout.data_shards);
+    const data = layout?.shards.slice(0, layout.data_shards) ?? [];
     // A copy from before the stripe was made may still lie elsewhere.
     const isOnlyThere = (id: Uint8Array): boolean =>
       set.members.every((member) => member.holds('content', id) === (member === lost));

@@ -49,6 +49,8 @@ export interface RepairStatus {
   /** Records that lack something. */
   readonly deficit: number;
   readonly deficit_by_class: Readonly<Record<'last' | 'rf' | 'parity', number>>;
+  /** Shards that lie in one place with another of their stripe, until there is a better one. */
+  readonly crowded: number;
   readonly records: number;
   /** A plan has gone through everything. */
   readonly is_complete: boolean;
@@ -63,7 +65,14 @@ export interface RepairStatus {
   readonly rate_bytes_per_s: number;
   /** What it is now, out of consideration for reads. */
   readonly allowed_bytes_per_s: number;
-  readonly stripes?: { readonly objects: number; readonly stripes: number; readonly failed: number };
+  readonly stripes?: {
+    readonly objects: number;
+    readonly stripes: number;
+    readonly failed: number;
+    /** Chunks that no stripe takes: they have copies. */
+    readonly lone: number;
+    readonly problem?: string;
+  };
 }
 
 export interface Task {

@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { MemoryVolume, RecordType, type NewRecord } from '@ron/cas';
+import { encodeStripe, MemoryVolume, RecordType, stripeId, type NewRecord } from '@ron/cas';
 import { RonError } from '@ron/kernel';
 import { Pacing } from './pacing.ts';
 import { Planner } from './planner.ts';
+import { repair } from './repair.ts';
 import { RepairQueue } from './repair-queue.ts';
 import { RepairWorker } from './repair-worker.ts';
 import { Striper } from './striper.ts';
@@ -154,7 +155,7 @@ suite('copies', () => {
     for (const record of RECORDS) assert.ok(set.member('c').holds(kindOf(record), record.id));
   });
 
-  test('an object that was removed is not repaired, nor is what is left of it', async () => {
+  test('an object that was removed is not repaired; what is left of it may be a chunk of another, and is', async () => {
     const { set } = await open(4);
     set.lose('v1', 'test');
     for (const record of RECORDS) {
@@ -162,8 +163,32 @@ suite('copies', () => {
     }
     const repairs = new Repairs(set);
     await repairs.round();
-    for (const record of RECORDS) if (record.type === RecordType.object) assert.ok(!set.has('object', record.id));
+    for (const record of RECORDS) {
+      if (record.type === RecordType.object) assert.ok(!set.has('object', record.id));
+      assert.equal(set.copiesOf('content', record.id), 2);
+    }
     await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+  });
+
+  test('of a part of a manifest all copies stay when room is given back, wherever they lie', async () => {
+    const { set } = await open(6, { replication_factor: 1, lone_copies: 3 });
+    const page = { ...chunk('page'), type: RecordType.page };
+    const order = set.placement.order(page.id);
+    for (const member of [order[0]!, order[4]!, order[5]!]) await member.write([page], signal);
+    await set.reclaim({ isNeeded: () => true, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
+    assert.equal(set.copiesOf('content', page.id), 3);
+  });
+
+  test('a content that one has as a chunk and another as a part of a manifest has the copies of the latter', async () => {
+    const { set } = await open(6, { replication_factor: 1, lone_copies: 3 });
+    const record = chunk('both');
+    const [first, second] = set.members;
+    await first!.write([record], signal);
+    await second!.write([{ ...record, type: RecordType.page }], signal);
+    const repairs = new Repairs(set);
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.equal(set.copiesOf('content', record.id), 3);
     assert.equal(repairs.planner.report.deficit, 0);
   });
 
@@ -193,7 +218,7 @@ test('a read that fails is repaired at once, and a copy that cannot be read does
 
 suite('stripes', () => {
   async function openStriped(count: number): Promise<{ set: VolumeSet; volumes: Faulty[]; ids: Uint8Array[] }> {
-    const opened = await open(count, { replication_factor: 2 });
+    const opened = await open(count, { replication_factor: 2, lone_copies: 4 });
     const records = Array.from({ length: 6 }, (_, index) => chunk(`stripe ${index} ${'x'.repeat(100)}`));
     for (const record of records) await opened.set.put([record], signal);
     const ids = records.map((record) => record.id);
@@ -268,6 +293,131 @@ suite('stripes', () => {
     const found = (await set.stripes.find(gone!.id, signal))!;
     assert.equal(new Set(found.shards.map((shard) => shard.home)).size, 9);
     for (const { id, home } of found.shards) assert.ok(set.member(home).holdsDurably('content', id));
+  });
+
+  test('shards that had to share a volume are told of, and move when there is room', async () => {
+    const { set, ids } = await openStriped(9);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    const repairs = new Repairs(set);
+    const lost = [1, 5, 7].map((index) => layout.shards[index]!.home);
+    for (const name of lost) set.lose(name, 'test');
+    for (let round = 0; round < 3; round++) await repairs.round();
+    assert.deepEqual([repairs.planner.report.deficit, repairs.planner.report.crowded], [0, 3]);
+    const shared = (await set.stripes.find(ids[0]!, signal))!;
+    const on = (name: string): number => shared.shards.filter((shard) => shard.home === name).length;
+    assert.ok(
+      shared.shards.every((shard) => on(shard.home) <= 2),
+      'more on one than has to be',
+    );
+    for (const [at, name] of lost.entries()) {
+      await set.remove(name);
+      set.add({ volume: memory(`new ${at}`).volume });
+      for (let round = 0; round < 2; round++) await repairs.round();
+      const { deficit, crowded } = repairs.planner.report;
+      assert.deepEqual([deficit, crowded], [0, 2 - at]);
+    }
+    const { shards } = (await set.stripes.find(ids[0]!, signal))!;
+    assert.equal(new Set(shards.map((shard) => shard.home)).size, 9);
+    await set.reclaim({ isNeeded: isAnything, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
+    for (const { id, home } of shards) {
+      assert.deepEqual(
+        set.holdersOf('content', id).map((member) => member.name),
+        [home],
+      );
+    }
+  });
+
+  test('shards that share a volume move also when nothing but a full one recovers', async () => {
+    const { set, volumes, ids } = await openStriped(10);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    const spare = volumes.find(({ volume }) => layout.shards.every((shard) => shard.home !== volume.name))!;
+    const takes = (isTaking: boolean): void => {
+      Object.defineProperty(set.member(spare.volume.name), 'takesRecords', { get: () => isTaking, configurable: true });
+    };
+    takes(false);
+    set.lose(layout.shards[2]!.home, 'test');
+    const repairs = new Repairs(set);
+    for (let round = 0; round < 3; round++) await repairs.round();
+    assert.equal(repairs.planner.report.crowded, 1);
+    takes(true);
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.deepEqual([repairs.planner.report.crowded, repairs.planner.report.deficit], [0, 0]);
+  });
+
+  test('two repairs of one stripe at the same time take different volumes', async () => {
+    const { set, ids } = await openStriped(12);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    const lost = layout.shards.slice(0, 3);
+    for (const shard of lost) set.lose(shard.home, 'test');
+    const init = { set, pace, patiently: <T>(work: Promise<T>) => work };
+    const jobs = lost.map(({ id }) => ({ kind: 'shard', id, class: 'last' }) as const);
+    const results = await Promise.all(jobs.map((job) => repair(init, job, signal)));
+    assert.deepEqual(results, ['repaired', 'repaired', 'repaired']);
+    const { shards } = (await set.stripes.find(ids[0]!, signal))!;
+    assert.equal(new Set(shards.map((shard) => shard.home)).size, 9);
+    for (const { id, home } of shards) assert.ok(set.member(home).holdsDurably('content', id));
+  });
+
+  test('a stripe that somebody with parity does not know, or knows otherwise, is told of', async () => {
+    const { set, ids } = await openStriped(9);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    const id = stripeId(layout.shards);
+    const repairs = new Repairs(set);
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    const [first, second] = layout.shards.slice(6).map((shard) => set.member(shard.home));
+    await first!.write([{ type: RecordType.unstripe, id, payload: encodeStripe(layout) }], signal);
+    await repairs.round();
+    assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'also when no volume came or went');
+    assert.ok(first!.holdsDurably('stripe', id));
+    const shards = layout.shards.map((shard, at) => (at === 0 ? { ...shard, home: 'long gone' } : shard));
+    await second!.write([{ type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) }], signal);
+    set.add({ volume: memory('new').volume });
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.equal(repairs.planner.report.deficit, 0);
+    for (const view of (await set.stripes.views(id, signal)).values()) assert.deepEqual(view, layout);
+  });
+
+  test('last copies are filed before the shards of many stripes are looked at', async () => {
+    const { set, ids } = await openStriped(12);
+    const layout = (await set.stripes.find(ids[0]!, signal))!;
+    // A parity shard is elsewhere than it is to be: that takes the only place in the queue.
+    const { id, home } = layout.shards[8]!;
+    const elsewhere = set.members.find((member) => layout.shards.every((shard) => shard.home !== member.name))!;
+    await elsewhere.write([{ ...(await set.get('content', id, signal))!, id }], signal);
+    set.lose(home, 'test');
+    const alone = chunk('alone');
+    await elsewhere.write([alone], signal);
+    const queue = new RepairQueue({ capacity: 1 });
+    const control = new AbortController();
+    const planning = new Planner({ set, queue }).plan(control.signal);
+    const classes: string[] = [];
+    for (let taken = 0; taken < 20; taken++) {
+      const job = (await queue.take(signal))!;
+      classes.push(job.class);
+      queue.done(job);
+      if (job.class === 'parity') break;
+    }
+    control.abort();
+    await planning.catch(() => undefined);
+    assert.deepEqual(
+      classes.filter((each, at) => each !== classes[at - 1]),
+      ['last', 'rf', 'parity'],
+    );
+  });
+
+  test('a volume whose stripes cannot be listed makes the plan incomplete, and others are repaired', async () => {
+    const { set, volumes } = await openStriped(12);
+    const repairs = new Repairs(set);
+    const broken = volumes[3]!;
+    const { inner } = broken;
+    const listIds = inner.listIds.bind(inner);
+    inner.listIds = (kind, after, into) =>
+      kind === 'stripe' ? Promise.reject(new Error('EIO')) : listIds(kind, after, into);
+    set.lose('v1', 'test');
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.deepEqual((await repairs.planner.plan(signal)).unreadable, ['v3']);
+    assertWhole(set, 2);
   });
 
   test('a volume with shards can be emptied', async () => {

@@ -2,9 +2,10 @@
  * Compares what the volumes hold with what they should hold, and files what has to be repaired.
  *
  * Promise: every record that has fewer copies than wished, in fewer failure domains than there could be, or on volumes that
- * are to be emptied, and every shard of a stripe that is nowhere, is filed; nothing twice while it is queued or worked
- * on, however many plans are made. Last copies are filed in any case; others wait until there is room. The deficit is
- * what the last walk over all inventories found: a repair counts when the next one confirms it.
+ * are to be emptied, every shard of a stripe that is nowhere or could lie better, and every stripe that is not known where
+ * it is to be, is filed; nothing twice while it is queued or worked on, however many plans are made. Last copies are filed
+ * in any case, before anything else; others wait until there is room. The deficit is what the last walk over all
+ * inventories found: a repair counts when the next one confirms it.
  * Bound: a page of each inventory in memory, whatever the volumes hold. Overflow: as RepairQueue. Cancellation: by the signal,
  * between two pages; what was filed stays filed.
  */
@@ -13,6 +14,7 @@ import { sched } from '@ron/kernel';
 import { walkIds } from './id-walk.ts';
 import type { Member } from './member.ts';
 import type { RepairClass, RepairJob, RepairQueue } from './repair-queue.ts';
+import { bestOf, homeFor, isCrowded, untold } from './stripe-health.ts';
 import type { Fault, VolumeSet } from './volume-set.ts';
 
 export interface PlannerInit {
@@ -26,6 +28,11 @@ export interface PlanReport {
   /** Of those, the ones that lack something. */
   readonly deficit: number;
   readonly deficit_by_class: Readonly<Record<RepairClass, number>>;
+  /**
+   * Shards that lie on one volume, or in one failure domain, with another of their stripe. Those for which there is a better
+   * place are part of the deficit; the others have to wait for a volume.
+   */
+  readonly crowded: number;
   /** The fewest copies of any record that no stripe protects; Infinity when there is none. */
   readonly copies_min: number;
   /** Volumes that could not be listed. */
@@ -38,6 +45,7 @@ const NOTHING: PlanReport = {
   records: 0,
   deficit: 0,
   deficit_by_class: { last: 0, rf: 0, parity: 0 },
+  crowded: 0,
   copies_min: Infinity,
   unreadable: [],
   isComplete: false,
@@ -49,8 +57,8 @@ export class Planner {
   #report = NOTHING;
   #plans = 0;
   readonly #walks = new Set<Walk>();
-  /** How often the volumes had changed when everything was found where it belongs. */
-  #settled_changes = -1;
+  /** Which volumes took records when every shard was found as well placed as it could be. */
+  #settled = '';
 
   constructor(init: PlannerInit) {
     this.#set = init.set;
@@ -84,22 +92,26 @@ export class Planner {
 
   async plan(signal: AbortSignal): Promise<PlanReport> {
     await this.#set.settle(signal);
-    const { changes_total } = this.#set;
+    const places = placesOf(this.#set);
+    // Where shards lie is known only to their stripes, which have to be read: only when volumes came, went or recovered.
+    const isSettled = places === this.#settled;
     const walk = new Walk(this.#set, this.#queue, signal);
     this.#walks.add(walk);
     try {
-      // Where shards lie is known only to their stripes, which have to be read: only when volumes came or went.
-      if (changes_total !== this.#settled_changes) await walk.lookAtStripes();
-      const report = await walk.run();
+      const found = await walk.run(isSettled ? 'those too few know' : 'all');
+      const report = isSettled ? { ...found, crowded: this.#report.crowded } : found;
       this.#plans += 1;
       if (report.isComplete) this.#report = report;
-      if (report.isComplete && report.deficit === 0) this.#settled_changes = changes_total;
+      if (report.isComplete && report.deficit === 0) this.#settled = places;
       return report;
     } finally {
       this.#walks.delete(walk);
     }
   }
 }
+
+const placesOf = (set: VolumeSet): string =>
+  [set.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.name : []))].join('\n');
 
 type Mode = 'all' | 'postponed';
 
@@ -118,6 +130,7 @@ class Walk {
   readonly #deficit: Record<RepairClass, number> = { last: 0, rf: 0, parity: 0 };
   readonly #fine = new Map<number, boolean>();
   #records = 0;
+  #crowded = 0;
   #copies_min = Infinity;
 
   constructor(set: VolumeSet, queue: RepairQueue, signal: AbortSignal) {
@@ -133,25 +146,13 @@ class Walk {
     return last + rf + parity;
   }
 
-  /** Files shards that somebody has, but not the one who is to have them. Those that nobody has are found otherwise. */
-  async lookAtStripes(): Promise<void> {
-    await this.#set.stripes.walk(this.#signal, async ({ layout }) => {
-      for (const { id, home, bytes } of layout.shards) {
-        const holders = this.#holdersOf('content', id);
-        if (!holders.some(isActive) || holders.some((member) => isActive(member) && member.name === home)) continue;
-        this.#deficit.parity += 1;
-        await this.#queue.room(this.#signal);
-        this.#queue.offer({ kind: 'shard', id, class: 'parity', bytes });
-      }
-    });
-  }
-
-  async run(): Promise<PlanReport> {
+  async run(stripes: 'all' | 'those too few know'): Promise<PlanReport> {
     const postponed = [await this.#walk('content', 'all'), await this.#walk('object', 'all')];
     for (const [index, kind] of (['content', 'object'] as const).entries()) {
       const from = postponed[index];
       if (from !== undefined) await this.#walk(kind, 'postponed', from.after);
     }
+    await this.#walkStripes(stripes);
     const isComplete = this.#unreadable.size === 0;
     for (const member of this.#members) {
       if (member.life === 'draining') member.isDrained = isComplete && !this.#undrained.has(member);
@@ -161,10 +162,49 @@ class Walk {
       records: this.#records,
       deficit: this.deficit,
       deficit_by_class: { last, rf, parity },
+      crowded: this.#crowded,
       copies_min: this.#copies_min,
       unreadable: [...this.#unreadable],
       isComplete,
     };
+  }
+
+  async #walkStripes(which: 'all' | 'those too few know'): Promise<void> {
+    // As many as there are parity shards; what a stripe has itself is known when it is looked at.
+    const knowers_min = Math.max(1, this.#set.lone_copies - 1);
+    await walkIds({
+      members: this.#members,
+      kind: 'stripe',
+      isFine: (holders) => which !== 'all' && bitsOf(holders & this.#active) >= knowers_min,
+      visit: (id) => this.#examine(Uint8Array.from(id)),
+      onPage: () => sched.pause('repair.plan'),
+      onFailure: (member) => void this.#unreadable.add(member.name),
+      signal: this.#signal,
+    });
+  }
+
+  /** Files what a stripe lacks besides shards that nobody has: those are found among the contents. */
+  async #examine(id: Uint8Array): Promise<void> {
+    const set = this.#set;
+    const views = await set.stripes.views(id, this.#signal);
+    const layout = bestOf(set, views.values());
+    if (layout === undefined) return;
+    if (untold(set, id, layout, views).length > 0) await this.#fileLater({ kind: 'stripe', id, class: 'rf' });
+    for (const index of layout.shards.keys()) {
+      const shard = layout.shards[index]!;
+      const holders = this.#holdersOf('content', shard.id);
+      if (!holders.some(isActive)) continue;
+      if (isCrowded(set, layout, index)) this.#crowded += 1;
+      const home = homeFor(set, layout, index, holders);
+      if (home === undefined || (home.name === shard.home && holders.includes(home))) continue;
+      await this.#fileLater({ kind: 'shard', id: shard.id, class: 'parity', bytes: shard.bytes });
+    }
+  }
+
+  async #fileLater(job: RepairJob): Promise<void> {
+    this.#deficit[job.class] += 1;
+    await this.#queue.room(this.#signal);
+    this.#queue.offer(job);
   }
 
   /**
@@ -207,7 +247,7 @@ class Walk {
     let isFine = this.#fine.get(holders);
     if (isFine === undefined) {
       const members = this.#members.filter((_, index) => (holders & (1 << index)) !== 0);
-      isFine = !lacks(this.#set, this.#set.manifest_copies, members);
+      isFine = !lacks(this.#set, this.#set.lone_copies, members);
       this.#fine.set(holders, isFine);
       if (isFine) this.#copies_min = Math.min(this.#copies_min, members.length);
     }
@@ -224,19 +264,20 @@ class Walk {
 
   #copiesClass(kind: 'content' | 'object', id: Uint8Array): Missing {
     const holders = this.#holdersOf(kind, id);
-    const type = holders[0]?.volume.held(kind, id)?.type;
-    if (type === undefined || !this.#isWanted(kind, type, id)) return undefined;
-    const target = this.#set.targetOf(type);
+    if (holders.length === 0 || !this.#isWanted(kind, id, holders)) return undefined;
+    const target = kind === 'content' ? targetOfContent(this.#set, id, holders) : this.#set.lone_copies;
     this.#copies_min = Math.min(this.#copies_min, holders.length);
     if (!lacks(this.#set, target, holders)) return undefined;
     if (!holders.every(isActive)) for (const member of holders) this.#undrained.add(member);
     return holders.length < 2 && target > 1 ? 'last' : 'rf';
   }
 
-  /** Parity without a stripe is garbage; what is an object is looked at as one, and may be removed. */
-  #isWanted(kind: 'content' | 'object', type: number, id: Uint8Array): boolean {
+  /** What is an object is looked at as one. What is left of a removed one may be a chunk of others. Parity alone is garbage. */
+  #isWanted(kind: 'content' | 'object', id: Uint8Array, holders: readonly Member[]): boolean {
     if (kind === 'object') return this.#set.has('object', id);
-    return type !== RecordType.parity && !isObject(type);
+    const types = holders.map((member) => typeOf(member, id) ?? RecordType.chunk);
+    if (types.some(isObject) && this.#set.has('object', id)) return false;
+    return types.some((type) => type !== RecordType.parity);
   }
 
   /** What was put while the inventories were read may be in one of them and not in another: so it is looked up. */
@@ -275,6 +316,20 @@ class Walk {
 }
 
 const isActive = (member: Member): boolean => member.life === 'active';
+
+const typeOf = (member: Member, id: Uint8Array): number | undefined => member.volume.held('content', id)?.type;
+
+function bitsOf(mask: number): number {
+  let count = 0;
+  for (let rest = mask; rest !== 0; rest &= rest - 1) count += 1;
+  return count;
+}
+
+/** How many copies there are to be of a content: what one volume has as a chunk another may have as a part of a manifest. */
+export function targetOfContent(set: VolumeSet, id: Uint8Array, holders: readonly Member[]): number {
+  const types = holders.map((member) => typeOf(member, id) ?? RecordType.chunk);
+  return Math.max(...types.map((type) => set.targetOf(isObject(type) ? RecordType.chunk : type, id)));
+}
 
 /** Whether there are fewer copies than there could be, or they lie in fewer domains. */
 export function lacks(set: VolumeSet, target: number, holders: readonly Member[]): boolean {

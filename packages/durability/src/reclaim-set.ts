@@ -47,10 +47,12 @@ async function reclaimOn(set: VolumeSet, member: Member, survey: StripeSurvey, i
   });
 }
 
-/** Everybody who is to have it has it, and this one is not among them, not even for a part of a manifest. */
+/**
+ * Everybody who is to have it has it, and this one is not among them. What it is part of is not known here: so there have to
+ * be as many as of a part of a manifest.
+ */
 function isSurplus(set: VolumeSet, member: Member, id: Uint8Array): boolean {
-  const wanted = set.placement.choose(id, set.manifest_copies);
-  const first = wanted.slice(0, set.replication_factor);
-  if (first.length < set.replication_factor || wanted.includes(member)) return false;
-  return first.every((each) => each.holdsDurably('content', id));
+  const wanted = set.placement.choose(id, set.lone_copies);
+  if (wanted.length < set.lone_copies || wanted.includes(member)) return false;
+  return wanted.every((each) => each.holdsDurably('content', id));
 }

@@ -66,7 +66,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a copy is given up though nobody else has it yet',
     file: './reclaim-set.ts',
-    find: "return first.every((each) => each.holdsDurably('content', id));",
+    find: "return wanted.every((each) => each.holdsDurably('content', id));",
     replace: 'return true;',
     entry: './volume-set.ts',
     part: 'VolumeSet',

@@ -9,8 +9,9 @@ import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayo
 import { isRonError, RonError } from '@ron/kernel';
 import type { Member } from './member.ts';
 import type { Patience } from './patience.ts';
-import { lacks } from './planner.ts';
+import { lacks, targetOfContent } from './planner.ts';
 import type { RepairJob } from './repair-queue.ts';
+import { bestOf, homeFor, knowersOf, untold } from './stripe-health.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 /** `gone`: nobody has it any more, or wants it. `whole`: there was nothing to do. */
@@ -83,7 +84,7 @@ async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSign
   const type = isObject(record.type) ? RecordType.chunk : record.type;
   let result: Repaired = 'whole';
   for (;;) {
-    const target = nextTarget(set, job, set.targetOf(type), holders);
+    const target = nextTarget(set, job, targetOfContent(set, job.id, holders), holders);
     if (target === undefined) return result;
     await pace(record.payload.length, signal);
     await patiently(target.write([{ type, id: job.id, payload: record.payload }], signal));
@@ -115,7 +116,7 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
   if (record === undefined) return 'gone';
   let result: Repaired = 'whole';
   for (;;) {
-    const target = nextTarget(set, job, set.targetOf(record.type), holders);
+    const target = nextTarget(set, job, set.targetOf(record.type, job.id), holders);
     if (target === undefined) return result;
     await pace(2 * record.payload.length, signal);
     if (!(await patiently(set.copyObject(job.id, target, signal)))) return 'gone';
@@ -139,31 +140,48 @@ async function readBack(
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
 
-/** A volume that holds parity has forgotten its stripe: somebody else tells it. */
-async function retell({ set }: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const member = set.members.find((each) => each.name === job.suspect && each.isWritable);
-  if (member === undefined) return 'gone';
-  if (member.holdsDurably('stripe', job.id)) return 'whole';
-  for (const other of set.holdersOf('stripe', job.id)) {
-    const record = await other.volume.get('stripe', job.id, signal).catch(() => signal.throwIfAborted());
-    if (record === undefined) continue;
-    await member.write([{ ...record, id: job.id }], signal);
+/** Everybody who is to know a stripe learns it, and those who know something else what counts. */
+async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { set } = init;
+  return await set.stripes.inTurn(id, async () => {
+    const views = await set.stripes.views(id, signal);
+    const layout = bestOf(set, views.values());
+    if (layout === undefined) return 'gone';
+    const members = untold(set, id, layout, views);
+    if (members.length === 0) return 'whole';
+    await tell(init, layout, members, signal);
     return 'repaired';
-  }
-  return 'gone';
+  });
 }
 
 async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+  const { set } = init;
+  const found = await set.stripes.find(job.id, signal);
+  if (found === undefined) return 'gone';
+  const id = stripeId(found.shards);
+  return await set.stripes.inTurn(id, async () => {
+    // Whoever had its turn before may have moved another shard.
+    const layout = bestOf(set, (await set.stripes.views(id, signal)).values()) ?? found;
+    return await keepShard(init, job, layout, signal);
+  });
+}
+
+/** Puts a shard where it is to be, and tells so. */
+async function keepShard(
+  init: RepairInit,
+  job: RepairJob,
+  layout: StripeLayout,
+  signal: AbortSignal,
+): Promise<Repaired> {
   const { set, pace, patiently } = init;
-  const layout = await set.stripes.find(job.id, signal);
-  const index = layout?.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0) ?? -1;
-  if (layout === undefined || index < 0) return 'gone';
+  const index = layout.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0);
+  if (index < 0) return 'gone';
+  const { bytes, home: former } = layout.shards[index]!;
   const holders = await goodHolders(init, { ...job, kind: 'content' }, signal);
-  if (holders.some((member) => member.life === 'active' && member.name === layout.shards[index]!.home)) return 'whole';
-  const adopted = holders.find((member) => member.life === 'active' && isFreeFor(set, layout, index, member));
-  const home = adopted ?? homeFor(set, layout, index);
-  if (adopted === undefined && !holders.includes(home)) {
-    const { bytes } = layout.shards[index]!;
+  const home = homeFor(set, layout, index, holders);
+  if (home === undefined) throw new RonError('not_ready', 'no volume takes records');
+  if (home.name === former && holders.includes(home)) return 'whole';
+  if (!holders.includes(home)) {
     // It is read from k others, unless somebody has it who is not to keep it.
     await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
     const payload = await shardBytes(init, layout, job.id, signal);
@@ -171,10 +189,27 @@ async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal
     await pace(bytes, signal);
     const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
     await patiently(home.write([{ type, id: job.id, payload }], signal));
-    await readBack(init, home, 'content', { id: job.id, bytes }, signal);
   }
-  await announce(init, layout, index, home, signal);
+  await readBack(init, home, 'content', { id: job.id, bytes }, signal);
+  const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.name } : shard));
+  const moved = { ...layout, shards };
+  const id = stripeId(shards);
+  const knowing = set.members.filter((each) => each.isWritable && each.holds('stripe', id));
+  await tell(init, moved, [...new Set([...knowing, ...knowersOf(set, moved)])], signal);
   return 'repaired';
+}
+
+/** Durable when it resolves. One that fails keeps nobody else from hearing it. */
+async function tell(
+  { patiently }: RepairInit,
+  layout: StripeLayout,
+  members: readonly Member[],
+  signal: AbortSignal,
+): Promise<void> {
+  const record = { type: RecordType.stripe, id: stripeId(layout.shards), payload: encodeStripe(layout) };
+  const told = await Promise.allSettled(members.map((member) => patiently(member.write([record], signal))));
+  const failed = told.find((result) => result.status === 'rejected');
+  if (failed !== undefined) throw failed.reason;
 }
 
 async function shardBytes(
@@ -205,43 +240,4 @@ async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSig
   const lost = layout.shards.filter((shard) => !isThere(shard.id));
   if (lost.some((shard) => set.members.some((member) => member.name === shard.home))) return;
   await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
-}
-
-/** Whether a volume has no other shard of the stripe, nor is in the domain of one while there are enough. */
-function isFreeFor(set: VolumeSet, layout: StripeLayout, index: number, member: Member): boolean {
-  const others = layout.shards.filter((_, at) => at !== index).map((shard) => shard.home);
-  if (others.includes(member.name)) return false;
-  if (set.placement.domains < layout.shards.length) return true;
-  return !set.members.some((each) => each.domain === member.domain && others.includes(each.name));
-}
-
-/** Where the shard belongs, or else a volume without one of the stripe; when there is none, any other. */
-function homeFor(set: VolumeSet, layout: StripeLayout, index: number): Member {
-  const { id, home } = layout.shards[index]!;
-  const order = set.placement.order(id).filter((member) => member.takesRecords);
-  const chosen =
-    order.find((member) => member.name === home) ??
-    order.find((member) => isFreeFor(set, layout, index, member)) ??
-    order.find((member) => !layout.shards.some((shard) => shard.home === member.name)) ??
-    order[0];
-  if (chosen === undefined) throw new RonError('not_ready', 'no volume takes records');
-  return chosen;
-}
-
-/** Everybody who knows the stripe learns where the shard lies now; with parity comes the knowledge of its stripe. */
-async function announce(
-  { set, patiently }: RepairInit,
-  layout: StripeLayout,
-  index: number,
-  home: Member,
-  signal: AbortSignal,
-): Promise<void> {
-  const id = stripeId(layout.shards);
-  const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.name } : shard));
-  const record = { type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) };
-  const isParity = index >= layout.data_shards;
-  const told = set.members.filter(
-    (each) => each.isWritable && (each.holds('stripe', id) || (isParity && each === home)),
-  );
-  for (const member of told) await patiently(member.write([record], signal));
 }

@@ -60,7 +60,7 @@ export class SetWriter {
       has: (member) =>
         durability === 'later' ? member.holds('content', record.id) : member.holdsDurably('content', record.id),
       write: (member) => member.write([record], signal, durability),
-      target: this.#set.targetOf(record.type),
+      target: this.#set.targetOf(record.type, record.id),
     });
     this.#require(copies, signal);
   }
@@ -79,7 +79,7 @@ export class SetWriter {
       has: () => false,
       write: (member) => member.write([record], signal),
       goesOn: () => !watch.isRemoved,
-      target: Math.max(this.#set.targetOf(record.type), told.length),
+      target: Math.max(this.#set.targetOf(record.type, record.id), told.length),
     });
     this.#require(copies, signal);
     await this.#strike(told, copies, signal);

@@ -2,11 +2,15 @@
  * Turns copies into stripes: k chunks of an object get m parity shards, each on another volume, and then need no copies.
  *
  * Promise: it works on objects that were acknowledged, behind everybody's back. A stripe counts when all its shards are
- * durable and have been read back from where they lie; copies are released after that, by the next compaction. What
- * breaks in between leaves copies as they were, and garbage. Objects of one record stay as they are, and so do the
- * chunks that do not fill a stripe.
- * Bound: one stripe at a time, one page of a manifest. What it reads and writes is paced. Cancellation: by the signal, at any
- * wait.
+ * durable and have been read back from where they lie, and when everybody knows it who has parity of it; copies are released
+ * after that, by the next compaction. What breaks in between leaves copies as they were, and garbage.
+ *
+ * After a run every chunk survives the loss of as many volumes as there are parity shards. The rest of an object, and all
+ * that is written while there are fewer volumes than shards, makes stripes of fewer chunks with as much parity. A single
+ * chunk waits for those of other objects until the end of the run. What is left then, and what no stripe takes, is named in
+ * `stripes.lone`: it has copies, as objects of one record have.
+ * Bound: two stripes of ids, one stripe of contents, one page of a manifest. What it reads and writes is paced. Cancellation:
+ * by the signal, at any wait.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import {
@@ -16,10 +20,11 @@ import {
   parsePage,
   RecordType,
   stripeId,
+  type IdSet,
   type NewRecord,
   type StripeLayout,
 } from '@ron/cas';
-import { assert, RonError, sched } from '@ron/kernel';
+import { assert, isRonError, RonError, sched } from '@ron/kernel';
 import { chooseHomes } from './homes.ts';
 import type { Member } from './member.ts';
 import { patiently } from './patience.ts';
@@ -40,7 +45,11 @@ export interface StriperReport {
   readonly stripes: number;
   /** Stripes that could not be made; the next run tries again. */
   readonly failed: number;
+  /** Chunks that no stripe takes: they have copies. */
+  readonly lone: number;
 }
+
+const NOTHING: StriperReport = { objects: 0, stripes: 0, failed: 0, lone: 0 };
 
 interface Shard {
   readonly id: Uint8Array;
@@ -48,14 +57,21 @@ interface Shard {
   readonly payload: Uint8Array;
 }
 
+/** Contents by their keys, in order. */
+type Group = Map<string, Uint8Array>;
+
 const LIST_COUNT = 256;
+/** One would be its own parity. */
+const WIDTH_MIN = 2;
 
 export class Striper {
   readonly data_shards: number;
   readonly parity_shards: number;
   readonly #set: VolumeSet;
   readonly #pace: StriperInit['pace'];
-  #report: StriperReport = { objects: 0, stripes: 0, failed: 0 };
+  #report = NOTHING;
+  /** Chunks that were the only ones left of their objects. */
+  #singles: Group = new Map();
   #isRunning = false;
 
   constructor(init: StriperInit) {
@@ -71,49 +87,68 @@ export class Striper {
     return this.#report;
   }
 
-  /** Why no stripes can be made now. */
+  /** Why stripes are not as they should be now. */
   get problem(): string | undefined {
     const needed = this.data_shards + this.parity_shards;
-    const count = this.#set.placement.places.filter((member) => member.takesRecords).length;
-    return count >= needed ? undefined : `${count} volumes take records, a stripe needs ${needed}`;
+    const count = this.#takers;
+    if (count >= needed) return undefined;
+    const instead = this.#width >= WIDTH_MIN ? `new ones have ${this.#width} chunks` : 'chunks have copies';
+    return `${count} volumes take records, a stripe needs ${needed}: ${instead}`;
   }
 
   /** Goes through all objects. */
   async run(signal: AbortSignal): Promise<StriperReport> {
     if (this.#isRunning) throw new RonError('conflict', 'stripes are being made already');
     this.#isRunning = true;
-    this.#report = { objects: 0, stripes: 0, failed: 0 };
+    this.#report = NOTHING;
+    this.#singles = new Map();
     try {
+      const lone = this.#set.stripes.emptyLone();
       let after: Uint8Array | undefined;
       do {
         const listed = await this.#set.inventory('object', after, LIST_COUNT);
         for (const { id, type } of listed) {
           signal.throwIfAborted();
-          if (this.problem !== undefined) return this.#report;
           // Where there is nothing to do nothing is paced.
           await sched.pause('stripes.make');
-          if (type === RecordType.manifest) await this.#stripeObject(id, signal);
+          if (type === RecordType.manifest) await this.#stripeObject(id, lone, signal);
           this.#count('objects');
         }
         after = listed.at(-1)?.id;
       } while (after !== undefined);
+      while (this.#singles.size > 0) await this.#makeSome(this.#singles, this.#width, lone, signal);
+      this.#set.stripes.lone = lone;
       return this.#report;
     } finally {
       this.#isRunning = false;
     }
   }
 
-  async #stripeObject(hash: Uint8Array, signal: AbortSignal): Promise<void> {
+  get #takers(): number {
+    return this.#set.placement.places.filter((member) => member.takesRecords).length;
+  }
+
+  /** How many chunks a stripe can have now. */
+  get #width(): number {
+    return Math.min(this.data_shards, this.#takers - this.parity_shards);
+  }
+
+  async #stripeObject(hash: Uint8Array, lone: IdSet, signal: AbortSignal): Promise<void> {
     try {
       const record = await this.#set.get('object', hash, signal);
       if (record?.type !== RecordType.manifest) return;
       const manifest = parseManifest(record.payload, hash);
+      const group: Group = new Map();
       for (const [index, page] of manifest.pages.entries()) {
         const bytes = (await this.#set.get('content', page.id, signal))?.payload;
         if (bytes === undefined) return;
-        const ids = parsePage(bytes, manifest, index, hash).map((entry) => entry.id);
-        await this.#stripePage(ids, signal);
+        for (const { id } of parsePage(bytes, manifest, index, hash)) {
+          if (this.#isWaiting(id)) group.set(chunkKey(id), id);
+          // What comes after a full one is then never a single chunk.
+          if (group.size >= 2 * this.data_shards) await this.#makeSome(group, this.#width, lone, signal);
+        }
       }
+      await this.#makeRest(group, lone, signal);
     } catch (error) {
       // A manifest that cannot be read is the business of whoever repairs it.
       signal.throwIfAborted();
@@ -122,24 +157,45 @@ export class Striper {
     }
   }
 
-  async #stripePage(ids: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
-    const group = new Map<string, Uint8Array>();
+  /** Whether a chunk is to be in a stripe and is in none. */
+  #isWaiting(id: Uint8Array): boolean {
+    return !this.#singles.has(chunkKey(id)) && !this.#set.stripes.protects(id) && this.#set.isDurable('content', id);
+  }
+
+  /** The last chunks of an object, in stripes of about the same length. */
+  async #makeRest(group: Group, lone: IdSet, signal: AbortSignal): Promise<void> {
+    const width = Math.max(1, this.#width);
+    for (let stripes = Math.ceil(group.size / width); stripes > 0; stripes--) {
+      const count = Math.ceil(group.size / stripes);
+      if (count > 1) await this.#makeSome(group, count, lone, signal);
+    }
+    for (const [key, id] of group) this.#singles.set(key, id);
+    if (this.#singles.size >= this.data_shards) await this.#makeSome(this.#singles, this.#width, lone, signal);
+  }
+
+  /** Takes the first `count` out of a group and makes a stripe of them; of one alone there can be none. */
+  async #makeSome(group: Group, count: number, lone: IdSet, signal: AbortSignal): Promise<void> {
+    const some = [...group].slice(0, Math.max(1, count));
+    for (const [key] of some) group.delete(key);
+    const ids = some.map(([, id]) => id);
+    if (ids.length >= WIDTH_MIN && (await this.#try(ids, signal))) return;
     for (const id of ids) {
-      if (this.#set.stripes.protects(id) || !this.#set.isDurable('content', id)) continue;
-      group.set(chunkKey(id), id);
-      if (group.size < this.data_shards) continue;
-      await this.#try([...group.values()], signal);
-      group.clear();
+      lone.add(id);
+      this.#count('lone');
     }
   }
 
-  async #try(ids: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
+  /** False when these can make no stripe. */
+  async #try(ids: readonly Uint8Array[], signal: AbortSignal): Promise<boolean> {
     try {
       await this.make(ids, signal);
       this.#count('stripes');
-    } catch {
+      return true;
+    } catch (error) {
       signal.throwIfAborted();
+      if (isRonError(error, 'conflict')) return false;
       this.#count('failed');
+      return true;
     }
   }
 
@@ -147,9 +203,9 @@ export class Striper {
     this.#report = { ...this.#report, [what]: this.#report[what] + 1 };
   }
 
-  /** Makes a stripe of k contents. It counts when this resolves. */
+  /** Makes a stripe of contents. It counts when this resolves. `conflict` when they cannot be in one. */
   async make(ids: readonly Uint8Array[], signal: AbortSignal): Promise<StripeLayout> {
-    assert(ids.length === this.data_shards, `a stripe has ${this.data_shards} contents`);
+    assert(ids.length <= this.data_shards, `a stripe has at most ${this.data_shards} contents`);
     const held: string[] = [];
     const hold = (id: Uint8Array): void => {
       this.#set.holds.take(chunkKey(id));
@@ -159,8 +215,12 @@ export class Striper {
       ids.forEach(hold);
       const data = await Promise.all(ids.map((id) => this.#load(id, signal)));
       const shards = [...data, ...this.#parityOf(data)];
+      // As of zeros, which are their own parity: a volume keeps one of those that are the same.
+      if (new Set(shards.map((shard) => chunkKey(shard.id))).size < shards.length) {
+        throw new RonError('conflict', 'two shards of the stripe would be the same');
+      }
       shards.slice(ids.length).forEach((shard) => hold(shard.id));
-      return await this.#store(shards, signal);
+      return await this.#store(shards, ids.length, signal);
     } finally {
       for (const key of held) this.#set.holds.release(key);
     }
@@ -180,7 +240,7 @@ export class Striper {
       .map((payload) => ({ id: blake3(payload), type: RecordType.parity, payload }));
   }
 
-  async #store(shards: readonly Shard[], signal: AbortSignal): Promise<StripeLayout> {
+  async #store(shards: readonly Shard[], data_shards: number, signal: AbortSignal): Promise<StripeLayout> {
     const homes = chooseHomes({
       placement: this.#set.placement,
       ids: shards.map((shard) => shard.id),
@@ -188,10 +248,10 @@ export class Striper {
     });
     await Promise.all(shards.map((shard, index) => this.#keep(shard, homes[index]!, signal)));
     const layout = {
-      data_shards: this.data_shards,
+      data_shards,
       shards: shards.map(({ id, payload }, index) => ({ id, bytes: payload.length, home: homes[index]!.name })),
     };
-    await this.#announce(layout, homes.slice(this.data_shards), signal);
+    await this.#announce(layout, homes.slice(data_shards), signal);
     return layout;
   }
 
@@ -210,7 +270,7 @@ export class Striper {
   async #announce(layout: StripeLayout, homes: readonly Member[], signal: AbortSignal): Promise<void> {
     const id = stripeId(layout.shards);
     const record: NewRecord = { type: RecordType.stripe, id, payload: encodeStripe(layout) };
-    const results = await Promise.allSettled(homes.map((home) => home.write([record], signal)));
+    const results = await Promise.allSettled(homes.map((home) => patiently(home.write([record], signal))));
     const failed = results.find((result) => result.status === 'rejected');
     if (failed === undefined) return;
     await this.#set.stripes.end({ id, layout }, signal);

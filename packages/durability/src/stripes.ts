@@ -2,9 +2,9 @@
  * Contents that protect each other: k of them and m parity shards, each on another volume.
  *
  * Promise: any k shards give back the rest, and what is given back has the hash that it is asked for by. A stripe is known
- * on the volumes that hold its parity: while a content of it can be lost and got back, one of those is left.
- * Bound: one memory for the shards of one stripe, for each shape. A rebuild reads k shards at a time. Cancellation: by the
- * signal, between two reads.
+ * on every volume that holds parity of it: while a content of it can be lost and got back, one of those is left.
+ * Bound: the memory of the shards of one stripe, for each of `MEMORIES_MAX` shapes. A rebuild reads k shards at a time.
+ * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
@@ -13,14 +13,24 @@ import { Stripe } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
 import type { Rescue } from './read-many.ts';
+import { isWhole } from './stripe-health.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 /** What reading about a stripe counts as, in bytes, when the work is paced. */
 const LINE_COST_BYTES = 512;
+/** Nearly all stripes are of one shape; the rests of objects are of others. */
+const MEMORIES_MAX = 2;
+/** Beyond so many, everything counts as one that no stripe takes. */
+const LONE_MAX = 2 ** 22;
 
 export interface FoundStripe {
   readonly id: Uint8Array;
   readonly layout: StripeLayout;
+}
+
+export interface WalkedStripe {
+  readonly id: Uint8Array;
+  readonly layout: StripeLayout | undefined;
 }
 
 /** Shards that were read, and those that were not there. */
@@ -45,6 +55,10 @@ export class Stripes {
   readonly #memories = new Map<string, Stripe>();
   /** Stripes that are being given up: nobody may rely on them any more. */
   readonly #ending = new Set<string>();
+  /** By stripe: the last of those who change where its shards lie. */
+  readonly #turns = new Map<string, Promise<unknown>>();
+  /** Contents that the striper could find no stripe for: copies stand in for one. */
+  lone = this.emptyLone();
 
   constructor(set: VolumeSet) {
     this.#set = set;
@@ -53,6 +67,34 @@ export class Stripes {
   /** Whether a stripe can give it back, as far as is known without reading. */
   protects(id: Uint8Array): boolean {
     return !this.#ending.has(chunkKey(id)) && this.#set.members.some((member) => knows(member, id));
+  }
+
+  emptyLone(): IdSet {
+    return new IdSet({ ids_max: LONE_MAX });
+  }
+
+  /**
+   * Whether it may count as stored because a stripe protects it: as many know the stripe as would have to have a copy, or
+   * all that are to know it.
+   */
+  secures(id: Uint8Array): boolean {
+    if (this.#ending.has(chunkKey(id))) return false;
+    const needed = Math.min(this.#set.write_min, Math.max(1, this.#set.lone_copies - 1));
+    const known = this.#set.members.filter((member) => member.isCurrent && member.holdsDurably('shard', id));
+    return known.length >= needed;
+  }
+
+  /** Who changes where shards of a stripe lie does so alone: two who do not know of each other would take the same place. */
+  async inTurn<T>(id: Uint8Array, work: () => Promise<T>): Promise<T> {
+    const key = chunkKey(id);
+    const turn = (this.#turns.get(key) ?? Promise.resolve()).then(work);
+    const ended = turn.catch(() => undefined);
+    this.#turns.set(key, ended);
+    try {
+      return await turn;
+    } finally {
+      if (this.#turns.get(key) === ended) this.#turns.delete(key);
+    }
   }
 
   /** The stripe that a content or parity shard belongs to. */
@@ -117,53 +159,68 @@ export class Stripes {
     }
   }
 
-  /** Visits every stripe once. One that cannot be read on any volume is left out. */
-  async walk(signal: AbortSignal, visit: (stripe: FoundStripe) => void | Promise<void>): Promise<void> {
+  /** What each volume that knows a stripe says about it. Those that cannot be read are left out. */
+  async views(id: Uint8Array, signal: AbortSignal): Promise<Map<Member, StripeLayout>> {
+    const views = new Map<Member, StripeLayout>();
+    for (const member of this.#set.members.filter((each) => each.holds('stripe', id))) {
+      const layout = await this.#read(member, 'stripe', id, signal);
+      if (layout !== undefined) views.set(member, layout);
+    }
+    return views;
+  }
+
+  /** Visits every stripe once; with no layout, one that is known and could not be read anywhere. */
+  async walk(signal: AbortSignal, visit: (stripe: WalkedStripe) => void | Promise<void>): Promise<void> {
     const members = this.#set.members.filter((member) => member.isReadable);
     const onPage = (): Promise<void> => sched.pause('stripes.walk');
     await mergeInventories({ members, kind: 'stripe', onPage, page_count: 256, signal }, async ({ held, holders }) => {
-      for (const member of holders) {
-        const layout = await this.#read(member, 'stripe', held.id, signal);
-        if (layout !== undefined) return await visit({ id: held.id, layout });
-      }
+      let layout: StripeLayout | undefined;
+      for (const member of holders) layout ??= await this.#read(member, 'stripe', held.id, signal);
+      return await visit({ id: held.id, layout });
     });
   }
 
   /** Looks at all stripes before room is given back; those that protect nothing any more are given up. */
   async survey(init: ReclaimInit): Promise<StripeSurvey> {
+    const { changes_total } = this.#set;
     const ids_max = 2 ** 26;
     const homes = new Map<string, IdSet>();
     const released = new Map<string, IdSet>();
+    let hasUnread = false;
     const add = (to: Map<string, IdSet>, name: string, id: Uint8Array): void => {
       if (!to.has(name)) to.set(name, new IdSet({ ids_max }));
       to.get(name)!.add(id);
     };
-    await this.walk(init.signal, async (stripe) => {
+    await this.walk(init.signal, async ({ id: stripe_id, layout }) => {
       await init.pace(LINE_COST_BYTES);
-      const { layout } = stripe;
+      if (layout === undefined) {
+        hasUnread = true;
+        return;
+      }
       const isHeld = layout.shards.some((shard) => !this.#set.holds.isFree(shard.id));
       const isLive = isHeld || layout.shards.slice(0, layout.data_shards).some((shard) => init.isNeeded(shard.id));
-      if (!isLive) return await this.end(stripe, init.signal);
-      const isWhole = layout.shards.every((shard) => this.#isAtHome(shard.home, shard.id));
+      if (!isLive) return await this.end({ id: stripe_id, layout }, init.signal);
+      const isSafe = isWhole(this.#set, { id: stripe_id, layout });
       for (const { id, home } of layout.shards) {
         add(homes, home, id);
-        if (!isWhole) continue;
+        if (!isSafe) continue;
         for (const member of this.#set.members) {
           if (member.name !== home && member.holds('content', id)) add(released, member.name, id);
         }
       }
     });
     return {
-      isHome: (member, id) => homes.get(member.name)?.has(id) === true,
-      // The set may take one for another: so somebody else has to have it in any case.
+      // What a stripe is made of that could not be read is not known: so all parity stays.
+      isHome: (member, id) =>
+        homes.get(member.name)?.has(id) === true ||
+        (hasUnread && member.volume.held('content', id)?.type === RecordType.parity),
+      // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
+      // may have made a stripe less than whole.
       isReleased: (member, id) =>
+        this.#set.changes_total === changes_total &&
         released.get(member.name)?.has(id) === true &&
         this.#set.members.some((each) => each !== member && each.holdsDurably('content', id)),
     };
-  }
-
-  #isAtHome(home: string, id: Uint8Array): boolean {
-    return this.#set.members.some((member) => member.name === home && member.holdsDurably('content', id));
   }
 
   async #read(
@@ -248,8 +305,12 @@ export class Stripes {
     let memory = this.#memories.get(shape);
     if (memory === undefined || memory.shard_bytes_max < bytes) {
       memory = new Stripe(data_shards, parity_shards, bytes);
-      this.#memories.set(shape, memory);
     }
+    // Whoever was not used for the longest time goes.
+    this.#memories.delete(shape);
+    this.#memories.set(shape, memory);
+    const [oldest] = this.#memories.keys();
+    if (this.#memories.size > MEMORIES_MAX) this.#memories.delete(oldest!);
     return memory;
   }
 }

@@ -16,7 +16,7 @@ const { signal } = new AbortController();
 const NAMES = ['a', 'b', 'c', 'd'];
 /** Few, so that the same things happen to the same ones. */
 const NUMBERS = 3;
-const SHAPE = { replication_factor: 2, manifest_copies: 2, write_min: 2 };
+const SHAPE = { replication_factor: 2, lone_copies: 2, write_min: 2 };
 const pace = (): Promise<void> => Promise.resolve();
 
 function object(number: number): NewRecord {

@@ -11,6 +11,7 @@
  */
 import {
   chunkKey,
+  isObject,
   Leases,
   RecordType,
   type Held,
@@ -45,10 +46,11 @@ export interface VolumeSetInit {
   /** Copies of each record. Default 1. */
   replication_factor?: number;
   /**
-   * Copies of manifests and their pages, when they are to be more. With stripes, one more than parity shards: then they
-   * survive what chunks survive. Default: the replication factor.
+   * Copies of what no stripe can protect, when they are to be more: objects of one record, manifests and their pages, and
+   * chunks that `stripes.lone` names. With stripes, one more than parity shards: then everything survives what a stripe
+   * survives. Default: the replication factor.
    */
-  manifest_copies?: number;
+  lone_copies?: number;
   /** Copies that are durable before a put is acknowledged. Default: the replication factor. */
   write_min?: number;
   /** How long a put waits for a volume when enough others have it. Default 1 s. */
@@ -89,7 +91,7 @@ export class VolumeSet implements Volume {
   readonly isDoneWithPayloads = false;
   readonly replication_factor: number;
   readonly write_min: number;
-  readonly manifest_copies: number;
+  readonly lone_copies: number;
   /** Contents that nobody names yet, and that are needed: stripes that are being made, copies on their way. */
   readonly holds = new Leases();
   readonly removals = new Removals();
@@ -109,7 +111,7 @@ export class VolumeSet implements Volume {
     this.replication_factor = init.replication_factor ?? 1;
     this.write_min = init.write_min ?? this.replication_factor;
     assert(this.write_min >= 1 && this.write_min <= this.replication_factor, '1 <= write_min <= replication_factor');
-    this.manifest_copies = Math.max(this.replication_factor, init.manifest_copies ?? 0);
+    this.lone_copies = Math.max(this.replication_factor, init.lone_copies ?? 0);
     this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
     this.#read_lag_ms = init.read_lag_ms ?? READ_LAG_MS;
     this.#onFault = init.onFault;
@@ -228,13 +230,13 @@ export class VolumeSet implements Volume {
   isDurable(kind: Kind, id: Uint8Array): boolean {
     if (kind === 'object' && !this.has('object', id)) return false;
     const copies = this.copiesOf(kind, id);
-    return copies >= this.write_min || (kind === 'content' && copies > 0 && this.stripes.protects(id));
+    return copies >= this.write_min || (kind === 'content' && copies > 0 && this.stripes.secures(id));
   }
 
-  /** How many copies there are to be of a record. */
-  targetOf(type: number): number {
-    const isManifest = type === RecordType.manifest || type === RecordType.page;
-    return isManifest ? this.manifest_copies : this.replication_factor;
+  /** How many copies there are to be of a record that no stripe protects. */
+  targetOf(type: number, id: Uint8Array): number {
+    const isLone = isObject(type) || type === RecordType.page || this.stripes.lone.has(id);
+    return isLone ? this.lone_copies : this.replication_factor;
   }
 
   /** On how many volumes it is durable. */
@@ -246,7 +248,7 @@ export class VolumeSet implements Volume {
 
   /** For an object that was put: of each of its parts there are at least `write_min` copies, of its own record these. */
   receiptOf(id: Uint8Array): DurabilityReceipt {
-    return { fsynced: true, copies: this.copiesOf('object', id), target: this.replication_factor };
+    return { fsynced: true, copies: this.copiesOf('object', id), target: this.lone_copies };
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {

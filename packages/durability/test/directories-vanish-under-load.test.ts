@@ -82,7 +82,7 @@ for (const [name, isStriped] of [
   test(`two of six directories vanish under load, with ${name}`, async () => {
     using directories = new Directories();
     const faults: Fault[] = [];
-    const init = isStriped ? { replication_factor: 2, manifest_copies: 3 } : { replication_factor: 3 };
+    const init = isStriped ? { replication_factor: 2, lone_copies: 3 } : { replication_factor: 3 };
     await using set = await directories.open(SIX, { ...init, write_min: 2, onFault: (fault) => faults.push(fault) });
     const service = new Service(set, await probesOf(directories));
     const { store, planner, queue, pacing } = service;
@@ -94,7 +94,7 @@ for (const [name, isStriped] of [
     if (isStriped) {
       const pace = (): Promise<void> => Promise.resolve();
       const made = await new Striper({ set, data_shards: 4, parity_shards: 2, pace }).run(signal);
-      assert.deepEqual(made, { objects: 8, stripes: 16, failed: 0 });
+      assert.deepEqual(made, { objects: 8, stripes: 16, failed: 0, lone: 0 });
       const bucket = new TokenBucket('test', { rate_per_s: 1e12, burst: 2 ** 32 });
       await new Compactor({ store, uploads: undefined, live_ratio: 1.1, seal_bytes_min: 0, bucket }).run(signal);
     }

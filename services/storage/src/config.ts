@@ -102,14 +102,14 @@ const KEYS = {
   ),
   'durability.ec': key.boolean({
     default: false,
-    doc: 'Whether chunks of large objects are turned from copies into stripes with parity, some time after they were written.',
+    doc: 'Whether chunks of large objects are turned from copies into stripes with parity, within about durability.repair_interval after they were written, or when a repair is asked for. What makes no stripe, such as an object of one chunk, has one copy more than there are parity shards.',
   }),
   'durability.ec_data_shards': key.integer({ default: 6, min: 1, max: 20, doc: 'Chunks of a stripe.' }),
   'durability.ec_parity_shards': key.integer({
     default: 3,
     min: 1,
     max: 10,
-    doc: 'Parity shards of a stripe: so many directories may be lost.',
+    doc: 'Parity shards of a stripe: so many directories may be lost, whichever, and no object with them; before its stripes are made, an object survives the loss of all but one of its copies.',
   }),
   'durability.repair_pacing': key.rate({
     default: '50MiB/s',

@@ -76,6 +76,11 @@ export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
     'Records that lack a copy or a shard, by the last inventory.',
     () => upkeep.planner.deficit,
   );
+  gauge(
+    'stripe_crowded_shards',
+    'Shards that lie in one place with another of their stripe, by the last inventory.',
+    () => upkeep.planner.report.crowded,
+  );
   gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);
   total(
     'repair_bytes_total',

@@ -161,13 +161,14 @@ export class Upkeep {
   get status() {
     const { planner, pacing, results, striper } = this;
     const { volumes, queue } = this.#init;
-    const { deficit_by_class, copies_min, records, isComplete, unreadable } = planner.report;
+    const { deficit_by_class, crowded, copies_min, records, isComplete, unreadable } = planner.report;
     const { replication_factor } = volumes.set;
     return {
       target: replication_factor,
       observed: Math.min(copies_min, replication_factor),
       deficit: planner.deficit,
       deficit_by_class,
+      crowded,
       records,
       is_complete: isComplete,
       is_planning: planner.isPlanning,
@@ -231,7 +232,7 @@ export class Upkeep {
     const { striper } = this;
     if (striper === undefined) return Promise.resolve();
     const done = this.#striping.then(async () => {
-      if (striper.problem === undefined && !signal.aborted) await striper.run(signal);
+      if (!signal.aborted) await striper.run(signal);
     });
     this.#striping = done.catch(() => undefined);
     return done;
@@ -243,9 +244,18 @@ export class Upkeep {
 
   async #repairAll(signal: AbortSignal): Promise<void> {
     let best = Infinity;
+    let isStriped = this.striper === undefined;
     for (let futile = 0; futile < FUTILE_MAX; futile++) {
       const report = await this.#plan(signal);
-      if (report?.isComplete === true && report.deficit === 0) return await this.#stripe(signal);
+      const isWhole = report?.isComplete === true && report.deficit === 0;
+      if (isWhole && isStriped) return;
+      if (isWhole) {
+        await this.#stripe(signal);
+        isStriped = true;
+        // What no stripe takes needs copies: that is known only now.
+        best = Infinity;
+        continue;
+      }
       await this.#idle(signal);
       if (report !== undefined && report.deficit < best) [best, futile] = [report.deficit, -1];
       else await sleep(RECHECK_MS, signal, 'repair.recheck');

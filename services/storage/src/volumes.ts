@@ -108,7 +108,7 @@ export class Volumes implements AsyncDisposable {
       members,
       replication_factor,
       write_min: durability.write_min ?? replication_factor,
-      ...(durability.ec && { manifest_copies: durability.ec_parity_shards + 1 }),
+      ...(durability.ec && { lone_copies: durability.ec_parity_shards + 1 }),
       onFault: (fault) => volumes?.onFault(fault),
       onLost: (name, reason) => void (volumes !== undefined && volumes.#lost(volumes.#slotNamed(name), reason)),
       signal: init.signal,

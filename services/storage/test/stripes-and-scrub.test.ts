@@ -5,7 +5,6 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { addressOf, bytesOf, eventually, KIB, startService, type Json, type TestService } from './support.ts';
 
-const { signal } = new AbortController();
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false', '--durability.repair_interval=1h'];
 
 async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
@@ -45,12 +44,14 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   const ec = ['--durability.ec=true', '--durability.ec_data_shards=2', '--durability.ec_parity_shards=1'];
   const flags = [...COLD, ...ec, '--durability.replication_factor=1'];
   await using service = await startService({ dirs: ['a', 'b', 'c', 'd'], flags });
-  // Each a whole number of stripes: what does not fill one would have a single copy.
-  const objects = Array.from({ length: 8 }, (_, index) => bytesOf(4 * 64 * KIB, index + 1));
+  // Some fill their stripes, some do not, and some are too small for any.
+  const sizes = [4, 4, 4, 4, 3, 3, 2, 5].map((chunks) => chunks * 64 * KIB).concat(0, 1, 64 * KIB - 1, 64 * KIB);
+  const objects = sizes.map((bytes, index) => bytesOf(bytes, index + 1));
   for (const bytes of objects) await service.put(bytes);
-  const made = await service.storage.upkeep.striper!.run(signal);
-  assert.deepEqual(made, { objects: 8, stripes: 16, failed: 0 });
-  assert.deepEqual((await service.ask('GET', '/admin/repair')).stripes, made);
+  await ended(service, 'repair');
+  const { stripes, crowded } = await service.ask('GET', '/admin/repair');
+  assert.deepEqual([stripes.objects, stripes.failed, crowded], [12, 0, 0]);
+  assert.ok(stripes.stripes >= 13 && stripes.lone <= 1, JSON.stringify(stripes));
   await rm(join(service.dir, 'b'), { recursive: true });
   await eventually('it counts as lost', async () => {
     const { volumes } = await service.ask('GET', '/admin/volumes');

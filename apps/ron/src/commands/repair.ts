@@ -93,6 +93,10 @@ function textOf(status: RepairStatus): string {
   return columns([
     ['copies', `${status.observed} of ${status.target}${status.is_complete ? '' : ' (no inventory yet)'}`],
     ['missing', `${status.deficit} (${last} last copies, ${rf} copies, ${parity} parity)`],
+    ...(status.crowded === 0
+      ? []
+      : [['crowded', `${status.crowded} shards lie with another of their stripe`] as const]),
+    ...(status.stripes?.problem === undefined ? [] : [['stripes', status.stripes.problem] as const]),
     ['in hand', `${status.queued} queued, ${status.inflight} being repaired`],
     ['so far', `${repaired} repaired, ${failed} failed, ${gone} gone, ${humanSize(status.bytes_total)}`],
     ['rate', `${humanSize(status.rate_bytes_per_s)}/s${slowed}`],

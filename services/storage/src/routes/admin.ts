@@ -26,6 +26,7 @@ const RepairSchema = Type.Object(
     observed: Count,
     deficit: Count,
     deficit_by_class: Type.Object({ last: Count, rf: Count, parity: Count }, strict),
+    crowded: Count,
     records: Count,
     is_complete: Type.Boolean(),
     is_planning: Type.Boolean(),
@@ -40,7 +41,10 @@ const RepairSchema = Type.Object(
     rate_bytes_per_s: Type.Number(),
     allowed_bytes_per_s: Type.Number(),
     stripes: Type.Optional(
-      Type.Object({ objects: Count, stripes: Count, failed: Count, problem: Type.Optional(Type.String()) }, strict),
+      Type.Object(
+        { objects: Count, stripes: Count, failed: Count, lone: Count, problem: Type.Optional(Type.String()) },
+        strict,
+      ),
     ),
   },
   strict,

@@ -1,0 +1,100 @@
+/**
+ * Whether a stripe is as safe as it is meant to be: where its shards lie, and who knows of it.
+ *
+ * Each shard is to lie on another volume, in another failure domain while there are enough. Two in one place are crowded. Every volume with parity is to know the stripe: so whoever is lost together with all that
+ * know it leaves the contents.
+ */
+import { encodeStripe, type StripeLayout } from '@ron/cas';
+import type { Member } from './member.ts';
+import type { FoundStripe } from './stripes.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+const isActive = (member: Member): boolean => member.life === 'active';
+
+/** What two shards of one stripe must not share; undefined for a volume that is not here, which takes no place. */
+function slotOf(set: VolumeSet, layout: StripeLayout): (name: string) => string | undefined {
+  const byDomain = set.placement.domains >= layout.shards.length;
+  const slots = new Map(set.placement.places.map(({ name, domain }) => [name, byDomain ? domain : name]));
+  return (name) => slots.get(name);
+}
+
+/** How many of the shards `among` lie in the same place as a volume. */
+function neighbours(set: VolumeSet, layout: StripeLayout, among: (index: number) => boolean, name: string): number {
+  const slot = slotOf(set, layout);
+  const mine = slot(name);
+  if (mine === undefined) return 0;
+  return layout.shards.filter((shard, at) => among(at) && slot(shard.home) === mine).length;
+}
+
+/** Whether a shard that comes before it lies in the same place: a single loss would cost both. */
+export const isCrowded = (set: VolumeSet, layout: StripeLayout, index: number): boolean =>
+  neighbours(set, layout, (at) => at < index, layout.shards[index]!.home) > 0;
+
+/** Whether the volume that is to have a shard has it. */
+export const isAtHome = (set: VolumeSet, { id, home }: StripeLayout['shards'][number]): boolean =>
+  set.members.some((member) => member.name === home && isActive(member) && member.holdsDurably('content', id));
+
+/** The volumes that are to know a stripe, as far as they are here. */
+export function knowersOf(set: VolumeSet, layout: StripeLayout): Member[] {
+  const names = new Set(layout.shards.slice(layout.data_shards).map((shard) => shard.home));
+  return set.members.filter((member) => isActive(member) && names.has(member.name));
+}
+
+/** Every shard is durable where it belongs, and everybody who is to know the stripe knows it: so no copy is needed. */
+export function isWhole(set: VolumeSet, { id, layout }: FoundStripe): boolean {
+  return (
+    layout.shards.every((shard, index) => isAtHome(set, shard) && !isCrowded(set, layout, index)) &&
+    knowersOf(set, layout).every((member) => member.holdsDurably('stripe', id))
+  );
+}
+
+/** What counts when volumes tell different things of a stripe, as after one was away: where most shards are at home. */
+export function bestOf(set: VolumeSet, layouts: Iterable<StripeLayout>): StripeLayout | undefined {
+  let best: { layout: StripeLayout; score: number; key: string } | undefined;
+  for (const layout of layouts) {
+    const home = layout.shards.filter((shard) => isAtHome(set, shard)).length;
+    const apart = new Set(layout.shards.map((shard) => shard.home)).size;
+    const score = home * (layout.shards.length + 1) + apart;
+    const key = keyOf(layout);
+    const isBetter = best === undefined || score > best.score || (score === best.score && key > best.key);
+    if (isBetter) best = { layout, score, key };
+  }
+  return best?.layout;
+}
+
+const keyOf = (layout: StripeLayout): string => encodeStripe(layout).toString('latin1');
+
+/** Volumes that have to be told of a stripe: those that are to know it, and those that know something else. */
+export function untold(
+  set: VolumeSet,
+  id: Uint8Array,
+  layout: StripeLayout,
+  views: Map<Member, StripeLayout>,
+): Member[] {
+  const key = keyOf(layout);
+  const lacks = knowersOf(set, layout).filter((member) => !views.has(member) || !member.holdsDurably('stripe', id));
+  const differs = [...views].flatMap(([member, view]) => (isActive(member) && keyOf(view) !== key ? [member] : []));
+  return [...new Set([...lacks, ...differs])];
+}
+
+/**
+ * The volume that is to keep a shard from now on: where it is, unless another one of the stripe is there; else one that has
+ * it before one that has to get it. When every place is taken, it stays where it is, or goes where the fewest others are.
+ * Undefined when nobody takes records.
+ */
+export function homeFor(
+  set: VolumeSet,
+  layout: StripeLayout,
+  index: number,
+  holders: readonly Member[],
+): Member | undefined {
+  const { id, home } = layout.shards[index]!;
+  const others = (member: Member): number => neighbours(set, layout, (at) => at !== index, member.name);
+  const having = holders.filter(isActive).toSorted((a, b) => Number(b.name === home) - Number(a.name === home));
+  if (having[0]?.name === home && !isCrowded(set, layout, index)) return having[0];
+  const takers = set.placement.order(id).filter((member) => member.takesRecords);
+  const former = takers.filter((member) => member.name === home);
+  const all = [...having, ...former, ...takers];
+  const free = all.find((member) => others(member) === 0);
+  return free ?? having.find((member) => member.name === home) ?? all.toSorted((a, b) => others(a) - others(b))[0];
+}
