@@ -9,9 +9,11 @@ import { installSched, isRonError, realSched, TokenBucket } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
 import { Compactor, type CompactorInit } from './compactor.ts';
 import { LocalVolume } from './local-volume.ts';
+import { MemoryStore } from './memory-store.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore, type ObjectStoreInit } from './object-store.ts';
-import type { DamagedRecord, Volume } from './volume.ts';
+import { RecordType } from './record-types.ts';
+import type { DamagedRecord, NewRecord, Volume } from './volume.ts';
 
 const signal = new AbortController().signal;
 const CHUNK = 64 * 1024;
@@ -356,4 +358,28 @@ test('what an open writer relies on stays, and what it left behind goes', async 
   assert.ok((await compactorOf(store, { live_ratio: 1 }).run(signal)).freed_bytes > 0);
   assert.ok(!volume!.has('content', blake3(content(CHUNK, 3))));
   assert.deepEqual(formatAddress(blake3(Buffer.concat([old, content(10, 2)]))), address);
+});
+
+test('a segment of very many small records is rewritten in small steps: puts are taken all the while', async () => {
+  volume = await LocalVolume.open({ dir, signal, flush_after_ms: Infinity, places: new MemoryStore() });
+  const records = (from: number, count: number): NewRecord[] =>
+    Array.from({ length: count }, (_, index) => {
+      const payload = Buffer.from(`record ${from + index}`);
+      return { type: RecordType.chunk, id: blake3(payload), payload };
+    });
+  for (let from = 0; from < 140_000; from += 10_000) await volume.put(records(from, 10_000), signal, 'later');
+  const { index } = volume;
+  let pending_max = 0;
+  const isNeeded = (): boolean => {
+    pending_max = Math.max(pending_max, index.pending);
+    return false;
+  };
+  let turns = 0;
+  const pace = async (): Promise<void> => {
+    // As others do meanwhile.
+    if (++turns % 20 === 0) await volume?.put(records(1e6 + turns, 1), signal);
+  };
+  const { segments } = await volume.reclaim({ isNeeded, pace, live_ratio: 1.1, seal_bytes_min: 0, signal });
+  assert.ok(segments === 1 && turns > 100, `${turns} steps`);
+  assert.ok(pending_max < 80_000, `${pending_max} entries waited`);
 });

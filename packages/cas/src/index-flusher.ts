@@ -17,6 +17,8 @@ export interface IndexFlusherInit {
   flush_after_ms: number;
 }
 
+const RETRY_AFTER_MS = 1000;
+
 export class IndexFlusher {
   readonly #init: IndexFlusherInit;
   #timer: Timer | undefined;
@@ -30,12 +32,21 @@ export class IndexFlusher {
 
   /** Something has changed. */
   soon(): void {
-    if (this.#timer !== undefined || this.#isStopped || this.#init.flush_after_ms === Infinity) return;
+    if (this.#init.flush_after_ms < Infinity) this.#after(this.#init.flush_after_ms);
+  }
+
+  /** A flush that is due has failed, or nobody has begun it. */
+  again(): void {
+    this.#after(RETRY_AFTER_MS);
+  }
+
+  #after(wait_ms: number): void {
+    if (this.#timer !== undefined || this.#isStopped) return;
     this.#timer = sched.timer(
-      this.#init.flush_after_ms,
+      wait_ms,
       () => {
         this.#timer = undefined;
-        void this.flush().catch(() => this.soon());
+        void this.flush().catch(() => this.again());
       },
       'index.flush',
     );

@@ -107,7 +107,7 @@ export class LocalVolume implements Volume {
     // On a disk that takes no names reads still work; what is damaged is then not kept aside.
     await this.log.files.fs.makeDir(join(this.dir, 'quarantine')).catch(() => undefined);
     // The log has it all: an index that cannot be written now is written later.
-    await this.#flusher.flush().catch(() => this.#flusher.soon());
+    await this.#flusher.flush().catch(() => this.#flusher.again());
   }
 
   get state(): VolumeState {
@@ -121,6 +121,7 @@ export class LocalVolume implements Volume {
 
   async put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
     if (this.index.isOverfull) {
+      this.#flusher.again();
       throw new RonError('not_ready', `the index of ${this.name} cannot be written`, {
         cause: this.#flusher.failure,
         retry_after_ms: 1000,
@@ -128,7 +129,7 @@ export class LocalVolume implements Volume {
     }
     // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
     await this.#watchState(this.#append(records, signal, durability));
-    if (this.index.isFull) await this.#flusher.flush().catch(() => undefined);
+    if (this.index.isFull) await this.#flusher.flush().catch(() => this.#flusher.again());
     else this.#flusher.soon();
   }
 

@@ -8,6 +8,8 @@ import type { Applied, Changes, Place, PlaceStore } from './place-index.ts';
 
 export class MemoryStore implements PlaceStore {
   readonly #places: Map<string, Place>;
+  /** Sorted once for all pages of a walk; anew when something has been stored. */
+  #sorted: readonly string[] | undefined;
   #applied: Applied | undefined;
 
   /** Begins with what another one held: tests bring back what a crash would have left. */
@@ -25,8 +27,9 @@ export class MemoryStore implements PlaceStore {
   }
 
   *range(low: string, high: string): Generator<[key: Buffer, place: Place], void, void> {
-    const keys = [...this.#places.keys()].filter((key) => key >= low && key < high).toSorted();
-    for (const key of keys) {
+    const keys = (this.#sorted ??= [...this.#places.keys()].toSorted());
+    for (let at = firstFrom(keys, low); at < keys.length && keys[at]! < high; at++) {
+      const key = keys[at]!;
       const place = this.#places.get(key);
       if (place !== undefined) yield [Buffer.from(key, 'latin1'), place];
     }
@@ -43,6 +46,7 @@ export class MemoryStore implements PlaceStore {
   }
 
   store(changes: Changes, applied: Applied): Promise<void> {
+    this.#sorted = undefined;
     for (const [key, place] of changes) {
       if (place === undefined) this.#places.delete(key);
       else this.#places.set(key, place);
@@ -54,4 +58,15 @@ export class MemoryStore implements PlaceStore {
   close(): Promise<void> {
     return Promise.resolve();
   }
+}
+
+/** Where the first key lies that is not before `low`. */
+function firstFrom(keys: readonly string[], low: string): number {
+  let [from, to] = [0, keys.length];
+  while (from < to) {
+    const middle = (from + to) >>> 1;
+    if (keys[middle]! < low) from = middle + 1;
+    else to = middle;
+  }
+  return from;
 }

@@ -6,8 +6,9 @@
  * and the old segment goes when the index knows no record in it and the last reader has left. Marks of removal and pins
  * always move. What the index does not lead to goes only when it leads to something as good: see stray-records.ts. A
  * damaged record is kept aside before its segment goes.
- * Bound: `BATCH_BYTES` of records are on their way; one entry for each segment. Cancellation: by the signal, between two
- * batches. What was moved until then stays moved, and the rest is done another time.
+ * Bound: `BATCH_BYTES` of records are on their way; one entry for each segment; everybody else gets a turn after `STEP_BYTES`,
+ * and the index is flushed when it is full. Cancellation: by the signal, between two steps. What was moved until then stays
+ * moved, and the rest is done another time.
  */
 import { RonError, isRonError } from '@ron/kernel';
 import type { Appended, Damage, Position, RecordHead, RecordInput, SegmentLog } from '@ron/log';
@@ -23,6 +24,8 @@ const BATCH_BYTES = 1024 * 1024;
 const WALK_ENTRIES = 512;
 /** What looking at an entry counts as, in bytes, when the work is paced. */
 const ENTRY_COST_BYTES = 128;
+/** What is read of a segment in one go: about two milliseconds when its records are small. */
+const STEP_BYTES = 128 * 1024;
 
 export interface RewriteInit extends ReclaimInit {
   log: SegmentLog;
@@ -123,6 +126,8 @@ class Rewrite {
   #batch: Moving[] = [];
   #batch_bytes = 0;
   #moved_bytes = 0;
+  /** What was read since others had a turn. */
+  #step_bytes = 0;
 
   constructor(init: RewriteInit, segment: number) {
     this.#init = init;
@@ -156,8 +161,24 @@ class Rewrite {
     await this.#move();
   }
 
-  /** Decides about a record, in one step with forgetting it. */
+  /** A segment may hold millions of small records: everybody else gets a turn, and the index is not left to overflow. */
   #visit(head: RecordHead, position: Position, body: Buffer): void | Promise<void> {
+    this.#step_bytes += ENTRY_COST_BYTES + body.length;
+    const busy = this.#decide(head, position, body);
+    return this.#step_bytes < STEP_BYTES ? busy : this.#endStep(busy);
+  }
+
+  async #endStep(busy: void | Promise<void>): Promise<void> {
+    await busy;
+    const bytes = this.#step_bytes;
+    this.#step_bytes = 0;
+    await this.#init.pace(bytes);
+    // When that fails the end of the segment tries again, and knows what follows from it.
+    if (this.#init.index.isFull) await this.#init.flush().catch(() => this.#init.signal.throwIfAborted());
+  }
+
+  /** Decides about a record, in one step with forgetting it. */
+  #decide(head: RecordHead, position: Position, body: Buffer): void | Promise<void> {
     const here = placeOfHead(head, position);
     const all = tablesOf(head.type);
     // A type that is not known here is from a later version: it is not ours to drop.
@@ -213,8 +234,7 @@ class Rewrite {
     this.#batch = [];
     this.#batch_bytes = 0;
     if (records.length === 0) return;
-    // Read once and written once.
-    await this.#init.pace(2 * bytes);
+    await this.#init.pace(bytes);
     const places: readonly Appended[] = await log.append(records, signal);
     records.forEach((record, at) => {
       const place = placeOfAppended(record, places[at]!);
