@@ -33,6 +33,8 @@ export interface MintInit {
   scopes: readonly Scope[];
   /** Lifetime. Clamped to between one second and 366 days. */
   ttl_ms: number;
+  /** It ends then at the latest, Unix ms, however short that is. Default: as the lifetime says. */
+  expires_ms_max?: number | undefined;
   /** To whom it is issued: letters, digits, `_`, `-`. Revocation and audit go by it. Default `-`. */
   subject?: string;
   /** The subject's revocation epoch at issue. Default 0. */
@@ -61,6 +63,8 @@ export interface Capability {
   readonly expires_ms: number;
   /** Those that could be read, in order. */
   readonly caveats: readonly Caveat[];
+  /** All of them as they are written. */
+  readonly texts: readonly string[];
   /** By position in the macaroon. */
   readonly rates: ReadonlyMap<number, RateCaveat>;
   readonly body_bytes_max: number | undefined;
@@ -89,7 +93,7 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
   }
   if (!SUBJECT_PATTERN.test(subject)) throw invalid('a subject is 1 to 64 letters, digits, "_" or "-"');
   if (!Number.isSafeInteger(epoch) || epoch < 0) throw invalid('an epoch is a whole number from 0');
-  const expires_ms = sched.wall_ms() + clampTtl_ms(init.ttl_ms);
+  const expires_ms = Math.min(sched.wall_ms() + clampTtl_ms(init.ttl_ms), init.expires_ms_max ?? Infinity);
   const capability_id = Buffer.from(sched.randomBytes(NONCE_BYTES)).toString('base64url');
   const identifier = Buffer.from(`ron1.${key_id}.${subject}.${epoch}.${capability_id}`);
   const macaroon = withCaveats(newMacaroon(key, identifier), [
@@ -107,14 +111,11 @@ export function attenuate(token: string, caveats: readonly CaveatLike[]): string
 }
 
 /** What a token says, for people. It says nothing about whether the token verifies. */
-export function inspectToken(
-  token: string,
-): Capability & { readonly texts: readonly string[]; readonly bytes: number } {
+export function inspectToken(token: string): Capability & { readonly bytes: number } {
   const macaroon = readable(token);
   const capability = readCapability(macaroon);
   if (!capability.ok) throw invalid(`this is no capability: ${capability.reason}`);
-  const texts = macaroon.caveats.map((caveat) => readUtf8(caveat.identifier) ?? '(not text)');
-  return { ...capability.value, texts, bytes: encodeMacaroon(macaroon).length };
+  return { ...capability.value, bytes: encodeMacaroon(macaroon).length };
 }
 
 /** Reads a macaroon as a capability. Proves nothing: the chain is checked elsewhere. */
@@ -128,7 +129,7 @@ export function readCapability(macaroon: Macaroon): Decoded<Capability> {
   if (macaroon.caveats.some((caveat) => caveat.vid !== undefined)) {
     return { ok: false, reason: 'it has a third-party caveat' };
   }
-  const { caveats, rates, problem } = readCaveats(macaroon);
+  const { caveats, texts, rates, problem } = readCaveats(macaroon);
   const [audience, expires, scopes] = caveats;
   if (audience?.key !== 'audience' || scopes?.key !== 'scopes' || expires?.key !== 'expires') {
     return { ok: false, reason: 'it does not begin with audience, expiry and scopes' };
@@ -144,18 +145,21 @@ export function readCapability(macaroon: Macaroon): Decoded<Capability> {
       audience: audience.service,
       ...boundsOf(caveats),
       caveats,
+      texts,
       rates,
       problem,
     },
   };
 }
 
-function readCaveats(macaroon: Macaroon): Pick<Capability, 'caveats' | 'rates' | 'problem'> {
+function readCaveats(macaroon: Macaroon): Pick<Capability, 'caveats' | 'texts' | 'rates' | 'problem'> {
   const caveats: Caveat[] = [];
+  const texts: string[] = [];
   const rates = new Map<number, RateCaveat>();
   let problem: string | undefined;
   for (const [index, { identifier }] of macaroon.caveats.entries()) {
     const text = readUtf8(identifier);
+    texts.push(text ?? '(not text)');
     const parsed = text === undefined ? NOT_TEXT : parseCaveat(text);
     if (!parsed.ok) {
       problem ??= parsed.reason;
@@ -164,7 +168,7 @@ function readCaveats(macaroon: Macaroon): Pick<Capability, 'caveats' | 'rates' |
     caveats.push(parsed.value);
     if (parsed.value.key === 'rate') rates.set(index, parsed.value);
   }
-  return { caveats, rates, problem };
+  return { caveats, texts, rates, problem };
 }
 
 /** The strictest of each kind. */

@@ -158,8 +158,8 @@ export class Checker {
         retry_after_ms,
       };
     }
-    const { capability_id, subject, scopes } = capability;
-    return { ok: true, capability_id, subject, scopes, phase2: this.#phase2(capability, request) };
+    const { capability_id, subject, scopes, texts: caveats } = capability;
+    return { ok: true, capability_id, subject, scopes, caveats, phase2: this.#phase2(capability, request) };
   }
 
   #phase2(capability: Capability, request: RequestContext): Phase2 {

@@ -11,5 +11,6 @@ export * from './macaroon.ts';
 export * from './networks.ts';
 export * from './phase2.ts';
 export * from './revocations.ts';
+export * from './subjects.ts';
 export * from './token.ts';
 export * from './verdict.ts';

@@ -21,6 +21,8 @@ export interface Allowed {
   readonly subject: string;
   /** What is left of its scopes after all attenuation. */
   readonly scopes: readonly string[];
+  /** All its caveats as they are written, for whoever hands on a part of what it allows. */
+  readonly caveats: readonly string[];
   /** What remains to be checked while the body is read. */
   readonly phase2: Phase2;
 }

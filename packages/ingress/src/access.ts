@@ -53,6 +53,8 @@ export interface Grant {
   readonly capability_id: string;
   readonly subject: string;
   readonly scopes: readonly string[];
+  /** What restricts it, a sentence each, for routes that hand on a part of what it allows. */
+  readonly caveats: readonly string[];
   readonly phase2: Phase2;
 }
 

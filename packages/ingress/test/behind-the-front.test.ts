@@ -152,7 +152,7 @@ test('the fast path asks the same checker, and a refusal counts the same', async
   const access: AccessCheck = {
     checkHeaders: ({ authorization, facts }) =>
       authorization === `Bearer ${facts?.name}`
-        ? { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2: NOTHING }
+        ? { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2: NOTHING }
         : { ok: false, code: 'unauthorized', reason: 'no' },
   };
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/f', handler: () => json(200, {}) })];
@@ -183,7 +183,7 @@ test('a defect in a cache, a checker or an entry costs one request, not the proc
   const access: AccessCheck = {
     checkHeaders: ({ authorization }) => {
       if (authorization === undefined) throw new TypeError('checker');
-      return { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2: NOTHING };
+      return { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2: NOTHING };
     },
   };
   const lookup = (target: string): FastEntry | undefined => {
@@ -270,7 +270,7 @@ test('a body that only the handler can judge is refused when it does not ask', a
         },
         settle: () => (stated ? undefined : ({ ok: false, code: 'forbidden', reason: 'nothing stated' } as const)),
       };
-      return { ok: true, capability_id: 'c', subject: 's', scopes: [], phase2 };
+      return { ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2 };
     },
   };
   const body = Type.Object({ tenant: Type.String() }, { additionalProperties: false });

@@ -6,7 +6,15 @@
  * replaced when it nears its end or no longer verifies.
  */
 import { open, readFile, rename } from 'node:fs/promises';
-import { Checker, inspectToken, mint, type KeyDeriver, type KeySource, type RevocationEpochs } from '@ron/auth';
+import {
+  Checker,
+  inspectToken,
+  mint,
+  OWNER_SUBJECT,
+  type KeyDeriver,
+  type KeySource,
+  type RevocationEpochs,
+} from '@ron/auth';
 import { AUDIENCE_ROOT } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { sched } from '@ron/kernel';
@@ -52,10 +60,10 @@ export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileIn
   const kept = await readFile(path, 'utf8').catch(() => undefined);
   if (kept !== undefined && (await isGood(kept.trim(), keys, epochs, signal))) return;
   const scopes = scopesOf('kms');
-  const epoch = Math.max(sched.wall_ms(), epochs.floor('owner'));
+  const epoch = Math.max(sched.wall_ms(), epochs.floor(OWNER_SUBJECT));
   const { token } = await mint(
     keys,
-    { audience: 'kms', scopes, ttl_ms: OWNER_TTL_MS, subject: 'owner', epoch },
+    { audience: 'kms', scopes, ttl_ms: OWNER_TTL_MS, subject: OWNER_SUBJECT, epoch },
     signal,
   );
   const temporary = `${path}.${Buffer.from(sched.randomBytes(6)).toString('hex')}.tmp`;

@@ -1,14 +1,17 @@
 /**
  * Capabilities as policy allows them.
  *
- * Promise: a lifetime is clamped to `ttl_max`; scopes with which a holder could issue for himself are not issued. Who is
- * issued to can be revoked by name; without a name it gets one of its own. A verdict says what a service would say.
+ * Promise: what is issued is never wider than the capability that asks for it (inheritance.ts). A lifetime is clamped to
+ * `ttl_max`; scopes with which a holder could issue for himself are not issued, and nothing under the names that a node
+ * itself issues to. Who is issued to can be revoked by name; without a name it gets one of its own. A verdict says what a
+ * service would say.
  * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while kms is asked for a key.
  */
-import { Checker, inspectToken, mint, type KeySource, type Minted } from '@ron/auth';
+import { Checker, inspectToken, isNodeSubject, mint, type KeySource, type Minted } from '@ron/auth';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { isScope, SERVICES, type Scope, type Service } from '@ron/proto';
 import type { PassportConfig } from './config.ts';
+import { inherit, requireScopes, type Issuing } from './inheritance.ts';
 import type { RevocationBook } from './revocation-book.ts';
 
 export interface IssueRequest {
@@ -45,17 +48,24 @@ export class Issuer {
     this.#checkers = new Map(SERVICES.map((audience) => [audience, new Checker({ audience, keys, epochs })]));
   }
 
-  async issue(request: IssueRequest, signal: AbortSignal): Promise<Minted & { readonly subject: string }> {
+  /** `by` is the capability that asks. */
+  async issue(request: IssueRequest, by: Issuing, signal: AbortSignal): Promise<Minted & { readonly subject: string }> {
     const { keys, book, policy } = this.#init;
     const { ttl_default, ttl_max, never_issue } = policy();
-    const { audience, caveats = [], subject = newSubject() } = request;
+    const { audience, subject = newSubject() } = request;
     const denied = request.scopes.find((scope) => never_issue.includes(scope));
     if (denied !== undefined) throw new RonError('forbidden', `${denied} is not issued here: see passport.never_issue`);
+    if (isNodeSubject(subject)) throw new RonError('forbidden', `${subject} is a name that the node itself issues to`);
     const scopes = request.scopes.filter((scope): scope is Scope => isScope(scope));
     if (scopes.length < request.scopes.length) throw new RonError('validation', 'a scope is unknown');
+    requireScopes('passport', scopes, by);
+    const { expires_ms_max, caveats: inherited } = inherit(by);
+    const asked = request.caveats ?? [];
+    const caveats = [...inherited.filter((text) => !asked.includes(text)), ...asked];
     const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
     const epoch = book.epochNow(subject);
-    const minted = await mint(keys, { audience, scopes, ttl_ms, subject, epoch, caveats }, signal);
+    const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats };
+    const minted = await mint(keys, init, signal);
     return { ...minted, subject };
   }
 

@@ -1,7 +1,7 @@
 /** The HTTP surface of passport. */
 import { parseCaveat, type RevocationDocument } from '@ron/auth';
 import { empty, json, route, type AccessFacts, type AnswerHeaders, type Route } from '@ron/ingress';
-import type { Log } from '@ron/kernel';
+import { assert, type Log } from '@ron/kernel';
 import { SERVICES, type Service } from '@ron/proto';
 import { Type } from 'typebox';
 import type { Issuer } from './issuer.ts';
@@ -71,16 +71,17 @@ export function routes(init: PassportRoutesInit): Route[] {
     route({
       ...post,
       path: `${BASE}/issue`,
-      summary: 'Issues a capability. Who may issue only for a part can issue only for that part.',
+      summary: 'Issues a capability, which is never wider than the one that asks for it.',
       scope: 'passport:issue',
       facts_later: ['address', 'name', 'label', 'tenant'],
       schema: { body: IssueBody, response: { 201: Issued } },
       handler: async (context) => {
         const { body, grant, deadline } = context;
         context.actsOn(narrowest(body.caveats ?? []));
-        const { token, capability_id, subject, expires_ms } = await issuer.issue(body, deadline.signal);
+        assert(grant !== undefined, 'the route has a scope');
+        const { token, capability_id, subject, expires_ms } = await issuer.issue(body, grant, deadline.signal);
         count.issued(body.audience);
-        const by = grant?.capability_id;
+        const by = grant.capability_id;
         log.info({ capability_id, subject, audience: body.audience, scopes: body.scopes, expires_ms, by }, 'issued');
         return json(201, { token, capability_id, subject, expires_ms }, NO_STORE);
       },

@@ -98,6 +98,12 @@ test('who may issue for a part can issue for that part only, and never the means
   ])
     assertRefusal(await issue(caveats), 403, 'forbidden');
   assertRefusal(await service.post('revoke', { subject: 'alice' }, limited), 403, 'forbidden');
+  const brief = await service.mint({ ttl_ms: 60_000, caveats: ['ip in 127.0.0.0/8', 'rate <= 5/s', 'bytes <= 1000'] });
+  const heir = await service.post('issue', { ...ASK, ttl_ms: 3_600_000 }, brief);
+  const { texts, expires_ms } = inspectToken(heir.body.token);
+  assert.deepEqual(texts.slice(3), ['ip in 127.0.0.0/8', 'rate <= 5/s', 'bytes <= 1000']);
+  assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it ends with the one that asked for it');
+  assert.equal(heir.body.expires_ms, expires_ms);
   for (const [audience, scope] of [
     ['kms', 'kms:derive'],
     ['passport', 'passport:issue'],

@@ -15,6 +15,8 @@ import {
   inspectToken,
   mint,
   NOTHING_REVOKED,
+  ROOT_SUBJECT,
+  serviceSubject,
   type KeySource,
   type MintInit,
   type RevocationEpochs,
@@ -77,7 +79,7 @@ function serviceCapability(service: Service): MintInit {
   // Whoever issues for all has the keys of all.
   const label = service === 'passport' ? AUDIENCE_LABEL : `${AUDIENCE_LABEL}${service}/`;
   const caveats = [`tenant = ${AUDIENCE_TENANT}`, `label ^= ${label}`];
-  return { audience: 'kms', scopes: ['kms:derive'], ttl_ms: ROOT_TTL_MS, subject: `svc-${service}`, caveats };
+  return { audience: 'kms', scopes: ['kms:derive'], ttl_ms: ROOT_TTL_MS, subject: serviceSubject(service), caveats };
 }
 
 async function renewRoot(
@@ -91,7 +93,7 @@ async function renewRoot(
   const before: Capabilities = typeof found === 'object' ? found : {};
   const after: Partial<Record<Service, string>> = { ...before };
   for (const audience of audiences) {
-    const wanted = { audience, scopes: scopesOf(audience), ttl_ms: ROOT_TTL_MS, subject: 'root' };
+    const wanted = { audience, scopes: scopesOf(audience), ttl_ms: ROOT_TTL_MS, subject: ROOT_SUBJECT };
     after[audience] = await renewed(before[audience], wanted, keys, epochs, signal);
   }
   if (audiences.some((audience) => before[audience] !== after[audience]))
