@@ -7,7 +7,7 @@
 import type { CallOptions } from './storage-client.ts';
 import { Transport, type TransportInit } from './transport.ts';
 
-export type VolumeVerb = 'drain' | 'lose' | 'restore' | 'remove';
+export type VolumeVerb = 'drain' | 'undrain' | 'lose' | 'restore' | 'remove';
 export type TaskKind = 'compact' | 'repair' | 'scrub';
 
 export interface VolumeInfo {

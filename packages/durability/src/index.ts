@@ -1,5 +1,6 @@
 export * from './inventories.ts';
 export * from './member.ts';
+export { latestOf, readKnown, type Known, type Roster } from './membership.ts';
 export * from './pacing.ts';
 export * from './placement.ts';
 export * from './planner.ts';

@@ -139,7 +139,7 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
     ['e', 'f'],
   ];
   for (const [wave, names] of waves.entries()) {
-    for (const name of names) set.lose(name, 'test');
+    for (const name of names) set.life.lose(name, 'test');
     await assertServed(set, addresses);
     // With four volumes for six shards, some have to share.
     addresses.push(...(await store(set, BODIES.slice(10 + wave, 11 + wave))));
@@ -147,8 +147,8 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
     assert.ok(upkeep.planner.report.crowded > 0, 'nothing is crowded');
     await assertServed(set, addresses);
     for (const name of names) {
-      await set.remove(name);
-      set.add({ volume: await directories.volume(`${name}${wave}`) });
+      await set.life.remove(name, { signal });
+      set.life.add({ volume: await directories.volume(`${name}${wave}`) });
     }
     await upkeep.run();
     assert.equal(upkeep.planner.report.crowded, 0);

@@ -5,7 +5,7 @@
  * be read all the while, until it is lost. Bound: a few words. Cancellation: none; no call waits.
  */
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { conditionOf, type Kind, type NewRecord, type Volume, type VolumeCondition } from '@ron/cas';
+import { conditionOf, takesRoom, type Kind, type NewRecord, type Volume, type VolumeCondition } from '@ron/cas';
 import type { Place } from './placement.ts';
 
 /** Active ones take new records; draining ones give theirs away; from lost ones nothing is expected any more. */
@@ -28,6 +28,7 @@ export interface MemberView {
   readonly reason: string;
   /** False while it has not been told everything that was decided in its absence. */
   readonly isCurrent: boolean;
+  readonly isApart: boolean;
   readonly used_bytes: number;
 }
 
@@ -37,13 +38,20 @@ export const PROBE_AFTER_MS = 5000;
 export class Member implements Place {
   readonly volume: Volume;
   readonly name: string;
-  readonly domain: string;
-  readonly weight: number;
+  domain: string;
+  weight: number;
   life: Life;
   /** Its word about objects and pins counts before that of others which were away. */
   isCurrent = true;
-  /** Everything that it holds is held elsewhere, as far as the last plan knows. */
+  /** It was used apart from the others: somebody has to say that it may be taken in. */
+  isApart = false;
+  /** Somebody said so. */
+  isTakenIn = false;
+  /** Decisions about objects that it did not hear. Whoever tells it what it missed begins anew when there are more. */
+  missed_total = 0;
+  /** Everything that it holds is held elsewhere: found by a plan since which nothing has changed. */
   isDrained = false;
+  #recordsUnderWay = 0;
   #lostReason = '';
   #failure: RonError | undefined;
   readonly #onGone: ((reason: string) => void) | undefined;
@@ -74,16 +82,21 @@ export class Member implements Place {
     return this.life === 'active' && this.isWritable;
   }
 
+  /** Whether records are being put there. Decisions and notes do not count: they are not what it is emptied of. */
+  get isTakingRecords(): boolean {
+    return this.#recordsUnderWay > 0;
+  }
+
   /** What the last write met. */
   get failure(): RonError | undefined {
     return this.#failure;
   }
 
   get view(): MemberView {
-    const { name, domain, weight, life, isCurrent } = this;
+    const { name, domain, weight, life, isCurrent, isApart } = this;
     const { condition, reason } = this.#condition();
     const used_bytes = this.isReadable ? this.volume.stats().used_bytes : 0;
-    return { name, domain, weight, life, condition, reason, isCurrent, used_bytes };
+    return { name, domain, weight, life, condition, reason, isCurrent, isApart, used_bytes };
   }
 
   holds(kind: Kind, id: Uint8Array): boolean {
@@ -101,11 +114,21 @@ export class Member implements Place {
 
   /** Puts records, in the step in which it is called, and remembers how that went. */
   write(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void> {
-    return this.#watch(this.volume.put(records, signal, durability), signal);
+    const write = this.#watch(this.volume.put(records, signal, durability), signal);
+    return records.some((record) => takesRoom(record.type)) ? this.#count(write) : write;
   }
 
   sync(signal: AbortSignal): Promise<void> {
     return this.#watch(this.volume.sync(signal), signal);
+  }
+
+  async #count(write: Promise<void>): Promise<void> {
+    this.#recordsUnderWay += 1;
+    try {
+      await write;
+    } finally {
+      this.#recordsUnderWay -= 1;
+    }
   }
 
   async #watch(write: Promise<void>, signal: AbortSignal): Promise<void> {

@@ -1,77 +1,151 @@
 /**
- * Which volumes have heard everything that was decided about objects.
+ * Who belongs to the set, what was decided about each, and which volumes have heard everything about objects.
  *
- * Promise: a removal or a pin is acknowledged when every volume that is listed here has it. One that could not take it is
- * struck off first, durably, on those that stay: whenever it comes back, also after a restart, it is known to be stale
- * until it has been told. Of two lists the one with the higher number counts.
- * Bound: one small note on each volume. Cancellation: by the signal.
+ * Promise: a removal or a pin is acknowledged when every volume that counts has it. One that could not take it is struck
+ * off first, durably, on those that stay: whenever it comes back, also after a restart, it is known to be stale until it
+ * has been told. With each decision a volume notes its number: an old copy of a volume in its place has heard less than the
+ * others, and is stale as well. What was decided about volumes (emptied, given up) holds after a restart. Of two lists the
+ * one with the higher number counts; a volume whose list is none of those before it was used apart from the others.
+ * Every change takes effect in the step in which it is made, and is told in that order: changes at the same time add up.
+ * Bound: two small notes on each volume. Cancellation: by the signal; then a change may hold or not.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RecordType, type NewRecord, type Volume } from '@ron/cas';
+import { sched } from '@ron/kernel';
 import { shortOf, writeCopies } from './copies.ts';
 import type { Member } from './member.ts';
 
-export interface Roster {
-  readonly number: number;
-  /** Names of the volumes that have heard everything. */
+/** Names of volumes, by what is known of them. */
+export interface Lists {
+  /** All that belong to the set, here or not. */
+  readonly members: readonly string[];
+  /** Those that have heard everything. */
   readonly current: readonly string[];
+  /** Those that are to be emptied. */
+  readonly draining: readonly string[];
+  /** Those that somebody gave up: they do not come back by themselves. */
+  readonly lost: readonly string[];
+}
+
+export interface Roster extends Lists {
+  readonly number: number;
+  /** Tells it from another one with the same number, made by volumes that were used apart. */
+  readonly id: string;
+  /** The ids of those before it, the latest first. */
+  readonly past: readonly string[];
+}
+
+/** What a volume knows. */
+export interface Known {
+  readonly roster: Roster | undefined;
+  /** The number of the last decision about an object that it heard. */
+  readonly heard: number;
 }
 
 export const noteId = (name: string): Buffer => blake3(Buffer.from(`note: ${name}`, 'utf8'));
 
 const ROSTER_ID = noteId('roster');
+const HEARD_ID = noteId('heard');
+const LIST_ID_BYTES = 6;
+/** How far back it is known which list came from which. */
+const PAST_MAX = 64;
+/** How long a volume may take to hear of a new list when another one has it. */
+const LAG_MS = 1000;
 
-export function rosterNote(roster: Roster): NewRecord {
-  return { type: RecordType.note, id: ROSTER_ID, payload: Buffer.from(JSON.stringify(roster), 'utf8') };
+const noteOf = (id: Buffer, value: unknown): NewRecord => ({
+  type: RecordType.note,
+  id,
+  payload: Buffer.from(JSON.stringify(value), 'utf8'),
+});
+
+export const rosterNote = (roster: Roster): NewRecord => noteOf(ROSTER_ID, roster);
+
+/** What a volume knows; nothing when it never was in a set, or its notes are damaged: then it has to be told all. */
+export async function readKnown(volume: Volume, signal: AbortSignal): Promise<Known> {
+  const roster = parseRoster(await readNote(volume, ROSTER_ID, signal));
+  const heard = await readNote(volume, HEARD_ID, signal);
+  return { roster, heard: typeof heard === 'number' ? heard : 0 };
 }
 
-/** What a volume knows; undefined when it never was in a set, or its note is damaged: then it has to be told all. */
-export async function readRoster(volume: Volume, signal: AbortSignal): Promise<Roster | undefined> {
+async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promise<unknown> {
   try {
-    const note = await volume.get('note', ROSTER_ID, signal);
-    return note === undefined ? undefined : parse(note.payload);
+    const note = await volume.get('note', id, signal);
+    return note === undefined ? undefined : JSON.parse(Buffer.from(note.payload).toString('utf8'));
   } catch {
     signal.throwIfAborted();
     return undefined;
   }
 }
 
-function parse(payload: Uint8Array): Roster | undefined {
-  const value: unknown = JSON.parse(Buffer.from(payload).toString('utf8'));
+function parseRoster(value: unknown): Roster | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
-  const { number, current } = value as Partial<Roster>;
-  if (typeof number !== 'number' || !Array.isArray(current)) return undefined;
-  return { number, current: current.filter((name) => typeof name === 'string') };
+  const { number, id, ...lists } = value as Partial<Roster>;
+  if (typeof number !== 'number' || !Array.isArray(lists.current)) return undefined;
+  const namesOf = (list: unknown): string[] =>
+    Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [];
+  const { members, current, draining, lost, past } = lists;
+  return {
+    number,
+    // Lists were not told apart once.
+    id: typeof id === 'string' ? id : '',
+    past: namesOf(past),
+    members: namesOf(members ?? current),
+    current: namesOf(current),
+    draining: namesOf(draining),
+    lost: namesOf(lost),
+  };
 }
 
-/** How long others may take to hear of a new list when enough have it. */
-const LAG_MS = 1000;
+/** The list that counts, among what volumes know: of two with the same number, the one that more of them know. */
+export function latestOf(known: Iterable<Known>): Roster | undefined {
+  const rosters = [...known].flatMap(({ roster }) => roster ?? []);
+  const votesFor = (roster: Roster): number => rosters.filter((each) => isSame(each, roster)).length;
+  const order = (a: Roster, b: Roster): number =>
+    b.number - a.number || votesFor(b) - votesFor(a) || (a.id < b.id ? -1 : 1);
+  return rosters.toSorted(order)[0];
+}
+
+const isSame = (a: Roster, b: Roster): boolean => a.number === b.number && a.id === b.id;
+const newId = (): string => Buffer.from(sched.randomBytes(LIST_ID_BYTES)).toString('hex');
+const without = (list: readonly string[], names: readonly string[]): string[] =>
+  list.filter((name) => !names.includes(name));
+const withName = (list: readonly string[], name: string): string[] => [...without(list, [name]), name];
 
 export class Membership {
   readonly #members: () => readonly Member[];
   #roster: Roster;
+  #heard: number;
 
-  private constructor(members: () => readonly Member[], roster: Roster) {
+  private constructor(members: () => readonly Member[], roster: Roster, heard: number) {
     this.#members = members;
     this.#roster = roster;
+    this.#heard = heard;
   }
 
-  /** Asks the volumes. Those that the latest list does not name are stale; so are those that never heard of one. */
+  /** Asks the volumes. Those that know another list than the latest, or have heard less than others of it, are stale. */
   static async open(members: () => readonly Member[], signal: AbortSignal): Promise<Membership> {
-    const known = new Map<Member, Roster | undefined>();
-    for (const member of members()) known.set(member, await readRoster(member.volume, signal));
+    const known = new Map<Member, Known>();
+    for (const member of members()) known.set(member, await readKnown(member.volume, signal));
     const latest = latestOf(known.values());
     if (latest === undefined) return await Membership.#first(members, signal);
-    for (const [member, roster] of known)
-      member.isCurrent = roster !== undefined && latest.current.includes(member.name);
-    return new Membership(members, latest);
+    const isOfLatest = (member: Member): boolean => {
+      const { roster } = known.get(member)!;
+      return roster !== undefined && isSame(roster, latest) && latest.current.includes(member.name);
+    };
+    const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member)!.heard : 0)));
+    for (const member of members()) {
+      member.isCurrent = isOfLatest(member) && known.get(member)!.heard === heard;
+      if (latest.draining.includes(member.name)) member.life = 'draining';
+    }
+    return new Membership(members, latest, heard);
   }
 
   /** Volumes that were never in a set have all heard everything. Where that cannot be noted, they are asked again later. */
   static async #first(members: () => readonly Member[], signal: AbortSignal): Promise<Membership> {
-    const roster = { number: 1, current: members().map((member) => member.name) };
-    const membership = new Membership(members, roster);
-    await membership.#tell(members(), signal);
+    const names = members().map((member) => member.name);
+    const lists = { members: names, current: names, draining: [], lost: [] };
+    const membership = new Membership(members, { number: 1, id: newId(), past: [], ...lists }, 0);
+    await membership.#write(members(), signal);
     return membership;
   }
 
@@ -82,39 +156,90 @@ export class Membership {
   /** Names that count on hearing everything and are not here to hear it. */
   absent(): string[] {
     const here = new Set(this.#members().flatMap((member) => (member.isReadable ? [member.name] : [])));
-    return this.#roster.current.filter((name) => !here.has(name));
+    return without(this.#roster.current, [...here]);
+  }
+
+  /** Names that have heard more than anybody who is here, and may come back. */
+  missing(): string[] {
+    return without(this.absent(), this.#roster.lost);
+  }
+
+  /** A note for one more decision about objects, to be written together with it, in the same step. */
+  hear(): NewRecord {
+    this.#heard += 1;
+    return noteOf(HEARD_ID, this.#heard);
+  }
+
+  /** Whether a volume was used without these others, after both had last heard the same. */
+  isApart({ roster }: Known): boolean {
+    if (roster === undefined || roster.id === '' || isSame(roster, this.#roster)) return false;
+    const { number, past } = this.#roster;
+    return !past.includes(roster.id) && roster.number > number - PAST_MAX;
   }
 
   /** Strikes off those who missed something. Durable when it resolves. */
   async strike(names: readonly string[], signal: AbortSignal): Promise<void> {
-    const { number, current } = this.#roster;
-    const stay = current.filter((name) => !names.includes(name));
-    if (stay.length === current.length) return;
-    this.#roster = { number: number + 1, current: stay };
-    const remaining: Member[] = [];
-    for (const member of this.#members()) {
-      if (names.includes(member.name)) member.isCurrent = false;
-      if (member.isReadable && stay.includes(member.name)) remaining.push(member);
-    }
-    const written = await this.#tell(remaining, signal);
-    if (written.length === 0) throw shortOf({ enough: 1, written: 0, failures: remaining.map((each) => each.failure) });
+    if (this.#strike(names)) await this.#tell(signal);
   }
 
-  /** Counts on a volume again that has been told everything. */
+  /** Counts on a volume again that has been told everything: in this step, and as long as it takes the note of it. */
   async admit(member: Member, signal: AbortSignal): Promise<void> {
-    const { number, current } = this.#roster;
-    const roster = { number: number + 1, current: [...current.filter((name) => name !== member.name), member.name] };
-    await member.volume.put([rosterNote(roster)], signal);
-    this.#roster = roster;
+    const { members, current } = this.#roster;
+    const { name } = member;
+    this.#change({ members: withName(members, name), current: withName(current, name) });
     member.isCurrent = true;
-    await this.#tell(
-      this.#members().filter((each) => each.isCurrent && each.isReadable && each !== member),
-      signal,
-    );
+    const heard = noteOf(HEARD_ID, this.#heard);
+    const noted = member.write([heard], signal);
+    await Promise.all([noted.catch(() => this.strike([name], signal)), this.#tell(signal)]);
+  }
+
+  /** Notes a decision about a volume. Durable when it resolves. */
+  async note(list: 'draining' | 'lost', name: string, isListed: boolean, signal: AbortSignal): Promise<void> {
+    const names = this.#roster[list];
+    if (names.includes(name) === isListed) return;
+    this.#change({ [list]: isListed ? withName(names, name) : without(names, [name]) });
+    await this.#tell(signal);
+  }
+
+  /** The volume belongs to the set no more. Durable when it resolves. */
+  async forget(name: string, signal: AbortSignal): Promise<void> {
+    const { members, current, draining, lost } = this.#roster;
+    const rest = (list: readonly string[]): string[] => without(list, [name]);
+    this.#change({ members: rest(members), current: rest(current), draining: rest(draining), lost: rest(lost) });
+    await this.#tell(signal);
+  }
+
+  /** False when none of them counted. */
+  #strike(names: readonly string[]): boolean {
+    const { current } = this.#roster;
+    const stay = without(current, names);
+    if (stay.length === current.length) return false;
+    this.#change({ current: stay });
+    for (const member of this.#members()) if (names.includes(member.name)) member.isCurrent = false;
+    return true;
+  }
+
+  #change(lists: Partial<Lists>): void {
+    const { number, id, past } = this.#roster;
+    const before = [id, ...past].slice(0, PAST_MAX);
+    this.#roster = { ...this.#roster, ...lists, number: number + 1, id: newId(), past: before };
+  }
+
+  /** Everybody who counts knows the list when this resolves: who could not take it does not count any more. */
+  async #tell(signal: AbortSignal): Promise<void> {
+    for (;;) {
+      const readable = this.#members().filter((member) => member.isReadable);
+      const counting = readable.filter((member) => member.isCurrent);
+      const told = counting.length > 0 ? counting : readable;
+      const written = await this.#write(told, signal);
+      if (written.length === 0) throw shortOf({ enough: 1, written: 0, failures: told.map((each) => each.failure) });
+      const deaf = told.filter((member) => member.isCurrent && !written.includes(member));
+      if (!this.#strike(deaf.map((member) => member.name))) return;
+    }
   }
 
   /** Who has the list now. */
-  async #tell(members: readonly Member[], signal: AbortSignal): Promise<readonly Member[]> {
+  async #write(members: readonly Member[], signal: AbortSignal): Promise<readonly Member[]> {
     const note = rosterNote(this.#roster);
     const { written } = await writeCopies({
       order: members,
@@ -127,13 +252,4 @@ export class Membership {
     signal.throwIfAborted();
     return written;
   }
-}
-
-/** The list that counts, among what the volumes know. */
-export function latestOf(rosters: Iterable<Roster | undefined>): Roster | undefined {
-  let latest: Roster | undefined;
-  for (const roster of rosters) {
-    if (roster !== undefined && roster.number > (latest?.number ?? -1)) latest = roster;
-  }
-  return latest;
 }

@@ -111,7 +111,9 @@ export class Planner {
 }
 
 const placesOf = (set: VolumeSet): string =>
-  [set.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.name : []))].join('\n');
+  [set.life.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.name : []))].join(
+    '\n',
+  );
 
 type Mode = 'all' | 'postponed';
 
@@ -129,6 +131,9 @@ class Walk {
   readonly #undrained = new Set<Member>();
   readonly #deficit: Record<RepairClass, number> = { last: 0, rf: 0, parity: 0 };
   readonly #fine = new Map<number, boolean>();
+  readonly #changes_total: number;
+  /** Those that this walk can find to be empty: they were to be emptied when it began, and nothing was on its way there. */
+  readonly #drainable: readonly Member[];
   #records = 0;
   #crowded = 0;
   #copies_min = Infinity;
@@ -137,6 +142,8 @@ class Walk {
     this.#set = set;
     this.#queue = queue;
     this.#signal = signal;
+    this.#changes_total = set.life.changes_total;
+    this.#drainable = set.members.filter((member) => member.life === 'draining' && !member.isTakingRecords);
     this.#members = set.members.filter((member) => member.isReadable);
     this.#active = this.#members.reduce((mask, member, index) => (isActive(member) ? mask | (1 << index) : mask), 0);
   }
@@ -154,9 +161,7 @@ class Walk {
     }
     await this.#walkStripes(stripes);
     const isComplete = this.#unreadable.size === 0;
-    for (const member of this.#members) {
-      if (member.life === 'draining') member.isDrained = isComplete && !this.#undrained.has(member);
-    }
+    if (isComplete) this.#tellDrained();
     const { last, rf, parity } = this.#deficit;
     return {
       records: this.#records,
@@ -189,7 +194,10 @@ class Walk {
     const views = await set.stripes.views(id, this.#signal);
     const layout = bestOf(set, views.values());
     if (layout === undefined) return;
-    if (untold(set, id, layout, views).length > 0) await this.#fileLater({ kind: 'stripe', id, class: 'rf' });
+    if (untold(set, id, layout, views).length > 0) {
+      for (const member of views.keys()) if (!isActive(member)) this.#undrained.add(member);
+      await this.#fileLater({ kind: 'stripe', id, class: 'rf' });
+    }
     for (const index of layout.shards.keys()) {
       const shard = layout.shards[index]!;
       const holders = this.#holdersOf('content', shard.id);
@@ -205,6 +213,13 @@ class Walk {
     this.#deficit[job.class] += 1;
     await this.#queue.room(this.#signal);
     this.#queue.offer(job);
+  }
+
+  /** Not when a volume came, went or changed meanwhile, nor when there are fewer volumes than copies. */
+  #tellDrained(): void {
+    const { life, placement, lone_copies } = this.#set;
+    if (life.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
+    for (const member of this.#drainable) member.isDrained = !this.#undrained.has(member);
   }
 
   /**

@@ -3,20 +3,32 @@
  *
  * Promise: when it has ended, the volume says the same about every object as those that have heard everything. What it
  * still has of removed objects is removed there as well; what it alone knows stays. Decisions that are made while this
- * runs reach the volume like all others. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew
- * it does the rest.
+ * runs reach the volume like all others; when it misses one, this has to be begun anew. Nothing is told while those who
+ * would know are away, nor to a volume that was used apart, until somebody takes it in: what was removed there alone comes
+ * back. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
  */
 import { decodeStripe, RecordType, type NewRecord } from '@ron/cas';
-import { sched } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
+import { readKnown } from './membership.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 const EMPTY = new Uint8Array(0);
 const onPage = (): Promise<void> => sched.pause('volumes.settle');
 
 export async function reconcile(set: VolumeSet, member: Member, signal: AbortSignal): Promise<void> {
+  const { missed_total } = member;
+  const { membership } = set;
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
+  const missing = membership.missing();
+  if (others.length === 0 && missing.length > 0) {
+    throw new RonError('not_ready', `nobody is here who has heard everything: ${missing.join(', ')}`);
+  }
+  if (membership.isApart(await readKnown(member.volume, signal)) && !member.isTakenIn) {
+    member.isApart = true;
+    throw new RonError('conflict', `${member.name} was used apart from the others`);
+  }
   await mergeInventories({ members: [member], kind: 'object', onPage, signal }, ({ held }) =>
     set.has('object', held.id) ? undefined : removeOn(set, member, held.id, signal),
   );
@@ -26,7 +38,12 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   await mergeInventories({ members: [member], kind: 'stripe', onPage, signal }, ({ held }) =>
     checkStripe(set, member, held.id, signal),
   );
-  await set.membership.admit(member, signal);
+  // In one step: a decision that comes later finds it among those that count.
+  if (member.missed_total !== missed_total || !set.members.includes(member) || !member.isReadable) {
+    throw new RonError('conflict', `${member.name} missed something meanwhile`);
+  }
+  member.isApart = false;
+  await membership.admit(member, signal);
 }
 
 const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: EMPTY });

@@ -56,9 +56,10 @@ const MUTATIONS: readonly Mutation[] = [
   },
   {
     bug: 'who reads asks only those who had it when it began',
-    file: './volume-set.ts',
+    file: './set-reader.ts',
     find: 'member !== undefined; member = this.#untried(kind, id, tried)) {',
     replace: 'member !== undefined; member = undefined) {',
+    entry: './volume-set.ts',
     part: 'VolumeSet',
     model: repairAgainstCompaction,
     caught: /was not found/,

@@ -70,19 +70,23 @@ export class SetWriter {
     const key = chunkKey(record.id);
     using watch = this.#set.removals.watch(key, 'new');
     const isRemoving = this.#set.removals.isRemoving(key);
-    const told = this.#set.members.filter(
-      (each) => each.isReadable && each.isCurrent && (isRemoving || each.volume.wasRemoved(record.id)),
-    );
-    const others = this.#set.placement.order(record.id).filter((each) => each.takesRecords && !told.includes(each));
+    const told = this.#listeners().filter((each) => isRemoving || each.volume.wasRemoved(record.id));
+    const hear = told.length > 0 ? [this.#set.membership.hear()] : [];
+    const write = (member: Member): Promise<void> => member.write([record, ...hear], signal);
+    // Volumes that are emptied or have no room are told as well, but their copies are none that count on staying.
+    const [keepers, others] = [told.filter((each) => each.takesRecords), told.filter((each) => !each.takesRecords)];
+    const heard = this.#write({ order: others, has: () => false, write, target: others.length, enough: 0 });
+    const rest = this.#set.placement.order(record.id).filter((each) => each.takesRecords && !keepers.includes(each));
     const copies = await this.#write({
-      order: [...told, ...others],
+      order: [...keepers, ...rest],
       has: () => false,
-      write: (member) => member.write([record], signal),
+      write,
       goesOn: () => !watch.isRemoved,
-      target: Math.max(this.#set.targetOf(record.type, record.id), told.length),
+      target: Math.max(this.#set.targetOf(record.type, record.id), keepers.length),
     });
+    const { written } = await heard;
     this.#require(copies, signal);
-    await this.#strike(told, copies, signal);
+    await this.#strike(told, [...copies.written, ...written], signal);
   }
 
   /** A decision about an object: everybody who counts has to hear it. */
@@ -91,29 +95,43 @@ export class SetWriter {
     const isRemoval = record.type === RecordType.remove;
     if (isRemoval) this.#set.removals.begin(key);
     try {
-      const members = this.#set.members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
-      const current = members.filter((member) => member.isCurrent);
+      const members = this.#listeners();
+      const heard = this.#set.membership.hear();
       const copies = await this.#write({
         order: members,
         has: () => false,
-        write: (member) => member.write([record], signal),
+        write: (member) => member.write([record, heard], signal),
         target: members.length,
       });
-      this.#require({ ...copies, written: copies.written.filter((member) => member.isCurrent) }, signal);
-      await this.#strike(current, copies, signal);
+      const written = copies.written.filter((member) => member.isCurrent);
+      if (written.length < this.#set.write_min) this.#missed(this.#set.members, copies.written);
+      this.#require({ ...copies, written }, signal);
+      // Also those that came while it was written.
+      await this.#strike(this.#set.members, copies.written, signal);
     } finally {
       if (isRemoval) this.#set.removals.end(key);
     }
   }
 
-  /** Those who should have heard something and did not, and those who are not here, no longer count. */
-  async #strike(told: readonly Member[], { written }: Copies, signal: AbortSignal): Promise<void> {
-    const missed = told.filter((member) => !written.includes(member)).map((member) => member.name);
-    const absent = this.#set.membership.absent();
-    if (missed.length + absent.length > 0) await this.#set.membership.strike([...missed, ...absent], signal);
+  /** Who is told of decisions: those who count, and those who could hear while they are told what they missed. */
+  #listeners(): Member[] {
+    return this.#set.members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
   }
 
-  #write(init: Omit<CopiesInit, 'enough' | 'lag_ms'>): Promise<Copies> {
+  /** Those who should have heard something and did not, and those who are not here, no longer count. */
+  async #strike(told: readonly Member[], written: readonly Member[], signal: AbortSignal): Promise<void> {
+    const names = this.#missed(told, written).map((member) => member.name);
+    await this.#set.membership.strike([...names, ...this.#set.membership.absent()], signal);
+  }
+
+  /** Those who did not hear it, also when they do not count: whoever is telling them what they missed has to know. */
+  #missed(told: readonly Member[], written: readonly Member[]): Member[] {
+    const missed = told.filter((member) => !written.includes(member));
+    for (const member of missed) member.missed_total += 1;
+    return missed;
+  }
+
+  #write(init: Omit<CopiesInit, 'enough' | 'lag_ms'> & { enough?: number }): Promise<Copies> {
     return writeCopies({ enough: this.#set.write_min, lag_ms: this.#lag_ms, ...init });
   }
 

@@ -84,7 +84,7 @@ suite('a stripe', () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    set.lose(layout.shards[0]!.home, 'test');
+    set.life.lose(layout.shards[0]!.home, 'test');
     for (const { inner } of volumes) inner.isDurable = (kind, id) => kind !== 'shard' && inner.has(kind, id);
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
@@ -93,7 +93,7 @@ suite('a stripe', () => {
     const { set, striper } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    for (const shard of layout.shards.slice(0, 4)) set.lose(shard.home, 'test');
+    for (const shard of layout.shards.slice(0, 4)) set.life.lose(shard.home, 'test');
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
     assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
     await set.put([CHUNKS[0]!], signal);
@@ -192,7 +192,7 @@ suite('a stripe', () => {
     const releases = (): number =>
       set.members.flatMap((member) => IDS.filter((id) => survey.isReleased(member, id))).length;
     assert.equal(releases(), before.reduce((sum, count) => sum + count, 0) - IDS.length);
-    set.lose('v3', 'test');
+    set.life.lose('v3', 'test');
     assert.equal(releases(), 0);
   });
 });

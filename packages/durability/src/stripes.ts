@@ -182,7 +182,7 @@ export class Stripes {
 
   /** Looks at all stripes before room is given back; those that protect nothing any more are given up. */
   async survey(init: ReclaimInit): Promise<StripeSurvey> {
-    const { changes_total } = this.#set;
+    const { changes_total } = this.#set.life;
     const ids_max = 2 ** 26;
     const homes = new Map<string, IdSet>();
     const released = new Map<string, IdSet>();
@@ -217,7 +217,7 @@ export class Stripes {
       // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
       // may have made a stripe less than whole.
       isReleased: (member, id) =>
-        this.#set.changes_total === changes_total &&
+        this.#set.life.changes_total === changes_total &&
         released.get(member.name)?.has(id) === true &&
         this.#set.members.some((each) => each !== member && each.holdsDurably('content', id)),
     };

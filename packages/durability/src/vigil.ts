@@ -44,7 +44,7 @@ export class Vigil {
       if (probe === undefined) continue;
       using deadline = Deadline.after('volumes.look', LOOK_DEADLINE_MS);
       const reason = await deadline.run(probe).catch(() => undefined);
-      if (reason !== undefined && member.isReadable) set.lose(member.name, reason);
+      if (reason !== undefined && member.isReadable) set.life.lose(member.name, reason);
     }
   }
 }

@@ -1,9 +1,11 @@
 import assert from 'node:assert/strict';
+import { cpSync, renameSync, rmSync } from 'node:fs';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { RecordType, type NewRecord } from '@ron/cas';
 import { isRonError } from '@ron/kernel';
 import { Directories } from './testing/directories.ts';
+import { VolumeSet } from './volume-set.ts';
 
 const { signal } = new AbortController();
 
@@ -70,7 +72,7 @@ test('what is put again is heard by every volume that says it was removed', asyn
   assert.ok(set.members.every((member) => !member.volume.wasRemoved(X.id)));
 });
 
-test('what only a volume that was away has is there, and a pin that it missed is told', async () => {
+test('volumes that were used apart are told of, and brought together when somebody says so', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -87,7 +89,11 @@ test('what only a volume that was away has is there, and a pin that it missed is
   await using set = await directories.open(ALL, RF3);
   assert.ok(!set.member('c').isCurrent);
   assert.ok(set.has('object', object('alone').id));
-  await set.settle(signal);
+  assert.equal(await set.settle(signal), 0);
+  assert.ok(set.member('c').isApart && !set.member('c').isCurrent, 'each side went on without the other');
+  set.member('c').isTakenIn = true;
+  assert.equal(await set.settle(signal), 1);
+  assert.ok(set.member('c').isCurrent && !set.member('c').isApart);
   assert.ok(set.has('object', object('alone').id));
   assert.ok(set.member('c').volume.isPinned(X.id));
 });
@@ -97,19 +103,19 @@ test('a volume comes back while the set is in use', async () => {
   await using set = await directories.open(ALL, RF3);
   await set.put([X], signal);
   await set.member('c').volume.close();
-  set.lose('c', 'its directory is gone');
+  set.life.lose('c', 'its directory is gone');
   assert.deepEqual(
     set.views.map((view) => view.condition),
     ['ok', 'ok', 'failed'],
   );
   assert.equal(set.views[2]!.reason, 'its directory is gone');
   await set.put([mark(RecordType.remove, X)], signal);
-  set.add({ volume: await directories.volume('c') });
+  set.life.add({ volume: await directories.volume('c') });
   assert.ok(!set.has('object', X.id));
   await set.settle(signal);
   assert.ok(set.member('c').volume.wasRemoved(X.id) && set.member('c').isCurrent);
   assert.throws(
-    () => set.add({ volume: set.member('c').volume }),
+    () => set.life.add({ volume: set.member('c').volume }),
     (error) => isRonError(error, 'conflict'),
   );
 });
@@ -119,17 +125,122 @@ test('a volume that is drained gets nothing more, hears decisions, and may go on
   await using set = await directories.open(ALL, { replication_factor: 1 });
   const records = Array.from({ length: 20 }, (_, index) => object(`${index}`));
   await set.put(records.slice(0, 10), signal);
-  set.drain('a');
+  await set.life.drain('a', signal);
   const before = (await set.member('a').volume.inventory('object', undefined, 100)).length;
   await set.put(records.slice(10), signal);
   assert.equal((await set.member('a').volume.inventory('object', undefined, 100)).length, before);
   await set.put([mark(RecordType.remove, records[0]!)], signal);
   assert.ok(set.members.every((member) => member.volume.wasRemoved(records[0]!.id)));
-  await assert.rejects(set.remove('a'), (error) => isRonError(error, 'conflict'));
+  await assert.rejects(set.life.remove('a', { signal }), (error) => isRonError(error, 'conflict'));
   set.member('a').isDrained = true;
-  await set.remove('a');
+  await set.life.remove('a', { signal });
   assert.deepEqual(
     set.members.map((member) => member.name),
     ['b', 'c'],
   );
+});
+
+/** Removes X from all while a copy of `name` from before is kept, which is put back in its place. */
+async function putBackOld(directories: Directories, name: string): Promise<void> {
+  {
+    await using set = await directories.open(ALL, RF3);
+    await set.put([X, object('y')], signal);
+    await set.put([mark(RecordType.pin, object('y'))], signal);
+    cpSync(directories.dir(name), directories.dir('backup'), { recursive: true });
+    await set.put([mark(RecordType.remove, X), mark(RecordType.unpin, object('y'))], signal);
+  }
+  rmSync(directories.dir(name), { recursive: true });
+  renameSync(directories.dir('backup'), directories.dir(name));
+}
+
+test('a volume that is put back from a backup brings back neither what was removed since, nor pins', async () => {
+  using directories = new Directories();
+  await putBackOld(directories, 'c');
+  {
+    await using set = await directories.open(ALL, RF3);
+    assert.ok(set.member('c').volume.has('object', X.id), 'it still has it');
+    assert.ok(!set.member('c').isCurrent);
+    assert.ok(!set.has('object', X.id) && !set.isPinned(object('y').id));
+    assert.equal(await set.settle(signal), 1);
+    assert.ok(set.member('c').isCurrent && !set.member('c').isApart && set.member('c').volume.wasRemoved(X.id));
+  }
+  await using set = await directories.open(ALL, RF3);
+  assert.ok(set.members.every((member) => member.isCurrent));
+  assert.ok(!set.has('object', X.id) && !set.isPinned(object('y').id) && set.has('object', object('y').id));
+});
+
+test('a volume is told nothing while those who would know are away', async () => {
+  using directories = new Directories();
+  await putBackOld(directories, 'c');
+  {
+    await using set = await directories.open(ALL, RF3);
+    for (const name of ['a', 'b']) {
+      await set.member(name).volume.close();
+      set.life.lose(name, 'unplugged');
+    }
+    assert.equal(await set.settle(signal), 0);
+    assert.ok(!set.member('c').isCurrent);
+  }
+  await using set = await directories.open(ALL, RF3);
+  assert.ok(!set.has('object', X.id), 'the removal holds');
+});
+
+test('what was decided about volumes holds after a restart, and can be taken back', async () => {
+  using directories = new Directories();
+  {
+    await using set = await directories.open(ALL, { replication_factor: 1 });
+    await set.life.drain('a', signal);
+    set.life.lose('b', 'it makes noise');
+    await set.life.giveUp('b', true, signal);
+  }
+  {
+    // One that was not told knows less, whatever it is.
+    await using set = await directories.open(ALL, { replication_factor: 1 });
+    assert.equal(set.member('a').life, 'draining');
+    assert.deepEqual(set.placement.places.map((member) => member.name).toSorted(), ['b', 'c']);
+    assert.deepEqual(set.membership.roster.lost, ['b']);
+    await set.life.undrain('a', signal);
+    await set.life.giveUp('b', false, signal);
+  }
+  {
+    await using set = await directories.open(ALL, { replication_factor: 1 });
+    assert.equal(set.member('a').life, 'active');
+    assert.deepEqual(set.membership.roster.lost, []);
+    assert.deepEqual(set.membership.roster.members, ALL);
+    await set.life.remove('a', { force: true, signal });
+  }
+  await using set = await directories.open(['b', 'c'], { replication_factor: 1 });
+  assert.deepEqual(set.membership.roster.members, ['b', 'c']);
+  assert.deepEqual(set.membership.absent(), []);
+});
+
+test('a volume is not emptied when too few others, or domains, would be left for the copies', async () => {
+  using directories = new Directories();
+  await using set = await directories.open(ALL, RF3);
+  const isRefused = (error: unknown): boolean => isRonError(error, 'conflict') && /add one first/.test(error.message);
+  await assert.rejects(set.life.drain('a', signal), isRefused);
+  const domains = [
+    { volume: await directories.volume('d', { domain: 'x' }) },
+    { volume: await directories.volume('e', { domain: 'x' }) },
+    { volume: await directories.volume('f', { domain: 'y' }) },
+  ];
+  await using spread = await VolumeSet.open({ members: domains, replication_factor: 2, signal });
+  await assert.rejects(spread.life.drain('f', signal), /another domain first/);
+  await spread.life.drain('e', signal);
+  await assert.rejects(spread.life.drain('d', signal), isRefused);
+  await assert.rejects(spread.life.remove('d', { signal }), /drain it first/);
+  assert.equal(spread.member('d').life, 'active');
+});
+
+test('weight and domain can be changed while it is in use', async () => {
+  using directories = new Directories();
+  await using set = await directories.open(ALL, RF3);
+  const before = set.life.changes_total;
+  set.life.reshape('a', { weight: 5, domain: 'shelf' });
+  assert.deepEqual([set.member('a').weight, set.member('a').domain], [5, 'shelf']);
+  assert.equal(set.placement.domains, 3);
+  set.life.reshape('b', { weight: 1, domain: 'shelf' });
+  assert.equal(set.placement.domains, 2);
+  set.life.reshape('b', { weight: 1, domain: 'shelf' });
+  assert.equal(set.life.changes_total, before + 2, 'nothing has to be looked at again when nothing changed');
 });

@@ -60,11 +60,11 @@ class World {
     if (this.away === undefined) {
       await this.repair();
       await this.set.member(name).volume.close();
-      this.set.lose(name, 'away');
+      this.set.life.lose(name, 'away');
       this.away = name;
       return;
     }
-    this.set.add({ volume: await this.directories.volume(this.away) });
+    this.set.life.add({ volume: await this.directories.volume(this.away) });
     this.away = undefined;
   }
 

@@ -24,18 +24,19 @@ import {
   type VolumeState,
   type VolumeStats,
 } from '@ron/cas';
-import { assert, NEVER, RonError } from '@ron/kernel';
+import { assert, NEVER } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
 import { mergeInventories } from './inventories.ts';
-import { Member, type MemberInit, type MemberView } from './member.ts';
-import { Membership } from './membership.ts';
+import type { Member, MemberInit, MemberView } from './member.ts';
+import type { Membership } from './membership.ts';
 import { isObjectHere, isObjectPinned, isRemoved } from './object-words.ts';
-import { LATE, within } from './patience.ts';
-import { Placement } from './placement.ts';
-import { readMany, type Batch } from './read-many.ts';
+import type { Placement } from './placement.ts';
+import type { Batch } from './read-many.ts';
 import { reclaimSet } from './reclaim-set.ts';
 import { reconcile } from './reconcile.ts';
 import { Removals } from './removals.ts';
+import { SetLife } from './set-life.ts';
+import { SetReader } from './set-reader.ts';
 import { SetWriter } from './set-writer.ts';
 import { Stripes } from './stripes.ts';
 
@@ -96,63 +97,51 @@ export class VolumeSet implements Volume {
   readonly holds = new Leases();
   readonly removals = new Removals();
   readonly stripes: Stripes;
+  /** Its volumes, and what is decided about them. */
+  readonly life: SetLife;
   readonly #writer: SetWriter;
-  readonly #read_lag_ms: number;
+  readonly #reader: SetReader;
   readonly #onFault: ((fault: Fault) => void) | undefined;
-  readonly #onLost: ((name: string, reason: string) => void) | undefined;
-  #members: readonly Member[];
-  #placement: Placement<Member>;
-  #membership!: Membership;
-  #changes_total = 0;
 
-  private constructor(init: VolumeSetInit) {
+  private constructor(init: VolumeSetInit, shape: Shape, life: SetLife) {
     this.name = init.name ?? 'set';
     this.domain = this.name;
-    this.replication_factor = init.replication_factor ?? 1;
-    this.write_min = init.write_min ?? this.replication_factor;
-    assert(this.write_min >= 1 && this.write_min <= this.replication_factor, '1 <= write_min <= replication_factor');
-    this.lone_copies = Math.max(this.replication_factor, init.lone_copies ?? 0);
+    this.replication_factor = shape.replication_factor;
+    this.write_min = shape.write_min;
+    this.lone_copies = shape.lone_copies;
+    this.life = life;
     this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
-    this.#read_lag_ms = init.read_lag_ms ?? READ_LAG_MS;
+    this.#reader = new SetReader(this, init.read_lag_ms ?? READ_LAG_MS);
     this.#onFault = init.onFault;
-    this.#onLost = init.onLost;
-    this.#members = init.members.map((each) => this.#memberOf(each));
-    this.#placement = this.#place();
     this.stripes = new Stripes(this);
   }
 
   static async open(init: VolumeSetInit): Promise<VolumeSet> {
-    const set = new VolumeSet(init);
-    set.#requireNames();
-    set.#membership = await Membership.open(() => set.#members, init.signal);
-    return set;
+    const shape = shapeOf(init);
+    const life = await SetLife.open({ ...init, copies: shape.lone_copies });
+    return new VolumeSet(init, shape, life);
   }
 
   get members(): readonly Member[] {
-    return this.#members;
+    return this.life.members;
   }
 
   get placement(): Placement<Member> {
-    return this.#placement;
+    return this.life.placement;
   }
 
   get membership(): Membership {
-    return this.#membership;
-  }
-
-  /** How often volumes came, went or changed what they are for. */
-  get changes_total(): number {
-    return this.#changes_total;
+    return this.life.membership;
   }
 
   /** The set as people want to see it. */
   get views(): readonly MemberView[] {
-    return this.#members.map((member) => member.view);
+    return this.members.map((member) => member.view);
   }
 
   /** Ok while a write would find enough volumes. */
   get state(): VolumeState {
-    const writable = this.#members.filter((member) => member.takesRecords && member.failure === undefined);
+    const writable = this.members.filter((member) => member.takesRecords && member.failure === undefined);
     if (writable.length >= this.write_min) return OK;
     const broken = this.views.filter((view) => view.condition !== 'ok');
     const condition = broken.find((view) => view.condition === 'full')?.condition ?? broken[0]?.condition ?? 'failed';
@@ -161,52 +150,14 @@ export class VolumeSet implements Volume {
   }
 
   member(name: string): Member {
-    const member = this.#members.find((each) => each.name === name);
-    if (member === undefined) throw new RonError('not_found', `there is no volume ${name}`);
-    return member;
-  }
-
-  /** Takes a volume in: a new one, one that was away, or one in the place of another. `settle` tells it what it missed. */
-  add(init: MemberInit): Member {
-    const member = this.#memberOf(init);
-    const former = this.#members.find((each) => each.name === member.name);
-    if (former?.isReadable === true) throw new RonError('conflict', `there is a volume ${member.name} already`);
-    // What it heard and what not is known when it has been asked.
-    member.isCurrent = false;
-    this.#change([...this.#members.filter((each) => each !== former), member]);
-    return member;
-  }
-
-  /** Gives it nothing more; the planner moves what it has. */
-  drain(name: string): void {
-    const member = this.member(name);
-    if (member.life === 'lost') throw new RonError('conflict', `${name} is lost: remove it`);
-    member.life = 'draining';
-    member.isDrained = false;
-    this.#change(this.#members);
-  }
-
-  /** Expects nothing of it any more. What it had is repaired from elsewhere. */
-  lose(name: string, reason: string): void {
-    this.member(name).lose(reason);
-    this.#change(this.#members);
-    this.#onLost?.(name, reason);
-  }
-
-  /** Lets a volume go that is drained or lost; `force` also one that may hold the last copy of something. */
-  async remove(name: string, init: { force?: boolean } = {}): Promise<void> {
-    const member = this.member(name);
-    const isFree = member.life === 'lost' || (member.life === 'draining' && member.isDrained);
-    if (!isFree && init.force !== true) throw new RonError('conflict', `${name} may hold last copies: drain it first`);
-    this.#change(this.#members.filter((each) => each !== member));
-    await member.volume.close();
+    return this.life.member(name);
   }
 
   /** Tells volumes that were away, or are new, what they missed. How many could be told. */
   async settle(signal: AbortSignal): Promise<number> {
     let told = 0;
-    for (const member of this.#members) {
-      if (member.isCurrent || !member.isWritable) continue;
+    for (const member of this.members) {
+      if (member.isCurrent || !member.isWritable || !this.members.includes(member)) continue;
       try {
         await reconcile(this, member, signal);
         told += 1;
@@ -242,7 +193,7 @@ export class VolumeSet implements Volume {
   /** On how many volumes it is durable. */
   copiesOf(kind: Kind, id: Uint8Array): number {
     let copies = 0;
-    for (const member of this.#members) if (member.holdsDurably(kind, id)) copies += 1;
+    for (const member of this.members) if (member.holdsDurably(kind, id)) copies += 1;
     return copies;
   }
 
@@ -253,70 +204,34 @@ export class VolumeSet implements Volume {
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     if (kind === 'object' && !this.has('object', id)) return undefined;
-    const failures: unknown[] = [];
-    const tried = new Set<Member>();
-    // Asked anew each time: while one was read, it may have been moved to another.
-    for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
-      tried.add(member);
-      const isLast = this.#untried(kind, id, tried) === undefined && !(kind === 'content' && this.stripes.protects(id));
-      try {
-        const read = member.volume.get(kind, id, signal);
-        const record = isLast ? await read : await within(read, this.#read_lag_ms);
-        if (record === LATE) throw new RonError('timeout', `${member.name} took too long`, { op: 'read' });
-        if (record !== undefined) return record;
-      } catch (error) {
-        signal.throwIfAborted();
-        failures.push(error);
-        this.fault(kind, id, member.volume, error);
-      }
-    }
-    const rebuilt = kind === 'content' ? await this.stripes.rebuild(id, signal) : undefined;
-    if (rebuilt !== undefined) return { type: RecordType.chunk, payload: rebuilt, meta: new Uint8Array(0) };
-    if (failures.length > 0) throw failures[0];
-    return undefined;
+    return await this.#reader.get(kind, id, signal);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
     if (kind === 'object' && !this.has('object', id)) return undefined;
-    for (const member of this.holdersOf(kind, id)) {
-      const record = member.volume.getNow?.(kind, id);
-      if (record !== undefined) return record;
-    }
-    return undefined;
+    return this.#reader.getNow(kind, id);
   }
 
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Batch, void, void> {
-    return readMany({
-      ids,
-      holderOf: (id) => this.holdersOf('content', id)[0]?.volume,
-      fallback: async (id) => {
-        const record = await this.get('content', id, signal);
-        if (record === undefined) throw new RonError('not_found', `${this.name} does not hold it`);
-        return record.payload;
-      },
-      rescue: (id) => this.stripes.rescue(id, signal),
-      lag_ms: this.#read_lag_ms,
-      onFailure: (volume, id, error) => this.fault('content', id, volume, error),
-      signal,
-    });
+    return this.#reader.getMany(ids, signal);
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
-    if (kind === 'object') return isObjectHere(this.#members, id);
-    if (this.#members.some((member) => member.holds(kind, id))) return true;
+    if (kind === 'object') return isObjectHere(this.members, id);
+    if (this.members.some((member) => member.holds(kind, id))) return true;
     return kind === 'content' && this.stripes.protects(id);
   }
 
   isPinned(id: Uint8Array): boolean {
-    return isObjectPinned(this.#members, id);
+    return isObjectPinned(this.members, id);
   }
 
   wasRemoved(id: Uint8Array): boolean {
-    return !this.has('object', id) && isRemoved(this.#members, id);
+    return !this.has('object', id) && isRemoved(this.members, id);
   }
 
   putTime_s(kind: Kind, id: Uint8Array): number | undefined {
-    const times = this.#members.flatMap((member) =>
+    const times = this.members.flatMap((member) =>
       member.isReadable ? (member.volume.putTime_s(kind, id) ?? []) : [],
     );
     return times.length === 0 ? undefined : Math.max(...times);
@@ -324,7 +239,7 @@ export class VolumeSet implements Volume {
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
     const held: Held[] = [];
-    const members = this.#members.filter((member) => member.isReadable);
+    const members = this.members.filter((member) => member.isReadable);
     await mergeInventories({ members, kind, after, page_count: count, signal: NEVER }, (line) => {
       if (kind === 'object' && !this.has('object', line.held.id)) return undefined;
       held.push(line.held);
@@ -350,13 +265,13 @@ export class VolumeSet implements Volume {
   }
 
   stats(): VolumeStats {
-    const all = this.#members.filter((member) => member.isReadable).map((member) => member.volume.stats());
+    const all = this.members.filter((member) => member.isReadable).map((member) => member.volume.stats());
     const sum = (of: (stats: VolumeStats) => number): number => all.reduce((total, stats) => total + of(stats), 0);
     return { used_bytes: sum((stats) => stats.used_bytes), segments: sum((stats) => stats.segments) };
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#members.map((member) => member.volume.close()));
+    await Promise.all(this.members.map((member) => member.volume.close()));
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -365,7 +280,7 @@ export class VolumeSet implements Volume {
 
   /** Who has it, each id beginning with another one, so that all share the work. */
   holdersOf(kind: Kind, id: Uint8Array): Member[] {
-    const holders = this.#members.filter((member) => member.holds(kind, id));
+    const holders = this.members.filter((member) => member.holds(kind, id));
     if (holders.length < 2) return holders;
     const first = (id[31] ?? 0) % holders.length;
     return [...holders.slice(first), ...holders.slice(0, first)];
@@ -382,37 +297,20 @@ export class VolumeSet implements Volume {
     return true;
   }
 
-  #untried(kind: Kind, id: Uint8Array, tried: ReadonlySet<Member>): Member | undefined {
-    return this.holdersOf(kind, id).find((member) => !tried.has(member));
-  }
-
-  /** One that a write finds gone is lost at once, unless it is the only one: then there is nowhere else to look. */
-  #memberOf(init: MemberInit): Member {
-    const member: Member = new Member(init, (reason) => {
-      // Its name may be another one's by now.
-      if (this.#members.length > 1 && this.#members.includes(member)) this.lose(member.name, reason);
-    });
-    return member;
-  }
-
-  #requireNames(): void {
-    const names = new Set(this.#members.map((member) => member.name));
-    assert(names.size === this.#members.length, 'volumes of a set have different names');
-  }
-
-  #change(members: readonly Member[]): void {
-    this.#changes_total += 1;
-    this.#members = members;
-    this.#placement = this.#place();
-  }
-
-  #place(): Placement<Member> {
-    return new Placement(this.#members.filter((member) => member.life === 'active'));
-  }
-
   /** Tells of a record that a volume should have given. */
   fault(kind: Kind, id: Uint8Array, volume: Volume, error: unknown): void {
     const reason = error instanceof Error ? error.message : String(error);
+    // A copy that others were counting on may be gone.
+    this.life.doubt();
     this.#onFault?.({ kind, id, volume: volume.name, reason });
   }
+}
+
+type Shape = Required<Pick<VolumeSetInit, 'replication_factor' | 'write_min' | 'lone_copies'>>;
+
+function shapeOf(init: VolumeSetInit): Shape {
+  const { replication_factor = 1 } = init;
+  const { write_min = replication_factor } = init;
+  assert(write_min >= 1 && write_min <= replication_factor, '1 <= write_min <= replication_factor');
+  return { replication_factor, write_min, lone_copies: Math.max(replication_factor, init.lone_copies ?? 0) };
 }

@@ -165,10 +165,12 @@ type Check = NonNullable<Parameters<typeof defineConfig<typeof KEYS>>[1]>;
 type Given = Parameters<Check>;
 
 function checkDurability({ durability, data_dirs, amnesia }: Given[0], report: Given[1]): void {
-  const places = amnesia.enabled ? 1 : data_dirs.length;
-  const { replication_factor = places > 1 ? 2 : 1, write_min = 1, ec } = durability;
+  // Those that are to be emptied hold nothing in the end.
+  const staying = data_dirs.filter((item) => parseDataDir(item)?.isDraining !== true);
+  const places = amnesia.enabled ? 1 : staying.length;
+  const { replication_factor = !amnesia.enabled && data_dirs.length > 1 ? 2 : 1, write_min = 1, ec } = durability;
   if (replication_factor > Math.max(1, places)) {
-    report('durability.replication_factor', `at most as many as there are directories, ${places}`);
+    report('durability.replication_factor', `at most as many as there are directories that stay, ${places}`);
   }
   if (write_min > replication_factor) report('durability.write_min', `at most ${replication_factor}, the copies`);
   const shards = durability.ec_data_shards + durability.ec_parity_shards;

@@ -11,7 +11,7 @@ export type EngineEvent =
   | { readonly kind: 'removed'; readonly address: Address }
   | {
       readonly kind: 'volume';
-      readonly change: 'joined' | 'draining' | 'lost' | 'removed' | 'single';
+      readonly change: 'joined' | 'draining' | 'staying' | 'lost' | 'removed' | 'single';
       readonly volume: string;
       readonly reason: string;
     }

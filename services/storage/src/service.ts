@@ -38,6 +38,7 @@ import { patientQueue } from './patience.ts';
 import type { Durability } from './objects.ts';
 import { routes } from './routes.ts';
 import { Upkeep } from './upkeep.ts';
+import { VolumeDecisions } from './volume-decisions.ts';
 import type { Volumes } from './volumes.ts';
 
 export interface StorageInit {
@@ -112,6 +113,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     config: ingressConfigOf(config),
     routes: routes({
       ...engine,
+      decisions: new VolumeDecisions(volumes, config),
       tasks,
       compaction,
       upkeep,

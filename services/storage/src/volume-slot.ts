@@ -3,7 +3,7 @@ import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
 import { directoryProbe, type MemberInit, type Probe } from '@ron/durability';
-import { assert, isRonError } from '@ron/kernel';
+import { assert, Deadline, isRonError } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
 import type { EngineEvent } from './engine.ts';
@@ -18,7 +18,7 @@ export interface VolumesInit {
 }
 
 /** What is configured, and what became of it. */
-export interface Slot {
+export class Slot {
   spec: DataDir;
   watch: VolumeWatch | undefined;
   /** Tells whether it is still what was opened. */
@@ -26,23 +26,32 @@ export interface Slot {
   /** Why it is not open. */
   lost: string | undefined;
   /** Somebody gave it up: it does not come back by itself. */
-  isGivenUp: boolean;
+  isGivenUp = false;
   /** No longer configured: let go when it is empty. */
   isLeaving: boolean;
+  /** Somebody removes it: it is not opened any more. */
+  isGoing = false;
+
+  constructor(spec: DataDir, isLeaving: boolean) {
+    this.spec = spec;
+    this.isLeaving = isLeaving;
+  }
+
+  get name(): string {
+    return this.spec.dir;
+  }
+
+  giveUp(): void {
+    this.isGivenUp = true;
+    this.lost = `${this.name}: somebody gave it up`;
+  }
 }
 
 const GIB = 1024 ** 3;
 /** Memory lies in no directory. */
 export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: false };
 
-export const slotOf = (spec: DataDir): Slot => ({
-  spec,
-  watch: undefined,
-  probe: undefined,
-  lost: undefined,
-  isGivenUp: false,
-  isLeaving: false,
-});
+export const slotOf = (spec: DataDir, { isLeaving = false } = {}): Slot => new Slot(spec, isLeaving);
 
 export function dirsOf(config: StorageConfig): DataDir[] {
   return config.data_dirs.map((item) => {
@@ -52,9 +61,12 @@ export function dirsOf(config: StorageConfig): DataDir[] {
   });
 }
 
-/** Whether a volume lies there, and not an empty directory or none. */
+const LOOK_MS_MAX = 5000;
+
+/** Whether a volume lies there, and not an empty directory or none. A disk that does not answer shows none. */
 export async function holdsVolume(dir: string): Promise<boolean> {
-  return await stat(join(dir, 'segments')).then(
+  using deadline = Deadline.after('volumes.look', LOOK_MS_MAX);
+  return await deadline.within(stat(join(dir, 'segments'))).then(
     () => true,
     () => false,
   );
@@ -63,8 +75,11 @@ export async function holdsVolume(dir: string): Promise<boolean> {
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
   slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
-  return { volume, weight: spec.weight ?? (await size_gib(spec.dir)), life: spec.isDraining ? 'draining' : 'active' };
+  const life = spec.isDraining || slot.isLeaving ? 'draining' : 'active';
+  return { volume, weight: await weightOf(spec), life };
 }
+
+export const weightOf = async (spec: DataDir): Promise<number> => spec.weight ?? (await size_gib(spec.dir));
 
 async function size_gib(dir: string): Promise<number> {
   const { blocks, bsize } = await statfs(dir).catch(() => ({ blocks: 1, bsize: GIB }));
@@ -84,7 +99,6 @@ export async function openSlot(
   try {
     const volume = await openDirectory(slot.spec, init);
     slot.probe = await directoryProbe(dir).catch(() => undefined);
-    slot.lost = undefined;
     return volume;
   } catch (error) {
     if (when === 'alone' || (when === 'with others' && isRonError(error, 'conflict'))) throw error;

@@ -4,15 +4,15 @@
  *
  * Promise: `problem` tells why writes fail, or would: what the last write met, unless a later look at the directory shows
  * that it is over; and what the last look showed, also when nobody has written since.
- * Bound: one look at a time. Cancellation: by the signal, between two looks.
+ * Bound: one look at a time, `LOOK_MS_MAX`. Cancellation: none; a look ends by itself, or by its time.
  */
 import { constants } from 'node:fs';
 import { access, statfs } from 'node:fs/promises';
 import { reserveBytes, type Volume, type VolumeState } from '@ron/cas';
-import { sleep } from '@ron/kernel';
+import { Deadline } from '@ron/kernel';
 import { diskError } from '@ron/log';
 
-const LOOK_EVERY_MS = 1000;
+const LOOK_MS_MAX = 5000;
 
 export class VolumeWatch {
   readonly #volume: Volume;
@@ -21,6 +21,7 @@ export class VolumeWatch {
   #seen: string | undefined;
   /** The state that was in force when a look showed that there is room and leave to write. */
   #disproved: VolumeState | undefined;
+  #looking: Promise<void> | undefined;
 
   /** `dir`: where the volume lies; undefined when it is in memory. */
   constructor(volume: Volume, dir: string | undefined) {
@@ -34,16 +35,16 @@ export class VolumeWatch {
     return state.condition === 'ok' || state === this.#disproved ? undefined : state.reason;
   }
 
-  async run(stopping: AbortSignal): Promise<void> {
-    for (;;) {
-      await this.look();
-      await sleep(LOOK_EVERY_MS, stopping, 'volume_watch');
-    }
-  }
-
+  /** One that takes too long shows that something is wrong, and goes on; nobody looks again before it has ended. */
   async look(): Promise<void> {
     const dir = this.#dir;
     if (dir === undefined) return;
+    this.#looking ??= this.#look(dir).finally(() => (this.#looking = undefined));
+    using deadline = Deadline.after('volumes.watch', LOOK_MS_MAX);
+    await deadline.within(this.#looking).catch(() => void (this.#seen = `${dir}: it does not answer`));
+  }
+
+  async #look(dir: string): Promise<void> {
     const { state } = this.#volume;
     this.#seen = await whyNotWritable(dir);
     // A disk that fails in other ways shows nothing from outside: only a write can tell that it works again.

@@ -1,41 +1,22 @@
 /**
- * The volumes that storage stands on, and their life: opened, watched, lost, taken back, added, emptied and let go.
+ * The volumes that storage stands on: opened, watched, lost, taken back, and let go.
  *
  * Promise: with one directory the object store has that directory's volume itself, with nothing in between; with several it
  * has the set. A directory that is not there does not keep the others from serving: it counts as lost, is named by
- * `problems`, and is taken back as soon as it is there again with what it held. An empty one in its place may be the mount
- * point of a disk that is missing: that is taken only when somebody says so.
- * Bound: one look at each directory in a second. Cancellation: by the signals given, between two steps.
+ * `problems`, and is taken back as soon as it is there again with what it held, unless somebody gave it up. An empty one in
+ * its place may be the mount point of a disk that is missing: that is taken only when somebody says so.
+ * Bound: one look at each directory in a second; one directory is opened at a time. Cancellation: by the signals given,
+ * between two steps.
  */
 import { MemoryVolume, type Volume } from '@ron/cas';
 import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/durability';
 import { Deadline, RonError, sched, sleep, type Timer } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import type { EngineEvent } from './engine.ts';
-import {
-  dirsOf,
-  holdsVolume,
-  memberOf,
-  NOWHERE,
-  openSlot,
-  slotOf,
-  type Slot,
-  type VolumesInit,
-} from './volume-slot.ts';
-
-export interface VolumeView {
-  readonly name: string;
-  readonly domain: string;
-  readonly weight: number;
-  readonly life: 'active' | 'draining' | 'drained' | 'lost';
-  readonly condition: string;
-  /** Why it takes no writes. */
-  readonly reason: string;
-  /** False while it has not been told everything that was decided in its absence. */
-  readonly is_current: boolean;
-  readonly used_bytes: number;
-  readonly segments: number;
-}
+import { openVolumes } from './open-volumes.ts';
+import { dirsOf, holdsVolume, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
+import type { Slot, VolumesInit } from './volume-slot.ts';
+import { problemOf, viewOf, type VolumeView } from './volume-views.ts';
 
 const LOOK_EVERY_MS = 1000;
 /** Reads that are under way on a lost volume may still end well. */
@@ -53,7 +34,7 @@ export class Volumes implements AsyncDisposable {
   readonly #probes = new Map<string, Probe>();
   readonly #vigil: Vigil;
   readonly #closings = new Set<Timer>();
-  /** The tail of what changes volumes: one thing after the other. */
+  /** The tail of what opens volumes: one thing after the other. */
   #last: Promise<unknown> = Promise.resolve();
   /** Told when a volume came or went. */
   onChange: () => void = () => undefined;
@@ -67,29 +48,18 @@ export class Volumes implements AsyncDisposable {
     this.volume = volume;
     this.#vigil = new Vigil({ set, probes: this.#probes });
     for (const slot of slots) this.#watchOver(slot);
-    this.dir = slots.find((slot) => slot.lost === undefined && slot.spec.dir !== '')?.spec.dir;
+    this.dir = slots.find((slot) => slot.lost === undefined && slot.name !== '')?.name;
   }
 
   static async open(init: VolumesInit): Promise<Volumes> {
     const { config } = init;
     if (config.amnesia.enabled) {
       const volume = new MemoryVolume({ bytes_max: config.amnesia.bytes_max });
-      return await Volumes.#over(init, [[slotOf(NOWHERE), volume]]);
+      return await Volumes.#over(init, [[slotOf(NOWHERE), volume]], true);
     }
-    const specs = dirsOf(config);
-    const opened: [Slot, Volume][] = [];
-    const later: Slot[] = [];
-    const isFirstStart = !(await Promise.all(specs.map((spec) => holdsVolume(spec.dir)))).includes(true);
+    const { opened, later } = await openVolumes(init);
     try {
-      for (const spec of specs) {
-        const slot = slotOf(spec);
-        const isNew = !isFirstStart && specs.length > 1 && !(await holdsVolume(spec.dir));
-        const volume = isNew ? undefined : await openSlot(slot, init, specs.length > 1 ? 'with others' : 'alone');
-        if (volume === undefined) later.push(slot);
-        else opened.push([slot, volume]);
-      }
-      if (opened.length === 0) throw new RonError('not_ready', later.map((slot) => slot.lost).join('; '));
-      const volumes = await Volumes.#over(init, opened);
+      const volumes = await Volumes.#over(init, opened, opened.length + later.length === 1);
       await volumes.#join(later);
       return volumes;
     } catch (error) {
@@ -98,11 +68,14 @@ export class Volumes implements AsyncDisposable {
     }
   }
 
-  static async #over(init: VolumesInit, opened: readonly [Slot, Volume][]): Promise<Volumes> {
-    const { durability, amnesia, data_dirs } = init.config;
-    const isSingle = amnesia.enabled || data_dirs.length === 1;
+  static async #over(
+    init: VolumesInit,
+    opened: readonly (readonly [Slot, Volume])[],
+    isSingle: boolean,
+  ): Promise<Volumes> {
+    const { durability, data_dirs } = init.config;
     const members = await Promise.all(opened.map(([slot, volume]) => memberOf(slot, volume)));
-    const replication_factor = durability.replication_factor ?? (isSingle ? 1 : 2);
+    const replication_factor = durability.replication_factor ?? (isSingle || data_dirs.length === 1 ? 1 : 2);
     let volumes: Volumes | undefined;
     const set = await VolumeSet.open({
       members,
@@ -110,13 +83,12 @@ export class Volumes implements AsyncDisposable {
       write_min: durability.write_min ?? replication_factor,
       ...(durability.ec && { lone_copies: durability.ec_parity_shards + 1 }),
       onFault: (fault) => volumes?.onFault(fault),
-      onLost: (name, reason) => void (volumes !== undefined && volumes.#lost(volumes.#slotNamed(name), reason)),
+      onLost: (name, reason) => void (volumes !== undefined && volumes.#lost(name, reason)),
       signal: init.signal,
     });
     const slots = opened.map(([slot]) => slot);
     volumes = new Volumes(init, set, slots, isSingle ? opened[0]![1] : set);
-    for (const { name, life, reason } of set.views)
-      if (life === 'lost') volumes.#lost(volumes.#slotNamed(name), reason);
+    for (const { name, life, reason } of set.views) if (life === 'lost') volumes.#lost(name, reason);
     return volumes;
   }
 
@@ -124,11 +96,15 @@ export class Volumes implements AsyncDisposable {
     return this.volume !== this.set;
   }
 
+  get slots(): readonly Slot[] {
+    return this.#slots;
+  }
+
   /** Why a write would fail now. */
   get writeProblem(): string | undefined {
     if (this.isSingle) return this.#slots[0]?.watch?.problem;
     const usable = this.#slots.filter((slot) => {
-      return slot.lost === undefined && slot.watch?.problem === undefined && this.#memberOf(slot)?.life === 'active';
+      return slot.lost === undefined && slot.watch?.problem === undefined && this.memberOf(slot)?.life === 'active';
     });
     const { write_min } = this.set;
     if (usable.length >= write_min) return undefined;
@@ -137,11 +113,21 @@ export class Volumes implements AsyncDisposable {
 
   /** What is wrong with which volume. */
   get problems(): string[] {
-    return this.#slots.flatMap((slot) => slot.lost ?? slot.watch?.problem ?? []);
+    return this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
   }
 
   get views(): VolumeView[] {
-    return this.#slots.map((slot) => this.#viewOf(slot));
+    return this.#slots.map((slot) => viewOf(slot, this.memberOf(slot), this.set));
+  }
+
+  slot(name: string): Slot {
+    const slot = this.#slots.find((each) => each.name === name);
+    if (slot === undefined) throw new RonError('not_found', `there is no volume ${name}`);
+    return slot;
+  }
+
+  memberOf({ name }: Slot): Member | undefined {
+    return this.isSingle ? this.set.members[0] : this.set.members.find((member) => member.name === name);
   }
 
   async run(stopping: AbortSignal): Promise<void> {
@@ -157,13 +143,13 @@ export class Volumes implements AsyncDisposable {
   }
 
   async #look(signal: AbortSignal): Promise<void> {
-    for (const slot of this.#slots) {
+    await Promise.all(this.#slots.flatMap((slot) => slot.watch?.look() ?? []));
+    if (this.isSingle) return;
+    for (const slot of this.#slots.filter((each) => each.lost !== undefined && !each.isGivenUp)) {
       signal.throwIfAborted();
-      await slot.watch?.look();
-      if (this.isSingle) continue;
-      if (slot.lost !== undefined && !slot.isGivenUp && (await holdsVolume(slot.spec.dir))) await this.#takeBack(slot);
+      if (await holdsVolume(slot.name)) await this.#takeBack(slot);
     }
-    if (!this.isSingle) await this.#vigil.look();
+    await this.#vigil.look();
   }
 
   /** Follows a configuration that was changed: new directories come in, those that are not named any more are emptied. */
@@ -174,75 +160,72 @@ export class Volumes implements AsyncDisposable {
   async #follow(config: StorageConfig, signal: AbortSignal): Promise<void> {
     const specs = config.amnesia.enabled ? [] : dirsOf(config);
     if (this.isSingle) {
-      if (specs.length > 1) this.#publish('single', this.volume.name, 'more directories need a restart');
+      if (specs.length > 1) this.publish('single', this.volume.name, 'more directories need a restart');
       return;
     }
     for (const spec of specs) {
       signal.throwIfAborted();
-      const slot = this.#slots.find((each) => each.spec.dir === spec.dir);
-      if (slot === undefined) await this.#join([slotOf(spec)]);
-      else {
-        slot.spec = spec;
-        slot.isLeaving = false;
-        if (spec.isDraining) this.drain(spec.dir);
+      const slot = this.#slots.find((each) => each.name === spec.dir);
+      if (slot === undefined) {
+        await this.#join([slotOf(spec)]);
+        continue;
       }
+      slot.spec = spec;
+      slot.isLeaving = false;
+      const weight = await weightOf(spec);
+      if (this.memberOf(slot) !== undefined) this.set.life.reshape(slot.name, { weight, domain: spec.domain });
+      await this.#followDrain(slot, signal);
     }
-    for (const slot of this.#slots.filter((each) => !specs.some((spec) => spec.dir === each.spec.dir))) {
+    for (const slot of this.#slots.filter((each) => !specs.some((spec) => spec.dir === each.name))) {
       slot.isLeaving = true;
-      if (slot.lost === undefined) this.drain(slot.spec.dir);
+      await this.#followDrain(slot, signal);
     }
-    await this.#letGo();
+    await this.#letGo(signal);
   }
 
-  /** Gives it nothing more; what it has is moved to others. */
-  drain(name: string): void {
-    this.#requireSet();
-    if (this.set.member(name).life === 'draining') return;
-    this.set.drain(name);
-    this.#publish('draining', name, 'it is being emptied');
-    this.onChange();
-  }
-
-  /** Expects nothing of it any more, until somebody says otherwise. */
-  lose(name: string): void {
-    this.#requireSet();
-    const slot = this.#slotNamed(name);
-    const reason = `${name}: somebody gave it up`;
-    slot.isGivenUp = true;
-    if (this.#memberOf(slot)?.isReadable === true) this.set.lose(name, reason);
-    else slot.lost = reason;
-  }
-
-  /** Takes back one that was lost, or an empty directory in its place. */
-  async restore(name: string): Promise<void> {
-    this.#requireSet();
-    const slot = this.#slotNamed(name);
-    if (slot.lost === undefined) throw new RonError('conflict', `${name} is not lost`);
-    await this.#inTurn(() => this.#takeBack(slot));
-    if (slot.lost !== undefined) throw new RonError('conflict', slot.lost);
-  }
-
-  /** Forgets a volume that is empty or lost; `force` also one that may hold the last copy of something. */
-  async remove(name: string, force: boolean): Promise<void> {
-    this.#requireSet();
-    const slot = this.#slotNamed(name);
-    if (this.#memberOf(slot) !== undefined) await this.set.remove(name, { force });
-    this.#slots.splice(this.#slots.indexOf(slot), 1);
-    this.#publish('removed', name, 'it was removed; take it out of the configuration as well');
+  /** It is emptied when the configuration says so, or somebody did. */
+  async #followDrain(slot: Slot, signal: AbortSignal): Promise<void> {
+    const { life, membership } = this.set;
+    const member = this.memberOf(slot);
+    if (member === undefined || slot.lost !== undefined) return;
+    const isWanted = slot.spec.isDraining || slot.isLeaving || membership.roster.draining.includes(slot.name);
+    if (isWanted === (member.life === 'draining')) return;
+    if (isWanted) {
+      life.beginDrain(slot.name);
+      this.publish('draining', slot.name, 'it is being emptied');
+    } else await life.undrain(slot.name, signal);
     this.onChange();
   }
 
   /** Lets go of those that are no longer configured and hold nothing that others do not. */
-  letGo(): Promise<void> {
-    return this.#inTurn(() => this.#letGo());
+  letGo(signal: AbortSignal): Promise<void> {
+    return this.#inTurn(() => this.#letGo(signal));
   }
 
-  async #letGo(): Promise<void> {
+  async #letGo(signal: AbortSignal): Promise<void> {
     for (const slot of this.#slots.filter((each) => each.isLeaving)) {
-      const member = this.#memberOf(slot);
-      if (slot.lost === undefined && member?.isDrained !== true) continue;
-      await this.remove(slot.spec.dir, false);
+      if (slot.lost === undefined && this.memberOf(slot)?.isDrained !== true) continue;
+      await this.remove(slot, { force: false, signal });
     }
+  }
+
+  /** Forgets a volume. What is being opened in its place is closed again. */
+  async remove(slot: Slot, init: { force: boolean; signal: AbortSignal }): Promise<void> {
+    const { life, membership } = this.set;
+    slot.isGoing = true;
+    try {
+      if (this.memberOf(slot) === undefined) await membership.forget(slot.name, init.signal);
+      else await life.remove(slot.name, init);
+      this.#slots.splice(this.#slots.indexOf(slot), 1);
+    } catch (error) {
+      slot.isGoing = false;
+      if (this.memberOf(slot) === undefined)
+        slot.lost ??= `${slot.name}: it could not be removed altogether; ask again`;
+      throw error;
+    } finally {
+      this.onChange();
+    }
+    this.publish('removed', slot.name, 'it was removed; take it out of the configuration as well');
   }
 
   async close(): Promise<void> {
@@ -257,22 +240,20 @@ export class Volumes implements AsyncDisposable {
 
   /** Directories that were not there when the others were opened: new ones, or lost ones. */
   async #join(slots: readonly Slot[]): Promise<void> {
-    const known = new Set(this.set.membership.absent());
     for (const slot of slots) {
       this.#slots.push(slot);
-      if (known.has(slot.spec.dir)) slot.lost ??= `${slot.spec.dir}: the directory is gone, or empty`;
       if (slot.lost === undefined) await this.#takeBack(slot);
-      else this.#publish('lost', slot.spec.dir, slot.lost);
+      else this.publish('lost', slot.name, slot.lost);
     }
   }
 
   /** The set has lost it. */
-  #lost(slot: Slot, reason: string): void {
-    const { dir } = slot.spec;
+  #lost(name: string, reason: string): void {
+    const slot = this.#slots.find((each) => each.name === name);
+    const member = slot === undefined ? undefined : this.memberOf(slot);
+    if (slot === undefined || member === undefined) return;
     slot.lost = reason;
     slot.watch = undefined;
-    const member = this.#memberOf(slot);
-    if (member === undefined) return;
     const timer = sched.timer(
       CLOSE_AFTER_MS,
       () => {
@@ -283,29 +264,45 @@ export class Volumes implements AsyncDisposable {
       'volumes.close',
     );
     this.#closings.add(timer);
-    this.#publish('lost', dir, reason);
+    this.publish('lost', slot.name, reason);
     this.onChange();
   }
 
-  /** When it cannot be opened, it stays lost and says why. */
+  /** Takes back one that was lost. When it cannot be opened, it stays lost and says why. */
+  takeBack(slot: Slot): Promise<void> {
+    return this.#inTurn(async () => {
+      if (slot.lost !== undefined && this.#slots.includes(slot)) await this.#takeBack(slot);
+    });
+  }
+
   async #takeBack(slot: Slot): Promise<void> {
-    const former = this.#memberOf(slot);
+    if (slot.isGivenUp || slot.isGoing) return;
+    const former = this.memberOf(slot);
     if (former !== undefined) {
       using deadline = Deadline.after('volumes.close', CLOSE_MS_MAX);
       await deadline.run(() => former.volume.close()).catch(() => undefined);
     }
+    const why = slot.lost;
     const volume = await openSlot(slot, this.#init, 'later');
     if (volume === undefined) return;
-    slot.isGivenUp = false;
-    this.set.add(await memberOf(slot, volume));
+    const member = await memberOf(slot, volume);
+    // While it was opened, somebody may have given it up, or removed it.
+    if (slot.isGivenUp || slot.isGoing) {
+      slot.lost ??= why;
+      slot.watch = undefined;
+      await volume.close();
+      return;
+    }
+    slot.lost = undefined;
+    this.set.life.add(member);
     this.#watchOver(slot);
-    this.#publish('joined', slot.spec.dir, 'it is told what it missed, and filled');
+    this.publish('joined', slot.name, 'it is told what it missed, and filled');
     this.onChange();
   }
 
-  #watchOver({ spec, probe }: Slot): void {
-    if (probe === undefined) this.#probes.delete(spec.dir);
-    else this.#probes.set(spec.dir, probe);
+  #watchOver({ name, probe }: Slot): void {
+    if (probe === undefined) this.#probes.delete(name);
+    else this.#probes.set(name, probe);
   }
 
   #inTurn(work: () => Promise<void>): Promise<void> {
@@ -314,44 +311,7 @@ export class Volumes implements AsyncDisposable {
     return done;
   }
 
-  #viewOf(slot: Slot): VolumeView {
-    const { dir, domain, weight } = slot.spec;
-    const member = this.#memberOf(slot);
-    if (member === undefined || slot.lost !== undefined) {
-      const gone = { condition: 'failed', reason: slot.lost ?? '', is_current: false, used_bytes: 0, segments: 0 };
-      return { name: dir, domain, weight: weight ?? 0, life: 'lost', ...gone };
-    }
-    const { condition, reason } = this.isSingle ? this.volume.state : member.view;
-    const life = member.life === 'draining' && member.isDrained ? 'drained' : member.life;
-    const seen = slot.watch?.problem;
-    return {
-      name: member.name,
-      domain: member.domain,
-      weight: member.weight,
-      life,
-      condition,
-      reason: reason || (seen ?? ''),
-      is_current: member.isCurrent,
-      ...member.volume.stats(),
-    };
-  }
-
-  #memberOf(slot: Slot): Member | undefined {
-    const name = slot.spec.dir;
-    return this.isSingle ? this.set.members[0] : this.set.members.find((member) => member.name === name);
-  }
-
-  #slotNamed(name: string): Slot {
-    const slot = this.#slots.find((each) => each.spec.dir === name);
-    if (slot === undefined) throw new RonError('not_found', `there is no volume ${name}`);
-    return slot;
-  }
-
-  #requireSet(): void {
-    if (this.isSingle) throw new RonError('conflict', 'there is one volume: what it holds has nowhere else to be');
-  }
-
-  #publish(change: (EngineEvent & { kind: 'volume' })['change'], volume: string, reason: string): void {
+  publish(change: (EngineEvent & { kind: 'volume' })['change'], volume: string, reason: string): void {
     this.#init.publish({ kind: 'volume', change, volume, reason });
   }
 }

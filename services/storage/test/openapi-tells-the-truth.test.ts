@@ -110,7 +110,7 @@ describe('the document of the routes', () => {
     await check('/admin/repair', 'POST', '/admin/repair', 202);
     await check('/admin/scrub', 'POST', '/admin/scrub', 202);
     const named = (name: string): string => `volume=${encodeURIComponent(join(service.dir, name))}`;
-    for (const verb of ['drain', 'lose', 'restore']) {
+    for (const verb of ['drain', 'undrain', 'lose', 'restore']) {
       await check(`/admin/volumes/${verb}`, 'POST', `/admin/volumes/${verb}?${named('a')}`, 200);
     }
     await check('/admin/volumes/remove', 'POST', `/admin/volumes/remove?${named('a')}&force=true`, 200);

@@ -5,15 +5,16 @@ import { command, REACH_OPTIONS } from '../command.ts';
 import { humanSize } from '../format.ts';
 import { withAdmin } from '../storage.ts';
 
-const VERBS: readonly VolumeVerb[] = ['drain', 'lose', 'restore', 'remove'];
+const VERBS: readonly VolumeVerb[] = ['drain', 'undrain', 'lose', 'restore', 'remove'];
 
 export default command({
   name: 'volumes',
-  usage: 'volumes [drain|lose|restore|remove VOLUME] [--force]',
+  usage: 'volumes [drain|undrain|lose|restore|remove VOLUME] [--force]',
   about:
-    'Lists the volumes of storage. drain moves what one holds to the others; remove forgets one that is drained or lost;\n' +
-    'lose gives one up, so that what it had is made again from the others; restore takes back one that was lost, or an\n' +
-    'empty directory in its place. To add one, name it in data_dirs and send SIGHUP.',
+    'Lists the volumes of storage. drain moves what one holds to the others, undrain lets it stay; remove forgets one that\n' +
+    'is drained or lost; lose gives one up, so that what it had is made again from the others; restore takes back one that\n' +
+    'was lost, an empty directory in its place, or one that was used apart from the others. What is decided holds after a\n' +
+    'restart. To add one, name it in data_dirs and send SIGHUP.',
   options: {
     ...REACH_OPTIONS,
     force: { type: 'boolean', doc: 'Remove also one that may hold the last copy of something.' },

@@ -3,6 +3,7 @@ import type { ObjectStore } from '@ron/cas';
 import { json, route, type Route } from '@ron/ingress';
 import { Type } from 'typebox';
 import type { Upkeep } from '../upkeep.ts';
+import type { VolumeDecisions } from '../volume-decisions.ts';
 import type { Volumes } from '../volumes.ts';
 import { strict } from './schemas.ts';
 
@@ -57,11 +58,12 @@ const Removal = Type.Object(
 
 export interface VolumeRoutesInit {
   readonly volumes: Volumes;
+  readonly decisions: VolumeDecisions;
   readonly store: ObjectStore;
   readonly upkeep: Pick<Upkeep, 'scrubs'>;
 }
 
-export function volumeRoutes({ volumes, store, upkeep }: VolumeRoutesInit): Route[] {
+export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutesInit): Route[] {
   const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
   const response = { 200: VolumesSchema };
   const shown = () => ({
@@ -69,7 +71,7 @@ export function volumeRoutes({ volumes, store, upkeep }: VolumeRoutesInit): Rout
     scrubs: upkeep.scrubs,
     cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
   });
-  const decides = (verb: string, summary: string, act: (name: string) => Promise<void> | void): Route =>
+  const decides = (verb: string, summary: string, act: (name: string) => Promise<void>): Route =>
     route({
       ...admin,
       method: 'POST',
@@ -90,12 +92,15 @@ export function volumeRoutes({ volumes, store, upkeep }: VolumeRoutesInit): Rout
       schema: { response },
       handler: () => json(200, shown()),
     }),
-    decides('drain', 'Puts nothing new on a volume and moves what it has to others.', (name) => volumes.drain(name)),
+    decides('drain', 'Puts nothing new on a volume and moves what it has to others.', (name) => decisions.drain(name)),
+    decides('undrain', 'Lets a volume stay that was to be emptied.', (name) => decisions.undrain(name)),
     decides('lose', 'Expects nothing of a volume any more: what it had is repaired from others.', (name) =>
-      volumes.lose(name),
+      decisions.lose(name),
     ),
-    decides('restore', 'Takes back a volume that was lost, or an empty directory in its place.', (name) =>
-      volumes.restore(name),
+    decides(
+      'restore',
+      'Takes back a volume that was lost, an empty directory in its place, or one that was used apart from the others.',
+      (name) => decisions.restore(name),
     ),
     route({
       ...admin,
@@ -105,7 +110,7 @@ export function volumeRoutes({ volumes, store, upkeep }: VolumeRoutesInit): Rout
         'Forgets a volume that is drained or lost; with force also one that may hold the last copy of something.',
       schema: { query: Removal, response },
       handler: async ({ query }) => {
-        await volumes.remove(query.volume, query.force === 'true');
+        await decisions.remove(query.volume, query.force === 'true');
         return json(200, shown());
       },
     }),

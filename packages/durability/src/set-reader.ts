@@ -1,0 +1,75 @@
+/**
+ * Reads from a set of volumes.
+ *
+ * Promise: a read goes on with another copy, or with what a stripe gives, inside of the same call, and somebody is told.
+ * Bound: it waits for a volume `lag_ms` at most when another one could give it. Cancellation: by the signal.
+ */
+import { RecordType, type Kind, type StoredRecord } from '@ron/cas';
+import { RonError } from '@ron/kernel';
+import type { Member } from './member.ts';
+import { LATE, within } from './patience.ts';
+import { readMany, type Batch } from './read-many.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+export class SetReader {
+  readonly #set: VolumeSet;
+  readonly #lag_ms: number;
+
+  constructor(set: VolumeSet, lag_ms: number) {
+    this.#set = set;
+    this.#lag_ms = lag_ms;
+  }
+
+  async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
+    const { stripes } = this.#set;
+    const failures: unknown[] = [];
+    const tried = new Set<Member>();
+    // Asked anew each time: while one was read, it may have been moved to another.
+    for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
+      tried.add(member);
+      const isLast = this.#untried(kind, id, tried) === undefined && !(kind === 'content' && stripes.protects(id));
+      try {
+        const read = member.volume.get(kind, id, signal);
+        const record = isLast ? await read : await within(read, this.#lag_ms);
+        if (record === LATE) throw new RonError('timeout', `${member.name} took too long`, { op: 'read' });
+        if (record !== undefined) return record;
+      } catch (error) {
+        signal.throwIfAborted();
+        failures.push(error);
+        this.#set.fault(kind, id, member.volume, error);
+      }
+    }
+    const rebuilt = kind === 'content' ? await stripes.rebuild(id, signal) : undefined;
+    if (rebuilt !== undefined) return { type: RecordType.chunk, payload: rebuilt, meta: new Uint8Array(0) };
+    if (failures.length > 0) throw failures[0];
+    return undefined;
+  }
+
+  getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
+    for (const member of this.#set.holdersOf(kind, id)) {
+      const record = member.volume.getNow?.(kind, id);
+      if (record !== undefined) return record;
+    }
+    return undefined;
+  }
+
+  getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Batch, void, void> {
+    return readMany({
+      ids,
+      holderOf: (id) => this.#set.holdersOf('content', id)[0]?.volume,
+      fallback: async (id) => {
+        const record = await this.get('content', id, signal);
+        if (record === undefined) throw new RonError('not_found', `${this.#set.name} does not hold it`);
+        return record.payload;
+      },
+      rescue: (id) => this.#set.stripes.rescue(id, signal),
+      lag_ms: this.#lag_ms,
+      onFailure: (volume, id, error) => this.#set.fault('content', id, volume, error),
+      signal,
+    });
+  }
+
+  #untried(kind: Kind, id: Uint8Array, tried: ReadonlySet<Member>): Member | undefined {
+    return this.#set.holdersOf(kind, id).find((member) => !tried.has(member));
+  }
+}

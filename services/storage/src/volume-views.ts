@@ -1,0 +1,50 @@
+/** What people are shown of a volume. */
+import type { Member, VolumeSet } from '@ron/durability';
+import type { Slot } from './volume-slot.ts';
+
+export interface VolumeView {
+  readonly name: string;
+  readonly domain: string;
+  readonly weight: number;
+  readonly life: 'active' | 'draining' | 'drained' | 'lost';
+  readonly condition: string;
+  /** Why it takes no writes, or is not told what it missed. */
+  readonly reason: string;
+  /** False while it has not been told everything that was decided in its absence. */
+  readonly is_current: boolean;
+  readonly used_bytes: number;
+  readonly segments: number;
+}
+
+/** What is wrong with it. */
+export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet): string | undefined {
+  const problem = slot.lost ?? slot.watch?.problem;
+  if (problem !== undefined || member === undefined) return problem;
+  if (member.isApart) {
+    return `${slot.name}: it and the others were used apart; \`ron volumes restore\` brings them together, and may bring back what was removed on one side`;
+  }
+  const { length } = set.placement.places;
+  if (member.life !== 'draining' || length >= set.lone_copies) return undefined;
+  return `${slot.name}: it cannot be emptied: ${set.lone_copies} copies need as many volumes, ${length} would be left`;
+}
+
+export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): VolumeView {
+  const { name } = slot;
+  const { domain, weight } = slot.spec;
+  const reason = problemOf(slot, member, set) ?? '';
+  if (member === undefined || slot.lost !== undefined) {
+    const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 };
+    return { name, domain, weight: weight ?? 0, life: 'lost', ...gone };
+  }
+  const seen = member.view;
+  return {
+    name: member.name,
+    domain: member.domain,
+    weight: member.weight,
+    life: member.life === 'draining' && member.isDrained ? 'drained' : member.life,
+    condition: seen.condition,
+    reason: seen.reason || reason,
+    is_current: member.isCurrent,
+    ...member.volume.stats(),
+  };
+}
