@@ -22,7 +22,7 @@ export const concurrency = declareConcurrency({
       capacity: 2048,
       config_key: 'audit.queue',
       policy: 'wait, then drop oldest',
-      overflow: 'after 200 ms: `continue` drops the oldest event, never a mark, and logs a gap; `strict` answers 503',
+      overflow: 'after 200 ms: `continue` drops the oldest event, `strict` answers 503; either is counted in a gap',
       metric: 'audit_dropped_total',
       from: 'every operation',
       to: 'audit appender',

@@ -28,6 +28,14 @@ const MUTANTS = [
     replace: '',
     caught: 'deadlock',
   },
+  {
+    bug: 'what is in hand at the end is forgotten',
+    part: 'AuditTrail',
+    module: import.meta.resolve('./audit/trail.ts'),
+    find: 'if (this.#inHand > 0)',
+    replace: 'if (false)',
+    caught: /what was done is in the log/,
+  },
 ] as const;
 
 for (const { bug, part, module, find, replace, caught } of MUTANTS) {

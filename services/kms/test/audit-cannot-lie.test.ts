@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { FaultyDisk } from './faulty-disk.ts';
+import { MoodyBackend } from './moody-backend.ts';
 import { assertRefusal, B3, eventually, NEVER, path, startService, type TestKms } from './support.ts';
 
 interface Proof {
@@ -81,6 +82,67 @@ test('every operation is an entry with who, what and how it ended, and no secret
   );
   assert.match(String(entry['actor']), /^[\w.:-]+$/);
   assert.equal(signed.log_index, 1);
+});
+
+test('what was refused or failed is an entry too, whatever it was and whoever refused it', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
+  const kid = await kms.create('ed25519');
+  const { sigs } = (await sign(kms, kid, { op_id: 'used' })).body;
+  const wrapping = await kms.create('x-wing');
+  const gone = kid.replace(/[0-9a-f-]{36}/, '00000000-0000-4000-8000-000000000000');
+  const zoo = await kms.allow({ caveats: ['tenant = zoo'] });
+  const key = { tenant: 'acme', purpose: 'docs', alg: 'ed25519' };
+  const twice = [...sigs, ...sigs];
+  const nameless = sigs.map(({ alg, signature_b64 }: Record<string, string>) => ({ alg, signature_b64 }));
+  const payload = { payload_b3: B3 };
+  const change = (what: string): string => `/keys/${path(kid)}/${what}`;
+  const mine = undefined;
+  // What is asked for, by whose capability, and what the log says of it.
+  const asked: [string, object | undefined, Record<string, string> | undefined, string][] = [
+    ['/sign', { kid: gone, ...payload }, mine, 'sign not_found'],
+    ['/sign', { kid, ...payload }, zoo, 'sign forbidden'],
+    ['/sign', { kid, payload_b3: B3.replace('a', 'b'), op_id: 'used' }, mine, 'sign conflict'],
+    ['/verify', { kid: gone, ...payload, sigs: nameless }, mine, 'verify not_found'],
+    ['/verify', { kid, ...payload, sigs: twice }, mine, 'verify validation'],
+    ['/verify', { kid, ...payload, sigs }, zoo, 'verify forbidden'],
+    ['/wrap', { kid, plaintext_key_b64: 'AAAA' }, mine, 'wrap validation'],
+    ['/wrap', { kid: wrapping, plaintext_key_b64: 'AAAA' }, zoo, 'wrap forbidden'],
+    ['/unwrap', { kid: wrapping, wrapped_b64: 'AAAA' }, mine, 'unwrap validation'],
+    ['/datakey', { kid: gone }, mine, 'datakey not_found'],
+    ['/derive', { kid: wrapping, label: 'audience/x' }, mine, 'derive validation'],
+    ['/derive', { kid: wrapping, label: 'audience/x' }, zoo, 'derive forbidden'],
+    ['/keys', key, zoo, 'create forbidden'],
+    ['/keys', { ...key, op_id: 'used' }, mine, 'create conflict'],
+    ['/keys/import', { ...key, purpose: 'raw', pubkey_b64: 'AAAA' }, mine, 'import validation'],
+    ['/keys/import', { ...key, purpose: 'raw', pubkey_b64: 'AAAA' }, zoo, 'import forbidden'],
+    [`/keys/${path(gone)}/rotate`, {}, mine, 'rotate not_found'],
+    [change('rotate'), {}, zoo, 'rotate forbidden'],
+    [change('policy'), { min_version: 7 }, mine, 'policy conflict'],
+    [change('policy'), { min_version: 1 }, zoo, 'policy forbidden'],
+    [change('delete'), mine, mine, 'delete conflict'],
+    [`/keys/${path(gone)}/delete`, mine, mine, 'delete not_found'],
+    [change('delete'), mine, zoo, 'delete forbidden'],
+    [change('restore'), mine, mine, 'restore conflict'],
+    [change('restore'), mine, zoo, 'restore forbidden'],
+  ];
+  for (const [route, body, headers] of asked) {
+    const { status } = await kms.post(route, body, headers);
+    assert.ok(status >= 400, route);
+  }
+  backend.isAway = true;
+  await kms.post('/sign', { kid, ...payload });
+  await eventually('the backend counts as away', async () =>
+    /pulled out/.test((await kms.send('GET', '/readyz')).text),
+  );
+  for (const route of ['/sign', '/sign']) await kms.post(route, { kid, ...payload });
+  await kms.post('/keys', key);
+  const away = ['sign not_ready', 'sign not_ready', 'sign not_ready', 'create not_ready'];
+  const begun = ['create ok', 'sign ok', 'create ok'];
+  const expected = [...begun, ...asked.map(([, , , told]) => told), ...away];
+  await eventually('all are in the log', () => kms.kms.vault.log!.size >= expected.length);
+  const told = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
+  assert.deepEqual(told, expected);
 });
 
 test('a signature with its proof; proofs later; tiles over HTTP; the whole log checked from outside', async () => {

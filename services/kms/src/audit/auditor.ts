@@ -1,8 +1,9 @@
 /**
- * Puts every operation into the audit log, however it ended.
+ * Puts every operation into the audit log, however it ended: done, refused, or failed.
  *
  * Promise: an operation that did something is told about only after its entry was recorded; where nothing may happen
- * without an entry (`strict`), one whose entry cannot be written fails. A failed one leaves an entry with its code.
+ * without an entry (`strict`), one whose entry cannot be written fails. One that was refused or failed leaves an entry
+ * with its code. Only what was turned away at the door leaves none: nothing was tried, and a flood must not fill the log.
  * Bound, overflow, cancellation: as the trail's.
  */
 import { isAlg } from '@ron/custody';
@@ -35,30 +36,46 @@ export interface Used {
   readonly record: Pick<KeyRecord, 'tenant' | 'purpose' | 'alg'>;
 }
 
+type Trail = Pick<AuditTrail, 'begin' | 'cancel' | 'record' | 'note'>;
+
 export class Auditor {
-  readonly #trail: Pick<AuditTrail, 'record' | 'note'>;
+  readonly #trail: Trail;
   readonly #mode: () => AuditMode;
 
-  constructor(trail: Pick<AuditTrail, 'record' | 'note'>, mode: () => AuditMode) {
+  constructor(trail: Trail, mode: () => AuditMode) {
     this.#trail = trail;
     this.#mode = mode;
   }
 
-  /** Does the work and records it; gives what it gave and its place in the log, if it has one. */
+  /**
+   * Does the work in its turn and records it; gives what it gave and its place in the log, if it has one. `turn` may
+   * refuse to let the work begin.
+   */
   async entered<A>(
     caller: Caller,
     attempt: Attempt,
+    turn: (work: () => Promise<A>) => Promise<A>,
     work: () => Promise<A>,
     used: (answer: A) => Used,
   ): Promise<{ readonly answer: A; readonly log_index: number | undefined }> {
+    this.begin(1);
+    let wasTried = false;
     let answer: A;
     try {
-      answer = await work();
+      answer = await turn(() => {
+        wasTried = true;
+        return work();
+      });
     } catch (error) {
-      this.failed(caller, attempt, error);
+      this.failed(caller, attempt, error, wasTried);
       throw error;
     }
     return { answer, log_index: await this.done(caller, attempt, used(answer)) };
+  }
+
+  /** So many operations begin: `done` or `failed` follows for each. Throws when none may begin any more. */
+  begin(count: number): void {
+    this.#trail.begin(count);
   }
 
   /** The place of an operation that went well. */
@@ -66,23 +83,33 @@ export class Auditor {
     return this.#trail.record(eventOf(caller, attempt, used, 'ok'), caller.deadline.signal);
   }
 
+  /** `wasTried`: whether it got further than the door. */
+  failed(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
+    const code = codeOf(error);
+    const used = claimed(attempt.kid);
+    // What is no kid at all names no key, and what strangers write does not go into the log.
+    if (used === undefined || (!wasTried && (code === 'busy' || code === 'draining'))) this.#trail.cancel();
+    else this.#trail.note(eventOf(caller, attempt, used, code));
+  }
+
+  /** An operation that was not allowed to begin. */
+  refused(caller: Caller, attempt: Attempt, error: unknown): void {
+    if (codeOf(error) === 'draining') return;
+    this.begin(1);
+    this.failed(caller, attempt, error, false);
+  }
+
   /** For operations that change nothing: only a strict log is waited for. */
   looked(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
+    this.begin(1);
     const event = eventOf(caller, attempt, used, result);
     if (this.#mode() === 'strict') return this.#trail.record(event, caller.deadline.signal);
     this.#trail.note(event);
     return undefined;
   }
-
-  failed(caller: Caller, attempt: Attempt, error: unknown): void {
-    const code = isRonError(error) ? error.code : 'internal';
-    // Turned away at the door: nothing was tried, and a flood must not fill the log.
-    if (code === 'busy' || code === 'draining') return;
-    const used = claimed(attempt.kid);
-    // What is no kid at all names no key, and what strangers write does not go into the log.
-    if (used !== undefined) this.#trail.note(eventOf(caller, attempt, used, code));
-  }
 }
+
+const codeOf = (error: unknown): string => (isRonError(error) ? error.code : 'internal');
 
 const TO_BE_MADE = /^([A-Za-z0-9._-]{1,64})\/([a-z0-9._-]{1,64})\/([a-z0-9-]{1,16})\/$/;
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { encodeEvent, encodeGap, ENTRY_BYTES_MAX, inputOf, widened, type AuditEvent } from './event.ts';
+import { encodeEvent, encodeGap, ENTRY_BYTES_MAX, inputOf, merged, type AuditEvent } from './event.ts';
 
 const EVENT: AuditEvent = {
   op: 'sign',
@@ -41,10 +41,10 @@ test('the longest entry fits the log', () => {
   assert.ok(encodeEvent(long).length < ENTRY_BYTES_MAX);
 });
 
-test('a gap covers all times of what was dropped', () => {
-  const first = widened(undefined, { ...EVENT, time_ms: 20 });
-  assert.deepEqual(widened(widened(first, { ...EVENT, time_ms: 10 }), { ...EVENT, time_ms: 30 }), {
-    count: 3,
+test('gaps that come together cover the times of both', () => {
+  const first = merged(undefined, { count: 1, from: 20, to: 20 });
+  assert.deepEqual(merged(merged(first, { count: 1, from: 10, to: 10 }), { count: 2, from: 25, to: 30 }), {
+    count: 4,
     from: 10,
     to: 30,
   });

@@ -42,7 +42,7 @@ export interface AuditEvent {
   readonly actor: string;
 }
 
-/** Events that were dropped before they had a place in the log. */
+/** Operations that got no place in the log. */
 export interface Gap {
   readonly count: number;
   /** Unix time in ms of the first and the last of them. */
@@ -67,10 +67,11 @@ export function encodeGap({ count, from, to }: Gap): Buffer {
   return Buffer.from(`{"count":${count},"from":${from},"op":"gap","to":${to}}`, 'latin1');
 }
 
-export function widened(gap: Gap | undefined, event: AuditEvent): Gap {
-  const { time_ms } = event;
-  if (gap === undefined) return { count: 1, from: time_ms, to: time_ms };
-  return { count: gap.count + 1, from: Math.min(gap.from, time_ms), to: Math.max(gap.to, time_ms) };
+/** Both as one. */
+export function merged(some: Gap | undefined, more: Gap): Gap {
+  if (some === undefined) return more;
+  const { count, from, to } = some;
+  return { count: count + more.count, from: Math.min(from, more.from), to: Math.max(to, more.to) };
 }
 
 /** What the entry says about the input of a signature. */

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline, Mpsc, RonError } from '@ron/kernel';
+import { Deadline, isRonError, Mpsc, RonError } from '@ron/kernel';
 import type { AuditEvent } from './event.ts';
 import { AuditTrail, type AuditMode, type Queued } from './trail.ts';
 
@@ -52,14 +52,23 @@ function setUp(mode: AuditMode, capacity = 4, append_ms = 10_000) {
   });
   const stop = new AbortController();
   const running = trail.run(stop.signal).catch(() => undefined);
-  return { log, queue, trail, seen, stop: () => (stop.abort(), running) };
+  /** An operation that begins and ends at once. */
+  const record = (time_ms: number, signal = NEVER): Promise<number | undefined> => {
+    trail.begin();
+    return trail.record(event(time_ms), signal);
+  };
+  const note = (time_ms: number): void => {
+    trail.begin();
+    trail.note(event(time_ms));
+  };
+  return { log, queue, trail, seen, record, note, stop: () => (stop.abort(), running) };
 }
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
 test('events get consecutive places in the order in which they were recorded', async () => {
-  const { trail, log, stop } = setUp('strict', 64);
-  const places = await Promise.all(Array.from({ length: 40 }, (_, at) => trail.record(event(at), NEVER)));
+  const { record, log, stop } = setUp('strict', 64);
+  const places = await Promise.all(Array.from({ length: 40 }, (_, at) => record(at)));
   assert.deepEqual(
     places,
     Array.from({ length: 40 }, (_, at) => at),
@@ -72,11 +81,11 @@ test('events get consecutive places in the order in which they were recorded', a
 });
 
 test('continue: when the log stands still the oldest events go, and stand in the log as a gap', async () => {
-  const { trail, log, seen, stop } = setUp('continue', 4);
+  const { record, log, seen, stop } = setUp('continue', 4);
   log.isHeld = true;
-  const first = trail.record(event(0), NEVER);
+  const first = record(0);
   await turn();
-  const rest = Array.from({ length: 6 }, (_, at) => trail.record(event(at + 1), NEVER));
+  const rest = Array.from({ length: 6 }, (_, at) => record(at + 1));
   // Two more than fit: after their wait they push out the two that came first.
   assert.deepEqual(await Promise.race([rest[0], rest[1]]), undefined);
   assert.equal(await rest[1], undefined);
@@ -88,77 +97,134 @@ test('continue: when the log stands still the oldest events go, and stand in the
   await stop();
 });
 
-test('strict: when the log stands still nothing more is taken in, and nothing is dropped', async () => {
-  const { trail, log, seen, stop } = setUp('strict', 2);
-  log.isHeld = true;
-  const first = trail.record(event(0), NEVER);
-  await turn();
-  const waiting = [trail.record(event(1), NEVER), trail.record(event(2), NEVER)];
-  await assert.rejects(
-    trail.record(event(3), NEVER),
-    (error) => error instanceof RonError && error.code === 'degraded_audit',
-  );
-  log.release();
-  assert.deepEqual(await Promise.all([first, ...waiting]), [0, 1, 2]);
-  assert.equal(seen.dropped, 0);
-  await stop();
-});
-
 test('continue: an append that takes too long lets operations go on, and its entries still come', async () => {
-  const { trail, log, stop } = setUp('continue', 4, 20);
+  const { record, log, stop } = setUp('continue', 4, 20);
   log.isHeld = true;
-  assert.equal(await trail.record(event(0), NEVER), undefined);
+  assert.equal(await record(0), undefined);
   log.release();
-  assert.equal(await trail.record(event(1), NEVER), 1);
+  assert.equal(await record(1), 1);
   assert.equal(log.entries.length, 2);
   await stop();
 });
 
 test('a log that fails: strict refuses, continue goes on and logs the gap later', async () => {
   for (const mode of ['strict', 'continue'] as const) {
-    const { trail, log, seen, stop } = setUp(mode);
+    const { trail, record, log, seen, stop } = setUp(mode);
     log.failure = new RonError('storage_full', 'the disk is full');
-    const recorded = trail.record(event(5), NEVER);
+    const recorded = record(5);
     if (mode === 'continue') assert.equal(await recorded, undefined);
     else await assert.rejects(recorded, /the disk is full/);
     assert.match(trail.problem ?? '', /full/);
     assert.deepEqual([seen.dropped, seen.problems], [1, 1]);
     log.failure = undefined;
-    assert.equal(await trail.record(event(6), NEVER), 1);
+    assert.equal(await record(6), 1);
     assert.deepEqual(log.entries[0], { op: 'gap', count: 1, from: 5, to: 5 });
     assert.equal(trail.problem, undefined);
     await stop();
   }
 });
 
-test('a mark waits for all before it and is never dropped', async () => {
-  const { trail, log, stop } = setUp('continue', 2);
+test('who waits for all before takes no place in the queue, and does not wait for what comes after', async () => {
+  const { trail, log, seen, record, stop } = setUp('strict', 2);
   log.isHeld = true;
-  const first = trail.record(event(0), NEVER);
+  const first = record(0);
   await turn();
-  const second = trail.record(event(1), NEVER);
+  const before = [record(1), record(2)];
   let isFlushed = false;
   const flushed = trail.flushed(NEVER).then(() => (isFlushed = true));
-  // Pushes out the event, not the mark.
-  trail.note(event(2));
-  assert.equal(await second, undefined);
   await turn();
   assert.equal(isFlushed, false);
+  const leaving = new AbortController();
+  const left = trail.flushed(leaving.signal);
+  leaving.abort(new Error('left'));
+  await assert.rejects(left, /left/);
   log.release();
   await flushed;
-  assert.equal(await first, 0);
+  assert.deepEqual(await Promise.all([first, ...before]), [0, 1, 2]);
+  assert.equal(seen.dropped, 0);
   await stop();
 });
 
-test('close writes what waits, and the last gap', async () => {
-  const { trail, log, queue, stop } = setUp('continue', 2);
+test('whoever leaves while it waits for room was done all the same, and is told of', async () => {
+  for (const mode of ['strict', 'continue'] as const) {
+    const { log, seen, record, stop } = setUp(mode, 1);
+    log.isHeld = true;
+    const first = record(0);
+    await turn();
+    const second = record(1);
+    const leaving = new AbortController();
+    const third = record(2, leaving.signal);
+    leaving.abort(new Error('its time is over'));
+    if (mode === 'strict') await assert.rejects(third, /its time is over/);
+    else assert.equal(await second, undefined, 'it made room for the third');
+    log.release();
+    assert.equal(await first, 0);
+    assert.equal(await (mode === 'strict' ? second : third), 2);
+    assert.deepEqual(log.entries[1], {
+      op: 'gap',
+      count: 1,
+      from: mode === 'strict' ? 2 : 1,
+      to: mode === 'strict' ? 2 : 1,
+    });
+    assert.equal(seen.dropped, 1);
+    await stop();
+  }
+});
+
+test('strict: when the log stands still nothing more is taken in; what was done and found no room is told of', async () => {
+  const { log, seen, record, note, stop } = setUp('strict', 1);
+  log.isHeld = true;
+  const first = record(0);
+  await turn();
+  const second = record(1);
+  note(2);
+  await assert.rejects(record(3), (error) => isRonError(error, 'degraded_audit'));
+  log.release();
+  assert.deepEqual(await Promise.all([first, second]), [0, 2]);
+  assert.deepEqual(log.entries[1], { op: 'gap', count: 2, from: 2, to: 3 });
+  assert.equal(seen.dropped, 2);
   await stop();
-  for (let at = 0; at < 5; at++) trail.note(event(at));
+});
+
+test('a gap is written when the log takes entries again, also when nothing else happens', async () => {
+  const { trail, log, record, stop } = setUp('continue');
+  log.failure = new RonError('storage_full', 'the disk is full');
+  assert.equal(await record(5), undefined);
+  log.failure = undefined;
+  while (log.entries.length === 0) await turn();
+  assert.deepEqual(log.entries, [{ op: 'gap', count: 1, from: 5, to: 5 }]);
+  assert.equal(trail.problem, undefined);
+  await stop();
+});
+
+test('what is in hand when the trail closes stands in the last gap, and is refused afterwards in either mode', async () => {
+  for (const mode of ['strict', 'continue'] as const) {
+    const { trail, log, record, stop } = setUp(mode, 4);
+    assert.equal(await record(1), 0);
+    // One that will have been done, one that waits for nothing, one that does not happen after all.
+    trail.begin(3);
+    await stop();
+    const closing = trail.close();
+    trail.cancel();
+    await closing;
+    assert.deepEqual([log.entries.length, log.entries[1]?.op, log.entries[1]?.count], [2, 'gap', 2]);
+    const isDraining = (error: unknown): boolean => isRonError(error, 'draining');
+    await assert.rejects(trail.record(event(9), NEVER), isDraining);
+    trail.note(event(9));
+    assert.throws(() => trail.begin(), isDraining);
+    assert.equal(log.entries.length, 2);
+  }
+});
+
+test('close writes what waits, and the last gap', async () => {
+  const { trail, note, log, queue, stop } = setUp('continue', 2);
+  await stop();
+  for (let at = 0; at < 5; at++) note(at);
   assert.equal(queue.depth, 2);
   await trail.close();
   assert.deepEqual(
     log.entries.map(({ op, time_ms }) => time_ms ?? op),
     ['gap', 3, 4],
   );
-  assert.equal(await trail.record(event(9), NEVER), undefined);
+  assert.throws(() => note(9), /closed/);
 });

@@ -3,21 +3,25 @@
  *
  * Promise: events get their places in the order in which they were recorded. In mode `strict` an operation learns the
  * place of its entry only when it is durable, or that there will be none (`degraded_audit`). In mode `continue` it goes
- * on without one when the log does not keep up; what is dropped had no place yet, is counted, and stands in the log as a
- * gap with its number and times. So the log may be incomplete, but never says that it is whole when it is not.
+ * on without one when the log does not keep up. Whatever was begun and got no place, in either mode, however it ended, is
+ * counted and stands in the log as a gap with its number and times, as soon as the log can be written: so the log may be
+ * incomplete, but never says that it is whole when it is not. What is in hand when the trail is closed counts as well, and
+ * is refused afterwards (`draining`).
  * Bound: the queue. Overflow: an event waits `WAIT_MS` for room; then `strict` refuses it, `continue` drops the oldest.
- * Marks of the checkpointer are never dropped.
  * Cancellation: `record` by its signal while it waits for room. An append that has begun ends as the disk decides.
  */
-import { isRonError, NEVER, RonError, sched, sleep, type Deadline, type Mpsc, type Parked } from '@ron/kernel';
-import { encodeEvent, encodeGap, widened, type AuditEvent, type Gap } from './event.ts';
+import { Deadline, isRonError, NEVER, RonError, sched, sleep, touch, type Mpsc, type Parked } from '@ron/kernel';
+import { encodeEvent, encodeGap, merged, type AuditEvent, type Gap } from './event.ts';
 
 export type AuditMode = 'strict' | 'continue';
 
-/** What is in the queue: an event, or a mark whose owner wants to know when all before it is in the log. */
-export type Queued =
-  | { readonly event: AuditEvent; readonly place: Parked<number | undefined> }
-  | { readonly event?: undefined; readonly place: Parked<number | undefined> };
+/** What is in the queue. */
+export interface Queued {
+  readonly event: AuditEvent;
+  readonly place: Parked<number | undefined>;
+  /** Who waited for room learns a moment later that its event got in: by then it may have left again. */
+  state: 'waiting' | 'in' | 'left';
+}
 
 /** What the trail needs of a log. */
 export interface AppendLog {
@@ -42,15 +46,22 @@ export interface AuditTrailInit {
 const WAIT_MS = 200;
 /** Between the beginnings of two appends. */
 const GATHER_MS = 1;
+/** Until a gap that could not be written is tried again, when no event comes before. */
+const RETRY_MS = 1000;
 /** Events of one append. */
 const BATCH_MAX = 512;
-const isMark = (queued: Queued): boolean => queued.event === undefined;
 
 export class AuditTrail {
   readonly #init: AuditTrailInit;
   readonly #queue: Mpsc<Queued>;
-  /** Dropped since the last gap entry. */
+  /** Without a place since the last gap entry. */
   #gap: Gap | undefined;
+  /** Operations that were begun and have not said how they ended. */
+  #inHand = 0;
+  /** Events that were ever put into the queue, and those that have left it. */
+  #queued_total = 0;
+  #left_total = 0;
+  readonly #flushing: { readonly upto: number; readonly parked: Parked<void> }[] = [];
   /** Why the last append failed; undefined since one went well. */
   #problem: string | undefined;
 
@@ -64,41 +75,56 @@ export class AuditTrail {
     return this.#problem;
   }
 
+  /** Operations begin, of which events will tell: `record`, `note` or `cancel` follows for each. */
+  begin(count = 1): void {
+    touch(this);
+    if (this.#queue.isClosed) throw closed();
+    this.#inHand += count;
+  }
+
+  /** It did not happen after all. */
+  cancel(): void {
+    touch(this);
+    this.#inHand -= 1;
+  }
+
   /** The place of the event in the log; undefined when it has none and the operation goes on all the same. */
   record(event: AuditEvent, signal: AbortSignal): Promise<number | undefined> {
-    const place = sched.park<number | undefined>('audit.place');
-    const queued: Queued = { event, place };
+    const queued = newQueued(event);
     const sent = this.#queue.trySend(queued);
-    if (sent === 'ok') return place.promise;
-    return sent === 'closed' ? this.#tooLate(event) : this.#wait(queued, event, signal);
+    if (sent === 'closed') return Promise.reject(closed());
+    if (sent === 'full') return this.#wait(queued, signal);
+    this.#entered(queued);
+    return queued.place.promise;
   }
 
   /** Records an event whose place nobody waits for. When there is no room the oldest goes at once, or in `strict` it does. */
   note(event: AuditEvent): void {
-    const place = sched.park<number | undefined>('audit.place');
+    const queued = newQueued(event);
     // A place that is refused is refused to nobody.
-    place.promise.catch(() => undefined);
-    const queued: Queued = { event, place };
-    if (this.#queue.trySend(queued) === 'ok') return;
-    if (this.#init.mode() === 'strict') return this.#drop(queued);
-    const { result, dropped } = this.#queue.pushDropOldest(queued, isMark);
-    if (dropped !== undefined) this.#drop(dropped);
-    if (result !== 'ok') this.#drop(queued);
+    queued.place.promise.catch(() => undefined);
+    const sent = this.#queue.trySend(queued);
+    if (sent === 'ok') this.#entered(queued);
+    else if (sent === 'full' && this.#init.mode() === 'strict') this.#withoutPlace(event);
+    else if (sent === 'full') this.#push(queued);
   }
 
-  /** Resolves when everything that was recorded before is in the log, or was dropped. */
+  /** Resolves when everything that was put into the queue before is in the log, or was dropped. */
   async flushed(signal: AbortSignal): Promise<void> {
-    const place = sched.park<number | undefined>('audit.flushed');
-    const { result, dropped } = this.#queue.pushDropOldest({ place }, isMark);
-    if (dropped !== undefined) this.#drop(dropped);
-    if (result === 'closed') return;
-    if (result === 'full') throw new RonError('degraded_audit', 'marks fill the audit queue');
-    const onAbort = (): void => place.fail(signal.reason);
+    touch(this);
+    signal.throwIfAborted();
+    const upto = this.#queued_total;
+    if (this.#left_total >= upto) return;
+    const parked = sched.park<void>('audit.flushed');
+    const waiting = { upto, parked };
+    const onAbort = (): void => parked.fail(signal.reason);
+    this.#flushing.push(waiting);
     signal.addEventListener('abort', onAbort, { once: true });
     try {
-      await place.promise;
+      await parked.promise;
     } finally {
       signal.removeEventListener('abort', onAbort);
+      this.#flushing.splice(this.#flushing.indexOf(waiting), 1);
     }
   }
 
@@ -107,8 +133,12 @@ export class AuditTrail {
     const batch: Queued[] = [];
     let began_ms = -Infinity;
     for (;;) {
-      const first = await this.#queue.recv(stopping);
+      const first = await this.#next(stopping);
       if (first === undefined) return;
+      if (first === 'retry') {
+        await this.#append([]);
+        continue;
+      }
       // Under load appends keep a distance, so that each has many events: the calls to the disk cost more than they do.
       const early_ms = began_ms + GATHER_MS - sched.now_ms();
       if (early_ms > 0) await sleep(early_ms, NEVER, 'audit.gather');
@@ -119,67 +149,116 @@ export class AuditTrail {
     }
   }
 
-  /** Takes no more events and writes those that wait. For the end, when the appender has stopped. */
+  /** Takes no more events and writes those that wait, and how many will have none. For the end, when the appender has stopped. */
   async close(): Promise<void> {
     this.#queue.close();
     await this.run(NEVER);
+    // Who was sent away in this moment says so.
+    await sched.pause('audit.close');
+    const now_ms = sched.wall_ms();
+    if (this.#inHand > 0) this.#count({ count: this.#inHand, from: now_ms, to: now_ms });
     if (this.#gap !== undefined) await this.#append([]);
   }
 
-  async #wait(queued: Queued, event: AuditEvent, signal: AbortSignal): Promise<number | undefined> {
-    const sent = await this.#queue.sendWithin(queued, WAIT_MS, signal);
-    if (sent === 'ok') return await queued.place.promise;
-    if (sent === 'closed') return await this.#tooLate(event);
-    if (this.#init.mode() === 'strict') throw noRoom();
-    const { result, dropped } = this.#queue.pushDropOldest(queued, isMark);
-    if (dropped !== undefined) this.#drop(dropped);
-    if (result === 'ok') return await queued.place.promise;
-    this.#drop(queued);
-    return undefined;
+  /** The next event; `retry` when a gap waits and none comes. */
+  async #next(stopping: AbortSignal): Promise<Queued | 'retry' | undefined> {
+    if (this.#gap === undefined || this.#queue.isClosed) return await this.#queue.recv(stopping);
+    using retry = Deadline.after('audit.retry', RETRY_MS, { signal: stopping });
+    try {
+      return await this.#queue.recv(retry.signal);
+    } catch (error) {
+      if (stopping.aborted) throw error;
+      return 'retry';
+    }
   }
 
-  #tooLate(event: AuditEvent): Promise<undefined> {
-    if (this.#init.mode() === 'strict') return Promise.reject(new RonError('draining', 'the audit log is closed'));
-    this.#count(event);
-    return Promise.resolve(undefined);
+  async #wait(queued: Queued, signal: AbortSignal): Promise<number | undefined> {
+    const sent = await this.#queue.sendWithin(queued, WAIT_MS, signal).catch((error: unknown) => ({ error }));
+    if (sent === 'closed') throw closed();
+    if (sent === 'ok') this.#entered(queued);
+    else if (this.#init.mode() === 'strict') {
+      this.#withoutPlace(queued.event);
+      throw sent === 'full' ? noRoom() : sent.error;
+    } else this.#push(queued);
+    return await queued.place.promise;
   }
 
-  /** An event that leaves the queue without a place. */
-  #drop({ event, place }: Queued): void {
-    if (event === undefined) return place.wake(undefined);
-    this.#count(event);
-    if (this.#init.mode() === 'strict') place.fail(noRoom());
-    else place.wake(undefined);
+  /** Into the queue, at the cost of the oldest. */
+  #push(queued: Queued): void {
+    const { result, dropped } = this.#queue.pushDropOldest(queued);
+    if (result === 'closed') return queued.place.fail(closed());
+    this.#entered(queued);
+    if (dropped !== undefined) this.#drop([dropped], noRoom());
   }
 
-  #count(event: AuditEvent): void {
-    this.#gap = widened(this.#gap, event);
-    this.#init.onDropped(1);
+  /** An event is in the queue: from now on it is not the operation that holds it. */
+  #entered(queued: Queued): void {
+    touch(this);
+    this.#inHand -= 1;
+    if (queued.state === 'left') return;
+    queued.state = 'in';
+    this.#queued_total += 1;
   }
 
+  /** An event that does not get into the queue. */
+  #withoutPlace({ time_ms }: AuditEvent): void {
+    touch(this);
+    this.#inHand -= 1;
+    this.#count({ count: 1, from: time_ms, to: time_ms });
+  }
+
+  /** Events that leave the queue without a place. */
+  #drop(batch: readonly Queued[], why: RonError): void {
+    const isStrict = this.#init.mode() === 'strict';
+    for (const { event, place } of batch) {
+      this.#count({ count: 1, from: event.time_ms, to: event.time_ms });
+      if (isStrict) place.fail(why);
+      else place.wake(undefined);
+    }
+    this.#left(batch);
+  }
+
+  #left(batch: readonly Queued[]): void {
+    touch(this);
+    for (const queued of batch) {
+      if (queued.state === 'in') this.#left_total += 1;
+      queued.state = 'left';
+    }
+    for (const { upto, parked } of this.#flushing) if (upto <= this.#left_total) parked.wake();
+  }
+
+  #count(gap: Gap): void {
+    this.#gap = merged(this.#gap, gap);
+    this.#init.onDropped(gap.count);
+  }
+
+  /** Writes the gap, if there is one, and a batch after it. */
   async #append(batch: readonly Queued[]): Promise<void> {
     const gap = this.#gap;
-    const entries: Uint8Array[] = gap === undefined ? [] : [encodeGap(gap)];
-    for (const { event } of batch) if (event !== undefined) entries.push(encodeEvent(event));
+    this.#gap = undefined;
+    const entries = batch.map(({ event }) => encodeEvent(event));
+    if (gap !== undefined) entries.unshift(encodeGap(gap));
     try {
-      if (entries.length > 0) {
-        const { first } = await this.#appended(entries, batch);
-        this.#gap = this.#gap === gap ? undefined : without(this.#gap, gap);
-        this.#problem = undefined;
-        this.#init.onAppended(entries.length);
-        this.#place(batch, gap === undefined ? first : first + 1);
-      } else this.#place(batch, 0);
+      const { first } = await this.#appended(entries, batch);
+      this.#problem = undefined;
+      let at = gap === undefined ? first : first + 1;
+      for (const { place } of batch) place.wake(at++);
+      this.#left(batch);
     } catch (error) {
-      this.#failed(batch, error);
+      if (gap !== undefined) this.#gap = merged(this.#gap, gap);
+      if (this.#problem === undefined) this.#init.onProblem(error);
+      this.#problem = isRonError(error) ? error.message : 'the audit log cannot be written';
+      this.#drop(batch, new RonError('degraded_audit', this.#problem));
+      return;
     }
+    this.#init.onAppended(entries.length);
   }
 
   /** Appends; when that takes too long, a `continue` log lets the operations go on and comes after. */
   async #appended(entries: readonly Uint8Array[], batch: readonly Queued[]): Promise<{ readonly first: number }> {
     using deadline = this.#init.appendDeadline();
     const unfollow = deadline.onOver(() => {
-      if (this.#init.mode() === 'continue')
-        for (const { event, place } of batch) if (event !== undefined) place.wake(undefined);
+      if (this.#init.mode() === 'continue') for (const { place } of batch) place.wake(undefined);
     });
     // Asking for the signal sets the timer.
     void deadline.signal;
@@ -189,22 +268,10 @@ export class AuditTrail {
       unfollow();
     }
   }
+}
 
-  #place(batch: readonly Queued[], first: number): void {
-    let at = first;
-    for (const { event, place } of batch) place.wake(event === undefined ? undefined : at++);
-  }
-
-  #failed(batch: readonly Queued[], error: unknown): void {
-    if (this.#problem === undefined) this.#init.onProblem(error);
-    this.#problem = isRonError(error) ? error.message : 'the audit log cannot be written';
-    const isStrict = this.#init.mode() === 'strict';
-    for (const { event, place } of batch) {
-      if (event !== undefined) this.#count(event);
-      if (event !== undefined && isStrict) place.fail(new RonError('degraded_audit', this.#problem));
-      else place.wake(undefined);
-    }
-  }
+function newQueued(event: AuditEvent): Queued {
+  return { event, place: sched.park<number | undefined>('audit.place'), state: 'waiting' };
 }
 
 function noRoom(): RonError {
@@ -213,8 +280,4 @@ function noRoom(): RonError {
   });
 }
 
-/** What was dropped while the entry for `written` was on its way. */
-function without(gap: Gap | undefined, written: Gap | undefined): Gap | undefined {
-  if (gap === undefined || written === undefined) return gap;
-  return { ...gap, count: gap.count - written.count };
-}
+const closed = (): RonError => new RonError('draining', 'the audit log is closed');

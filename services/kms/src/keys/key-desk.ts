@@ -5,7 +5,7 @@
  * written down together with the key. Bound, overflow, cancellation: as the queue's and the book's.
  */
 import { RonError, sched, type Deadline } from '@ron/kernel';
-import type { Auditor, Caller } from '../audit/auditor.ts';
+import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import { formatKid, tenantOf } from '../kid.ts';
 import { KEPT_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
@@ -76,53 +76,66 @@ export class KeyDesk {
     op_id: string | undefined,
     request: Readonly<Record<string, unknown>>,
     caller: Caller,
-    attempt: { readonly op: AuditOp; readonly kid: string },
+    attempt: Attempt,
     make: (made_by: OpMark | undefined) => Promise<KeyRecord>,
   ): Promise<string> {
-    const { ledger, book } = this.#init;
+    const { ledger, book, auditor } = this.#init;
     if (op_id === undefined) return await this.#make(tenant, caller, attempt, () => make(undefined));
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
-    const once = async (): Promise<string> =>
-      madeBefore(book, tenant, mark) ?? (await this.#make(tenant, caller, attempt, () => make(mark)));
-    return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
+    let wasTried = false;
+    const once = async (): Promise<string> => {
+      const kid = madeBefore(book, tenant, mark);
+      if (kid !== undefined) return kid;
+      wasTried = true;
+      return await this.#make(tenant, caller, attempt, () => make(mark));
+    };
+    try {
+      return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
+    } catch (error) {
+      if (!wasTried) auditor.refused(caller, attempt, error);
+      throw error;
+    }
   }
 
-  async #make(
-    tenant: string,
-    caller: Caller,
-    attempt: { readonly op: AuditOp; readonly kid: string },
-    make: () => Promise<KeyRecord>,
-  ): Promise<string> {
-    const { auditor, inTurn, publish, requireReady } = this.#init;
-    requireReady();
-    const { answer } = await auditor.entered(
-      caller,
-      attempt,
-      () => inTurn(tenant, caller.deadline, make),
-      (record) => ({ kid: headName(record), record }),
-    );
-    const kid = headName(answer);
-    publish({ kind: 'key', change: attempt.op, kid });
-    return kid;
+  async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<KeyRecord>): Promise<string> {
+    const { inTurn } = this.#init;
+    const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => inTurn(tenant, caller.deadline, work);
+    return headName(await this.#entered(caller, attempt, turn, make, ofHead));
   }
 
   async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
-    this.#init.requireReady();
-    const used = (record: KeyRecord): { kid: string; record: KeyRecord } => ({ kid: headName(record), record });
-    const { answer } = await this.#init.auditor.entered(caller, { op, kid }, work, used);
-    this.#init.publish({ kind: 'key', change: op, kid: headName(answer) });
-    return answer;
+    return await this.#entered(caller, { op, kid }, atOnce, work, ofHead);
   }
 
   async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
-    this.#init.requireReady();
-    const { record, version } = this.#init.book.index.find(kid);
-    const used = { kid: formatKid(record.name, version.version), record };
-    const { answer } = await this.#init.auditor.entered(caller, { op, kid }, work, () => used);
-    this.#init.publish({ kind: 'key', change: op, kid: used.kid });
+    const used = ({ version }: KeyVersion): Used => {
+      const { record } = this.#init.book.index.find(kid);
+      return { kid: formatKid(record.name, version), record };
+    };
+    return await this.#entered(caller, { op, kid }, atOnce, work, used);
+  }
+
+  /** With an entry, and told to whoever listens. */
+  async #entered<A>(
+    caller: Caller,
+    attempt: Attempt,
+    turn: (work: () => Promise<A>) => Promise<A>,
+    work: () => Promise<A>,
+    used: (answer: A) => Used,
+  ): Promise<A> {
+    const { auditor, requireReady, publish } = this.#init;
+    const whenReady = async (ready: () => Promise<A>): Promise<A> => {
+      requireReady();
+      return await turn(ready);
+    };
+    const { answer } = await auditor.entered(caller, attempt, whenReady, work, used);
+    publish({ kind: 'key', change: attempt.op, kid: used(answer).kid });
     return answer;
   }
 }
+
+const atOnce = <A>(work: () => Promise<A>): Promise<A> => work();
+const ofHead = (record: KeyRecord): Used => ({ kid: headName(record), record });
 
 export function headName(record: KeyRecord): string {
   return formatKid(record.name, headOf(record).version);

@@ -1,16 +1,18 @@
 /** Keys: made, imported, listed, rotated, retired. Public parts only; no route gives out a private key. */
 import type { Alg, PublicPart } from '@ron/custody';
-import { json, route, type Route } from '@ron/ingress';
+import { json, route, type Route, type RouteContext } from '@ron/ingress';
 import { Type } from 'typebox';
+import type { Auditor } from '../audit/auditor.ts';
+import type { AuditOp } from '../audit/event.ts';
 import type { KeyBook } from '../keys/key-book.ts';
 import { headName, type KeyDesk } from '../keys/key-desk.ts';
 import { headOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
-import { formatKid, nameOf, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN } from '../kid.ts';
+import { formatKid, nameOf, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN, tenantOf } from '../kid.ts';
 import {
   AlgName,
+  allowed,
   base64,
   BASE,
-  byKid,
   callerOf,
   KidParam,
   KidText,
@@ -24,6 +26,7 @@ import {
 export interface KeyRoutesInit {
   readonly book: KeyBook;
   readonly keys: KeyDesk;
+  readonly auditor: Pick<Auditor, 'refused'>;
   /** Of the backend that holds the keys. */
   readonly attestation_class: string;
   readonly attestation: () => unknown;
@@ -83,7 +86,7 @@ export function keyRoutes(init: KeyRoutesInit): Route[] {
   return [...makeRoutes(init), ...readRoutes(init), ...retireRoutes(init)];
 }
 
-function makeRoutes({ book, keys }: KeyRoutesInit): Route[] {
+function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
   return [
     route({
       method: 'POST',
@@ -97,7 +100,7 @@ function makeRoutes({ book, keys }: KeyRoutesInit): Route[] {
       schema: { body: CreateBody, response: { 201: Made } },
       handler: async (context) => {
         const { tenant, purpose, alg, op_id, policy } = context.body;
-        context.actsOn({ tenant });
+        allowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
         const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
         const kid = await keys.create(request, op_id, callerOf(context));
         return json(201, made(book, kid), NO_STORE);
@@ -115,7 +118,7 @@ function makeRoutes({ book, keys }: KeyRoutesInit): Route[] {
       schema: { body: ImportBody, response: { 201: Made } },
       handler: async (context) => {
         const { tenant, alg, pubkey_b64 } = context.body;
-        context.actsOn({ tenant });
+        allowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
         const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
         return json(201, made(book, headName(record)), NO_STORE);
       },
@@ -125,7 +128,7 @@ function makeRoutes({ book, keys }: KeyRoutesInit): Route[] {
       path: `${BASE}/keys/:kid/rotate`,
       summary: 'Makes a new version, which signs from now on. Older ones verify down to min_version.',
       body: 'buffered',
-      facts: byKid,
+      facts_later: ['tenant'],
       schema: {
         params: KidParam,
         body: RotateBody,
@@ -134,7 +137,9 @@ function makeRoutes({ book, keys }: KeyRoutesInit): Route[] {
         },
       },
       handler: async (context) => {
-        const kid = await keys.rotate(context.params.kid, context.body?.op_id, callerOf(context));
+        const op_id = context.body?.op_id;
+        byKid(auditor, context, 'rotate', op_id);
+        const kid = await keys.rotate(context.params.kid, op_id, callerOf(context));
         const { record, version } = book.index.find(kid);
         const previous = formatKid(record.name, version.version - 1);
         return json(200, { ...made(book, kid), previous }, NO_STORE);
@@ -173,7 +178,7 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
       path: `${BASE}/keys/:kid`,
       encoded_slash: true,
       summary: 'A key: its versions and the public part of the one that is named, or of the current one.',
-      facts: byKid,
+      facts: ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') }),
       schema: { params: KidParam, response: { 200: Shown } },
       handler: ({ params }) => {
         const { record, version } = book.index.find(params.kid);
@@ -193,16 +198,17 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
   ];
 }
 
-function retireRoutes({ book, keys, attestation_class }: KeyRoutesInit): Route[] {
+function retireRoutes({ book, keys, auditor, attestation_class }: KeyRoutesInit): Route[] {
   return [
     route({
       ...change,
       path: `${BASE}/keys/:kid/policy`,
       summary: 'Raises min_version: older versions no longer verify.',
       body: 'buffered',
-      facts: byKid,
+      facts_later: ['tenant'],
       schema: { params: KidParam, body: Type.Object({ min_version: Version }, strict), response: { 200: Shown } },
       handler: async (context) => {
+        byKid(auditor, context, 'policy');
         const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
         return json(200, shown(record, headOf(record), attestation_class), NO_STORE);
       },
@@ -212,9 +218,10 @@ function retireRoutes({ book, keys, attestation_class }: KeyRoutesInit): Route[]
       path: `${BASE}/keys/:kid/delete`,
       summary: 'Deletes a version that is not current, in two steps: the second comes after the waiting period.',
       body: 'none',
-      facts: byKid,
+      facts_later: ['tenant'],
       schema: { params: KidParam, response: { 200: Deletion, 202: Deletion } },
       handler: async (context) => {
+        byKid(auditor, context, 'delete');
         const version = await keys.delete(context.params.kid, callerOf(context));
         return json(version.deleted === true ? 200 : 202, deletion(book, context.params.kid, version), NO_STORE);
       },
@@ -224,14 +231,26 @@ function retireRoutes({ book, keys, attestation_class }: KeyRoutesInit): Route[]
       path: `${BASE}/keys/:kid/restore`,
       summary: 'Takes the first step of a deletion back.',
       body: 'none',
-      facts: byKid,
+      facts_later: ['tenant'],
       schema: { params: KidParam, response: { 200: Deletion } },
       handler: async (context) => {
+        byKid(auditor, context, 'restore');
         const version = await keys.restore(context.params.kid, callerOf(context));
         return json(200, deletion(book, context.params.kid, version), NO_STORE);
       },
     }),
   ];
+}
+
+/** A capability may be limited to one tenant: the one that the kid in the path names. */
+function byKid(
+  auditor: KeyRoutesInit['auditor'],
+  context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'> & { readonly params: { readonly kid: string } },
+  op: AuditOp,
+  op_id?: string,
+): void {
+  const { kid } = context.params;
+  allowed(auditor, context, { tenant: tenantOf(kid) }, () => [{ op, kid, op_id }]);
 }
 
 function made(book: KeyBook, kid: string): { kid: string; alg: Alg; public: PublicView } {

@@ -1,10 +1,10 @@
 /** Shapes that several routes share, and who asks. */
 import { ALGS, type Alg } from '@ron/custody';
-import type { AnswerHeaders, Route, RouteContext } from '@ron/ingress';
+import type { AnswerHeaders, RouteContext } from '@ron/ingress';
 import { Type } from 'typebox';
-import type { Caller } from '../audit/auditor.ts';
+import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { base64Chars } from '../base64.ts';
-import { KID_CHARS_MAX, tenantOf } from '../kid.ts';
+import { KID_CHARS_MAX } from '../kid.ts';
 import { OP_ID_PATTERN } from '../ops/op-ledger.ts';
 import { MESSAGE_BYTES_MAX } from '../sign/message.ts';
 
@@ -34,14 +34,26 @@ export const Public = Type.Object(
   strict,
 );
 
-type Facts = NonNullable<Route['facts']>;
-
-/** A capability may be limited to one tenant: the one that the kid in the path names. */
-export const byKid: Facts = ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') });
-
 const ACTOR = /^[\w.:-]{1,128}$/;
 
 export function callerOf({ grant, deadline }: Pick<RouteContext, 'grant' | 'deadline'>): Caller {
   const id = grant?.capability_id ?? '';
   return { actor: ACTOR.test(id) ? id : 'unknown', deadline };
+}
+
+type Facts = Parameters<RouteContext['actsOn']>[0];
+
+/** Throws when the capability does not allow it; that somebody tried is an entry, like everything that names a key. */
+export function allowed(
+  auditor: Pick<Auditor, 'refused'>,
+  context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'>,
+  facts: Facts,
+  attempts: () => readonly Attempt[],
+): void {
+  try {
+    context.actsOn(facts);
+  } catch (error) {
+    for (const attempt of attempts()) auditor.refused(callerOf(context), attempt, error);
+    throw error;
+  }
 }

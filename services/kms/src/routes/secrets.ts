@@ -13,7 +13,7 @@ import {
   type SecretWork,
   type WithKid,
 } from '../secrets/secret-work.ts';
-import { base64, BASE, callerOf, KidText, NO_STORE, strict } from './schemas.ts';
+import { allowed, base64, BASE, callerOf, KidText, NO_STORE, strict } from './schemas.ts';
 
 export interface SecretRoutesInit {
   readonly secrets: SecretWork;
@@ -128,14 +128,15 @@ async function perform(
   label?: string,
 ): Promise<WithKid> {
   const tenant = tenantOf(attempt.kid);
-  context.actsOn(label === undefined ? { tenant } : { tenant, label });
-  requireReady();
-  const { answer } = await auditor.entered(
-    callerOf(context),
-    attempt,
-    () => inTurn(tenant, context.deadline, work),
-    ({ kid, found }) => ({ kid, record: found.record }),
-  );
+  allowed(auditor, context, label === undefined ? { tenant } : { tenant, label }, () => [attempt]);
+  const turn = async (ready: () => Promise<WithKid>): Promise<WithKid> => {
+    requireReady();
+    return await inTurn(tenant, context.deadline, ready);
+  };
+  const { answer } = await auditor.entered(callerOf(context), attempt, turn, work, ({ kid, found }) => ({
+    kid,
+    record: found.record,
+  }));
   return answer;
 }
 

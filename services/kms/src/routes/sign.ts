@@ -2,14 +2,22 @@
 import { json, route, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { Type, type Static } from 'typebox';
-import type { Auditor, Caller } from '../audit/auditor.ts';
+import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { inputOf } from '../audit/event.ts';
 import { fromBase64 } from '../base64.ts';
 import { tenantOf } from '../kid.ts';
 import { MESSAGE_BYTES_MAX } from '../sign/message.ts';
-import { ITEMS_MAX, KID_SET_MAX, type SignDesk, type SignedItem, type SignItem } from '../sign/sign-desk.ts';
+import {
+  attemptsOf,
+  ITEMS_MAX,
+  KID_SET_MAX,
+  type SignDesk,
+  type SignedItem,
+  type SignItem,
+} from '../sign/sign-desk.ts';
 import { SIGNATURES_MAX, type Verifier } from '../verify/verifier.ts';
 import {
+  allowed,
   base64,
   BASE,
   callerOf,
@@ -117,7 +125,9 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
       handler: async (context) => {
         const { body } = context;
         const items = itemsOf(body);
-        for (const { kids } of items) for (const kid of kids) context.actsOn({ tenant: tenantOf(kid) });
+        for (const each of items) {
+          for (const kid of each.kids) allowed(auditor, context, { tenant: tenantOf(kid) }, () => attemptsOf(each));
+        }
         const caller = callerOf(context);
         const signed = await desk.sign(items, caller);
         const answers =
@@ -137,25 +147,37 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
       schema: { body: VerifyBody, response: { 200: VerifyAnswer } },
       handler: (context) => {
         const { body } = context;
-        context.actsOn({ tenant: tenantOf(body.kid) });
-        const message = messageOf(body.message_b64);
+        const caller = callerOf(context);
+        const payload = { payload_b3: body.payload_b3, message: messageOf(body.message_b64) };
+        const asked = { op: 'verify', kid: body.kid, ...inputOf(payload) } as const;
+        allowed(auditor, context, { tenant: tenantOf(body.kid) }, () => [asked]);
         const sigs = body.sigs.map(({ kid, alg, signature_b64 }) => ({
           kid,
           alg,
           signature: fromBase64(signature_b64, 'signature_b64', SIGNATURE_BYTES_MAX),
         }));
-        const caller = callerOf(context);
-        const payload = { payload_b3: body.payload_b3, message };
-        const verified = verifier.verify({ kid: body.kid, ...payload, sigs, mode: body.policy?.mode });
+        const verified = orRefused(auditor, caller, asked, () =>
+          verifier.verify({ kid: body.kid, ...payload, sigs, mode: body.policy?.mode }),
+        );
         const { ok, checked, mode, reason, cache_age_ms, found, kid } = verified;
-        const attempt = { op: 'verify', kid, ...inputOf(payload) } as const;
-        const entered = auditor.looked(caller, attempt, { kid, record: found.record }, ok ? 'ok' : 'not_verified');
+        const result = ok ? 'ok' : 'not_verified';
+        const entered = auditor.looked(caller, { ...asked, kid }, { kid, record: found.record }, result);
         const details = { checked, ...(ok ? { satisfied_mode: mode } : { reason }) };
         const answer = json(200, { ok, details, ...(cache_age_ms === undefined ? {} : { cache_age_ms }) }, NO_STORE);
         return entered === undefined ? answer : entered.then(() => answer);
       },
     }),
   ];
+}
+
+/** One that cannot even be looked at is an entry as well. */
+function orRefused<A>(auditor: Auditor, caller: Caller, attempt: Attempt, work: () => A): A {
+  try {
+    return work();
+  } catch (error) {
+    auditor.refused(caller, attempt, error);
+    throw error;
+  }
 }
 
 function itemsOf(body: Static<typeof SignBody>): SignItem[] {

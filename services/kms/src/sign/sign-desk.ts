@@ -7,7 +7,7 @@
  */
 import { RonError } from '@ron/kernel';
 import { inputOf } from '../audit/event.ts';
-import type { Auditor, Caller } from '../audit/auditor.ts';
+import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { toBase64 } from '../base64.ts';
 import { tenantOf } from '../kid.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
@@ -48,7 +48,6 @@ export class SignDesk {
   }
 
   async sign(items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
-    this.#init.requireReady();
     const tenant = oneTenant(items);
     const [only] = items;
     if (items.length === 1) return [await this.#once(tenant, only!, caller)];
@@ -71,8 +70,17 @@ export class SignDesk {
       payload_b3,
       message_b64: message === undefined ? undefined : toBase64(message),
     };
-    const work = (): Promise<SignedItem> => this.#signOne(tenant, item, caller);
-    return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
+    let wasTried = false;
+    const work = (): Promise<SignedItem> => {
+      wasTried = true;
+      return this.#signOne(tenant, item, caller);
+    };
+    try {
+      return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
+    } catch (error) {
+      if (!wasTried) for (const attempt of attemptsOf(item)) this.#init.auditor.refused(caller, attempt, error);
+      throw error;
+    }
   }
 
   async #signOne(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
@@ -87,23 +95,25 @@ export class SignDesk {
     return await Promise.all(items.map((item, at) => this.#enter(item, signed[at]!, caller)));
   }
 
-  /** When it fails, each signature that was asked for is told as failed. */
+  /** When it is refused or fails, each signature that was asked for is told as such. */
   async #inTurn<A>(
     tenant: string,
     items: readonly SignItem[],
     caller: Caller,
     work: (round: SignRound) => Promise<A>,
   ): Promise<A> {
-    const { queue, auditor } = this.#init;
+    const { queue, auditor, requireReady } = this.#init;
     const cost = items.reduce((sum, { kids }) => sum + kids.length, 0);
+    auditor.begin(cost);
+    let wasTried = false;
     try {
-      return await queue.submit(tenant, cost, caller.deadline, work);
+      requireReady();
+      return await queue.submit(tenant, cost, caller.deadline, (round) => {
+        wasTried = true;
+        return work(round);
+      });
     } catch (error) {
-      for (const item of items) {
-        for (const kid of item.kids) {
-          auditor.failed(caller, { op: 'sign', kid, op_id: item.op_id, ...inputOf(item) }, error);
-        }
-      }
+      for (const attempt of items.flatMap(attemptsOf)) auditor.failed(caller, attempt, error, wasTried);
       throw error;
     }
   }
@@ -126,6 +136,12 @@ export class SignDesk {
     const answer = { kid: signed[0]!.kid, sigs };
     return log_index === undefined ? answer : { ...answer, log_index };
   }
+}
+
+/** The signatures that an item asks for, as the log tells of them. */
+export function attemptsOf(item: SignItem): Attempt[] {
+  const input = inputOf(item);
+  return item.kids.map((kid) => ({ op: 'sign', kid, op_id: item.op_id, ...input }));
 }
 
 function oneTenant(items: readonly SignItem[]): string {
