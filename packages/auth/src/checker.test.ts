@@ -4,11 +4,11 @@ import * as peer from '../test/peer.ts';
 import { Bench, signal, TestClock } from '../test/support.ts';
 import { attenuate, mintWith } from './capability.ts';
 import { Checker } from './checker.ts';
-import { EpochTable } from './epochs.ts';
 import type { KeySource } from './key-source.ts';
 import { AudienceKey } from './key-ring.ts';
 import type { RequestContext } from './check.ts';
 import { addCaveat, newMacaroon } from './macaroon.ts';
+import { Revocations, subjectTag } from './revocations.ts';
 import { decodeToken, encodeToken } from './token.ts';
 
 const HEX = '0123456789abcdef'.repeat(4);
@@ -228,39 +228,23 @@ test('a remembered token expires to the millisecond, and follows the clock when 
 });
 
 test('a remembered token dies with its epoch, for its subject only, and with the epoch of all', async () => {
-  const epochs = new EpochTable();
+  const epochs = new Revocations();
+  const revoke = (version: number, all: number, alice: number): void =>
+    epochs.apply({ version, all, subjects: { [subjectTag('alice')]: alice } });
   const bench = new Bench({ epochs });
   const alice = await bench.token({ subject: 'alice', epoch: 3 });
   const bob = await bench.token({ subject: 'bob', epoch: 3 });
   await bench.allowed(alice);
   await bench.allowed(bob);
-  epochs.raise('alice', 3);
+  revoke(1, 0, 3);
   await bench.allowed(alice);
-  epochs.raise('alice', 4);
+  revoke(2, 0, 4);
   assert.deepEqual(await bench.refused(alice), { ok: false, code: 'unauthorized', reason: 'capability was revoked' });
   await bench.allowed(bob);
   await bench.allowed(await bench.token({ subject: 'alice', epoch: 4 }));
-  epochs.raiseAll(4);
+  revoke(3, 4, 4);
   assert.equal((await bench.refused(bob)).reason, 'capability was revoked');
   await bench.allowed(await bench.token({ subject: 'alice', epoch: 4 }));
-});
-
-test('floors never fall, and a full table refuses to forget a revocation', () => {
-  const epochs = new EpochTable({ subjects_max: 2 });
-  epochs.raise('a', 5);
-  epochs.raise('a', 3);
-  assert.equal(epochs.floor('a'), 5);
-  epochs.raise('b', 1);
-  assert.throws(() => epochs.raise('c', 1), { code: 'overflow' });
-  epochs.raise('a', 6);
-  epochs.raiseAll(2);
-  epochs.raiseAll(1);
-  assert.deepEqual([epochs.floor('a'), epochs.floor('b'), epochs.floor('c')], [6, 2, 2]);
-  epochs.raise('c', 2);
-  epochs.raise('c', 3);
-  assert.equal(epochs.floor('c'), 3);
-  assert.throws(() => epochs.raise('d', -1), /epoch/);
-  assert.throws(() => epochs.raiseAll(Number.NaN), /epoch/);
 });
 
 test('a remembered token dies with its key, and good tokens of other keys live on', async () => {

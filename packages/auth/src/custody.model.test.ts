@@ -38,7 +38,7 @@ const MUTANTS = [
     bug: 'an older document takes a revocation back',
     part: 'Revocations',
     module: import.meta.resolve('./revocations.ts'),
-    find: 'new Map(hasRoom ? this.#floors : [])',
+    find: 'new Map(hasRoom || !isNewest ? this.#floors : [])',
     replace: 'new Map<string, number>()',
     model: revocationsAgainstChecks,
     caught: /a revoked token is accepted/,

@@ -77,6 +77,17 @@ interface Known {
   error: unknown;
   /** What the cache holds, as `stateOf` says. */
   kept: string | undefined;
+  answered_ms: number | undefined;
+  answered_total: number;
+  failed_total: number;
+}
+
+/** How the questions for the keys of an audience went. */
+export interface KeyRefreshes {
+  readonly answered_total: number;
+  readonly failed_total: number;
+  /** Since the last answer; undefined when there was none since the start. */
+  readonly age_ms: number | undefined;
 }
 
 export class DerivedKeySource implements KeySource {
@@ -89,7 +100,9 @@ export class DerivedKeySource implements KeySource {
     const known = (audience: Service): Known => {
       const kept = init.cache?.load(audience);
       const ring = kept === undefined ? undefined : new KeyRing(kept);
-      return { ring, asked_ms: -Infinity, asking: undefined, error: undefined, kept: ring && stateOf(ring) };
+      const asked = { asked_ms: -Infinity, asking: undefined, error: undefined };
+      const answers = { answered_ms: undefined, answered_total: 0, failed_total: 0 };
+      return { ring, ...asked, kept: ring && stateOf(ring), ...answers };
     };
     this.#known = new Map(SERVICES.map((audience) => [audience, known(audience)]));
   }
@@ -106,6 +119,12 @@ export class DerivedKeySource implements KeySource {
     const { error } = this.#of(audience);
     if (error === undefined) return undefined;
     return error instanceof Error ? error.message : 'unknown';
+  }
+
+  refreshes(audience: Service): KeyRefreshes {
+    const { answered_ms, answered_total, failed_total } = this.#of(audience);
+    const age_ms = answered_ms === undefined ? undefined : sched.now_ms() - answered_ms;
+    return { answered_total, failed_total, age_ms };
   }
 
   /** Whether keys of the audience are known, from whenever. */
@@ -213,9 +232,12 @@ export class DerivedKeySource implements KeySource {
       const set = await deadline.run((signal) => this.#derive(audience, known.ring, signal));
       this.#adopt(known, set);
       known.error = undefined;
+      known.answered_total += 1;
+      known.answered_ms = sched.now_ms();
       await this.#keep(known, audience);
     } catch (error) {
       known.error = error;
+      known.failed_total += 1;
       throw error;
     } finally {
       touch(this);

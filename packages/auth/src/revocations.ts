@@ -2,10 +2,10 @@
  * What is revoked, as a document that travels: for each revoked subject, and for all, the moment before which whatever was
  * issued is no longer good. An epoch is a time (Unix ms), so an issuer needs to know no other's revocations.
  *
- * Promise: floors only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
+ * Promise: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
  * document tells nobody who they are. A check that begins after `apply` returned sees what it brought.
  * Bound: `SUBJECTS_MAX` subjects in a document; twice as many are remembered. Overflow: what is in the newest document
- * is kept. Cancellation: nothing waits.
+ * is kept, and of an older one nothing is learnt but what raises a floor that is known. Cancellation: nothing waits.
  */
 import { hash } from 'node:crypto';
 import { RonError, touch } from '@ron/kernel';
@@ -40,7 +40,7 @@ export class Revocations implements RevocationEpochs {
   /** A request has its subject's floor looked up every time; hashing costs more than the rest of the check. */
   readonly #tags = new Lru<string>(TAGS_REMEMBERED);
 
-  /** Of the last document. */
+  /** Of the newest document. */
   get version(): number {
     return this.#version;
   }
@@ -61,11 +61,14 @@ export class Revocations implements RevocationEpochs {
     this.#floorOfAll = Math.max(this.#floorOfAll, all);
     const entries = Object.entries(subjects);
     const hasRoom = this.#floors.size + entries.length <= REMEMBERED_MAX;
-    const floors = new Map(hasRoom ? this.#floors : []);
-    for (const [tag, epoch] of entries) floors.set(tag, Math.max(epoch, this.#floors.get(tag) ?? 0));
+    const isNewest = version >= this.#version;
+    const floors = new Map(hasRoom || !isNewest ? this.#floors : []);
+    for (const [tag, epoch] of entries) {
+      if (hasRoom || isNewest || floors.has(tag)) floors.set(tag, Math.max(epoch, this.#floors.get(tag) ?? 0));
+    }
     for (const [tag, epoch] of floors) if (epoch <= this.#floorOfAll) floors.delete(tag);
     this.#floors = floors;
-    this.#version = version;
+    this.#version = Math.max(version, this.#version);
   }
 
   /** Everything that is known, for the next start. */

@@ -271,11 +271,11 @@ function levelOf(event: KmsEvent): 'info' | 'error' {
 
 /** Capabilities of kms are checked with keys that it derives itself. What is kept of them is sealed like everything else. */
 async function openAuth(init: KmsInit, vault: Vault, secrets: SecretWork, signal: AbortSignal): Promise<ServiceAuth> {
-  const { config, fs, log, env = process.env } = init;
+  const { config, fs, log, metrics, env = process.env } = init;
   const { dir, book, backend } = vault;
   const quiet = (): void => undefined;
   const unlock =
     dir === undefined ? undefined : await openUnlock({ config, dir, env, fs: fs ?? realFileSystem, warn: quiet });
   const deriver = rootDeriver(book, backend, secrets);
-  return await openServiceAuth({ audience: 'kms', config, dir, deriver, unlock, fs, env, log, signal });
+  return await openServiceAuth({ audience: 'kms', config, dir, deriver, unlock, fs, env, log, metrics, signal });
 }

@@ -7,7 +7,7 @@
  */
 import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
-import { HOLD_MS, openServiceAuth } from '@ron/auth/service';
+import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
 import { NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
@@ -50,14 +50,26 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const news = runtime.watch('revocations', NO_REVOCATIONS);
-  const store = await openStore({ dir, env, fs, log, signal });
-  const book = new RevocationBook(store, news);
   const holds = runtime.own('holds', (capacity) => new Holds({ capacity, hold_ms: HOLD_MS, news }));
-  const auth = await openServiceAuth({ audience: 'passport', config, dir, env, fs, log, signal });
+  const auth = await openServiceAuth({
+    audience: 'passport',
+    config,
+    dir,
+    env,
+    fs,
+    log,
+    metrics,
+    keepsMarks: true,
+    signal,
+  });
   const { keys } = auth;
+  const store = await openStore({ dir, env, fs, log, auth, signal });
+  const book = new RevocationBook(store, news);
+  if (book.problem !== undefined) log.error(book.problem);
   const issuer = new Issuer({ keys, book, policy: () => source.value.passport });
   const readiness = new Readiness();
   auth.report(readiness);
+  readiness.gate('revocations', { kind: 'soft', sample: () => book.problem });
 
   const ingress = await createIngress({
     service: 'passport',
@@ -70,7 +82,10 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     routes: routes({
       issuer,
       book,
-      newerThan: (known, within) => holds.newerThan(known, within),
+      newerThan: (known, within) => {
+        book.requireWhole();
+        return holds.newerThan(known, within);
+      },
       count: passportCounters(metrics, book),
       log,
     }),
@@ -92,7 +107,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     log,
     close: async () => {
       await auth.close();
-      if (store instanceof SealedFile) await store.close();
+      await store[Symbol.asyncDispose]();
     },
   });
   return {
@@ -114,14 +129,32 @@ interface StoreInit {
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly fs: FileSystem;
   readonly log: Pick<Log, 'warn'>;
+  readonly auth: Pick<ServiceAuth, 'mark' | 'setMark'>;
   readonly signal: AbortSignal;
 }
 
-async function openStore({ dir, env, fs, log, signal }: StoreInit): Promise<RevocationStore> {
-  if (dir === undefined) return memoryStore();
+/** The name of the mark that says how new the document was. It lies in another file. */
+const MARK = 'revocations';
+
+async function openStore({ dir, env, fs, log, auth, signal }: StoreInit): Promise<RevocationStore & AsyncDisposable> {
+  if (dir === undefined) return Object.assign(memoryStore(), { [Symbol.asyncDispose]: () => Promise.resolve() });
   const unlock = await openUnlock({ dir, env, fs, warn: (what) => log.warn(what) });
   const path = join(dir, 'revocations');
   const file = await SealedFile.open({ path, unlock, purpose: 'revocations', initial: NO_REVOCATIONS, fs, signal });
   requireDocument(file.value);
-  return file;
+  return {
+    get value() {
+      return file.value;
+    },
+    get version_seen() {
+      return auth.mark(MARK) ?? 0;
+    },
+    async update(change, within) {
+      await file.update(change, within);
+      // It is in force and on disk; without the mark an older copy would not be noticed, which is no reason to deny it.
+      const warn = (error: unknown): void => log.warn({ err: error }, 'how new the revocations are was not set down');
+      await auth.setMark(MARK, file.value.version, within).catch(warn);
+    },
+    [Symbol.asyncDispose]: () => file.close(),
+  };
 }

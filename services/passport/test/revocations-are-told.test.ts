@@ -1,8 +1,11 @@
 import assert from 'node:assert/strict';
+import { copyFile, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { Revocations } from '@ron/auth';
 import { askPassport, RevocationWatch } from '@ron/auth/service';
-import { startService } from './support.ts';
+import { assertRefusal, startService } from './support.ts';
 
 const PATH = '/v1/passport/revocations';
 const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
@@ -83,3 +86,46 @@ test('everything that is declared is built, and readiness says where keys come f
   assert.equal(ready.body.facts.capability_keys, 'file');
   assert.match(service.lines.join('\n'), /keys from a file: there is no kms/);
 });
+
+for (const how of ['an older one is put in its place', 'it is removed']) {
+  test(`the document of revocations: when ${how}, passport says so and vouches for nobody until all is revoked`, async (t) => {
+    const dir = await mkdtemp(join(tmpdir(), 'ron-passport-'));
+    t.after(() => rm(dir, { recursive: true }));
+    const file = join(dir, 'data/revocations');
+    const older = join(dir, 'older');
+    let alice: string;
+    let bob: string;
+    {
+      await using service = await startService({ dir });
+      await service.post('revoke', { subject: 'zoe' });
+      await copyFile(file, older);
+      const ask = { audience: 'storage', scopes: ['storage:get'] };
+      alice = (await service.post('issue', { ...ask, subject: 'alice' })).body.token;
+      bob = (await service.post('issue', { ...ask, subject: 'bob' })).body.token;
+      await service.post('revoke', { subject: 'alice' });
+      assert.equal((await service.post('verify', { token: alice })).body.ok, false);
+    }
+    if (how === 'it is removed') await rm(file);
+    else await copyFile(older, file);
+    {
+      await using service = await startService({ dir });
+      const root = await service.mint();
+      assert.match(service.lines.join('\n'), /"level":"error".*an older document of revocations was put in place/);
+      const ready = await service.get('/readyz');
+      assert.deepEqual(ready.body.degraded, ['revocations']);
+      for (const token of [alice, bob]) assertRefusal(await service.post('verify', { token }, root), 503, 'not_ready');
+      assertRefusal(await service.get(PATH), 503, 'not_ready');
+      const ask = { audience: 'storage', scopes: ['storage:get'] };
+      assertRefusal(await service.post('issue', ask, root), 503, 'not_ready');
+      assertRefusal(await service.post('revoke', { subject: 'alice' }, root), 503, 'not_ready');
+    }
+    await using service = await startService({ dir });
+    const root = await service.mint();
+    assertRefusal(await service.get(PATH), 503, 'not_ready');
+    assert.equal((await service.post('revoke', { all: true }, root)).status, 200);
+    assert.deepEqual((await service.get('/readyz')).body.degraded, []);
+    const later = await service.mint({ epoch: Date.now() + 60_000 });
+    for (const token of [alice, bob]) assert.equal((await service.post('verify', { token }, later)).body.ok, false);
+    assert.equal((await service.get(PATH)).status, 200);
+  });
+}

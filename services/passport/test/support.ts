@@ -43,7 +43,13 @@ export async function startService(init: { flags?: readonly string[]; dir?: stri
   const passport = await startPassport({ config: loadConfig({ schema, flags }), metrics, log, env: {} });
   const { url } = passport;
   const mintOne: TestPassport['mint'] = async (wanted = {}) => {
-    const all = { audience: 'passport', scopes: scopesOf('passport'), ttl_ms: 86_400_000, epoch: Date.now() } as const;
+    const all = {
+      audience: 'passport',
+      scopes: scopesOf('passport'),
+      ttl_ms: 86_400_000,
+      subject: 'root',
+      epoch: Date.now(),
+    } as const;
     return (await mint(passport.keys, { ...all, ...wanted }, NEVER)).token;
   };
   const all = await mintOne();

@@ -88,7 +88,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     events.publish(event);
   };
   const engine = await openEngine({ config, publish, signal, fs });
-  const auth = await openServiceAuth({ audience: 'storage', config, dir: engine.dir, log, signal });
+  const auth = await openServiceAuth({ audience: 'storage', config, dir: engine.dir, log, metrics, signal });
   const { keys } = auth;
   measureEngine(metrics, engine, hot);
   const { volumes } = engine;

@@ -9,7 +9,7 @@
 import { mkdir, rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
-import { Deadline } from '@ron/kernel';
+import { Deadline, isRonError } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import type { Home } from '../home.ts';
 import type { Io } from '../io.ts';
@@ -70,8 +70,14 @@ export class Custody {
   async #revoked(signal: AbortSignal): Promise<RevocationEpochs> {
     const url = this.#urls.passport;
     if (url === undefined) return NOTHING_REVOKED;
-    const revocations = new Revocations();
-    revocations.apply(requireDocument(await askPassport(() => Promise.resolve(url))(undefined, signal)));
-    return revocations;
+    try {
+      const revocations = new Revocations();
+      revocations.apply(requireDocument(await askPassport(() => Promise.resolve(url))(undefined, signal)));
+      return revocations;
+    } catch (error) {
+      // It runs, and says itself why it does not know: that is no reason to start nothing.
+      if (isRonError(error, 'not_ready')) return NOTHING_REVOKED;
+      throw error;
+    }
   }
 }

@@ -3,15 +3,22 @@
  * second with nothing new.
  *
  * Promise: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
- * was heard is in force at once and kept for the next start. While passport is away the last known revocations hold and
- * capabilities go on to be accepted: nobody else can revoke, so nothing is missed but what passport could not take either.
- * With `max_age_ms` they are refused (`not_ready`) once nothing was heard for that long.
+ * was heard is in force at once and kept for the next start.
+ *   Before passport was heard for the first time after a start, what it issued is refused (`not_ready`): it may have been
+ *   revoked while nobody listened here. What the node issued to its owner and services goes by what was known before, so
+ *   that a node can start at all: passport itself needs keys from kms.
+ *   While passport is away later on, the last known revocations hold and capabilities go on to be accepted: nobody else can
+ *   revoke, so nothing is missed but what passport could not take either. With `max_age_ms` they are refused once nothing
+ *   was heard for that long.
+ *   A passport that tells of less than it told before was put back to an earlier state: nothing is forgotten here, and
+ *   `problem` says so until it knows as much again.
  * Bound: one question, `ASK_MS` for it; a pause after a failure or a hasty answer. Cancellation: `run` ends by its signal.
  */
 import { JsonCalls } from '@ron/client/calls';
 import { Deadline, RonError, sched, sleep } from '@ron/kernel';
 import type { RevocationEpochs } from '../epochs.ts';
 import { type RevocationDocument, requireDocument, Revocations } from '../revocations.ts';
+import { isNodeSubject } from '../subjects.ts';
 
 /** Longer than passport holds a question; with the pause and the next one still below two seconds. */
 const ASK_MS = 1400;
@@ -40,7 +47,8 @@ export class RevocationWatch implements RevocationEpochs {
   readonly #init: RevocationWatchInit;
   readonly #revocations = new Revocations();
   #heard_ms: number;
-  #hasHeard = false;
+  /** What passport said last that it knows; undefined: nothing since the start. */
+  #told: number | undefined;
 
   constructor(init: RevocationWatchInit) {
     this.#init = init;
@@ -49,22 +57,39 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   floor(subject: string): number {
+    if (this.#told === undefined && !isNodeSubject(subject)) {
+      throw unknown('passport was not heard of since the start: what it issued may have been revoked');
+    }
     const { max_age_ms } = this.#init;
-    if (max_age_ms !== undefined && sched.now_ms() - this.#heard_ms > max_age_ms) {
-      throw new RonError('not_ready', 'passport was not heard of for too long to know what is revoked', {
-        op: 'revocations',
-        retry_after_ms: RETRY_AFTER_MS,
-      });
+    if (max_age_ms !== undefined && this.age_ms > max_age_ms) {
+      throw unknown('passport was not heard of for too long to know what is revoked');
     }
     return this.#revocations.floor(subject);
   }
 
-  /** Why a revocation may be unknown here; undefined when passport was heard just now. */
+  /** Since passport was heard last, or since the start. */
+  get age_ms(): number {
+    return sched.now_ms() - this.#heard_ms;
+  }
+
+  /** Subjects with a revocation that is known. */
+  get size(): number {
+    return this.#revocations.size;
+  }
+
+  /** Whether passport knows less than it told before. */
+  get isPutBack(): boolean {
+    return this.#told !== undefined && this.#told < this.#revocations.version;
+  }
+
+  /** Why a revocation may be unknown here, or elsewhere; undefined when passport was heard just now. */
   get problem(): string | undefined {
-    const quiet_ms = sched.now_ms() - this.#heard_ms;
-    if (this.#hasHeard && quiet_ms < QUIET_MS) return undefined;
-    if (!this.#hasHeard) return 'passport was not heard of since the start';
-    return `passport was not heard of for ${Math.round(quiet_ms / 1000)} s`;
+    if (this.#told === undefined) return 'passport was not heard of since the start';
+    if (this.age_ms >= QUIET_MS) return `passport was not heard of for ${Math.round(this.age_ms / 1000)} s`;
+    if (this.isPutBack) {
+      return `passport was put back to an earlier state (version ${this.#told} after ${this.version}): revoke all to be safe`;
+    }
+    return undefined;
   }
 
   get version(): number {
@@ -88,16 +113,24 @@ export class RevocationWatch implements RevocationEpochs {
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
     using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
-    const after = this.#hasHeard ? this.#revocations.version : undefined;
-    const answer = await deadline.run((signal) => this.#init.ask(after, signal));
-    if (answer !== undefined) this.#revocations.apply(requireDocument(answer));
+    const before = this.#told;
+    const answer = await deadline.run((signal) => this.#init.ask(before, signal));
+    const document = answer === undefined && before !== undefined ? undefined : requireDocument(answer);
     this.#heard_ms = sched.now_ms();
-    this.#hasHeard = true;
-    if (answer === undefined) return 'nothing';
+    if (document === undefined) return 'nothing';
+    const wasPutBack = this.isPutBack;
+    this.#revocations.apply(document);
+    this.#told = document.version;
+    if (this.isPutBack && !wasPutBack) this.#init.onProblem(new RonError('integrity', this.problem!));
+    if (document.version === before) return 'nothing';
     // In force already; that it is also kept matters for the next start only.
     await this.#init.keep?.(this.#revocations.document(), stopping).catch(this.#init.onProblem);
     return 'news';
   }
+}
+
+function unknown(message: string): RonError {
+  return new RonError('not_ready', message, { op: 'revocations', retry_after_ms: RETRY_AFTER_MS });
 }
 
 /** `GET /v1/passport/revocations`, held by passport until there is something to tell. */

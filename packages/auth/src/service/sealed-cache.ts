@@ -1,6 +1,6 @@
 /**
  * What a service keeps so that it can check capabilities while kms and passport are away: its audience keys and the last
- * known revocations, in one sealed file.
+ * known revocations, in one sealed file; and marks: numbers that tell whether something else is as new as it was.
  *
  * Promise: the file is sealed (AES-256-GCM) and for its owner alone; in memory the document holds no key in the clear.
  * Bound: `RING_KEYS_MAX` keys of an audience, one document of revocations. Cancellation: as the sealed file's.
@@ -18,6 +18,8 @@ interface Kept {
     Partial<Record<Service, readonly { readonly key_id: string; readonly sealed_b64: string }[]>>
   >;
   readonly revocations: RevocationDocument;
+  /** By name. Left out by versions that had none. */
+  readonly marks?: Readonly<Record<string, number>>;
 }
 
 const EMPTY: Kept = { format: 1, keys: {}, revocations: NO_REVOCATIONS };
@@ -66,6 +68,14 @@ export class SealedCache implements KeyCache, AsyncDisposable {
 
   async saveRevocations(revocations: RevocationDocument, signal: AbortSignal): Promise<void> {
     await this.#file.update((kept) => ({ ...kept, revocations }), signal);
+  }
+
+  mark(name: string): number | undefined {
+    return this.#file.value.marks?.[name];
+  }
+
+  async saveMark(name: string, value: number, signal: AbortSignal): Promise<void> {
+    await this.#file.update((kept) => ({ ...kept, marks: { ...kept.marks, [name]: value } }), signal);
   }
 
   close(): Promise<void> {

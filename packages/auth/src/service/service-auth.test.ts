@@ -117,14 +117,16 @@ test('what was revoked is known from the start, before passport is heard', async
   const dir = await place(t);
   const path = join(dir, 'auth/cache');
   const cache = await SealedCache.open({ path, unlock: { kek: KEK }, signal });
-  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('alice')]: 500 } }, signal);
+  await cache.saveRevocations({ version: 3, all: 0, subjects: { [subjectTag('root')]: 500 } }, signal);
   await cache.close();
   const config = { auth: { passport_url: 'http://127.0.0.1:9' }, amnesia: { enabled: false } };
   const service = await opened(dir, { deriver: new Root(), config, unlock: { kek: KEK } });
   const token = async (epoch: number): Promise<string> =>
-    (await mint(service.auth.keys, { ...CLAIM, epoch }, signal)).token;
+    (await mint(service.auth.keys, { ...CLAIM, subject: 'root', epoch }, signal)).token;
   assert.equal(await accepts(service, await token(499)), false);
   assert.equal(await accepts(service, await token(500)), true);
+  const alice = (await mint(service.auth.keys, CLAIM, signal)).token;
+  await assert.rejects(accepts(service, alice), { code: 'not_ready' }, 'what passport issued waits for passport');
   await service.auth.close();
 });
 

@@ -8,13 +8,14 @@
  */
 import { join } from 'node:path';
 import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
-import { Deadline, sleep, type Log } from '@ron/kernel';
+import { Deadline, sleep, type Log, type Metrics } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';
 import { NOTHING_REVOKED, type RevocationEpochs } from '../epochs.ts';
 import { FileKeySource, MemoryKeySource, type KeySource } from '../key-source.ts';
 import type { AuthConfig } from './auth-keys.ts';
+import { measureKeys, measureRevocations } from './auth-metrics.ts';
 import { KmsDeriver } from './kms-deriver.ts';
 import { askPassport, RevocationWatch } from './revocation-watch.ts';
 import { SealedCache } from './sealed-cache.ts';
@@ -38,6 +39,10 @@ export interface ServiceAuthInit {
   /** How long a start without keys waits for kms, which may be starting, too. Default 10 000; for kms itself 0. */
   readonly start_ms?: number;
   readonly log: Pick<Log, 'info' | 'warn'>;
+  /** Default: nothing is counted. */
+  readonly metrics?: Metrics | undefined;
+  /** Whether there are marks to keep, so that the sealed file is needed wherever keys come from. Default false. */
+  readonly keepsMarks?: boolean;
   readonly signal: AbortSignal;
 }
 
@@ -70,6 +75,16 @@ export class ServiceAuth implements AsyncDisposable {
 
   get epochs(): RevocationEpochs {
     return this.#watch ?? NOTHING_REVOKED;
+  }
+
+  /** A number that was set down apart from what it is about, so that an older copy of that is noticed. */
+  mark(name: string): number | undefined {
+    return this.#cache?.mark(name);
+  }
+
+  /** Sets it down; in amnesia nothing. */
+  async setMark(name: string, value: number, signal: AbortSignal): Promise<void> {
+    await this.#cache?.saveMark(name, value, signal);
   }
 
   /** Adds what `/readyz` should show. */
@@ -109,10 +124,11 @@ export class ServiceAuth implements AsyncDisposable {
 }
 
 export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAuth> {
-  const { audience, config, deriver, log } = init;
+  const { audience, config, deriver, log, metrics } = init;
   const { kms_url, passport_url, revocations_max_age } = config.auth;
   const isDerived = config.auth.key_file === undefined && (deriver !== undefined || kms_url !== undefined);
-  const cache = isDerived || passport_url !== undefined ? await openCache(init) : undefined;
+  const isKept = isDerived || passport_url !== undefined || init.keepsMarks === true;
+  const cache = isKept ? await openCache(init) : undefined;
   try {
     const keys = isDerived ? await derivedKeys(init, cache) : await plainKeys(init);
     const origin = isDerived ? 'kms' : keys instanceof FileKeySource ? 'file' : 'memory';
@@ -127,6 +143,8 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
             max_age_ms: revocations_max_age,
             onProblem: (error) => log.warn({ err: error }, 'passport does not tell what is revoked'),
           });
+    if (metrics !== undefined && keys instanceof DerivedKeySource) measureKeys(metrics, audience, keys);
+    if (metrics !== undefined && watch !== undefined) measureRevocations(metrics, watch);
     return new ServiceAuth(audience, keys, origin, cache, watch);
   } catch (error) {
     await cache?.close();

@@ -1,0 +1,27 @@
+/** What a service counts about the keys and revocations that it checks capabilities with. */
+import type { Metrics } from '@ron/kernel';
+import type { Service } from '@ron/proto';
+import type { DerivedKeySource } from '../derived-keys.ts';
+import type { RevocationWatch } from './revocation-watch.ts';
+
+export function measureKeys(metrics: Metrics, audience: Service, keys: DerivedKeySource): void {
+  metrics.counterFrom('capability_keys_asked_total', 'Questions to kms for keys, by result.', ['result'], () => {
+    const { answered_total, failed_total } = keys.refreshes(audience);
+    return [
+      { labels: { result: 'answered' }, value: answered_total },
+      { labels: { result: 'failed' }, value: failed_total },
+    ];
+  });
+  metrics.gaugeFrom('capability_keys_age_seconds', 'Since kms last told of keys; none before it did.', [], () => {
+    const { age_ms } = keys.refreshes(audience);
+    return age_ms === undefined ? [] : [{ labels: {}, value: age_ms / 1000 }];
+  });
+}
+
+export function measureRevocations(metrics: Metrics, watch: RevocationWatch): void {
+  const gauge = (name: string, help: string, sample: () => number): void =>
+    metrics.gaugeFrom(name, help, [], () => [{ labels: {}, value: sample() }]);
+  gauge('revocations_age_seconds', 'Since passport was last heard of, or since the start.', () => watch.age_ms / 1000);
+  gauge('revocations_known', 'Subjects with a revocation that is known here.', () => watch.size);
+  gauge('revocations_put_back', '1 while passport knows less than it told before.', () => Number(watch.isPutBack));
+}
