@@ -46,4 +46,9 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.match(long.stderr, /kms:derive is not issued here/);
   assert.equal((await ron(t, ['cap', 'issue', '--dir', dir])).code, 64);
   assert.equal((await ron(t, ['cap', 'issue', '--scopes', 'storage:get', '--ttl', 'soon', '--dir', dir])).code, 64);
+
+  assert.equal((await ron(t, ['cap', 'revoke', '--dir', dir])).code, 64);
+  assert.equal((await ron(t, ['cap', 'revoke', 'alice', '--all', '--dir', dir])).code, 64);
+  const all = await ron(t, ['cap', 'revoke', '--all', '--dir', dir]);
+  assert.match(all.text, /^what anybody was given before 20.* is good no more\n$/, all.stderr);
 });

@@ -21,6 +21,7 @@ const options = {
   scopes: { type: 'string', value: 'A,B', doc: 'issue: what it allows: storage:get,storage:put.' },
   ttl: { type: 'string', value: 'DURATION', doc: 'issue: how long it is good, 1h or 7d. Default and limit: passport.' },
   subject: { type: 'string', value: 'NAME', doc: 'issue: to whom, for revocation. Default: a name of its own.' },
+  all: { type: 'boolean', doc: 'revoke: everything that was issued to anybody until now.' },
   output: {
     type: 'string',
     short: 'o',
@@ -39,7 +40,7 @@ type CapInvocation = Invocation<typeof options>;
 
 export default command({
   name: 'cap',
-  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT',
+  usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--all',
   about:
     'show prints what a capability says, without the secret, and whether it is good if passport runs. attenuate makes a\n' +
     'narrower one and prints it: it is a secret, treat it as one. Narrowing needs no key and no service. issue has passport\n' +
@@ -55,14 +56,16 @@ export default command({
     'ron put x --capability-file reader.cap': 'refused: it can only read',
     'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'one for alice',
     'ron cap revoke alice': 'what alice was given is good no more',
+    'ron cap revoke --all': 'nothing that anybody was given is; `ron up` renews its own within a minute',
   },
   async run(invocation) {
     const [verb, ...rest] = invocation.args;
     if (verb === 'show' && rest.length === 0) return await show(invocation);
     if (verb === 'attenuate' && rest.length > 0) return await narrow(invocation, rest);
     if (verb === 'issue') return await issue(invocation, rest);
-    if (verb === 'revoke' && rest.length === 1) return await revoke(invocation, rest[0]!);
-    const words = { attenuate: 'which caveats?', revoke: 'whose? One subject' }[verb ?? ''];
+    const isForAll = invocation.values.all === true;
+    if (verb === 'revoke' && rest.length === (isForAll ? 0 : 1)) return await revoke(invocation, rest[0]);
+    const words = { attenuate: 'which caveats?', revoke: 'whose? One subject, or --all' }[verb ?? ''];
     throw usage({ name: 'cap' }, words ?? 'it is `cap show`, `cap attenuate`, `cap issue` or `cap revoke`');
   },
 });
@@ -129,17 +132,19 @@ async function issue({ values, io, signal }: CapInvocation, caveats: readonly st
   return io.result(`issued to ${issued.subject}`, { ...facts, file: values.output });
 }
 
-async function revoke({ values, io, signal }: CapInvocation, subject: string): Promise<void> {
+/** Without a subject: everybody's. */
+async function revoke({ values, io, signal }: CapInvocation, subject: string | undefined): Promise<void> {
+  const whose = subject === undefined ? ({ all: true } as const) : { subject };
   const revoked = await withClient(
     'passport',
     (init) => new PassportClient(init),
     values,
     io,
     signal,
-    (client) => client.revoke({ subject }, signal),
+    (client) => client.revoke(whose, signal),
   );
   const since = new Date(revoked.epoch).toISOString();
-  return io.result(`what ${subject} was given before ${since} is good no more`, revoked);
+  return io.result(`what ${subject ?? 'anybody'} was given before ${since} is good no more`, revoked);
 }
 
 async function narrow({ values, io }: CapInvocation, caveats: readonly string[]): Promise<void> {

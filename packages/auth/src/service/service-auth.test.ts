@@ -4,11 +4,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { hkdfSync } from 'node:crypto';
-import { RonError } from '@ron/kernel';
+import { Metrics, RonError } from '@ron/kernel';
 import { signal } from '../../test/support.ts';
 import { mint } from '../capability.ts';
 import { Checker } from '../checker.ts';
-import type { KeyDeriver } from '../derived-keys.ts';
+import type { DerivedKeySource, KeyDeriver } from '../derived-keys.ts';
 import { subjectTag } from '../revocations.ts';
 import { SealedCache } from './sealed-cache.ts';
 import { openServiceAuth, type ServiceAuth, type ServiceAuthInit } from './service-auth.ts';
@@ -76,8 +76,14 @@ test('keys are kept sealed and for their owner alone, so a start without kms wor
     for (const spelled of [key, key.toString('hex'), key.toString('base64')]) assert.ok(!bytes.includes(spelled), name);
   }
   deriver.away = true;
-  const second = await opened(dir, { deriver });
+  const metrics = new Metrics('storage');
+  const second = await opened(dir, { deriver, metrics });
   assert.equal(await accepts(second, token), true);
+  assert.match(await metrics.text(), /^capability_keys_asked_total\{result="failed"\} 1$/m);
+  deriver.away = false;
+  await (second.auth.keys as DerivedKeySource).refresh('storage', signal);
+  assert.match(await metrics.text(), /^capability_keys_asked_total\{result="answered"\} 1$/m);
+  assert.match(await metrics.text(), /^capability_keys_age_seconds [0-9.e-]+$/m);
   await second.auth.close();
 });
 
