@@ -280,7 +280,8 @@ class Walk {
   #copiesClass(kind: 'content' | 'object', id: Uint8Array): Missing {
     const holders = this.#holdersOf(kind, id);
     if (holders.length === 0 || !this.#isWanted(kind, id, holders)) return undefined;
-    const target = kind === 'content' ? targetOfContent(this.#set, id, holders) : this.#set.lone_copies;
+    const target =
+      kind === 'content' ? targetOfContent(this.#set, id, holders) : this.#set.targetOf(RecordType.object, id);
     this.#copies_min = Math.min(this.#copies_min, holders.length);
     if (!lacks(this.#set, target, holders)) return undefined;
     if (!holders.every(isActive)) for (const member of holders) this.#undrained.add(member);
