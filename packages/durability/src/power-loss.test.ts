@@ -166,7 +166,7 @@ class History {
   }
 
   lose(name: string): void {
-    this.#set!.lose(name, 'test');
+    this.#set!.life.lose(name, 'test');
     this.lost.push({ name, at: this.disk.operations });
   }
 
