@@ -2,7 +2,8 @@
  * A download on its way into a file: `FILE.part` until every byte is there and proven, then `FILE`.
  *
  * Promise: `FILE` appears in one step and is complete. What an earlier attempt left in the part file is used as far as it
- * is proven to belong to the address, and cut where it is not. Bound: `BATCH_BYTES` wait to be written together.
+ * is proven to belong to the address, and cut where it is not. What is given to `write` is copied.
+ * Bound: two batches of `BATCH_BYTES`: one is filled while the other is on its way to the disk.
  */
 import { constants } from 'node:fs';
 import { open, rename, stat, unlink, type FileHandle } from 'node:fs/promises';
@@ -17,8 +18,12 @@ export class PartFile implements AsyncDisposable {
   readonly path: string;
   readonly #target: string;
   readonly #file: FileHandle;
-  #batch: Uint8Array[] = [];
+  #batch = Buffer.allocUnsafeSlow(BATCH_BYTES);
+  #spare = Buffer.allocUnsafeSlow(BATCH_BYTES);
   #batch_bytes = 0;
+  /** The other batch, on its way. */
+  #writing: Promise<void> = Promise.resolve();
+  #failure: CliError | undefined;
   /** Where the next byte goes; until it is known what is right, the end. */
   #at: number;
   #finished = false;
@@ -60,26 +65,44 @@ export class PartFile implements AsyncDisposable {
   }
 
   async write(bytes: Uint8Array): Promise<void> {
-    this.#batch.push(bytes);
-    this.#batch_bytes += bytes.length;
-    if (this.#batch_bytes >= BATCH_BYTES) await this.flush();
+    for (let at = 0; at < bytes.length;) {
+      const count = Math.min(bytes.length - at, BATCH_BYTES - this.#batch_bytes);
+      this.#batch.set(bytes.subarray(at, at + count), this.#batch_bytes);
+      this.#batch_bytes += count;
+      at += count;
+      if (this.#batch_bytes === BATCH_BYTES) await this.#send();
+    }
   }
 
+  /** Returns when everything that was given is in the file. */
   async flush(): Promise<void> {
-    let batch = this.#batch;
-    let left = this.#batch_bytes;
-    this.#batch = [];
+    await this.#send();
+    await this.#arrived();
+  }
+
+  /** Sends the batch on its way, once the one before has arrived: its memory is the next one's. */
+  async #send(): Promise<void> {
+    await this.#arrived();
+    const batch = this.#batch.subarray(0, this.#batch_bytes);
+    [this.#batch, this.#spare] = [this.#spare, this.#batch];
     this.#batch_bytes = 0;
-    try {
-      while (left > 0) {
-        const { bytesWritten } = await this.#file.writev(batch, this.#at);
-        this.#at += bytesWritten;
-        left -= bytesWritten;
-        // The system may take less than it was given.
-        if (left > 0) batch = [Buffer.concat(batch).subarray(bytesWritten)];
-      }
-    } catch (error) {
-      throw new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);
+    // A failure is told to whoever waits for it, or sends the next one.
+    this.#writing = this.#writeAll(batch).catch((error: unknown) => {
+      this.#failure = new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);
+    });
+  }
+
+  async #arrived(): Promise<void> {
+    await this.#writing;
+    if (this.#failure !== undefined) throw this.#failure;
+  }
+
+  async #writeAll(batch: Uint8Array): Promise<void> {
+    // The system may take less than it was given.
+    for (let written = 0; written < batch.length;) {
+      const { bytesWritten } = await this.#file.write(batch, written, batch.length - written, this.#at);
+      written += bytesWritten;
+      this.#at += bytesWritten;
     }
   }
 
@@ -93,6 +116,7 @@ export class PartFile implements AsyncDisposable {
 
   /** A part file without a byte in it helps nobody: it goes. */
   async [Symbol.asyncDispose](): Promise<void> {
+    await this.#writing;
     await this.#file.close();
     if (!this.#finished && this.#at === 0) await unlink(this.path).catch(() => undefined);
   }

@@ -1,5 +1,6 @@
 /** A service as the commands use it: found, opened, and with its refusals explained. */
 import { TRANSPORT_DEFAULTS, type TransportInit } from '@ron/client';
+import { nodeFetch } from '@ron/client/node';
 import { isRonError } from '@ron/kernel/core';
 import type { Service } from '@ron/proto';
 import { CliError } from './exits.ts';
@@ -20,7 +21,8 @@ export async function withClient<C, T>(
   // One that crashed is being started again at this moment: that is worth a few seconds.
   const { policy, resume_policy } = TRANSPORT_DEFAULTS;
   try {
-    return await work(open({ url, capability, signal, policy: supervised ? resume_policy : policy }), reached);
+    const init = { url, capability, signal, policy: supervised ? resume_policy : policy, fetch: nodeFetch() };
+    return await work(open(init), reached);
   } catch (error) {
     throw explained(error, service, reached);
   }

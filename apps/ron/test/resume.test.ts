@@ -129,14 +129,14 @@ suite('resume', () => {
   test('a put that is killed half-way goes on where it stopped', async (t) => {
     const content = contentOf(30 * MIB, 7);
     await writeFile(join(dir, 'upload'), content);
-    // A server of uploads that stops answering after the first piece, and later goes on.
+    // A server of uploads that keeps what comes, stops reading after 8 MiB, and later goes on.
     const received: Buffer[] = [];
     let silent = true;
     const methods: string[] = [];
     const { blake3 } = await import('@napi-rs/blake-hash');
+    const size = (): number => received.reduce((sum, piece) => sum + piece.length, 0);
     const server = createServer((request, response) => {
       methods.push(request.method!);
-      const size = (): number => received.reduce((sum, piece) => sum + piece.length, 0);
       const headers = (): Record<string, string> => ({
         'Tus-Resumable': '1.0.0',
         'Upload-Offset': String(size()),
@@ -145,13 +145,12 @@ suite('resume', () => {
       });
       if (request.method === 'POST') return response.writeHead(201, { Location: '/uploads/7' }).end();
       if (request.method === 'HEAD') return response.writeHead(200, headers()).end();
-      if (silent && received.length > 0) return response;
-      const chunks: Buffer[] = [];
-      request.on('data', (chunk: Buffer) => chunks.push(chunk));
-      return request.on('end', () => {
-        received.push(Buffer.concat(chunks));
-        response.writeHead(204, headers()).end();
+      request.on('data', (chunk: Buffer) => {
+        const left = silent ? 8 * MIB - size() : chunk.length;
+        received.push(chunk.subarray(0, left));
+        if (size() === 8 * MIB && silent) request.pause();
       });
+      return request.on('end', () => response.writeHead(204, headers()).end());
     }).listen(0, '127.0.0.1');
     await once(server, 'listening');
     t.after(() => {
@@ -170,10 +169,7 @@ suite('resume', () => {
       node.capability_file,
     ];
     const first = new Process(cleanUps, args, { cwd: dir });
-    await eventually(
-      'the second piece is on its way',
-      () => methods.filter((method) => method === 'PATCH').length === 2,
-    );
+    await eventually('a part has arrived', () => size() === 8 * MIB);
     first.kill('SIGKILL');
     assert.equal((await first.ended).signal, 'SIGKILL');
 
@@ -183,7 +179,7 @@ suite('resume', () => {
     assert.equal(second.code, 0, second.stderr);
     assert.match(second.stderr, /^resuming after 8\.0 MiB\n/);
     assert.equal(second.text, `b3:${blake3(content).toString('hex')}\n`);
-    assert.deepEqual(methods, ['HEAD', 'PATCH', 'PATCH', 'PATCH']);
+    assert.deepEqual(methods, ['HEAD', 'PATCH']);
     methods.length = 0;
     await ron(cleanUps, args, { cwd: dir });
     assert.equal(methods[0], 'POST', 'a finished upload is forgotten');

@@ -5,6 +5,7 @@
  * know is replaced by the one that its status stands for, and `retryable` is what the server said.
  * Bound: `PROBLEM_BYTES_MAX` of the body are read, `RETRY_AFTER_MS_MAX` is the longest wait it can ask for.
  */
+import type { Answer, ByteStream } from './answer.ts';
 import { ERRORS, RonError, sched, type ErrorCode } from '@ron/kernel/core';
 
 const PROBLEM_BYTES_MAX = 65_536;
@@ -61,7 +62,7 @@ export class AnswerError extends RonError {
 }
 
 /** Reads the answer to its end, or as far as it is worth. */
-export async function answerError(response: Response, op: string): Promise<AnswerError> {
+export async function answerError(response: Answer, op: string): Promise<AnswerError> {
   const { status, headers } = response;
   const problem = await readProblem(response);
   const { code, detail, corr_id, retryable, type: _type, title: _title, status: _status, ...details } = problem;
@@ -85,7 +86,7 @@ function codeOf(code: unknown, status: number): ErrorCode {
 const textOf = (value: unknown): string | undefined =>
   typeof value === 'string' && value !== '' ? value.slice(0, 1024) : undefined;
 
-async function readProblem(response: Response): Promise<Record<string, unknown>> {
+async function readProblem(response: Answer): Promise<Record<string, unknown>> {
   const isProblem = response.headers.get('content-type')?.startsWith('application/problem+json') ?? false;
   try {
     const bytes = await readAtMost(response.body, isProblem ? PROBLEM_BYTES_MAX : 0);
@@ -99,7 +100,7 @@ async function readProblem(response: Response): Promise<Record<string, unknown>>
 }
 
 /** The first bytes of a body; the rest is not waited for. */
-async function readAtMost(body: ReadableStream<Uint8Array> | null, bytes_max: number): Promise<Uint8Array> {
+async function readAtMost(body: ByteStream | null, bytes_max: number): Promise<Uint8Array> {
   if (body === null) return new Uint8Array(0);
   const reader = body.getReader();
   const bytes = new Uint8Array(bytes_max);

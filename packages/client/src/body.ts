@@ -4,6 +4,8 @@
  * Promise: a body that can be read again is resumed after a failure; a stream is read once, so it is sent once.
  */
 
+import type { ByteStream } from './answer.ts';
+
 /** Bytes that can be read as often as needed: a file, for example. They must not change meanwhile. */
 export interface ReplayableBody {
   readonly size: number;
@@ -29,7 +31,7 @@ export function streamOf(body: ReadableStream<Uint8Array> | AsyncIterable<Uint8A
 }
 
 /** The chunks of a stream. Written out because not every browser can iterate one. */
-export async function* chunksOf(stream: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+export async function* chunksOf(stream: ByteStream): AsyncGenerator<Uint8Array, void, void> {
   const reader = stream.getReader();
   try {
     for (;;) {

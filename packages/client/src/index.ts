@@ -1,4 +1,5 @@
 export * from './answer-error.ts';
+export type { Answer, ByteReader, ByteStream, Fetch, FetchInit } from './answer.ts';
 export * from './body.ts';
 export * from './kms-client.ts';
 export * from './object-hasher.ts';

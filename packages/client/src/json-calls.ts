@@ -6,6 +6,7 @@
  * Bound: answers of `ANSWER_BYTES_MAX`. Cancellation: by the transport's signal and by each call's.
  */
 import { RonError } from '@ron/kernel/core';
+import type { Answer } from './answer.ts';
 import { Transport, type TransportInit } from './transport.ts';
 
 const ANSWER_BYTES_MAX = 4 * 1024 * 1024;
@@ -49,7 +50,7 @@ export class JsonCalls {
   }
 }
 
-async function readJson<T>(response: Response, op: string): Promise<T | undefined> {
+async function readJson<T>(response: Answer, op: string): Promise<T | undefined> {
   if (response.status === 204) return undefined;
   const length = Number(response.headers.get('content-length') ?? NaN);
   if (!(length <= ANSWER_BYTES_MAX))

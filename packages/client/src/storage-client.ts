@@ -9,6 +9,7 @@
 import { RonError } from '@ron/kernel/core';
 import { addressHex, parseAddress, type Address } from '@ron/proto';
 import { combineSubtrees } from '@ron/simd';
+import type { Answer } from './answer.ts';
 import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
 import { addressOf, ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
@@ -90,7 +91,7 @@ export class StorageClient {
   async bytes(address: Address, bytes_max: number, init: ReadInit = {}): Promise<Uint8Array<ArrayBuffer>> {
     const parts: Uint8Array[] = [];
     let size = 0;
-    for await (const part of this.get(address, init)) {
+    for await (const part of this.get(address, { ...init, transient: false })) {
       size += part.length;
       if (size > bytes_max) throw new RonError('payload_too_large', `the object has more than ${bytes_max} bytes`);
       parts.push(part);
@@ -145,7 +146,7 @@ export class StorageClient {
     method: string,
     path: string,
     init: CallOptions,
-    read: (response: Response) => T | Promise<T>,
+    read: (response: Answer) => T | Promise<T>,
   ): Promise<T> {
     const work = async (signal: AbortSignal): Promise<T> =>
       read(await this.#transport.send(op, path, { method, signal }));
@@ -219,15 +220,15 @@ async function readWhole(body: ReplayableBody): Promise<Uint8Array<ArrayBuffer>>
   return bytes;
 }
 
-async function readJson<T>(response: Response): Promise<T> {
+async function readJson<T>(response: Answer): Promise<T> {
   return (await response.json()) as T;
 }
 
-async function ignore(response: Response): Promise<void> {
+async function ignore(response: Answer): Promise<void> {
   await response.body?.cancel();
 }
 
-async function receiptOf(response: Response, computed: Address): Promise<Receipt> {
+async function receiptOf(response: Answer, computed: Address): Promise<Receipt> {
   const { address, size, durability } = (await response.json()) as Receipt;
   return { address: requireSameAddress(address, computed), size, durability };
 }

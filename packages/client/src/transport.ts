@@ -9,6 +9,7 @@
  */
 import { Deadline, idempotent, jittered, retry, RonError, sched, type RetryPolicy } from '@ron/kernel/core';
 import { answerError } from './answer-error.ts';
+import type { Answer, Fetch, FetchInit } from './answer.ts';
 
 export interface TransportInit {
   /** Where the service is: `http://127.0.0.1:7101`. */
@@ -16,7 +17,7 @@ export interface TransportInit {
   /** The token to send with every request. Default none. */
   capability?: string | undefined;
   /** Default the platform's. */
-  fetch?: typeof fetch;
+  fetch?: Fetch;
   /** Ends everything that this client does. Default never. */
   signal?: AbortSignal;
   /** For one request, all its tries and waits included, besides the time its body takes. Default 30 000. */
@@ -42,7 +43,7 @@ const BODY_BYTES_PER_S_MIN = 65_536;
 export interface SendInit {
   method: string;
   headers?: Readonly<Record<string, string>>;
-  body?: Uint8Array<ArrayBuffer> | ReadableStream<Uint8Array>;
+  body?: FetchInit['body'];
   signal: AbortSignal;
 }
 
@@ -59,7 +60,7 @@ export class Transport {
   readonly stall_ms: number;
   readonly policy: RetryPolicy;
   readonly resume_policy: RetryPolicy;
-  readonly #fetch: typeof fetch;
+  readonly #fetch: Fetch;
   readonly deadline_ms: number;
   readonly #signal: AbortSignal | undefined;
   readonly #authorization: string | undefined;
@@ -76,6 +77,11 @@ export class Transport {
     this.#authorization = init.capability === undefined ? undefined : `Bearer ${init.capability}`;
   }
 
+  /** Whether a stream goes out while it is read, in the service's own time. */
+  get sendsStreams(): boolean {
+    return this.#fetch.sendsStreams ?? false;
+  }
+
   /** The signal of an operation: the caller's and the client's. */
   signalFor(signal: AbortSignal | undefined): AbortSignal {
     const signals = [signal, this.#signal].filter((each) => each !== undefined);
@@ -83,7 +89,7 @@ export class Transport {
   }
 
   /** One try of one request. `path` is relative to the service, or a URL that it gave. */
-  async send(op: string, path: string, init: SendInit): Promise<Response> {
+  async send(op: string, path: string, init: SendInit): Promise<Answer> {
     const url = new URL(path, this.base);
     if (url.origin !== this.base.origin) {
       throw new RonError('integrity', `the server sent us to ${url.origin}, which is not where it is`, { op });
@@ -101,7 +107,7 @@ export class Transport {
     return await retry(idempotent(op, work), { policy: init.policy ?? this.policy, deadline });
   }
 
-  async #request(op: string, url: URL, init: SendInit): Promise<Response> {
+  async #request(op: string, url: URL, init: SendInit): Promise<Answer> {
     const { method, body, signal } = init;
     const headers = {
       ...init.headers,
@@ -116,7 +122,6 @@ export class Transport {
         cache: 'no-store',
         credentials: 'omit',
         ...(body !== undefined && { body }),
-        // A stream is sent while it is read; the platform wants that stated.
         ...(body instanceof ReadableStream && { duplex: 'half' }),
       });
     } catch (error) {

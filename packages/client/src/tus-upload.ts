@@ -4,21 +4,28 @@
  * Promise: the bytes that the server holds are those of the body: its address is compared with the one computed here,
  * over all bytes, also those that an earlier attempt sent. After a failure the server is asked how far it got; each try
  * has to make progress or they end. An upload that the server forgot is begun anew, once.
- * Bound: two pieces of `PIECE_BYTES`. Cancellation: by the signal; what was sent stays with the server until it expires.
+ * Bound: two pieces of `PIECE_BYTES`, or of `STREAM_PIECE_BYTES` where streams can be sent: then the server goes on without
+ * waiting for the next request, and one that takes nothing for the stall time is broken off. Cancellation: by the signal; what was sent stays with the server until it expires.
  */
 import { isRonError, isTransient, jittered, RonError, sleep, type RetryPolicy } from '@ron/kernel/core';
 import type { Address } from '@ron/proto';
 import { AnswerError } from './answer-error.ts';
+import type { Answer } from './answer.ts';
 import { inPieces, type ReplayableBody } from './body.ts';
 import { ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { parseDurability, requireSameAddress, type Receipt } from './receipt.ts';
+import { Stall } from './stall.ts';
 import { keepAlive, type Transport } from './transport.ts';
 
 /** One request carries this much. A whole body up to this size is one plain request. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
+/** As a stream, one request carries this much, in such pieces. What the server got of it counts also when it breaks off. */
+const STREAM_BYTES = 128 * 1024 * 1024;
+const STREAM_PIECE_BYTES = 1024 * 1024;
 
 const TUS = { 'Tus-Resumable': '1.0.0' } as const;
+const PATCH_HEADERS = { ...TUS, 'Content-Type': 'application/offset+octet-stream' } as const;
 /** 409: the offset is another one; 423: the last request is not over yet. Both pass when one asks and tries again. */
 const PASSING = new Set([409, 423]);
 const GONE = new Set([404, 410]);
@@ -43,7 +50,7 @@ export interface TusInit {
 interface Held {
   readonly offset: number;
   /** Set when it is complete. */
-  readonly answer: Response | undefined;
+  readonly answer: Answer | undefined;
 }
 
 /** Undefined when the server does not take uploads of this kind. */
@@ -89,9 +96,9 @@ class TusUpload {
       'Upload-Length': String(this.#body.size),
       ...(media_type !== undefined && { 'Upload-Metadata': `filetype ${btoa(media_type)}` }),
     };
-    const create = (tried: AbortSignal): Promise<Response> =>
+    const create = (tried: AbortSignal): Promise<Answer> =>
       this.#transport.send('upload', 'uploads', { method: 'POST', headers, signal: tried });
-    let response: Response;
+    let response: Answer;
     try {
       response = await this.#transport.call('upload', create, { signal, policy: CREATE_POLICY });
     } catch (error) {
@@ -141,11 +148,58 @@ class TusUpload {
     }
   }
 
-  /** Reads the body from `offset` on and sends it; the answer to the last piece. The next piece is read meanwhile. */
-  async #sendFrom(offset: number): Promise<Response> {
+  /** Reads the body from `offset` on and sends it; the last answer. */
+  async #sendFrom(offset: number): Promise<Answer> {
     await this.#hashUpTo(offset);
+    return await (this.#transport.sendsStreams ? this.#sendStreams(offset) : this.#sendPieces(offset));
+  }
+
+  /** One request after the other, each of which is sent while the body is read. */
+  async #sendStreams(offset: number): Promise<Answer> {
+    const pieces = inPieces(this.#body.read(offset), STREAM_PIECE_BYTES);
+    let answer: Answer | undefined;
+    try {
+      for (let at = offset; at < this.#body.size;) {
+        const length = Math.min(STREAM_BYTES, this.#body.size - at);
+        answer = await this.#patchStream(pieces, at, length);
+        at += length;
+      }
+    } finally {
+      await pieces.return();
+    }
+    return answer ?? (await this.#held()).answer ?? missing();
+  }
+
+  async #patchStream(pieces: AsyncGenerator<Uint8Array, void, void>, at: number, length: number): Promise<Answer> {
+    using stall = new Stall('upload', this.#transport.stall_ms, this.#init.signal);
+    const { deadline_ms } = this.#transport;
+    let sent = at;
+    const taken = async function* (this: TusUpload): AsyncGenerator<Uint8Array, void, void> {
+      while (sent < at + length) {
+        // The time that the body takes does not count against the server.
+        stall.pause();
+        const next = await pieces.next();
+        if (next.done === true) throw changedSize();
+        this.#hash(next.value, sent);
+        sent += next.value.length;
+        if (sent > at + length) throw changedSize();
+        this.#init.onProgress?.({ done_bytes: sent, total_bytes: this.#body.size });
+        stall.beat();
+        yield next.value;
+      }
+      stall.beat(deadline_ms);
+    }.bind(this);
+    const headers = { ...PATCH_HEADERS, 'Upload-Offset': String(at), 'Content-Length': String(length) };
+    const body = ReadableStream.from(taken());
+    const { signal } = stall;
+    const answer = await this.#transport.send('upload', this.#url, { method: 'PATCH', headers, body, signal });
+    return await this.#acknowledged(answer, at + length);
+  }
+
+  /** One request for each piece. The next piece is read while one is sent. */
+  async #sendPieces(offset: number): Promise<Answer> {
     let at = offset;
-    let sending: Promise<Response> | undefined;
+    let sending: Promise<Answer> | undefined;
     try {
       for await (const piece of inPieces(this.#body.read(offset), PIECE_BYTES)) {
         this.#hash(piece, at);
@@ -159,13 +213,13 @@ class TusUpload {
       await sending?.catch(() => undefined);
       throw error;
     }
-    if (at !== this.#body.size) throw new RonError('validation', 'the body changed its size while it was sent');
+    if (at !== this.#body.size) throw changedSize();
     if (sending === undefined) return (await this.#held()).answer ?? missing();
     return await sending;
   }
 
-  async #patch(piece: Uint8Array<ArrayBuffer>, at: number): Promise<Response> {
-    const headers = { ...TUS, 'Upload-Offset': String(at), 'Content-Type': 'application/offset+octet-stream' };
+  async #patch(piece: Uint8Array<ArrayBuffer>, at: number): Promise<Answer> {
+    const headers = { ...PATCH_HEADERS, 'Upload-Offset': String(at) };
     const once = { ...this.#transport.policy, tries_max: 1 };
     const init = { signal: this.#init.signal, body_bytes: piece.length, policy: once };
     const response = await this.#transport.call(
@@ -173,8 +227,12 @@ class TusUpload {
       (signal) => this.#transport.send('upload', this.#url, { method: 'PATCH', headers, body: piece, signal }),
       init,
     );
+    return await this.#acknowledged(response, at + piece.length);
+  }
+
+  /** Throws unless the server says that it has everything up to `end`. */
+  async #acknowledged(response: Answer, end: number): Promise<Answer> {
     await response.body?.cancel();
-    const end = at + piece.length;
     if (response.headers.get('upload-offset') !== String(end)) {
       throw new RonError('unreachable', 'the server took only a part of what was sent', { op: 'upload' });
     }
@@ -202,7 +260,7 @@ class TusUpload {
     this.#init.onProgress?.({ done_bytes: offset, total_bytes: this.#body.size });
   }
 
-  async #receipt(answer: Response): Promise<Receipt> {
+  async #receipt(answer: Answer): Promise<Receipt> {
     const known = answer.headers.has('ron-address') ? answer : ((await this.#held()).answer ?? missing());
     await this.#hashUpTo(this.#body.size);
     const address: Address = this.#hasher.finish();
@@ -232,6 +290,8 @@ class TusUpload {
 function isPassing(error: unknown): boolean {
   return isTransient(error) || (error instanceof AnswerError && PASSING.has(error.http_status));
 }
+
+const changedSize = (): RonError => new RonError('validation', 'the body changed its size while it was sent');
 
 function missing(): never {
   throw new RonError('integrity', 'the server took all bytes and did not say which address they have');

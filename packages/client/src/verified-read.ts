@@ -8,9 +8,10 @@
  * covers at most `window_bytes`. Overflow: a slow consumer slows the server down. Cancellation: by the signal, or by
  * leaving the loop.
  */
-import { isTransient, RonError, sleep } from '@ron/kernel/core';
+import { isTransient, releaseBytes, RonError, sleep } from '@ron/kernel/core';
 import { addressBytes, type Address } from '@ron/proto';
 import { SliceError, verifySlice, type Subtree } from '@ron/simd';
+import type { Answer, ByteStream } from './answer.ts';
 import { chunksOf } from './body.ts';
 import { GROUP_BYTES } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
@@ -35,6 +36,8 @@ export interface ReadInit {
   signal?: AbortSignal | undefined;
   /** Default 64 MiB. */
   window_bytes?: number;
+  /** Each piece is valid only until the next is asked for: its memory is used again. Default: pieces may be kept. */
+  transient?: boolean;
 }
 
 export async function* readVerified(
@@ -50,6 +53,7 @@ export async function* readVerified(
   let at = offset;
   let size = Infinity;
   let failures = 0;
+  const memoryFor = init.transient === true ? usedAgain() : undefined;
   const onSize = (stated: number): void => {
     if (size !== Infinity && size !== stated) throw lied(address, 'it states two different lengths');
     size = stated;
@@ -57,7 +61,7 @@ export async function* readVerified(
   while (at < Math.min(end, size)) {
     const wanted = Math.min(window_bytes, end - at);
     try {
-      for await (const bytes of slice(transport, address, { offset: at, length: wanted, signal, onSize })) {
+      for await (const bytes of slice(transport, address, { offset: at, length: wanted, signal, onSize, memoryFor })) {
         yield bytes;
         at += bytes.length;
         failures = 0;
@@ -78,6 +82,15 @@ export async function* readVerified(
   }
 }
 
+/** The same memory each time, as long as it is enough. */
+function usedAgain(): (bytes: number) => Uint8Array {
+  let memory = new Uint8Array(0);
+  return (bytes) => {
+    if (memory.length < bytes) memory = new Uint8Array(bytes);
+    return memory.subarray(0, bytes);
+  };
+}
+
 export interface SliceInit {
   offset: number;
   length: number;
@@ -85,6 +98,7 @@ export interface SliceInit {
   /** The length that the server states; proven when the slice reached the last group. */
   onSize?: (size: number) => void;
   onSkipped?: (subtree: Subtree, group_bytes: number) => void;
+  memoryFor?: ((bytes: number) => Uint8Array) | undefined;
 }
 
 /** One answer of the server: the bytes of one range, each proven before it comes out. */
@@ -111,6 +125,7 @@ export async function* slice(
         offset,
         length,
         group_bytes,
+        ...(init.memoryFor !== undefined && { memoryFor: init.memoryFor }),
         ...(init.onSize !== undefined && { onSize: init.onSize }),
         ...(onSkipped !== undefined && { onSkipped: (subtree) => onSkipped(subtree, group_bytes) }),
       }),
@@ -130,15 +145,17 @@ async function* paused(stall: Stall, bytes: AsyncIterable<Uint8Array>): AsyncGen
   }
 }
 
-async function* beating(stall: Stall, body: ReadableStream<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
+async function* beating(stall: Stall, body: ByteStream): AsyncGenerator<Uint8Array, void, void> {
   for await (const chunk of chunksOf(body)) {
     stall.beat();
     yield chunk;
+    // Whoever asks for the next one has copied it.
+    releaseBytes(chunk);
   }
 }
 
 /** Servers may group by more than 64 KiB. Whatever they say, only the right bytes pass. */
-function groupBytesOf(response: Response, address: Address): number {
+function groupBytesOf(response: Answer, address: Address): number {
   const stated = response.headers.get('ron-group-bytes');
   if (stated === null) return GROUP_BYTES;
   const group_bytes = /^\d{1,8}$/.test(stated) ? Number(stated) : 0;

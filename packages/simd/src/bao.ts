@@ -143,6 +143,8 @@ export interface VerifyInit {
   offset: number;
   length: number;
   group_bytes: number;
+  /** Memory for the next group, which has this many bytes. Default: its own for each, so that what came out may be kept. */
+  memoryFor?(bytes: number): Uint8Array;
   /** The object's length as the slice states it. It is proven when the last group is in the slice. */
   onSize?(size: number): void;
   /** A subtree that the range does not touch, and its value, which is proven: what one has of it can be checked. */
@@ -156,7 +158,10 @@ export interface Subtree {
   readonly value: Uint8Array;
 }
 
-/** The bytes that `slice` proves, nothing before it is checked. Throws SliceError when anything is wrong. */
+/**
+ * The bytes that `slice` proves, nothing before it is checked. Throws SliceError when anything is wrong. A piece of the slice
+ * is not looked at any more when the next is asked for.
+ */
 export async function* verifySlice(
   slice: AsyncIterable<Uint8Array>,
   init: VerifyInit,
@@ -177,7 +182,7 @@ export async function* verifySlice(
         pending.push(...(await readParent(reader, node)));
         continue;
       }
-      const bytes = cut(await readGroup(reader, node, size, init.group_bytes), node, init);
+      const bytes = cut(await readGroup(reader, node, size, init), node, init);
       if (bytes.length > 0) yield bytes;
     }
     await reader.expectEnd();
@@ -191,7 +196,7 @@ interface Expected extends Subtree {
 }
 
 async function readSize(reader: Reader): Promise<number> {
-  const header = await reader.read(LENGTH_BYTES);
+  const header = await reader.read(new Uint8Array(LENGTH_BYTES));
   const size = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
   if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new SliceError('the slice states an impossible length');
   return Number(size);
@@ -199,9 +204,9 @@ async function readSize(reader: Reader): Promise<number> {
 
 /** The two children of a parent that checks, right one first. */
 async function readParent(reader: Reader, node: Expected): Promise<Expected[]> {
-  const pair = await reader.read(2 * BLAKE3_BYTES);
-  const left = pair.slice(0, BLAKE3_BYTES);
-  const right = pair.slice(BLAKE3_BYTES);
+  const pair = await reader.read(new Uint8Array(2 * BLAKE3_BYTES));
+  const left = pair.subarray(0, BLAKE3_BYTES);
+  const right = pair.subarray(BLAKE3_BYTES);
   check(parentValue(left, right, node.isRoot), node.value, `the tree over groups ${node.first} and on`);
   const split = leftOf(node.count);
   return [
@@ -210,9 +215,10 @@ async function readParent(reader: Reader, node: Expected): Promise<Expected[]> {
   ];
 }
 
-async function readGroup(reader: Reader, node: Expected, size: number, group_bytes: number): Promise<Uint8Array> {
-  const start = node.first * group_bytes;
-  const bytes = await reader.read(Math.min(group_bytes, size - start));
+async function readGroup(reader: Reader, node: Expected, size: number, init: VerifyInit): Promise<Uint8Array> {
+  const start = node.first * init.group_bytes;
+  const length = Math.min(init.group_bytes, size - start);
+  const bytes = await reader.read(init.memoryFor?.(length) ?? new Uint8Array(length));
   const value = node.isRoot ? blake3(bytes) : subtreeValue(bytes, start);
   check(value, node.value, `group ${node.first}`);
   return bytes;
@@ -232,7 +238,7 @@ function check(value: Uint8Array, expected: Uint8Array, what: string): void {
   if (difference !== 0) throw new SliceError(`${what} does not match the address`);
 }
 
-/** Reads exact lengths from a stream of pieces; holds at most what one read asks for and the piece it ends in. */
+/** Reads exact lengths from a stream of pieces, by copying them; holds the piece that the last read ended in. */
 class Reader {
   readonly #pieces: AsyncIterator<Uint8Array>;
   #rest: Uint8Array = new Uint8Array(0);
@@ -241,19 +247,15 @@ class Reader {
     this.#pieces = stream[Symbol.asyncIterator]();
   }
 
-  async read(bytes: number): Promise<Uint8Array> {
-    if (bytes === 0) return new Uint8Array(0);
-    if (this.#rest.length === 0) await this.#next(bytes);
-    if (this.#rest.length >= bytes) return this.#take(bytes);
-    const whole = new Uint8Array(bytes);
-    let filled = 0;
-    while (filled < bytes) {
-      if (this.#rest.length === 0) await this.#next(bytes - filled);
-      const part = this.#take(Math.min(bytes - filled, this.#rest.length));
-      whole.set(part, filled);
+  /** Fills `into`. */
+  async read(into: Uint8Array): Promise<Uint8Array> {
+    for (let filled = 0; filled < into.length;) {
+      if (this.#rest.length === 0) await this.#next(into.length - filled);
+      const part = this.#take(Math.min(into.length - filled, this.#rest.length));
+      into.set(part, filled);
       filled += part.length;
     }
-    return whole;
+    return into;
   }
 
   async expectEnd(): Promise<void> {

@@ -87,7 +87,8 @@ async function toFile(
     const onProgress = ({ done_bytes = 0, total_bytes = 0 }): void =>
       line.update({ done_bytes: kept + done_bytes, total_bytes: kept + total_bytes });
     try {
-      for await (const bytes of client.get(address, { range: range ?? { offset: kept }, onProgress, signal })) {
+      const init = { range: range ?? { offset: kept }, onProgress, signal, transient: true };
+      for await (const bytes of client.get(address, init)) {
         await part.write(bytes);
         done += bytes.length;
       }
