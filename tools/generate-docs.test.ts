@@ -77,6 +77,21 @@ test('declarations of services are found and rendered, and a change makes the do
   assert.deepEqual(await staleDocuments(root), ['docs/concurrency.md', 'docs/config.md']);
 });
 
+test('metrics are those that the services register, what all have once', async () => {
+  const { body } = (await documents(ROOT)).find(({ file }) => file === 'docs/metrics.md')!;
+  const [ofAll = '', ...own] = body.split('\n## ').map((section) => section.replace(/^## /, ''));
+  assert.match(ofAll, /^Every service\n/);
+  for (const name of ['process_cpu_seconds_total', 'http_connections', 'capability_keys_asked_total{result}']) {
+    assert.ok(ofAll.includes(`| \`${name}\` |`), name);
+    assert.ok(!own.some((section) => section.includes(name)), name);
+  }
+  assert.deepEqual(
+    own.map((section) => section.split('\n')[0]),
+    ['kms', 'passport', 'storage'],
+  );
+  assert.match(own[1]!, /`passport_issued_total\{audience\}` \| counter \|/);
+});
+
 test('what people wrote around the generated part stays', async (t) => {
   const [document] = await documents(await project(t));
   const first = merge(undefined, document!);

@@ -14,11 +14,19 @@ const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
 
 type Kind = 'counter' | 'gauge' | 'histogram';
 
+/** What a metric is, for people. */
+export interface MetricAbout {
+  readonly name: string;
+  readonly kind: Kind;
+  readonly help: string;
+  readonly labels: readonly string[];
+}
+
 export class Metrics {
   readonly service: string;
   readonly #registry = new Registry();
   /** Name -> what was declared, and its shape in one string for comparison. */
-  readonly #declared = new Map<string, { shape: string; metric: unknown }>();
+  readonly #declared = new Map<string, { shape: string; metric: unknown; about: MetricAbout }>();
   readonly #collectErrors: Counter<never>;
 
   constructor(service: string) {
@@ -36,7 +44,8 @@ export class Metrics {
     const known = this.#known(name, shape);
     if (known instanceof Counter) return known;
     const counter = new Counter<N>(name, sets);
-    this.#declare('counter', name, help, shape, counter, () => counter.samples());
+    const about = { name, kind: 'counter', help, labels: Object.keys(sets) } as const;
+    this.#declare(about, shape, counter, () => counter.samples());
     return counter;
   }
 
@@ -50,7 +59,8 @@ export class Metrics {
     const known = this.#known(name, shape);
     if (known instanceof Gauge) return known;
     const gauge = new Gauge<N>(name, sets);
-    this.#declare('gauge', name, help, shape, gauge, () => gauge.samples());
+    const about = { name, kind: 'gauge', help, labels: Object.keys(sets) } as const;
+    this.#declare(about, shape, gauge, () => gauge.samples());
     return gauge;
   }
 
@@ -66,7 +76,8 @@ export class Metrics {
     const known = this.#known(name, shape);
     if (known instanceof Histogram) return known;
     const histogram = new Histogram<N>(name, buckets, sets);
-    this.#declare('histogram', name, help, shape, histogram, () => histogram.samples(name));
+    const about = { name, kind: 'histogram', help, labels: Object.keys(sets) } as const;
+    this.#declare(about, shape, histogram, () => histogram.samples(name));
     return histogram;
   }
 
@@ -94,6 +105,11 @@ export class Metrics {
     return [...this.#declared.keys()];
   }
 
+  /** What is in force, in the order in which it was declared. */
+  about(): MetricAbout[] {
+    return [...this.#declared.values()].map(({ about }) => about);
+  }
+
   #sampled(
     kind: Kind,
     name: string,
@@ -103,7 +119,8 @@ export class Metrics {
   ): void {
     assert(!this.#declared.has(name), `metric ${name} is declared twice`);
     for (const label of label_names) assert(LABEL.test(label), `metric ${name}: bad label name ${label}`);
-    this.#declare(kind, name, help, `${kind} from a source`, sample, () => merged(label_names, sample()));
+    const about = { name, kind, help, labels: label_names };
+    this.#declare(about, `${kind} from a source`, sample, () => merged(label_names, sample()));
   }
 
   #known(name: string, shape: string): unknown {
@@ -112,16 +129,10 @@ export class Metrics {
     return known?.metric;
   }
 
-  #declare(
-    kind: Kind,
-    name: string,
-    help: string,
-    shape: string,
-    metric: unknown,
-    samples: () => Iterable<Sample>,
-  ): void {
+  #declare(about: MetricAbout, shape: string, metric: unknown, samples: () => Iterable<Sample>): void {
+    const { kind, name, help } = about;
     assert(NAME.test(name), `bad metric name ${name}`);
-    this.#declared.set(name, { shape, metric });
+    this.#declared.set(name, { shape, metric, about });
     // prom-client only formats: it asks for the values at scrape and never sees an increment.
     const described = { name, help, type: kind, aggregator: 'sum' };
     const source: object = {

@@ -171,13 +171,7 @@ class Runner<K extends KeyTable> {
     this.#source = source;
     this.#log = createLog({ service: init.name });
     this.#metrics = new Metrics(init.name);
-    this.#reloads = this.#metrics.counter('config_reloads_total', 'Reloads by result.', {
-      result: ['ok', 'refused', 'failed'],
-    });
-    collectProcessMetrics(this.#metrics);
-    this.#metrics.counterFrom('log_dropped_total', 'Log lines that nobody took.', [], () => [
-      { labels: {}, value: standardErrorSink().dropped_total },
-    ]);
+    this.#reloads = measureProcess(this.#metrics);
   }
 
   async run(): Promise<void> {
@@ -311,4 +305,13 @@ class Runner<K extends KeyTable> {
     this.#source.close();
     return exitWith(this.#aborted ?? exit);
   }
+}
+
+/** What every process counts, whatever its service; the counter of reloads. */
+export function measureProcess(metrics: Metrics): Counter<'result'> {
+  collectProcessMetrics(metrics);
+  metrics.counterFrom('log_dropped_total', 'Log lines that nobody took.', [], () => [
+    { labels: {}, value: standardErrorSink().dropped_total },
+  ]);
+  return metrics.counter('config_reloads_total', 'Reloads by result.', { result: ['ok', 'refused', 'failed'] });
 }

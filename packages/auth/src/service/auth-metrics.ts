@@ -1,19 +1,24 @@
 /** What a service counts about the keys and revocations that it checks capabilities with. */
 import type { Metrics } from '@ron/kernel';
 import type { Service } from '@ron/proto';
-import type { DerivedKeySource } from '../derived-keys.ts';
+import { DerivedKeySource, type KeyRefreshes } from '../derived-keys.ts';
+import type { KeySource } from '../key-source.ts';
 import type { RevocationWatch } from './revocation-watch.ts';
 
-export function measureKeys(metrics: Metrics, audience: Service, keys: DerivedKeySource): void {
+/** Keys that come from a file are asked of nobody: then there is nothing to show. */
+export function measureKeys(metrics: Metrics, audience: Service, keys: KeySource): void {
+  const refreshes = (): KeyRefreshes | undefined =>
+    keys instanceof DerivedKeySource ? keys.refreshes(audience) : undefined;
   metrics.counterFrom('capability_keys_asked_total', 'Questions to kms for keys, by result.', ['result'], () => {
-    const { answered_total, failed_total } = keys.refreshes(audience);
+    const found = refreshes();
+    if (found === undefined) return [];
     return [
-      { labels: { result: 'answered' }, value: answered_total },
-      { labels: { result: 'failed' }, value: failed_total },
+      { labels: { result: 'answered' }, value: found.answered_total },
+      { labels: { result: 'failed' }, value: found.failed_total },
     ];
   });
   metrics.gaugeFrom('capability_keys_age_seconds', 'Since kms last told of keys; none before it did.', [], () => {
-    const { age_ms } = keys.refreshes(audience);
+    const age_ms = refreshes()?.age_ms;
     return age_ms === undefined ? [] : [{ labels: {}, value: age_ms / 1000 }];
   });
 }

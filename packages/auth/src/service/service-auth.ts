@@ -143,7 +143,7 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
             max_age_ms: revocations_max_age,
             onProblem: (error) => log.warn({ err: error }, 'passport does not tell what is revoked'),
           });
-    if (metrics !== undefined && keys instanceof DerivedKeySource) measureKeys(metrics, audience, keys);
+    if (metrics !== undefined) measureKeys(metrics, audience, keys);
     if (metrics !== undefined && watch !== undefined) measureRevocations(metrics, watch);
     return new ServiceAuth(audience, keys, origin, cache, watch);
   } catch (error) {
