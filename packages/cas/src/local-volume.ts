@@ -23,6 +23,7 @@ import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
+import { scrubStep } from './scrub-step.ts';
 import {
   conditionOf,
   type Held,
@@ -30,6 +31,8 @@ import {
   type NewRecord,
   type Reclaimed,
   type ReclaimInit,
+  type ScrubCursor,
+  type ScrubStep,
   type StoredRecord,
   type Volume,
   type VolumeEvents,
@@ -243,6 +246,15 @@ export class LocalVolume implements Volume {
     } finally {
       this.#isReclaiming = false;
     }
+  }
+
+  scrub(after: ScrubCursor | undefined, signal: AbortSignal): Promise<ScrubStep | undefined> {
+    const { log, index, name } = this;
+    const flush = (): Promise<void> => this.#flusher.flush();
+    const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, signal);
+    const onMark = (id: Uint8Array, what: string): void =>
+      this.#events.onDamage?.({ volume: name, id_hex: hexOf(id), what });
+    return scrubStep({ log, index, flush, check, onMark, signal }, after).catch(rethrowDisk);
   }
 
   stats(): VolumeStats {

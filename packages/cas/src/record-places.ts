@@ -6,7 +6,7 @@
  */
 import { recordBytes, type Appended, type RecordHead, type RecordInput } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { RecordType } from './record-types.ts';
+import { isEnd, RecordType } from './record-types.ts';
 import { shardIdsOf } from './stripe.ts';
 
 const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
@@ -46,6 +46,11 @@ function enterOne(index: PlaceIndex, table: Table, id: Uint8Array, place: Place)
 function shardsOf(type: number, body: Uint8Array, payload_bytes: number): readonly Uint8Array[] {
   if (type !== RecordType.stripe && type !== RecordType.unstripe) return [];
   return shardIdsOf(body.subarray(0, payload_bytes));
+}
+
+/** A mark has no content: what the index knows of it is all that there was. Undefined when it is none. */
+export function markAt(table: Table, id: Uint8Array, { type, seq, time_s }: Place): RecordInput | undefined {
+  return table === 'pin' || isEnd(type) ? { type, id, seq, time_s, payload: new Uint8Array(0) } : undefined;
 }
 
 /** Enters records that have just been appended. Their numbers are the newest there are: nothing has to be looked up. */

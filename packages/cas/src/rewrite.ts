@@ -13,8 +13,7 @@
 import { RonError, isRonError } from '@ron/kernel';
 import type { Appended, Damage, Position, RecordHead, RecordInput, SegmentLog } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { enter, isAt, onDisk, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
-import { isEnd } from './record-types.ts';
+import { enter, isAt, markAt, onDisk, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
 import type { Recovery } from './recovery.ts';
 import { claim, isAstray } from './stray-records.ts';
 import type { Kind, Reclaimed, ReclaimInit } from './volume.ts';
@@ -277,13 +276,10 @@ class Rewrite {
   }
 
   async #settle(table: Table, id: Buffer, place: Place): Promise<void> {
-    const { type, seq, time_s } = place;
     if (!isAt(this.#init.index.get(table, id), place.segment, place.offset)) return;
-    // A mark has no content: what the index knows is all that there was.
-    if (table === 'pin' || isEnd(type)) {
-      return await this.#add({ type, id, seq, time_s, payload: new Uint8Array(0) }, 0);
-    }
-    if (table === 'content' && this.#forget(id)) return;
+    const mark = markAt(table, id, place);
+    if (mark !== undefined) return await this.#add(mark, 0);
+    if (table === 'pin' || (table === 'content' && this.#forget(id))) return;
     await this.#init.check(table, id).catch((error: unknown) => {
       if (!isRonError(error, 'integrity')) throw error;
     });

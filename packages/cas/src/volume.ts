@@ -67,6 +67,31 @@ export interface Reclaimed {
   readonly freed_bytes: number;
 }
 
+/** How far reading everything has come. Whoever keeps it need not understand it; it can be told as JSON. */
+export interface ScrubCursor {
+  /** The segment, and where in it. */
+  readonly at: readonly [segment: number, offset: number];
+  /** Where the log ended when the pass began. */
+  readonly end: readonly [segment: number, offset: number];
+  /** Damaged stretches. */
+  readonly gaps: readonly (readonly [segment: number, offset: number, bytes: number])[];
+  /** The table of the index that it is at, once the log has been read; empty after the last. */
+  readonly table?: string;
+  /** The last id of that table, in hex. */
+  readonly after?: string;
+}
+
+export interface ScrubStep {
+  readonly cursor: ScrubCursor;
+  /** What it read. */
+  readonly bytes: number;
+  readonly records: number;
+  /** Records that were found damaged. */
+  readonly bad: number;
+  /** Of those, the ones that the volume cannot make whole by itself. */
+  readonly faults: readonly { readonly kind: Kind; readonly id: Uint8Array; readonly reason: string }[];
+}
+
 export interface VolumeStats {
   /** Bytes on disk or in memory. */
   readonly used_bytes: number;
@@ -139,6 +164,12 @@ export interface Volume extends AsyncDisposable {
 
   /** The line of an inventory; undefined when it is not here. */
   held(kind: Kind, id: Uint8Array): Held | undefined;
+
+  /**
+   * Reads the next stretch of everything that is kept, after a cursor or from the beginning, and sees to what is damaged;
+   * undefined at the end. A volume whose bytes cannot rot has no such call.
+   */
+  scrub?(after: ScrubCursor | undefined, signal: AbortSignal): Promise<ScrubStep | undefined>;
 
   /** Gives back the room of what nobody needs. One at a time. */
   reclaim(init: ReclaimInit): Promise<Reclaimed>;

@@ -103,7 +103,7 @@ test('a search goes on when whoever asked for it has left', async () => {
   const scan = volume.log.scanSegment.bind(volume.log);
   volume.log.scanSegment = async (...args) => {
     impatient.abort(new Error('the deadline'));
-    await scan(...args);
+    return await scan(...args);
   };
   await assert.rejects(volume.get('object', addressBytes(address), impatient.signal), /the deadline/);
   assert.deepEqual(await get(address), content(1000, 1));

@@ -36,6 +36,8 @@ export interface ScrubInfo {
   readonly bad: number;
   readonly begun_s: number;
   readonly ended_s: number;
+  /** Why it could not be read to the end. */
+  readonly problem?: string;
 }
 
 export interface VolumesAnswer {

@@ -238,6 +238,11 @@ export class Membership {
     }
   }
 
+  /** Tells a volume the list again: it has lost what it knew. */
+  async remind(member: Member, signal: AbortSignal): Promise<void> {
+    if (member.isCurrent && member.isWritable) await member.write([rosterNote(this.#roster)], signal);
+  }
+
   /** Who has the list now. */
   async #write(members: readonly Member[], signal: AbortSignal): Promise<readonly Member[]> {
     const note = rosterNote(this.#roster);

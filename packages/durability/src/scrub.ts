@@ -1,13 +1,15 @@
 /**
  * Reads everything that the volumes hold, parity too, and has mended what is damaged.
  *
- * Promise: a pass reads every record of a volume and checks it. What is damaged is told once, so that it is repaired like
- * anything else. How far a pass has come is kept on the volume itself: after a restart it goes on from there. Passes
- * begin a period apart, give or take a tenth, so that volumes which were set up together are not read together.
- * Bound: `LIST_COUNT` lines and one record at a time; everything is paced before it is read. Cancellation: by the signal, at any
- * wait; what was read since the last note is read again.
+ * Promise: a pass reads every byte of a volume and checks it. What a volume cannot make whole by itself is told, so that it
+ * is repaired like anything else. A volume that cannot be read, or takes too long, ends its own pass and no other one's:
+ * somebody is told, and it goes on from there the next time. How far a pass has come is kept on the volume itself: after a
+ * restart it goes on from there. Passes begin a period apart, give or take a tenth, so that volumes which were set up
+ * together are not read together.
+ * Bound: a step of one volume at a time; each is paced by what it read. Cancellation: by the signal, at any wait; what was
+ * read since the last note is read again.
  */
-import { RecordType, type Held, type Kind } from '@ron/cas';
+import { RecordType, type ScrubCursor, type ScrubStep } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
 import { noteId } from './membership.ts';
@@ -29,25 +31,33 @@ export interface ScrubberInit {
 /** How far the pass over a volume has come. */
 export interface ScrubState {
   readonly pass: number;
-  /** What it is at; undefined when the pass is over. */
-  readonly kind: Kind | undefined;
-  /** The last id that was read, in hex. */
-  readonly after: string;
+  /** Where it is; undefined when the pass is over. */
+  readonly cursor: ScrubCursor | undefined;
+  readonly isRunning: boolean;
   readonly records: number;
   readonly bytes: number;
   readonly bad: number;
   readonly begun_s: number;
   readonly ended_s: number;
+  /** Why it could not go on. */
+  readonly problem?: string;
 }
 
-const KINDS: readonly Kind[] = ['content', 'object', 'stripe', 'note'];
-const LIST_COUNT = 64;
 const DAY_MS = 24 * 60 * 60 * 1000;
 const JITTER = 0.1;
 /** How often it is looked whether a pass is due. */
 const LOOK_EVERY_MS = 60_000;
 const NOTE_ID = noteId('scrub');
-const NEVER: ScrubState = { pass: 0, kind: undefined, after: '', records: 0, bytes: 0, bad: 0, begun_s: 0, ended_s: 0 };
+const NEVER: ScrubState = {
+  pass: 0,
+  cursor: undefined,
+  isRunning: false,
+  records: 0,
+  bytes: 0,
+  bad: 0,
+  begun_s: 0,
+  ended_s: 0,
+};
 
 export class Scrubber {
   readonly #init: ScrubberInit;
@@ -67,22 +77,21 @@ export class Scrubber {
     return this.#states;
   }
 
-  /** Reads all volumes now: goes on with passes that were interrupted, and begins one where there was none. */
+  /**
+   * Reads all volumes now: goes on with passes that were interrupted, and begins one where there was none. When some could not
+   * be read to the end, it fails after the others.
+   */
   async run(signal: AbortSignal): Promise<void> {
     if (this.#isRunning) throw new RonError('conflict', 'volumes are being scrubbed already');
-    this.#isRunning = true;
-    try {
-      for (const member of shuffled(this.#readable())) await this.#scrub(member, signal);
-    } finally {
-      this.#isRunning = false;
-    }
+    const problems = await this.#scrubAll(() => Promise.resolve(true), signal);
+    if (problems.length > 0) throw new RonError('not_ready', `not everything could be read: ${problems.join('; ')}`);
   }
 
   /** Reads each volume when it is due, until it is told to stop. */
   async runForever(stopping: AbortSignal): Promise<void> {
     while (!stopping.aborted) {
       try {
-        await this.#runDue(stopping);
+        if (!this.#isRunning) await this.#scrubAll((member) => this.#isDue(member, stopping), stopping);
         await sleep(LOOK_EVERY_MS * (1 + sched.random()), stopping, 'scrub.look');
       } catch (error) {
         if (!stopping.aborted) throw error;
@@ -90,16 +99,19 @@ export class Scrubber {
     }
   }
 
-  async #runDue(signal: AbortSignal): Promise<void> {
-    if (this.#isRunning) return;
+  /** One volume after the other; what was wrong with which. */
+  async #scrubAll(isDue: (member: Member) => Promise<boolean>, signal: AbortSignal): Promise<string[]> {
+    const problems: string[] = [];
     this.#isRunning = true;
     try {
       for (const member of shuffled(this.#readable())) {
-        if (await this.#isDue(member, signal)) await this.#scrub(member, signal);
+        const problem = (await isDue(member)) ? await this.#scrub(member, signal) : undefined;
+        if (problem !== undefined) problems.push(problem);
       }
     } finally {
       this.#isRunning = false;
     }
+    return problems;
   }
 
   #readable(): Member[] {
@@ -107,62 +119,60 @@ export class Scrubber {
   }
 
   async #isDue(member: Member, signal: AbortSignal): Promise<boolean> {
-    const state = this.#states.get(member.name) ?? (await readState(member, signal));
-    this.#states.set(member.name, state);
-    if (state.kind !== undefined) return true;
+    const state = await this.#stateOf(member, signal);
+    if (state.isRunning) return true;
     const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.name, state.pass));
     return sched.wall_ms() >= state.ended_s * 1000 + wait_ms;
   }
 
-  async #scrub(member: Member, signal: AbortSignal): Promise<void> {
-    const before = this.#states.get(member.name) ?? (await readState(member, signal));
-    const now_s = Math.floor(sched.wall_ms() / 1000);
-    let state =
-      before.kind === undefined ? { ...NEVER, pass: before.pass + 1, kind: KINDS[0], begun_s: now_s } : before;
-    for (const kind of KINDS.slice(KINDS.indexOf(state.kind!))) {
-      if (state.kind !== kind) state = { ...state, kind, after: '' };
-      state = await this.#scrubKind(member, kind, state, signal);
-    }
-    state = { ...state, kind: undefined, after: '', ended_s: Math.floor(sched.wall_ms() / 1000) };
-    await this.#note(member, state, signal);
+  async #stateOf(member: Member, signal: AbortSignal): Promise<ScrubState> {
+    const state = this.#states.get(member.name) ?? (await readState(member, signal));
+    this.#states.set(member.name, state);
+    return state;
   }
 
-  async #scrubKind(member: Member, kind: Kind, from: ScrubState, signal: AbortSignal): Promise<ScrubState> {
+  /** Why it could not be read to the end, if that is so. */
+  async #scrub(member: Member, signal: AbortSignal): Promise<string | undefined> {
+    const { problem: _, ...before } = await this.#stateOf(member, signal);
+    const begun_s = Math.floor(sched.wall_ms() / 1000);
+    const state = before.isRunning ? before : { ...NEVER, pass: before.pass + 1, isRunning: true, begun_s };
+    this.#states.set(member.name, state);
+    try {
+      await this.#readAll(member, state, signal);
+      return undefined;
+    } catch (error) {
+      signal.throwIfAborted();
+      const problem = `${member.name}: ${error instanceof Error ? error.message : String(error)}`;
+      this.#states.set(member.name, { ...this.#states.get(member.name)!, problem });
+      return problem;
+    }
+  }
+
+  async #readAll(member: Member, from: ScrubState, signal: AbortSignal): Promise<void> {
     let state = from;
     let noted_bytes = state.bytes;
     for (;;) {
       signal.throwIfAborted();
-      const after = state.after === '' ? undefined : Buffer.from(state.after, 'hex');
-      const listed = await member.volume.inventory(kind, after, LIST_COUNT);
-      if (listed.length === 0 || !member.isReadable) return state;
-      for (const held of listed) {
-        const isGood = await this.#check(member, kind, held, signal);
-        state = {
-          ...state,
-          after: Buffer.from(held.id).toString('hex'),
-          records: state.records + 1,
-          bytes: state.bytes + held.payload_bytes,
-          bad: state.bad + (isGood ? 0 : 1),
-        };
-        this.#states.set(member.name, state);
-      }
+      if (!member.isReadable) throw new RonError('not_ready', 'it was lost');
+      const step = await patiently(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
+      if (step === undefined) break;
+      state = advanced(state, step);
+      this.#states.set(member.name, state);
+      await this.#tell(member, step, signal);
+      await this.#init.pace(step.bytes, signal);
       if (state.bytes - noted_bytes < this.#note_every_bytes) continue;
       noted_bytes = state.bytes;
       await this.#note(member, state, signal);
     }
+    const ended_s = Math.floor(sched.wall_ms() / 1000);
+    await this.#note(member, { ...state, cursor: undefined, isRunning: false, ended_s }, signal);
   }
 
-  /** What is not there any more was given up meanwhile. */
-  async #check(member: Member, kind: Kind, held: Held, signal: AbortSignal): Promise<boolean> {
-    await this.#init.pace(held.payload_bytes, signal);
-    try {
-      await patiently(member.volume.get(kind, held.id, signal));
-      return true;
-    } catch (error) {
-      signal.throwIfAborted();
-      const reason = error instanceof Error ? error.message : String(error);
-      this.#init.onFault({ kind, id: held.id, volume: member.name, reason });
-      return false;
+  async #tell(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
+    for (const { kind, id, reason } of faults) {
+      this.#init.onFault({ kind, id, volume: member.name, reason });
+      // What a volume knows of the set is known to all of them.
+      if (kind === 'note') await this.#init.set.membership.remind(member, signal).catch(() => signal.throwIfAborted());
     }
   }
 
@@ -170,20 +180,41 @@ export class Scrubber {
   async #note(member: Member, state: ScrubState, signal: AbortSignal): Promise<void> {
     this.#states.set(member.name, state);
     const payload = Buffer.from(JSON.stringify(state), 'utf8');
-    await member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal).catch(() => signal.throwIfAborted());
+    const noted = member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal);
+    await patiently(noted).catch(() => signal.throwIfAborted());
   }
 }
 
 async function readState(member: Member, signal: AbortSignal): Promise<ScrubState> {
   try {
-    const note = await member.volume.get('note', NOTE_ID, signal);
+    const note = await patiently(member.volume.get('note', NOTE_ID, signal));
     if (note === undefined) return NEVER;
-    const state = { ...NEVER, kind: undefined, ...(JSON.parse(Buffer.from(note.payload).toString('utf8')) as object) };
-    return state.kind === undefined || KINDS.includes(state.kind) ? state : NEVER;
+    return stateIn(JSON.parse(Buffer.from(note.payload).toString('utf8')));
   } catch {
     signal.throwIfAborted();
     return NEVER;
   }
+}
+
+/** What was noted may be from another version: what is not understood is begun anew. */
+function stateIn(noted: Partial<ScrubState>): ScrubState {
+  const { isRunning = false, cursor } = noted;
+  const isKnown = Number.isSafeInteger(noted.pass) && (!isRunning || cursor === undefined || isCursor(cursor));
+  return isKnown ? { ...NEVER, ...noted } : { ...NEVER, pass: Number(noted.pass) || 0 };
+}
+
+function isCursor({ at, end, gaps }: Partial<ScrubCursor>): boolean {
+  return [at, end].every((pair) => Array.isArray(pair) && pair.length === 2) && Array.isArray(gaps);
+}
+
+function advanced(state: ScrubState, { cursor, records, bytes, bad }: ScrubStep): ScrubState {
+  return {
+    ...state,
+    cursor,
+    records: state.records + records,
+    bytes: state.bytes + bytes,
+    bad: state.bad + bad,
+  };
 }
 
 /** From 0 to 1, the same for the same pass over the same volume: a restart does not change when it is due. */

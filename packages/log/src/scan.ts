@@ -16,12 +16,16 @@ export interface ScanInit {
   file: File;
   /** Where to begin: 0 or the end of a known record. */
   from: number;
+  /** Ends with the first record that reaches this far. Default: at the end of the file. */
+  until?: number | undefined;
   /** The segment's, see record.ts. */
   salt: number;
   /** `body` is the payload and then the meta; it is only valid during the call. */
   onRecord(head: RecordHead, offset: number, body: Buffer): void | Promise<void>;
   /** Bytes that are no record, with a record after them. */
   onGap(offset: number, bytes: number): void;
+  /** The header of a record checks and its body does not. It is a part of a gap as well, or of a torn tail. */
+  onBadBody?: ((head: RecordHead, offset: number) => void) | undefined;
   signal: AbortSignal;
 }
 
@@ -30,6 +34,8 @@ export interface ScanEnd {
   readonly tail: number;
   /** Bytes after it that are no record. */
   readonly torn_bytes: number;
+  /** There is more, which was not to be read. */
+  readonly hasMore: boolean;
 }
 
 /** A sliding window over the file. What is inside can be looked at without waiting: most records are. */
@@ -40,10 +46,10 @@ class Window {
   #start = 0;
   #filled = 0;
 
-  constructor(file: File, size: number, from: number) {
+  constructor(file: File, size: number, bytes: number) {
     this.#file = file;
     this.#size = size;
-    this.#buffer = Buffer.allocUnsafe(Math.max(HEADER_BYTES, Math.min(READ_BYTES, size - from)));
+    this.#buffer = Buffer.allocUnsafe(Math.max(HEADER_BYTES, Math.min(READ_BYTES, bytes)));
   }
 
   holds(at: number, bytes: number): boolean {
@@ -66,10 +72,12 @@ class Window {
 
 export async function scan(init: ScanInit): Promise<ScanEnd> {
   const size = await init.file.size();
-  const window = new Window(init.file, size, init.from);
+  const until = Math.min(init.until ?? size, size);
+  const window = new Window(init.file, size, until - init.from);
   let tail = init.from;
   let at = init.from;
   while (at + HEADER_BYTES <= size) {
+    if (at === tail && at >= until) return { tail, torn_bytes: 0, hasMore: true };
     if (!window.holds(at, HEADER_BYTES)) {
       init.signal.throwIfAborted();
       if (!(await window.move(at, HEADER_BYTES))) break;
@@ -86,9 +94,10 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
         tail = at;
         continue;
       }
+      init.onBadBody?.(head, at);
     }
     // Records begin at multiples of the header's length: the next one, if any, is at one of these.
     at += HEADER_BYTES;
   }
-  return { tail, torn_bytes: Math.max(0, size - tail) };
+  return { tail, torn_bytes: Math.max(0, size - tail), hasMore: false };
 }

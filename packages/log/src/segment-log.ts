@@ -28,7 +28,7 @@ import {
   type RecordHead,
   type RecordInput,
 } from './record.ts';
-import { scan } from './scan.ts';
+import { scan, type ScanEnd } from './scan.ts';
 import { SegmentFiles } from './segment-files.ts';
 import { SegmentWriter, type Group, type LogEnd, type SegmentWriterInit } from './segment-writer.ts';
 
@@ -71,6 +71,14 @@ export interface AppendInit {
    * them durable is the next durable append or `sync`, and `isDurable` tells whether it did.
    */
   durable?: boolean;
+}
+
+/** A stretch of a segment, from the end of a record to that of another. Default: all of it. */
+export interface SegmentPart {
+  from?: number;
+  until?: number;
+  /** As the scan tells it. */
+  onBadBody?: (head: RecordHead, offset: number) => void;
 }
 
 const MIB = 1024 * 1024;
@@ -173,25 +181,28 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   /**
-   * Reports every record of a segment: for scrub, compaction and rebuilding an index. `body` is the payload and then the
-   * meta, valid during the call; when `onRecord` returns a promise, the scan waits for it.
+   * Reports every record of a segment, or of a part of it: for scrub, compaction and rebuilding an index. `body` is the
+   * payload and then the meta, valid during the call; when `onRecord` returns a promise, the scan waits for it.
    */
   async scanSegment(
     segment: number,
     onRecord: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>,
     onDamage: (damage: Damage) => void,
     signal: AbortSignal,
-  ): Promise<void> {
+    part: SegmentPart = {},
+  ): Promise<ScanEnd> {
     using lease = this.files.lease(segment);
     const file = await this.files.fs.open(this.files.path(segment), 'read');
     assert(lease !== undefined, 'held while the segment is read');
     try {
       const end = await scan({
         file,
-        from: 0,
+        from: part.from ?? 0,
+        until: part.until,
         salt: this.files.saltOf(segment),
         onRecord: (head, offset, body) => onRecord(head, { segment, offset }, body),
         onGap: (offset, bytes) => onDamage({ segment, offset, bytes, what: 'gap' }),
+        onBadBody: part.onBadBody,
         signal,
       });
       // What follows the tail of the segment being written is not damage, it is being written.
@@ -199,6 +210,7 @@ export class SegmentLog implements AsyncDisposable {
       if (end.torn_bytes > 0 && !isActive) {
         onDamage({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
       }
+      return end;
     } finally {
       await file.close();
     }

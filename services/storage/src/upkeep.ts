@@ -196,12 +196,13 @@ export class Upkeep {
         name,
         used_bytes,
         pass: state?.pass ?? 0,
-        is_running: state?.kind !== undefined,
+        is_running: state?.isRunning ?? false,
         records: state?.records ?? 0,
         bytes: state?.bytes ?? 0,
         bad: state?.bad ?? 0,
         begun_s: state?.begun_s ?? 0,
         ended_s: state?.ended_s ?? 0,
+        ...(state?.problem !== undefined && { problem: state.problem }),
       };
     });
   }

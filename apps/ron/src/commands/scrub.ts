@@ -37,7 +37,11 @@ export default command({
       });
       const volumes = volumesIn(done.progress);
       const rows = volumes.map(
-        (each) => [each.name, `${each.records} records, ${humanSize(each.bytes)}, ${each.bad} damaged`] as const,
+        (each) =>
+          [
+            each.name,
+            `${each.records} records, ${humanSize(each.bytes)}, ${each.bad} damaged${each.problem === undefined ? '' : `, stopped: ${each.problem}`}`,
+          ] as const,
       );
       io.result(columns(rows), { volumes });
       return volumes.some((each) => each.bad > 0) ? 'failed' : 'ok';

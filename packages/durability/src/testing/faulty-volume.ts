@@ -1,7 +1,7 @@
 /** A volume that fails when it is told to, for tests. */
 import type { Volume } from '@ron/cas';
 
-type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory' | 'listIds';
+type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory' | 'listIds' | 'scrub';
 
 export interface Faulty {
   readonly volume: Volume;

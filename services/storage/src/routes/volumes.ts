@@ -33,6 +33,7 @@ const ScrubSchema = Type.Object(
     bad: Count,
     begun_s: Count,
     ended_s: Count,
+    problem: Type.Optional(Type.String()),
   },
   strict,
 );
