@@ -17,7 +17,11 @@ const EMPTY = new Uint8Array(0);
 const idOf = (text: string): Buffer => blake3(Buffer.from(text));
 
 function layout(...names: string[]): StripeLayout {
-  return { data_shards: 2, shards: names.map((name) => ({ id: idOf(name), bytes: name.length, home: `on ${name}` })) };
+  return {
+    code: 'sums',
+    data_shards: 2,
+    shards: names.map((name) => ({ id: idOf(name), bytes: name.length, home: `on ${name}` })),
+  };
 }
 
 function recordOf(type: number, stripe: StripeLayout): NewRecord {
@@ -34,7 +38,11 @@ test('what was encoded is decoded, and bytes that are no stripe are refused', ()
     PLAIN,
   );
   const shapes = fc.record(
-    { data_shards: fc.integer({ min: 1, max: 3 }), shards: fc.array(shard, { minLength: 3 }) },
+    {
+      code: fc.constantFrom('sums', 'cauchy'),
+      data_shards: fc.integer({ min: 1, max: 3 }),
+      shards: fc.array(shard, { minLength: 3 }),
+    },
     PLAIN,
   );
   fc.assert(fc.property(shapes, (stripe) => assert.deepEqual(decodeStripe(encodeStripe(stripe)), stripe)));
@@ -45,6 +53,19 @@ test('what was encoded is decoded, and bytes that are no stripe are refused', ()
     }),
   );
   fc.assert(fc.property(fc.uint8Array(), (bytes) => void decodeStripe(bytes)));
+});
+
+test('what stripes were written as is read as what it was', () => {
+  const stripe = layout('a', 'b', 'c');
+  assert.equal(encodeStripe(stripe)[0], 2);
+  const former = encodeStripe(stripe);
+  former[0] = 1;
+  assert.equal(decodeStripe(former)?.code, 'cauchy');
+  assert.deepEqual(encodeStripe(decodeStripe(former)!), former);
+  for (const unknown of [0, 3, 255]) {
+    former[0] = unknown;
+    assert.equal(decodeStripe(former), undefined);
+  }
 });
 
 interface Opened extends AsyncDisposable {

@@ -2,13 +2,15 @@
  * What a stripe is made of: k contents, m parity shards over them, and where each of them lies.
  *
  *     0         1   2   3   4
- *     | version | k | m | 0 | then for each shard: id (32) | bytes (4) | length of the name (1) | name of its volume
+ *     | code    | k | m | 0 | then for each shard: id (32) | bytes (4) | length of the name (1) | name of its volume
  *
  * A stripe is found by its own id, which is the hash of the ids of its shards, and by each of them.
  */
 import { blake3 } from '@napi-rs/blake-hash';
+import type { CodeName } from '@ron/simd';
 
-const VERSION = 1;
+/** By what its parity is made. The numbers are on disk: they never change. */
+const CODES: readonly (CodeName | undefined)[] = [undefined, 'cauchy', 'sums'];
 const HEADER_BYTES = 4;
 const ID_BYTES = 32;
 const SHARD_BYTES = ID_BYTES + 5;
@@ -23,6 +25,7 @@ export interface StripeShard {
 }
 
 export interface StripeLayout {
+  readonly code: CodeName;
   readonly data_shards: number;
   /** Data first, then parity. */
   readonly shards: readonly StripeShard[];
@@ -31,8 +34,8 @@ export interface StripeLayout {
 export const stripeId = (shards: readonly Pick<StripeShard, 'id'>[]): Buffer =>
   blake3(Buffer.concat(shards.map((shard) => shard.id)));
 
-export function encodeStripe({ data_shards, shards }: StripeLayout): Buffer {
-  const parts: Uint8Array[] = [Buffer.from([VERSION, data_shards, shards.length - data_shards, 0])];
+export function encodeStripe({ code, data_shards, shards }: StripeLayout): Buffer {
+  const parts: Uint8Array[] = [Buffer.from([CODES.indexOf(code), data_shards, shards.length - data_shards, 0])];
   for (const { id, bytes, home } of shards) {
     const name = Buffer.from(home, 'utf8');
     if (name.length > NAME_BYTES_MAX) throw new RangeError(`the name of a volume has at most ${NAME_BYTES_MAX} bytes`);
@@ -47,7 +50,8 @@ export function encodeStripe({ data_shards, shards }: StripeLayout): Buffer {
 /** Undefined when it is none, or of a later version. */
 export function decodeStripe(payload: Uint8Array): StripeLayout | undefined {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
-  if (bytes.length < HEADER_BYTES || bytes[0] !== VERSION) return undefined;
+  const code = CODES[bytes[0] ?? 0];
+  if (bytes.length < HEADER_BYTES || code === undefined) return undefined;
   const data_shards = bytes[1]!;
   const total = data_shards + bytes[2]!;
   const shards: StripeShard[] = [];
@@ -64,7 +68,7 @@ export function decodeStripe(payload: Uint8Array): StripeLayout | undefined {
     });
     at = end;
   }
-  return { data_shards, shards };
+  return { code, data_shards, shards };
 }
 
 /** The ids that a stripe is found by. */

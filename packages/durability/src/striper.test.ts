@@ -4,6 +4,7 @@ import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { encodeStripe, MemoryVolume, RecordType, stripeId, type NewRecord, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
+import { ReedSolomon } from '@ron/simd';
 import { faulty, type Faulty } from './testing/faulty-volume.ts';
 import { Striper } from './striper.ts';
 import { VolumeSet } from './volume-set.ts';
@@ -150,25 +151,56 @@ suite('a stripe', () => {
 
   test('copies stay while somebody with parity does not know it, and while two shards lie in one place', async () => {
     const { set, striper, volumes } = await open(9);
-    const { data_shards, shards } = await striper.make(IDS, signal);
+    const made = await striper.make(IDS, signal);
+    const { shards } = made;
     const id = stripeId(shards);
     const copies = (): number[] => IDS.map((each) => set.copiesOf('content', each));
     const before = copies();
     const home = set.member(shards.at(-1)!.home);
     const tell = (type: number, layout: StripeLayout): Promise<void> =>
       home.volume.put([{ type, id, payload: encodeStripe(layout) }], signal);
-    await tell(RecordType.unstripe, { data_shards, shards });
+    await tell(RecordType.unstripe, made);
     await reclaim(set, isChunk);
     assert.deepEqual(copies(), before, 'it was known to two of three');
-    await tell(RecordType.stripe, { data_shards, shards });
+    await tell(RecordType.stripe, made);
     const crowded = shards.map((shard, index) => (index === 1 ? { ...shard, home: shards[0]!.home } : shard));
     await set.member(shards[0]!.home).volume.put([CHUNKS[1]!], signal);
-    const payload = encodeStripe({ data_shards, shards: crowded });
+    const payload = encodeStripe({ ...made, shards: crowded });
     for (const { volume } of volumes) {
       if (volume.has('stripe', id)) await volume.put([{ type: RecordType.stripe, id, payload }], signal);
     }
     await reclaim(set, isChunk);
     assert.ok(copies().every((count, index) => count >= before[index]!));
+  });
+
+  test('whose parity was made by the former code gives back contents, and lost parity of it is made by the same', async () => {
+    const { set } = await open(9);
+    const padded = CHUNKS.map(({ payload }) => Buffer.concat([payload, Buffer.alloc(2000 - payload.length)]));
+    const parity = new ReedSolomon(6, 3, 'cauchy')
+      .encode(padded)
+      .map((payload) => ({ type: RecordType.parity, id: blake3(payload), payload }));
+    const shards = [...CHUNKS, ...parity].map(({ id, payload }, index) => ({
+      id,
+      bytes: payload.length,
+      home: `v${index}`,
+    }));
+    const payload = encodeStripe({ code: 'cauchy', data_shards: 6, shards });
+    for (const [index, record] of [...CHUNKS, ...parity].entries()) {
+      await set.member(`v${index}`).write([record], signal);
+      const stripe = { type: RecordType.stripe, id: stripeId(shards), payload };
+      if (index >= 6) await set.member(`v${index}`).write([stripe], signal);
+    }
+    await reclaim(set, isChunk);
+    assert.deepEqual(
+      IDS.map((id) => set.copiesOf('content', id)),
+      [1, 1, 1, 1, 1, 1],
+    );
+    for (const name of ['v0', 'v3', 'v8']) set.life.lose(name, 'test');
+    for (const { id, payload: bytes } of CHUNKS) {
+      assert.deepEqual(Buffer.from((await set.get('content', id, signal))!.payload), bytes);
+    }
+    const rebuilt = await set.stripes.rebuild(parity[2]!.id, signal);
+    assert.deepEqual(Buffer.from(rebuilt!), Buffer.from(parity[2]!.payload));
   });
 
   test('parity stays while what it belongs to cannot be read', async () => {

@@ -9,7 +9,7 @@
 import { blake3 } from '@napi-rs/blake-hash';
 import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { Stripe } from '@ron/simd';
+import { Stripe, type CodeName } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
 import type { Rescue } from './read-many.ts';
@@ -18,6 +18,8 @@ import type { VolumeSet } from './volume-set.ts';
 
 /** What reading about a stripe counts as, in bytes, when the work is paced. */
 const LINE_COST_BYTES = 512;
+/** What the parity of new stripes is made by. */
+export const WRITTEN: CodeName = 'sums';
 /** Nearly all stripes are of one shape; the rests of objects are of others. */
 const MEMORIES_MAX = 2;
 /** Beyond so many, everything counts as one that no stripe takes. */
@@ -136,7 +138,7 @@ export class Stripes {
   /** Makes `parity` out of k contents. */
   encode(contents: readonly Uint8Array[], parity_shards: number): Uint8Array[] {
     const bytes = Math.max(...contents.map((content) => content.length));
-    const memory = this.#memory(contents.length, parity_shards, bytes);
+    const memory = this.#memory(WRITTEN, contents.length, parity_shards, bytes);
     for (const [index, content] of contents.entries()) memory.set(index, content, bytes);
     memory.encode(bytes);
     return memory.shards.slice(contents.length).map((shard) => shard.slice(0, bytes));
@@ -285,7 +287,7 @@ export class Stripes {
   ): Map<number, Uint8Array> {
     const { data_shards } = layout;
     const bytes = Math.max(...layout.shards.map((shard) => shard.bytes));
-    const memory = this.#memory(data_shards, layout.shards.length - data_shards, bytes);
+    const memory = this.#memory(layout.code, data_shards, layout.shards.length - data_shards, bytes);
     const present = [...shards.keys()].slice(0, data_shards);
     for (const index of present) memory.set(index, shards.get(index)!, bytes);
     memory.rebuild(present, wanted, bytes);
@@ -300,11 +302,11 @@ export class Stripes {
     return solved;
   }
 
-  #memory(data_shards: number, parity_shards: number, bytes: number): Stripe {
-    const shape = `${data_shards}+${parity_shards}`;
+  #memory(code: CodeName, data_shards: number, parity_shards: number, bytes: number): Stripe {
+    const shape = `${code} ${data_shards}+${parity_shards}`;
     let memory = this.#memories.get(shape);
     if (memory === undefined || memory.shard_bytes_max < bytes) {
-      memory = new Stripe(data_shards, parity_shards, bytes);
+      memory = new Stripe(data_shards, parity_shards, bytes, code);
     }
     // Whoever was not used for the longest time goes.
     this.#memories.delete(shape);

@@ -19,6 +19,7 @@ export interface Exports {
     targetCount: number,
     length: number,
     tables: number,
+    plain: number,
   ): void;
 }
 

@@ -2,7 +2,9 @@
  * Reed-Solomon erasure coding over GF(256): k data shards and m parity shards, any k of which give back the rest.
  *
  * The code is systematic with a Cauchy matrix for parity, so every square choice of rows can be inverted: losing any m
- * shards loses nothing. Bound: k + m <= 256. The work is one matrix multiplication in WebAssembly, about 7 GB/s for 6+3.
+ * shards loses nothing. That stays so when rows and columns are scaled: `sums`, which is what is written, has ones in its
+ * first row and its first column, so that the first parity shard is the sum of the data. `cauchy`, without scaling, is what
+ * was written before. Bound: k + m <= 256. The work is one matrix multiplication in WebAssembly, about 10 GB/s for 6+3.
  *
  * `Stripe` holds the shards of one stripe where the multiplication finds them: whoever reads into it and writes from it
  * copies nothing. `ReedSolomon` takes and gives bytes that lie anywhere, which costs copies.
@@ -92,38 +94,67 @@ function tablesOf(rows: Matrix, sources: number): Uint8Array {
   return tables;
 }
 
+/** What parity is made by. */
+export type CodeName = 'sums' | 'cauchy';
+
+/** Rows to multiply by, as the module takes them. */
+interface Rows {
+  readonly tables: Uint8Array;
+  /** The first row and the first column are ones. */
+  readonly isPlain: boolean;
+}
+
+function rowsOf(matrix: Matrix, sources: number): Rows {
+  const isPlain = matrix[0]!.every((factor) => factor === 1) && matrix.every((row) => row[0] === 1);
+  return { tables: tablesOf(matrix, sources), isPlain };
+}
+
+/** 1 / (x_row + y_column) with all x and y distinct. */
+function cauchy(data_shards: number, parity_shards: number): Matrix {
+  return Array.from({ length: parity_shards }, (_, row) =>
+    Uint8Array.from({ length: data_shards }, (_unused, column) => inverse((data_shards + row) ^ column)),
+  );
+}
+
+/** Each column over its first element, then each row over its own: ones in the first row and in the first column. */
+function scaled(matrix: Matrix): Matrix {
+  const over = (a: number, b: number): number => times(a, inverse(b));
+  const columns = matrix.map((row) => row.map((factor, column) => over(factor, matrix[0]![column]!)));
+  return columns.map((row) => row.map((factor) => over(factor, row[0]!)));
+}
+
 /** The matrix of a code, and what it takes to get missing shards from others. */
 class Code {
   readonly data_shards: number;
   readonly parity_shards: number;
-  readonly parityTables: Uint8Array;
+  readonly parityRows: Rows;
   readonly #parity: Matrix;
 
-  constructor(data_shards: number, parity_shards: number) {
+  constructor(data_shards: number, parity_shards: number, name: CodeName) {
     if (!(data_shards >= 1 && parity_shards >= 1 && data_shards + parity_shards <= 256)) {
       throw new RangeError(`${data_shards}+${parity_shards} shards: both at least 1, together at most 256`);
     }
     this.data_shards = data_shards;
     this.parity_shards = parity_shards;
-    // Cauchy: 1 / (x_row + y_column) with all x and y distinct.
-    this.#parity = Array.from({ length: parity_shards }, (_, row) =>
-      Uint8Array.from({ length: data_shards }, (_unused, column) => inverse((data_shards + row) ^ column)),
-    );
-    this.parityTables = tablesOf(this.#parity, data_shards);
+    const matrix = cauchy(data_shards, parity_shards);
+    this.#parity = name === 'sums' ? scaled(matrix) : matrix;
+    this.parityRows = rowsOf(this.#parity, data_shards);
   }
 
   get total(): number {
     return this.data_shards + this.parity_shards;
   }
 
-  /** Tables that make the shards `missing` out of the k shards `present`. */
-  tablesFor(present: readonly number[], missing: readonly number[]): Uint8Array {
+  /** What makes the shards `missing` out of the k shards `present`. */
+  rowsFor(present: readonly number[], missing: readonly number[]): Rows {
     if (present.length !== this.data_shards) {
       throw new RangeError(`${present.length} shards are left, ${this.data_shards} are needed`);
     }
     const toData = invert(present.map((index) => this.#row(index)));
-    const rows = missing.map((index) => combine(this.#row(index), toData));
-    return tablesOf(rows, this.data_shards);
+    return rowsOf(
+      missing.map((index) => combine(this.#row(index), toData)),
+      this.data_shards,
+    );
   }
 
   /** What a shard is made of: row `index` of the identity over the Cauchy matrix. */
@@ -160,8 +191,8 @@ export class Stripe {
   /** Every shard, in order. */
   readonly #all: readonly number[];
 
-  constructor(data_shards: number, parity_shards: number, shard_bytes_max: number) {
-    this.#code = new Code(data_shards, parity_shards);
+  constructor(data_shards: number, parity_shards: number, shard_bytes_max: number, code: CodeName = 'sums') {
+    this.#code = new Code(data_shards, parity_shards, code);
     this.shard_bytes_max = shard_bytes_max;
     this.#module = instantiate();
     const { total } = this.#code;
@@ -193,7 +224,7 @@ export class Stripe {
   /** Makes the parity shards of data shards that have `bytes` each. */
   encode(bytes: number): void {
     const data = this.#all.slice(0, this.data_shards);
-    this.#multiply(data, this.#all.slice(this.data_shards), this.#code.parityTables, bytes);
+    this.#multiply(data, this.#all.slice(this.data_shards), this.#code.parityRows, bytes);
   }
 
   /**
@@ -203,30 +234,33 @@ export class Stripe {
   rebuild(present: readonly number[], missing: readonly number[], bytes: number): void {
     if (missing.length === 0) return;
     const sources = present.slice(0, this.data_shards);
-    this.#multiply(sources, missing, this.#code.tablesFor(sources, missing), bytes);
+    this.#multiply(sources, missing, this.#code.rowsFor(sources, missing), bytes);
   }
 
-  #multiply(sources: readonly number[], targets: readonly number[], tables: Uint8Array, bytes: number): void {
+  #multiply(sources: readonly number[], targets: readonly number[], rows: Rows, bytes: number): void {
     if (bytes > this.shard_bytes_max) throw new RangeError(`a shard has at most ${this.shard_bytes_max} bytes`);
     const { buffer } = this.#module.memory;
     const addresses = new Uint32Array(buffer, INPUT_AT, sources.length + targets.length);
     for (const [at, index] of [...sources, ...targets].entries()) addresses[at] = this.#addresses[index]!;
-    new Uint8Array(buffer).set(tables, this.#tablesAt);
+    new Uint8Array(buffer).set(rows.tables, this.#tablesAt);
     const targetsAt = INPUT_AT + sources.length * ADDRESS_BYTES;
     const length = roundUp(bytes);
-    this.#module.multiply(INPUT_AT, sources.length, targetsAt, targets.length, length, this.#tablesAt);
+    const plain = rows.isPlain ? 1 : 0;
+    this.#module.multiply(INPUT_AT, sources.length, targetsAt, targets.length, length, this.#tablesAt, plain);
   }
 }
 
 export class ReedSolomon {
   readonly data_shards: number;
   readonly parity_shards: number;
+  readonly #code: CodeName;
   #stripe: Stripe;
 
-  constructor(data_shards: number, parity_shards: number) {
+  constructor(data_shards: number, parity_shards: number, code: CodeName = 'sums') {
     this.data_shards = data_shards;
     this.parity_shards = parity_shards;
-    this.#stripe = new Stripe(data_shards, parity_shards, STEP_BYTES);
+    this.#code = code;
+    this.#stripe = new Stripe(data_shards, parity_shards, STEP_BYTES, code);
   }
 
   /** The parity shards of `data`: k shards of one length. */
@@ -258,7 +292,8 @@ export class ReedSolomon {
   }
 
   #roomFor(bytes: number): Stripe {
-    if (bytes > this.#stripe.shard_bytes_max) this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes);
+    if (bytes > this.#stripe.shard_bytes_max)
+      this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes, this.#code);
     return this.#stripe;
   }
 }
