@@ -10,6 +10,9 @@ export interface AlgorithmRow {
   /** The signatures that one sign makes, in this order. Empty when it does not sign. */
   readonly signs: readonly SigningAlg[];
   readonly post_quantum: boolean;
+  /** CPU time of one use in software, and of one check: what sharing in fairness goes by. */
+  readonly use_us: number;
+  readonly verify_us: number;
   /** One sentence for the reader of a key list. */
   readonly what: string;
 }
@@ -19,37 +22,54 @@ export type SigningAlg = 'ed25519' | 'ml-dsa-44' | 'ml-dsa-65' | 'ml-dsa-87';
 
 export type Alg = SigningAlg | 'hybrid' | 'x-wing' | 'aes-256-gcm' | 'hmac-sha256';
 
-const signing = (alg: SigningAlg, post_quantum: boolean, what: string): AlgorithmRow => ({
+type Costs = readonly [use_us: number, verify_us: number];
+
+const signing = (alg: SigningAlg, post_quantum: boolean, [use_us, verify_us]: Costs, what: string): AlgorithmRow => ({
   use: 'sign',
   signs: [alg],
   post_quantum,
+  use_us,
+  verify_us,
   what,
 });
 
 export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
-  ed25519: signing('ed25519', false, 'signatures of RFC 8032'),
-  'ml-dsa-44': signing('ml-dsa-44', true, 'signatures of FIPS 204, category 2'),
-  'ml-dsa-65': signing('ml-dsa-65', true, 'signatures of FIPS 204, category 3'),
-  'ml-dsa-87': signing('ml-dsa-87', true, 'signatures of FIPS 204, category 5'),
+  ed25519: signing('ed25519', false, [40, 120], 'signatures of RFC 8032'),
+  'ml-dsa-44': signing('ml-dsa-44', true, [550, 120], 'signatures of FIPS 204, category 2'),
+  'ml-dsa-65': signing('ml-dsa-65', true, [900, 170], 'signatures of FIPS 204, category 3'),
+  'ml-dsa-87': signing('ml-dsa-87', true, [1100, 260], 'signatures of FIPS 204, category 5'),
   hybrid: {
     use: 'sign',
     signs: ['ed25519', 'ml-dsa-65'],
     post_quantum: true,
+    use_us: 940,
+    verify_us: 290,
     what: 'an Ed25519 and an ML-DSA-65 signature of the same bytes',
   },
   'x-wing': {
     use: 'wrap',
     signs: [],
     post_quantum: true,
+    use_us: 200,
+    verify_us: 0,
     what: 'X25519 and ML-KEM-768 in one, then AES-256-GCM: a fresh key for each wrap',
   },
   'aes-256-gcm': {
     use: 'wrap',
     signs: [],
     post_quantum: true,
+    use_us: 40,
+    verify_us: 0,
     what: 'authenticated encryption with counted nonces',
   },
-  'hmac-sha256': { use: 'derive', signs: [], post_quantum: true, what: 'secrets derived by HKDF-Expand (RFC 5869)' },
+  'hmac-sha256': {
+    use: 'derive',
+    signs: [],
+    post_quantum: true,
+    use_us: 40,
+    verify_us: 0,
+    what: 'secrets derived by HKDF-Expand (RFC 5869)',
+  },
 };
 
 /** Whether untrusted text names an algorithm. */

@@ -23,7 +23,7 @@ const parsed = new Map<Alg, Map<string, KeyObject>>();
 
 /** Whether `signature` is one of `message` under this key. */
 export function verifyWith(part: PublicPart, message: Uint8Array, signature: Uint8Array): boolean {
-  return verify(null, message, keyOf(part), signature);
+  return verify(null, message, publicKeyOf(part), signature);
 }
 
 /** Throws `validation` unless it is a public key of its algorithm, in the one right encoding. */
@@ -31,7 +31,7 @@ export function requirePublicPart(part: PublicPart): void {
   if (part.alg === 'x-wing') {
     if (!isSpkiOfXWing(decode(part))) throw notAKey(part);
   } else {
-    keyOf(part);
+    publicKeyOf(part);
   }
 }
 
@@ -39,7 +39,8 @@ export function spkiOf(key: KeyObject): string {
   return key.export({ type: 'spki', format: 'der' }).toString('base64');
 }
 
-function keyOf(part: PublicPart): KeyObject {
+/** As the platform knows it; the same object for the same key while it is remembered. */
+export function publicKeyOf(part: PublicPart): KeyObject {
   // By what it claims to be as well: a key that passed as one algorithm must not pass as another. Not in one text with
   // the key, for a new text has to be hashed again and that costs a fifth of the check.
   const keys = parsed.get(part.alg) ?? new Map<string, KeyObject>();

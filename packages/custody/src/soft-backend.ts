@@ -1,15 +1,17 @@
 /**
  * A backend whose keys are in this process; where they are kept beyond it is the business of its store.
  *
- * Promise: see backend.ts. A batch leaves the event loop to others: ML-DSA is signed on the platform's thread pool, many
- * Ed25519 signatures in a thread of ours.
- * Bound: `keys_max` keys; `THREAD_QUEUE_MAX` batches that wait. Overflow: `storage_full`, `busy`.
- * Cancellation: looked at before anything is made and between the ML-DSA signatures of a batch. A batch of Ed25519 is
- * done in a few milliseconds and is thrown away: ending its thread would cost the next one more.
+ * Promise: see backend.ts. `signMany` leaves the event loop, and the platform's thread pool with the disk behind it, to
+ * others: it has threads of its own, and all that is asked for at about the same time goes there together. `sign` is made
+ * at once and waits behind no batch: that is what signs the audit log.
+ * Bound: `keys_max` keys; `WAITING_MAX` signatures that wait. Overflow: `storage_full`, `busy`.
+ * Cancellation: looked at before anything is made. What a signal finds in a thread is done in a few milliseconds and is
+ * thrown away: ending the thread would cost the next one more.
  */
 import type { KeyObject } from 'node:crypto';
-import { assert, BlockingPool, NEVER, orAborted, RonError, sched } from '@ron/kernel';
-import { ALGS, type Alg, type Use } from './algorithms.ts';
+import { availableParallelism } from 'node:os';
+import { assert, RonError, sched } from '@ron/kernel';
+import { ALGORITHMS, ALGS, type Alg, type Use } from './algorithms.ts';
 import {
   awayError,
   isKeyName,
@@ -27,16 +29,17 @@ import {
   type KeyHandle,
   type Signature,
 } from './backend.ts';
+import { distinct } from './check-threads.ts';
 import { NonceTracker } from './nonces.ts';
-import { ED25519_BYTES } from './sign-thread.ts';
 import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
 import type { SoftKey } from './soft-keys.ts';
+import { packed, unpacked } from './packed.ts';
+import { ThreadBatches } from './thread-batches.ts';
 
-/** ML-DSA signatures of one batch that are under way at once: more than the cores of a small machine gain nothing. */
-const LANES = 2;
-/** From so many Ed25519 signatures on, the way to a thread costs less than making them here. */
-const THREAD_MESSAGES_MIN = 4;
-const THREAD_QUEUE_MAX = 256;
+const WAITING_MAX = 4096;
+const THREADS_MAX = 4;
+/** Signatures that are made here before others have a turn, while there is no thread. */
+const AT_ONCE_MAX = 32;
 const KEY_BYTES = 16;
 
 /** A key at rest. */
@@ -78,11 +81,14 @@ export class SoftBackend implements Backend {
   readonly #store: KeyStore;
   /** Keys that were used, as key objects. As many as the store holds at most. */
   readonly #live = new Map<string, Live>();
-  /** Its thread starts with the first batch. */
-  readonly #thread = new BlockingPool('custody.sign', {
-    threads: 1,
-    queue_max: THREAD_QUEUE_MAX,
-    module: new URL('./sign-thread.ts', import.meta.url),
+  readonly #threads = new ThreadBatches<ToSign, Uint8Array>({
+    name: 'custody.sign',
+    threads: Math.min(THREADS_MAX, availableParallelism()),
+    queue_max: WAITING_MAX,
+    module: new URL('./crypto-thread.ts', import.meta.url),
+    fn: 'signAll',
+    pack: packMessages,
+    unpack: unpacked,
   });
   #isClosed = false;
 
@@ -127,24 +133,13 @@ export class SoftBackend implements Backend {
   async sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]> {
     const { soft } = this.#for(key, 'sign', signal);
     requireMessage(message);
-    return signSoftly(soft, message);
+    return await signSoftly(soft, message);
   }
 
   async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
-    const { soft } = this.#for(key, 'sign', signal);
+    const { handle, soft } = this.#for(key, 'sign', signal);
     requireBatch(messages);
-    const fast = messages.length < THREAD_MESSAGES_MIN ? undefined : onlyEd25519(soft);
-    if (fast !== undefined) return await this.#signInThread(fast, messages, signal);
-    const signed: Signature[][] = Array.from({ length: messages.length });
-    const rest = messages.entries();
-    const lane = async (): Promise<void> => {
-      for (const [index, message] of rest) {
-        signal.throwIfAborted();
-        signed[index] = await signSoftly(soft, message);
-      }
-    };
-    await Promise.all(Array.from({ length: LANES }, lane));
-    return signed;
+    return await this.#sign(handle.alg, soft, messages, signal);
   }
 
   async wrap(key: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
@@ -169,7 +164,7 @@ export class SoftBackend implements Backend {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#live.clear();
-    await this.#thread.close();
+    await this.#threads.close();
     await this.#store.close();
   }
 
@@ -177,15 +172,15 @@ export class SoftBackend implements Backend {
     return this.close();
   }
 
-  async #signInThread(key: KeyObject, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
-    let end = 0;
-    const ends = messages.map((message) => (end += message.length));
-    const args = [key, Buffer.concat(messages), ends];
-    const signatures = await orAborted(this.#thread.run<Uint8Array>('signEach', args, NEVER), signal);
-    return messages.map((_, index) => {
-      const at = index * ED25519_BYTES;
-      return [{ alg: 'ed25519', signature: signatures.subarray(at, at + ED25519_BYTES) }];
-    });
+  async #sign(alg: Alg, soft: SoftKey, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
+    assert(soft.use === 'sign', 'it signs');
+    if (!this.#threads.isReady) return await signSlowly(soft, messages, signal);
+    const { signers } = soft;
+    const items = messages.flatMap((message) => signers.map(({ key }) => ({ key, message })));
+    const signed = await this.#threads.run(items, ALGORITHMS[alg].use_us * messages.length, signal);
+    return messages.map((_, at) =>
+      signers.map((signer, part) => ({ alg: signer.alg, signature: signed[at * signers.length + part]! })),
+    );
   }
 
   #begin(signal: AbortSignal): void {
@@ -224,11 +219,25 @@ export class SoftBackend implements Backend {
   }
 }
 
-/** The key, when a batch of its signatures can be made in a thread: nothing but Ed25519. */
-function onlyEd25519(soft: SoftKey): KeyObject | undefined {
-  if (soft.use !== 'sign' || soft.signers.length !== 1) return undefined;
-  const [signer] = soft.signers;
-  return signer?.alg === 'ed25519' ? signer.key : undefined;
+/** Until a thread runs: one after another, and others have their turns in between. */
+async function signSlowly(soft: SoftKey, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
+  const signed: Signature[][] = [];
+  for (const message of messages) {
+    signed.push(await signSoftly(soft, message));
+    if (signed.length % AT_ONCE_MAX === 0) await sched.pause('sign');
+    signal.throwIfAborted();
+  }
+  return signed;
+}
+
+interface ToSign {
+  readonly key: KeyObject;
+  readonly message: Uint8Array;
+}
+
+function packMessages(items: readonly ToSign[]): readonly unknown[] {
+  const { all, which } = distinct(items.map(({ key }) => key));
+  return [all, which, packed(items.map(({ message }) => message))];
 }
 
 /** For stores: the place is full. */

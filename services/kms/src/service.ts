@@ -3,13 +3,14 @@
  *
  *     listener --> work_sign(512), fair to tenants --> signer pool --> backend
  *        |                                                |
- *        |-- verify: inline, with public keys at hand     |
+ *        |-- verify: with public keys at hand, in threads |
  *        `--------------> audit(2048) <-------------------'
  *                             `--> appender --> log --> checkpointer --> anchor, witness
  */
+import { availableParallelism } from 'node:os';
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
-import type { Backend } from '@ron/custody';
+import { CheckThreads, type Backend } from '@ron/custody';
 import {
   NEVER,
   RonError,
@@ -35,7 +36,7 @@ import { routes } from './routes.ts';
 import { SecretWork } from './secrets/secret-work.ts';
 import { SignDesk } from './sign/sign-desk.ts';
 import { SignQueue, type Turn } from './sign/sign-queue.ts';
-import { SignBatches, Signer, SignRound } from './sign/signer.ts';
+import { Signer, SignRound } from './sign/signer.ts';
 import { openUnlock } from './unlock.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
 import { Freshness, Verifier } from './verify/verifier.ts';
@@ -67,6 +68,10 @@ type KmsEvent = KeyEvent | AuditEventOut | { readonly kind: 'backend'; readonly 
 
 const VERSION = '0.1.0';
 const RETRY_AFTER_MS = 1000;
+/** Beside those that sign, and as many as the listener leaves room for. */
+const CHECK_THREADS = Math.max(1, Math.min(2, availableParallelism() - 1));
+/** What wrapping, deriving and making keys cost, about. */
+const OTHER_WORK_US = 200;
 
 export async function startKms(init: KmsInit): Promise<Kms> {
   const { metrics, log, onFatal } = init;
@@ -121,19 +126,19 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   };
 
   // Operations with private keys, each in its turn.
-  const batches = new SignBatches(backend, () => runtime.deadline('sign'));
   const queue = new SignQueue<SignRound>({
     turns: runtime.mpsc<Turn>('work_sign'),
     batch_max: init.config.kms.sign_batch,
-    newRound: () => new SignRound(batches),
+    newRound: () => new SignRound(backend),
   });
   runtime.countBusy('work_sign', () => queue.busy_total);
   const inTurn = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
-    queue.submit(tenant, 1, deadline, work);
+    queue.submit(tenant, OTHER_WORK_US, deadline, work);
   const work = new KeyWork(book, backend, () => config.value.kms.delete_wait);
   const keyDesk = new KeyDesk({ book, work, ledger, auditor, requireReady, inTurn, publish });
   const desk = new SignDesk({ queue, signer: new Signer(book), ledger, auditor, requireReady });
-  const verifier = new Verifier(() => book.index, freshness);
+  const checks = new CheckThreads(CHECK_THREADS);
+  const verifier = new Verifier(() => book.index, freshness, checks);
   measureKms(metrics, { book, ledger, freshness, log: vault.log, covered });
 
   const ingress = await createIngress({
@@ -221,6 +226,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     log,
     close: async () => {
       await auth.close();
+      await checks.close();
       await vault.close();
     },
   });

@@ -1,8 +1,10 @@
 /** Full queues, slow backends and floods: refused at once, in fairness, and never a stall. */
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect } from 'node:net';
 import { test } from 'node:test';
 import { MoodyBackend } from './moody-backend.ts';
-import { assertRefusal, B3, eventually, startService } from './support.ts';
+import { assertRefusal, B3, eventually, startService, type Reply } from './support.ts';
 
 test('600 signatures at once: some are refused with Retry-After, all are answered, and the refusals are counted', async () => {
   const backend = new MoodyBackend();
@@ -55,6 +57,72 @@ test('one tenant floods, another keeps its share', async () => {
   // In order of arrival all of the flood would have come first. In turns each gets half.
   const share = 32 / meanwhile.length;
   assert.ok(share > 0.4, `the small tenant got ${(share * 100).toFixed(0)} % while it waited`);
+});
+
+test('a tenant that floods large batches is refused at its share, in time; another signs on, and so does the checkpoint', async () => {
+  await using kms = await startService({ flags: ['--kms.sign_deadline=30s'] });
+  const large = await kms.create('ml-dsa-65', { tenant: 'flood' });
+  const small = await kms.create('ed25519', { tenant: 'zoo' });
+  const items = Array.from({ length: 128 }, () => ({ kid: large, payload_b3: B3 }));
+  const over = new AbortController();
+  const refused: Reply[] = [];
+  const client = async (): Promise<void> => {
+    while (!over.signal.aborted) {
+      const reply = await kms.post('/sign', { items });
+      if (reply.status === 200) continue;
+      refused.push(reply);
+      await new Promise((resolve) => setTimeout(resolve, 20));
+    }
+  };
+  const clients = Array.from({ length: 12 }, client);
+  await eventually('the flood is at its share', () => refused.length > 8);
+  const before = await kms.metric('kms_audit_entries{state="signed"}');
+  const times_ms: number[] = [];
+  for (let at = 0; at < 20; at++) {
+    const began_ms = performance.now();
+    assert.equal((await kms.post('/sign', { kid: small, payload_b3: B3 })).status, 200);
+    times_ms.push(performance.now() - began_ms);
+  }
+  await eventually('checkpoints go on', async () => (await kms.metric('kms_audit_entries{state="signed"}')) > before);
+  over.abort();
+  await Promise.all(clients);
+  for (const reply of refused) assertRefusal(reply, 429, 'busy');
+  // 3 batches wait, which is 0.3 s of work for one core: in order of arrival each signature would come behind all of them.
+  const middle_ms = times_ms.toSorted((a, b) => a - b)[10]!;
+  const whole = performance.now();
+  await kms.post('/sign', { items });
+  const batch_ms = performance.now() - whole;
+  assert.ok(middle_ms < batch_ms, `one signature took ${middle_ms} ms, a batch alone ${batch_ms} ms`);
+});
+
+test('what nobody waits for is not signed', async () => {
+  const backend = new MoodyBackend();
+  await using kms = await startService({ backend, flags: ['--kms.signers=1', '--kms.sign_batch=1'] });
+  const kid = await kms.create('ed25519');
+  backend.delay_ms = 400;
+  const { calls } = backend;
+  const first = kms.post('/sign', { kid, payload_b3: B3 });
+  await eventually('the signer is busy', () => backend.calls > calls);
+  const leaving = Array.from({ length: 5 }, () => {
+    const { hostname, port } = new URL(kms.url);
+    const socket = connect(Number(port), hostname);
+    return { socket, closed: once(socket, 'close') };
+  });
+  const { authorization } = await kms.allow();
+  const body = JSON.stringify({ kid, payload_b3: B3 });
+  for (const { socket } of leaving) {
+    socket.write(
+      `POST /v1/kms/sign HTTP/1.1\r\nHost: 127.0.0.1\r\nAuthorization: ${authorization}\r\n` +
+        `Content-Type: application/json\r\nContent-Length: ${body.length}\r\n\r\n${body}`,
+    );
+  }
+  await eventually('they wait', async () => (await kms.metric('queue_depth{queue="sign"}')) === 5);
+  for (const { socket } of leaving) socket.destroy();
+  await Promise.all(leaving.map(({ closed }) => closed));
+  assert.equal((await first).status, 200);
+  backend.delay_ms = 0;
+  assert.equal((await kms.post('/sign', { kid, payload_b3: B3 })).status, 200);
+  assert.equal(backend.signatures, 2);
 });
 
 test('a backend that hangs: the deadline answers, and the service goes on afterwards', async () => {

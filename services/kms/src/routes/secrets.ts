@@ -121,7 +121,7 @@ export function secretRoutes(init: SecretRoutesInit): Route[] {
 
 /** Allowed, in its turn, and with an entry. */
 async function perform(
-  { auditor, requireReady, inTurn }: SecretRoutesInit,
+  { auditor, requireReady, inTurn, secrets }: SecretRoutesInit,
   context: Pick<RouteContext, 'actsOn' | 'deadline' | 'grant'>,
   attempt: Attempt,
   work: () => Promise<WithKid>,
@@ -131,6 +131,8 @@ async function perform(
   allowed(auditor, context, label === undefined ? { tenant } : { tenant, label }, () => [attempt]);
   const turn = async (ready: () => Promise<WithKid>): Promise<WithKid> => {
     requireReady();
+    // What is for no key takes no place in the queue.
+    secrets.requireKey(attempt.kid);
     return await inTurn(tenant, context.deadline, ready);
   };
   const { answer } = await auditor.entered(callerOf(context), attempt, turn, work, ({ kid, found }) => ({

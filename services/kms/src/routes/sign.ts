@@ -145,7 +145,7 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
       body: 'buffered',
       facts_later: ['tenant'],
       schema: { body: VerifyBody, response: { 200: VerifyAnswer } },
-      handler: (context) => {
+      handler: async (context) => {
         const { body } = context;
         const caller = callerOf(context);
         const payload = { payload_b3: body.payload_b3, message: messageOf(body.message_b64) };
@@ -156,24 +156,23 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
           alg,
           signature: fromBase64(signature_b64, 'signature_b64', SIGNATURE_BYTES_MAX),
         }));
-        const verified = orRefused(auditor, caller, asked, () =>
-          verifier.verify({ kid: body.kid, ...payload, sigs, mode: body.policy?.mode }),
+        const verified = await orRefused(auditor, caller, asked, () =>
+          verifier.verify({ kid: body.kid, ...payload, sigs, mode: body.policy?.mode }, caller.deadline.signal),
         );
         const { ok, checked, mode, reason, cache_age_ms, found, kid } = verified;
         const result = ok ? 'ok' : 'not_verified';
-        const entered = auditor.looked(caller, { ...asked, kid }, { kid, record: found.record }, result);
+        await auditor.looked(caller, { ...asked, kid }, { kid, record: found.record }, result);
         const details = { checked, ...(ok ? { satisfied_mode: mode } : { reason }) };
-        const answer = json(200, { ok, details, ...(cache_age_ms === undefined ? {} : { cache_age_ms }) }, NO_STORE);
-        return entered === undefined ? answer : entered.then(() => answer);
+        return json(200, { ok, details, ...(cache_age_ms === undefined ? {} : { cache_age_ms }) }, NO_STORE);
       },
     }),
   ];
 }
 
 /** One that cannot even be looked at is an entry as well. */
-function orRefused<A>(auditor: Auditor, caller: Caller, attempt: Attempt, work: () => A): A {
+async function orRefused<A>(auditor: Auditor, caller: Caller, attempt: Attempt, work: () => Promise<A>): Promise<A> {
   try {
-    return work();
+    return await work();
   } catch (error) {
     auditor.refused(caller, attempt, error);
     throw error;

@@ -30,6 +30,11 @@ export class SecretWork {
     this.#backend = backend;
   }
 
+  /** Throws when there is no such key. */
+  requireKey(kid: string): void {
+    this.#book.index.find(kid);
+  }
+
   async wrap(kid: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<WithKid> {
     const found = this.#book.index.current(kid);
     const { handle, full } = usable(found, 'wrap');

@@ -12,11 +12,13 @@ import { toBase64 } from '../base64.ts';
 import { tenantOf } from '../kid.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import type { Payload } from './message.ts';
-import type { SignQueue } from './sign-queue.ts';
+import type { Piece, SignQueue } from './sign-queue.ts';
 import type { Signed, Signer, SignRound } from './signer.ts';
 
 export const ITEMS_MAX = 128;
 export const KID_SET_MAX = 8;
+/** Work of one piece of a batch. */
+const PIECE_US = 1000;
 
 export interface SignItem extends Payload {
   /** Each signs the same payload with its own name. At least one. */
@@ -84,34 +86,57 @@ export class SignDesk {
   }
 
   async #signOne(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
-    const signed = await this.#inTurn(tenant, [item], caller, (round) => this.#signItem(item, round));
+    const signed = await this.#audited([item], caller, (tried) =>
+      this.#init.queue.submit(tenant, this.#cost_us(item), caller.deadline, (round) => {
+        tried();
+        return this.#signItem(item, round);
+      }),
+    );
     return await this.#enter(item, signed, caller);
   }
 
   async #signAll(tenant: string, items: readonly SignItem[], caller: Caller): Promise<SignedItem[]> {
-    const signed = await this.#inTurn(tenant, items, caller, (round) =>
-      Promise.all(items.map((item) => this.#signItem(item, round))),
+    const signed = await this.#audited(items, caller, (tried) =>
+      this.#init.queue.submitAll(tenant, this.#pieces(items, tried), caller.deadline),
     );
-    return await Promise.all(items.map((item, at) => this.#enter(item, signed[at]!, caller)));
+    return await Promise.all(signed.flat().map((each, at) => this.#enter(items[at]!, each, caller)));
   }
 
-  /** When it is refused or fails, each signature that was asked for is told as such. */
-  async #inTurn<A>(
-    tenant: string,
-    items: readonly SignItem[],
-    caller: Caller,
-    work: (round: SignRound) => Promise<A>,
-  ): Promise<A> {
-    const { queue, auditor, requireReady } = this.#init;
-    const cost = items.reduce((sum, { kids }) => sum + kids.length, 0);
-    auditor.begin(cost);
+  /** Items that are signed in one go: few enough that nobody waits long for them. */
+  #pieces(items: readonly SignItem[], tried: () => void): Piece<SignRound, Signed[][]>[] {
+    const costs = items.map((item) => this.#cost_us(item));
+    const sum_us = costs.reduce((sum, cost_us) => sum + cost_us, 0);
+    const piece_us = Math.max(PIECE_US, sum_us / this.#init.queue.pieces_max);
+    const pieces: Piece<SignRound, Signed[][]>[] = [];
+    for (let from = 0; from < items.length;) {
+      let cost_us = costs[from]!;
+      let to = from + 1;
+      while (to < items.length && cost_us < piece_us) cost_us += costs[to++]!;
+      const part = items.slice(from, to);
+      const work = (round: SignRound): Promise<Signed[][]> => {
+        tried();
+        return Promise.all(part.map((item) => this.#signItem(item, round)));
+      };
+      pieces.push({ cost_us, work });
+      from = to;
+    }
+    return pieces;
+  }
+
+  /** Throws when one of its keys does not sign: what is for no key takes no place in the queue. */
+  #cost_us({ kids }: SignItem): number {
+    const { signer } = this.#init;
+    return kids.reduce((sum, kid) => sum + signer.cost_us(kid), 0);
+  }
+
+  /** When it is refused or fails, each signature that was asked for is told as such. `work` says when it is tried. */
+  async #audited<A>(items: readonly SignItem[], caller: Caller, work: (tried: () => void) => Promise<A>): Promise<A> {
+    const { auditor, requireReady } = this.#init;
+    auditor.begin(items.reduce((sum, { kids }) => sum + kids.length, 0));
     let wasTried = false;
     try {
       requireReady();
-      return await queue.submit(tenant, cost, caller.deadline, (round) => {
-        wasTried = true;
-        return work(round);
-      });
+      return await work(() => (wasTried = true));
     } catch (error) {
       for (const attempt of items.flatMap(attemptsOf)) auditor.failed(caller, attempt, error, wasTried);
       throw error;

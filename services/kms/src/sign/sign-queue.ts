@@ -2,9 +2,11 @@
  * The queue between the listener and the signers, fair to tenants.
  *
  * Promise: a job that was accepted is answered exactly once: with what its work gave, or why it was not done. Jobs are
- * taken in the order of `FairTurns`, several at a time, so that a signer can hand many messages to the backend at once.
- * One whose deadline is over before its turn is answered and not done.
- * Bound: the channel's capacity, and in it each tenant's share. Overflow: `busy` at once, with a time to come back.
+ * taken in the order of `FairTurns`, as many at a time as some `TURN_US` of work, so that a signer can hand many messages
+ * to the backend at once and still nobody waits long for the next turn. One that nobody waits for any more, because its
+ * time is over, its client left or another part of its request failed, is answered and not done.
+ * Bound: the channel's capacity, and in it each tenant's share. Overflow: `busy` at once, with a time to come back; so is
+ * a request that would not be done in time, by the measured speed and the tenant's share of it.
  * Cancellation: by a job's deadline. `close` refuses new jobs; what was accepted is still served.
  *
  * A channel of turns bounds and wakes; which job a turn is for is decided when it is taken:
@@ -14,6 +16,7 @@
  */
 import { NEVER, RonError, sched, type Deadline, type Mpsc, type Parked, type TaskContext } from '@ron/kernel';
 import { FairTurns } from './fair-turns.ts';
+import { ServiceRate } from './service-rate.ts';
 
 /** A place in the queue; carries nothing. */
 export const TURN = Symbol('turn');
@@ -21,13 +24,26 @@ export type Turn = typeof TURN;
 
 /** What one round of a signer shares: here, the backend calls of its jobs. */
 export interface Round {
-  /** Called when every job of the round has begun. */
-  begun(): void;
+  /** Called when every job of the round has begun. `signal` aborts when nobody waits for any of them. */
+  begun(signal: AbortSignal): void;
 }
 
-interface Job<R extends Round> {
+/** A part of a request, done in one go. */
+export interface Piece<R extends Round, A> {
+  /** CPU time in microseconds, as the algorithms count it. */
+  readonly cost_us: number;
+  readonly work: (round: R) => Promise<A>;
+}
+
+/** What the pieces of a request have in common. */
+interface Request {
   readonly deadline: Deadline;
-  readonly work: (round: R) => Promise<unknown>;
+  /** Why one of its pieces failed: then the others are for nobody. */
+  failure: { readonly error: unknown } | undefined;
+}
+
+interface Job<R extends Round> extends Piece<R, unknown> {
+  readonly request: Request;
   readonly answer: Parked<unknown>;
 }
 
@@ -38,14 +54,17 @@ export interface SignQueueInit<R extends Round> {
   readonly newRound: () => R;
 }
 
-/** Weight of a new sample in the moving mean of how long a job takes. */
-const SAMPLE_WEIGHT = 1 / 8;
+/** Work that one signer takes at a time: a few milliseconds, so that whoever comes next does not wait longer. */
+const TURN_US = 2000;
+/** The part of its time that a request may spend waiting. */
+const WAIT_SHARE = 0.7;
+const RETRY_MS_MAX = 60_000;
 
 export class SignQueue<R extends Round> {
   readonly #turns: Mpsc<Turn>;
   readonly #jobs: FairTurns<Job<R>>;
+  readonly #rate = new ServiceRate();
   readonly #init: SignQueueInit<R>;
-  #job_ms = 1;
   /** Requests answered with `busy`. */
   busy_total = 0;
 
@@ -59,14 +78,32 @@ export class SignQueue<R extends Round> {
     return this.#jobs.waiting;
   }
 
-  /** `cost`: signatures that the work makes. Rejects with `busy`, `draining`, the deadline's reason, or as the work does. */
-  submit<A>(tenant: string, cost: number, deadline: Deadline, work: (round: R) => Promise<A>): Promise<A> {
-    if (this.#turns.isClosed) return Promise.reject(new RonError('draining', 'the service is shutting down'));
-    const answer = sched.park<unknown>('work_sign.answer');
-    if (!this.#jobs.add(tenant, { deadline, work, answer }, cost)) return Promise.reject(this.#busy(tenant));
-    // There are as many turns as jobs, so there is room for this one.
-    this.#turns.trySend(TURN);
-    return answer.promise as Promise<A>;
+  /** Most pieces that one request may be. */
+  get pieces_max(): number {
+    return this.#jobs.together_max;
+  }
+
+  /** Rejects with `busy`, `draining`, the deadline's reason, or as the work does. */
+  async submit<A>(tenant: string, cost_us: number, deadline: Deadline, work: (round: R) => Promise<A>): Promise<A> {
+    const [answer] = this.#accept(tenant, [{ cost_us, work }], deadline);
+    return (await answer!) as A;
+  }
+
+  /** As `submit`, for a request in several pieces: what each gave, or the failure of the first that failed. */
+  async submitAll<A>(tenant: string, pieces: readonly Piece<R, A>[], deadline: Deadline): Promise<A[]> {
+    return (await Promise.all(this.#accept(tenant, pieces, deadline))) as A[];
+  }
+
+  #accept(tenant: string, pieces: readonly Piece<R, unknown>[], deadline: Deadline): Promise<unknown>[] {
+    if (this.#turns.isClosed) throw new RonError('draining', 'the service is shutting down');
+    const request: Request = { deadline, failure: undefined };
+    const cost_us = pieces.reduce((sum, piece) => sum + piece.cost_us, 0);
+    this.#requireTime(tenant, cost_us, deadline);
+    const jobs = pieces.map((piece) => ({ ...piece, request, answer: sched.park<unknown>('work_sign.answer') }));
+    if (!this.#jobs.add(tenant, jobs)) throw this.#busy(tenant, this.#wait_ms(tenant, cost_us));
+    // There are as many turns as jobs, so there is room for these.
+    for (let turn = 0; turn < jobs.length; turn++) this.#turns.trySend(TURN);
+    return jobs.map(({ answer }) => answer.promise);
   }
 
   /** The life of one signer. Ends when the queue is closed and drained, or rejects when the task is aborted. */
@@ -74,16 +111,13 @@ export class SignQueue<R extends Round> {
     const close = (): void => this.close();
     if (stopping.aborted) close();
     else stopping.addEventListener('abort', close, { once: true });
-    const batch_max = Math.max(2, this.#init.batch_max);
-    const turns: Turn[] = [];
     try {
       for (;;) {
         if ((await this.#turns.recv(signal)) === undefined) return;
         // What came in the same moment goes with it.
         await sched.pause('work_sign.gather');
         // A turn that was taken has to be used, also by a signer that was told to end in the meantime: its job has no other.
-        const more = this.#turns.depth === 0 ? 0 : (await this.#turns.recvMany(batch_max - 1, NEVER, turns)).length;
-        await this.#round(1 + more, signal);
+        await this.#round(this.#take(), signal);
       }
     } finally {
       stopping.removeEventListener('abort', close);
@@ -101,35 +135,85 @@ export class SignQueue<R extends Round> {
     return count;
   }
 
-  async #round(turns: number, signal: AbortSignal): Promise<void> {
-    const began_ms = sched.now_ms();
-    const round = this.#init.newRound();
-    const working: Promise<void>[] = [];
-    for (let turn = 0; turn < turns; turn++) {
+  /** The jobs of a turn that was received, and of as many more as fit. */
+  #take(): Job<R>[] {
+    const jobs: Job<R>[] = [];
+    for (let us = 0; ;) {
       const job = this.#jobs.next();
-      if (job !== undefined) working.push(this.#run(job, round));
+      if (job !== undefined && isWanted(job)) {
+        us += job.cost_us;
+        jobs.push(job);
+      }
+      if (us >= TURN_US || jobs.length >= this.#init.batch_max || this.#turns.depth === 0) return jobs;
+      // There is one: it comes without a wait.
+      void this.#turns.recv(NEVER);
     }
-    round.begun();
-    await untilAborted(working, signal);
-    this.#job_ms += ((sched.now_ms() - began_ms) / turns - this.#job_ms) * SAMPLE_WEIGHT;
   }
 
-  /** Never rejects: how it went is the submitter's to know. */
-  async #run({ deadline, work, answer }: Job<R>, round: R): Promise<void> {
-    if (deadline.remaining_ms <= 0) return answer.fail(deadline.signal.reason);
+  async #round(jobs: readonly Job<R>[], signal: AbortSignal): Promise<void> {
+    if (jobs.length === 0) return;
+    const round = this.#init.newRound();
+    const abandoned = new AbortController();
+    let wanted = jobs.length;
+    const onOver = (reason: unknown): void => {
+      wanted -= 1;
+      if (wanted === 0) abandoned.abort(reason);
+    };
+    const working = jobs.map(async (job): Promise<void> => {
+      const unfollow = job.request.deadline.onOver(onOver);
+      await run(job, round);
+      unfollow();
+    });
+    round.begun(abandoned.signal);
     try {
-      answer.wake(await work(round));
-    } catch (error) {
-      answer.fail(error);
+      await untilAborted(working, signal);
+    } finally {
+      const us = jobs.reduce((sum, { cost_us }) => sum + cost_us, 0);
+      const isWhole = jobs.every(({ request }) => request.failure === undefined);
+      this.#rate.served(us, isWhole, this.#jobs.waiting > 0);
     }
   }
 
-  #busy(tenant: string): RonError {
+  /** Refuses what would not be done in time. Who has nothing waiting is always let in: it cannot ask for less. */
+  #requireTime(tenant: string, cost_us: number, deadline: Deadline): void {
+    const all_ms = this.#rate.time_ms(this.#jobs.work_us + cost_us);
+    if (all_ms === undefined || this.#jobs.waitingOf(tenant) === 0) return;
+    const patience_ms = deadline.remaining_ms * WAIT_SHARE;
+    if (all_ms <= patience_ms) return;
+    const wait_ms = this.#wait_ms(tenant, cost_us);
+    if (wait_ms > patience_ms) throw this.#busy(tenant, wait_ms - patience_ms);
+  }
+
+  /** How long a tenant waits for its last job, if it adds so much. */
+  #wait_ms(tenant: string, cost_us: number): number {
+    const work_us = this.#jobs.workBefore_us(tenant, cost_us);
+    return this.#rate.time_ms(work_us) ?? work_us / 1000;
+  }
+
+  #busy(tenant: string, wait_ms: number): RonError {
     this.busy_total += 1;
     const others = this.#jobs.waiting - this.#jobs.waitingOf(tenant);
     const why = others === 0 ? 'the sign queue is full' : 'the share of this tenant in the sign queue is full';
-    const retry_after_ms = Math.ceil(this.#job_ms * this.#jobs.waiting);
+    const retry_after_ms = Math.min(RETRY_MS_MAX, Math.ceil(wait_ms));
     return new RonError('busy', why, { op: 'sign', retry_after_ms });
+  }
+}
+
+/** Whether somebody waits for it; if not, it is answered. */
+function isWanted({ request: { deadline, failure }, answer }: Job<never>): boolean {
+  if (failure !== undefined) answer.fail(failure.error);
+  else if (deadline.remaining_ms <= 0) answer.fail(deadline.signal.reason);
+  else return true;
+  return false;
+}
+
+/** Never rejects: how it went is the submitter's to know. */
+async function run<R extends Round>({ request, work, answer }: Job<R>, round: R): Promise<void> {
+  try {
+    answer.wake(await work(round));
+  } catch (error) {
+    request.failure ??= { error };
+    answer.fail(error);
   }
 }
 

@@ -7,8 +7,8 @@
  * that signed.
  * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
  */
-import type { Backend, Signature } from '@ron/custody';
-import { RonError, sched, type Deadline, type Parked } from '@ron/kernel';
+import { ALGORITHMS, BATCH_MAX, type Backend, type Signature } from '@ron/custody';
+import { orAborted, RonError, sched, type Parked } from '@ron/kernel';
 import type { KeyBook } from '../keys/key-book.ts';
 import type { Found } from '../keys/key-index.ts';
 import { formatKid } from '../kid.ts';
@@ -17,9 +17,6 @@ import type { Round } from './sign-queue.ts';
 
 /** A key that is rotated more often than this while it signs is being attacked or misused. */
 const ROTATIONS_MAX = 4;
-/** Messages that a backend takes at once. */
-const MESSAGES_MAX = 128;
-
 export interface SignRequest extends Payload {
   /** With a version: only if that is current. */
   readonly kid: string;
@@ -40,92 +37,49 @@ interface Waiting {
   readonly answer: Parked<Signature[]>;
 }
 
-/** What waits for one key, and whether the backend signs with it at this moment. */
-interface KeyLine {
-  waiting: Waiting[];
-  isBusy: boolean;
-}
-
 /**
- * Messages on their way to the backend: of one key one call at a time, which takes along all that came during the one
- * before. So the busier a key is, the larger its batches are, and the less each signature costs.
+ * The signatures that the jobs of one round ask for: they leave when all jobs have begun, those of one key together.
+ *
+ * Promise: each is answered once, with its own signatures or the error of its call.
+ * Bound: `BATCH_MAX` messages in a call. Cancellation: by the signal of the round.
  */
-export class SignBatches {
+export class SignRound implements Round {
   readonly #backend: SigningBackend;
-  readonly #newDeadline: () => Deadline;
-  /** Keys with something to do. */
-  readonly #lines = new Map<string, KeyLine>();
+  readonly #lines = new Map<string, Waiting[]>();
+  /** Set when all jobs have begun. */
+  #signal: AbortSignal | undefined;
 
-  constructor(backend: SigningBackend, newDeadline: () => Deadline) {
+  constructor(backend: SigningBackend) {
     this.#backend = backend;
-    this.#newDeadline = newDeadline;
   }
 
-  /** Waits for `send`, or for the call that is under way. */
   sign(handle: string, message: Uint8Array): Promise<Signature[]> {
+    if (this.#signal !== undefined) return this.#backend.sign(handle, message, this.#signal);
     const answer = sched.park<Signature[]>('sign.backend');
-    let line = this.#lines.get(handle);
-    if (line === undefined) {
-      line = { waiting: [], isBusy: false };
-      this.#lines.set(handle, line);
-    }
-    line.waiting.push({ message, answer });
+    const line = this.#lines.get(handle);
+    if (line === undefined) this.#lines.set(handle, [{ message, answer }]);
+    else line.push({ message, answer });
     return answer.promise;
   }
 
-  /** Starts what waits for an idle key. */
-  send(): void {
-    // It never rejects: each message is answered.
-    for (const [handle, line] of this.#lines) if (!line.isBusy) void this.#serve(handle, line);
-  }
-
-  async #serve(handle: string, line: KeyLine): Promise<void> {
-    line.isBusy = true;
-    while (line.waiting.length > 0) {
-      const batch = line.waiting.splice(0, MESSAGES_MAX);
-      await this.#signBatch(handle, batch);
+  begun(signal: AbortSignal): void {
+    this.#signal = signal;
+    for (const [handle, line] of this.#lines) {
+      // It never rejects: each message is answered.
+      for (let at = 0; at < line.length; at += BATCH_MAX)
+        void this.#call(handle, line.slice(at, at + BATCH_MAX), signal);
     }
-    this.#lines.delete(handle);
   }
 
-  async #signBatch(handle: string, batch: readonly Waiting[]): Promise<void> {
-    using deadline = this.#newDeadline();
+  async #call(handle: string, batch: readonly Waiting[], signal: AbortSignal): Promise<void> {
     try {
-      const signed = await deadline.run((signal) => this.#signAll(handle, batch, signal));
-      for (const [at, waiting] of batch.entries()) waiting.answer.wake(signed[at]!);
+      const messages = batch.map(({ message }) => message);
+      // What hangs and does not listen keeps nobody: it is left to itself.
+      const signed = await orAborted(this.#backend.signMany(handle, messages, signal), signal);
+      for (let at = 0; at < batch.length; at++) batch[at]!.answer.wake(signed[at]!);
     } catch (error) {
-      for (const waiting of batch) waiting.answer.fail(error);
+      for (const { answer } of batch) answer.fail(error);
     }
-  }
-
-  async #signAll(handle: string, batch: readonly Waiting[], signal: AbortSignal): Promise<Signature[][]> {
-    if (batch.length === 1) return [await this.#backend.sign(handle, batch[0]!.message, signal)];
-    return await this.#backend.signMany(
-      handle,
-      batch.map(({ message }) => message),
-      signal,
-    );
-  }
-}
-
-/** The signatures that the jobs of one round ask for. They leave when all jobs have begun. */
-export class SignRound implements Round {
-  readonly #batches: SignBatches;
-  #begun = false;
-
-  constructor(batches: SignBatches) {
-    this.#batches = batches;
-  }
-
-  sign(handle: string, message: Uint8Array): Promise<Signature[]> {
-    const signed = this.#batches.sign(handle, message);
-    if (this.#begun) this.#batches.send();
-    return signed;
-  }
-
-  begun(): void {
-    this.#begun = true;
-    this.#batches.send();
   }
 }
 
@@ -134,6 +88,13 @@ export class Signer {
 
   constructor(book: Pick<KeyBook, 'index'>) {
     this.#book = book;
+  }
+
+  /** What one signature costs. Throws when there is no such key, or it does not sign. */
+  cost_us(kid: string): number {
+    const { record, version } = this.#book.index.current(kid);
+    if (version.handle === undefined) throw verifyOnly(record.name);
+    return ALGORITHMS[record.alg].use_us;
   }
 
   async sign(request: SignRequest, round: Pick<SignRound, 'sign'>): Promise<Signed> {

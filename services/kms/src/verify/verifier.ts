@@ -4,9 +4,9 @@
  * Promise: a set of signatures is good exactly if each that counts verifies with plain `node:crypto` over the documented
  * bytes, as the mode demands. All are of one version. While the backend is away it goes on with what it knows, up to
  * `ttl_ms` (`verify_cache_expired` after that) and says how old that is. Imported keys depend on no backend.
- * Bound: one check for each signature, `SIGNATURES_MAX` of them. Cancellation: nothing waits.
+ * Bound: one check for each signature, `SIGNATURES_MAX` of them, in threads. Cancellation: by the signal.
  */
-import { ALGORITHMS, verifyWith, type SigningAlg } from '@ron/custody';
+import { ALGORITHMS, type Check, type CheckThreads } from '@ron/custody';
 import { RonError, sched } from '@ron/kernel';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
 import type { VerifyMode } from '../keys/key-record.ts';
@@ -78,13 +78,15 @@ export class Freshness {
 export class Verifier {
   readonly #index: () => KeyIndex;
   readonly #freshness: Freshness;
+  readonly #checks: Pick<CheckThreads, 'verify'>;
 
-  constructor(index: () => KeyIndex, freshness: Freshness) {
+  constructor(index: () => KeyIndex, freshness: Freshness, checks: Pick<CheckThreads, 'verify'>) {
     this.#index = index;
     this.#freshness = freshness;
+    this.#checks = checks;
   }
 
-  verify(request: VerifyRequest): Verified {
+  async verify(request: VerifyRequest, signal: AbortSignal): Promise<Verified> {
     const found = this.#index().find(versionIn(request));
     const { record, version } = found;
     const { signs } = ALGORITHMS[record.alg];
@@ -96,11 +98,13 @@ export class Verifier {
     const result = { found, kid, mode, message, cache_age_ms };
     const retired = unusable(found);
     if (retired !== undefined) return { ...result, ok: false, checked: [], reason: retired };
-    const checked = request.sigs.map(({ alg, signature }): Checked => {
+    const checks = request.sigs.map(({ alg, signature }) => {
       const part = version.public.find((each) => each.alg === alg);
       if (part === undefined) throw new RonError('validation', `${record.name} makes no ${alg} signatures`);
-      return { alg: alg as SigningAlg, ok: verifyWith(part, message, signature) };
+      return { part: part as Check['part'], message, signature };
     });
+    const good = await this.#checks.verify(checks, signal);
+    const checked = checks.map(({ part: { alg } }, at): Checked => ({ alg, ok: good[at]! }));
     const reason = lacking(mode, signs, checked);
     return { ...result, ok: reason === undefined, checked, reason };
   }
