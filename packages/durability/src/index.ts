@@ -3,6 +3,7 @@ export * from './member.ts';
 export { latestOf, readKnown, type Known, type Roster } from './membership.ts';
 export * from './pacing.ts';
 export * from './placement.ts';
+export type { PlanReport } from './plan-walk.ts';
 export * from './planner.ts';
 export * from './repair-queue.ts';
 export * from './repair-worker.ts';

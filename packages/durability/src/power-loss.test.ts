@@ -387,7 +387,7 @@ const PLANTED: readonly Planted[] = [
 
 const urlOf = (path: string): string => import.meta.resolve(path);
 const ENTRIES: Record<keyof Parts, string> = { VolumeSet: './volume-set.ts', Striper: './striper.ts' };
-const THROUGH = ['set-writer', 'reclaim-set', 'stripes', 'membership'].map((name) => urlOf(`./${name}.ts`));
+const THROUGH = ['set-writer', 'reclaim-set', 'stripe-survey', 'membership'].map((name) => urlOf(`./${name}.ts`));
 
 async function broken(edits: readonly Edit[]): Promise<Parts> {
   const parts = { ...PARTS };

@@ -8,7 +8,7 @@
  */
 import type { Reclaimed, ReclaimInit } from '@ron/cas';
 import type { Member } from './member.ts';
-import type { StripeSurvey } from './stripes.ts';
+import { surveyStripes, type StripeSurvey } from './stripe-survey.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 export async function reclaimSet(set: VolumeSet, init: ReclaimInit): Promise<Reclaimed> {
@@ -16,7 +16,7 @@ export async function reclaimSet(set: VolumeSet, init: ReclaimInit): Promise<Rec
   let failure: unknown;
   set.holds.beginSweep();
   try {
-    const survey = await set.stripes.survey(init);
+    const survey = await surveyStripes(set, init);
     for (const member of set.members.filter((each) => each.isWritable)) {
       try {
         const reclaimed = await reclaimOn(set, member, survey, init);

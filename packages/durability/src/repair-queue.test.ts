@@ -102,3 +102,84 @@ test('it never holds more than its capacity, nor the same thing twice, nor lets 
     }),
   );
 });
+
+test('a copy that could not be read is not forgotten when its repair is queued already', async () => {
+  const queue = new RepairQueue();
+  queue.offer(job(1));
+  queue.offer({ ...job(2), suspect: 'a' });
+  assert.equal(queue.offer({ ...job(1), suspect: 'b' }), 'known');
+  assert.equal(queue.offer(job(2, 'last')), 'queued');
+  const [first, second] = [await queue.take(signal), await queue.take(signal)];
+  assert.deepEqual([first?.suspect, first?.class, second?.suspect], ['a', 'last', 'b']);
+});
+
+/** What the queue promises, in so few words that it can be seen to be right. */
+class Definition {
+  readonly capacity: number;
+  jobs: { number: number; rank: number; at: number }[] = [];
+  readonly inflight = new Set<number>();
+  #at = 0;
+
+  constructor(capacity: number) {
+    this.capacity = capacity;
+  }
+
+  offer(number: number, rank: number): string {
+    const queued = this.jobs.find((each) => each.number === number);
+    if (this.inflight.has(number) || (queued !== undefined && queued.rank <= rank)) return 'known';
+    this.jobs = this.jobs.filter((each) => each !== queued);
+    if (this.jobs.length === this.capacity) {
+      const lowest = Math.max(...this.jobs.map((each) => each.rank));
+      if (lowest <= rank) return 'skipped';
+      const newest = this.jobs.filter((each) => each.rank === lowest).toSorted((a, b) => b.at - a.at)[0];
+      this.jobs = this.jobs.filter((each) => each !== newest);
+    }
+    this.jobs.push({ number, rank, at: this.#at++ });
+    return 'queued';
+  }
+
+  take(): number | undefined {
+    const [first] = this.jobs.toSorted((a, b) => a.rank - b.rank || a.at - b.at);
+    this.jobs = this.jobs.filter((each) => each !== first);
+    if (first !== undefined) this.inflight.add(first.number);
+    return first?.number;
+  }
+}
+
+test('offers, takes and ends in any order do what the definition says', async () => {
+  const step = fc.oneof(
+    { weight: 5, arbitrary: fc.record({ number: fc.nat(9), of: fc.constantFrom(...REPAIR_CLASSES) }) },
+    { weight: 1, arbitrary: fc.constant('take' as const) },
+    { weight: 1, arbitrary: fc.constant('done' as const) },
+  );
+  await fc.assert(
+    fc.asyncProperty(fc.array(step, { maxLength: 80 }), fc.integer({ min: 1, max: 5 }), async (steps, capacity) => {
+      const queue = new RepairQueue({ capacity });
+      const definition = new Definition(capacity);
+      const working: RepairJob[] = [];
+      for (const each of steps) {
+        if (each === 'done') {
+          const ended = working.shift();
+          if (ended === undefined) continue;
+          queue.done(ended);
+          definition.inflight.delete(ended.id[0]!);
+        } else if (each === 'take') {
+          const expected = definition.take();
+          assert.equal(queue.depth > 0, expected !== undefined);
+          if (expected === undefined) continue;
+          const taken = (await queue.take(signal))!;
+          assert.equal(taken.id[0], expected);
+          working.push(taken);
+        } else {
+          const expected = definition.offer(each.number, REPAIR_CLASSES.indexOf(each.of));
+          assert.equal(queue.offer(job(each.number, each.of)), expected);
+        }
+        assert.equal(queue.depth, definition.jobs.length);
+        assert.equal(queue.inflight, definition.inflight.size);
+      }
+      for (let left = definition.take(); left !== undefined; left = definition.take()) {
+        assert.equal((await queue.take(signal))!.id[0], left);
+      }
+    }),
+  );
+});

@@ -34,6 +34,8 @@ export interface RepairQueueInit {
 }
 
 const keyOf = (job: RepairJob): string => `${job.kind} ${Buffer.from(job.id).toString('latin1')}`;
+const withSuspect = (job: RepairJob, suspect: string | undefined): RepairJob =>
+  job.suspect !== undefined || suspect === undefined ? job : { ...job, suspect };
 const rankOf = (job: RepairJob): number => REPAIR_CLASSES.indexOf(job.class);
 
 export class RepairQueue implements AsyncDisposable {
@@ -81,11 +83,13 @@ export class RepairQueue implements AsyncDisposable {
     const key = keyOf(job);
     if (this.#closed || this.#inflight.has(key)) return 'known';
     const queued = this.#queued.get(key);
-    if (queued !== undefined && rankOf(queued) <= rankOf(job)) return 'known';
-    if (queued !== undefined) this.#drop(queued);
-    else if (!this.hasRoom && !this.#displace(rankOf(job))) return this.#skip(job);
-    this.#queued.set(key, job);
-    this.#waiting[rankOf(job)]!.push(job);
+    if (queued === undefined && !this.hasRoom && !this.#displace(rankOf(job))) return this.#skip(job);
+    if (queued === undefined) this.#add(job);
+    else if (rankOf(queued) <= rankOf(job)) return this.#suspect(queued, job.suspect);
+    else {
+      this.#drop(queued);
+      this.#add(withSuspect(job, queued.suspect));
+    }
     this.#serve();
     return 'queued';
   }
@@ -152,6 +156,20 @@ export class RepairQueue implements AsyncDisposable {
     this.#drop(job);
     this.#skip(job);
     return true;
+  }
+
+  #add(job: RepairJob): void {
+    this.#queued.set(keyOf(job), job);
+    this.#waiting[rankOf(job)]!.push(job);
+  }
+
+  /** It is queued already; that a copy could not be read may be news. */
+  #suspect(queued: RepairJob, suspect: string | undefined): 'known' {
+    const jobs = this.#waiting[rankOf(queued)]!;
+    const told = withSuspect(queued, suspect);
+    jobs[jobs.indexOf(queued)] = told;
+    this.#queued.set(keyOf(queued), told);
+    return 'known';
   }
 
   #drop(job: RepairJob): void {

@@ -95,9 +95,10 @@ const MUTATIONS: readonly Mutation[] = [
   },
   {
     bug: 'what is filed counts as repaired',
-    file: './planner.ts',
+    file: './plan-walk.ts',
     find: "if (mode === 'all') this.#deficit[job.class] += 1;",
     replace: '',
+    entry: './planner.ts',
     part: 'Planner',
     model: copiesAreMade,
     caught: /a copy is missing/,

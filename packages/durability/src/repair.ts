@@ -9,10 +9,10 @@ import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayo
 import { isRonError, RonError } from '@ron/kernel';
 import type { Member } from './member.ts';
 import type { Patience } from './patience.ts';
-import { lacks, targetOfContent } from './planner.ts';
 import type { RepairJob } from './repair-queue.ts';
 import { bestOf, homeFor, knowersOf, untold } from './stripe-health.ts';
 import type { VolumeSet } from './volume-set.ts';
+import { lacks, targetOfContent } from './wanted.ts';
 
 /** `gone`: nobody has it any more, or wants it. `whole`: there was nothing to do. */
 export type Repaired = 'repaired' | 'whole' | 'gone';

@@ -7,17 +7,15 @@
  * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { chunkKey, decodeStripe, IdSet, RecordType, type ReclaimInit, type StripeLayout } from '@ron/cas';
+import { chunkKey, decodeStripe, IdSet, RecordType, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { Stripe, type CodeName } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
+import { LATE, within } from './patience.ts';
 import type { Rescue } from './read-many.ts';
-import { isWhole } from './stripe-health.ts';
 import type { VolumeSet } from './volume-set.ts';
 
-/** What reading about a stripe counts as, in bytes, when the work is paced. */
-const LINE_COST_BYTES = 512;
 /** What the parity of new stripes is made by. */
 export const WRITTEN: CodeName = 'sums';
 /** Nearly all stripes are of one shape; the rests of objects are of others. */
@@ -43,14 +41,10 @@ interface Gathered {
 
 /** A shard that somebody has and could not give now. */
 const UNREAD = Symbol('unread');
+type ShardRead = Uint8Array | typeof UNREAD | undefined;
 
-/** What stripes mean for the room on each volume. */
-export interface StripeSurvey {
-  /** A shard of a stripe that is needed, in its place. */
-  isHome(member: Member, id: Uint8Array): boolean;
-  /** A copy of a content that its stripe protects. */
-  isReleased(member: Member, id: Uint8Array): boolean;
-}
+/** How long a shard may take while others could stand in for it. */
+const SHARD_LAG_MS = 1000;
 
 export class Stripes {
   readonly #set: VolumeSet;
@@ -104,8 +98,15 @@ export class Stripes {
     // What is rebuilt is checked: so whoever was away may be asked as well, after those who know better.
     const current = this.#set.members.filter((member) => knows(member, id));
     const stale = this.#set.members.filter((member) => !member.isCurrent && member.holds('shard', id));
+    const late: Promise<StripeLayout | undefined>[] = [];
     for (const member of [...current, ...stale]) {
-      const layout = await this.#read(member, 'shard', id, signal);
+      const reading = this.#read(member, 'shard', id, signal);
+      const layout = await within(reading, SHARD_LAG_MS);
+      if (layout === LATE) late.push(reading);
+      else if (layout !== undefined) return layout;
+    }
+    for (const reading of late) {
+      const layout = await reading;
       if (layout !== undefined) return layout;
     }
     return undefined;
@@ -182,49 +183,6 @@ export class Stripes {
     });
   }
 
-  /** Looks at all stripes before room is given back; those that protect nothing any more are given up. */
-  async survey(init: ReclaimInit): Promise<StripeSurvey> {
-    const { changes_total } = this.#set.life;
-    const ids_max = 2 ** 26;
-    const homes = new Map<string, IdSet>();
-    const released = new Map<string, IdSet>();
-    let hasUnread = false;
-    const add = (to: Map<string, IdSet>, name: string, id: Uint8Array): void => {
-      if (!to.has(name)) to.set(name, new IdSet({ ids_max }));
-      to.get(name)!.add(id);
-    };
-    await this.walk(init.signal, async ({ id: stripe_id, layout }) => {
-      await init.pace(LINE_COST_BYTES);
-      if (layout === undefined) {
-        hasUnread = true;
-        return;
-      }
-      const isHeld = layout.shards.some((shard) => !this.#set.holds.isFree(shard.id));
-      const isLive = isHeld || layout.shards.slice(0, layout.data_shards).some((shard) => init.isNeeded(shard.id));
-      if (!isLive) return await this.end({ id: stripe_id, layout }, init.signal);
-      const isSafe = isWhole(this.#set, { id: stripe_id, layout });
-      for (const { id, home } of layout.shards) {
-        add(homes, home, id);
-        if (!isSafe) continue;
-        for (const member of this.#set.members) {
-          if (member.name !== home && member.holds('content', id)) add(released, member.name, id);
-        }
-      }
-    });
-    return {
-      // What a stripe is made of that could not be read is not known: so all parity stays.
-      isHome: (member, id) =>
-        homes.get(member.name)?.has(id) === true ||
-        (hasUnread && member.volume.held('content', id)?.type === RecordType.parity),
-      // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
-      // may have made a stripe less than whole.
-      isReleased: (member, id) =>
-        this.#set.life.changes_total === changes_total &&
-        released.get(member.name)?.has(id) === true &&
-        this.#set.members.some((each) => each !== member && each.holdsDurably('content', id)),
-    };
-  }
-
   async #read(
     member: Member,
     kind: 'stripe' | 'shard',
@@ -240,31 +198,42 @@ export class Stripes {
     }
   }
 
-  /** Reads shards until there are k, data first, never one of `without`. */
+  /**
+   * Reads shards until there are k, data first, never one of `without`. One that takes long is waited for only when there are
+   * too few others.
+   */
   async #gather(layout: StripeLayout, without: ReadonlySet<number>, signal: AbortSignal): Promise<Gathered> {
     const shards = new Map<number, Uint8Array>();
     const missing: number[] = [...without];
+    const late = new Map<number, Promise<ShardRead>>();
     let unread = 0;
+    const take = (index: number, read: ShardRead): void => {
+      if (read instanceof Uint8Array) shards.set(index, read);
+      else missing.push(index);
+      if (read === UNREAD) unread += 1;
+    };
     const rest = [...layout.shards.keys()].filter((index) => !without.has(index));
-    while (shards.size < layout.data_shards) {
+    while (shards.size < layout.data_shards && rest.length > 0) {
       const batch = rest.splice(0, layout.data_shards - shards.size);
-      if (batch.length === 0) {
-        // What could not be read now may be read another time: only what is not there is lost.
-        const isLost = shards.size + unread < layout.data_shards;
-        const what = `${shards.size} shards of a stripe could be read, ${layout.data_shards} are needed`;
-        throw new RonError(isLost ? 'integrity' : 'not_ready', what);
-      }
-      const read = await Promise.all(batch.map((index) => this.#shard(layout.shards[index]!.id, signal)));
-      for (const [at, bytes] of read.entries()) {
-        if (bytes instanceof Uint8Array) shards.set(batch[at]!, bytes);
-        else missing.push(batch[at]!);
-        if (bytes === UNREAD) unread += 1;
+      const readings = batch.map((index) => this.#shard(layout.shards[index]!.id, signal));
+      const reads = await Promise.all(readings.map((reading) => within(reading, SHARD_LAG_MS)));
+      for (const [at, read] of reads.entries()) {
+        if (read === LATE) late.set(batch[at]!, readings[at]!);
+        else take(batch[at]!, read);
       }
     }
-    return { shards, missing };
+    for (const [index, reading] of late) {
+      if (shards.size < layout.data_shards) take(index, await reading);
+      else missing.push(index);
+    }
+    if (shards.size >= layout.data_shards) return { shards, missing };
+    // What could not be read now may be read another time: only what is not there is lost.
+    const isLost = shards.size + unread < layout.data_shards;
+    const what = `${shards.size} shards of a stripe could be read, ${layout.data_shards} are needed`;
+    throw new RonError(isLost ? 'integrity' : 'not_ready', what);
   }
 
-  async #shard(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | typeof UNREAD | undefined> {
+  async #shard(id: Uint8Array, signal: AbortSignal): Promise<ShardRead> {
     let isUnread = false;
     for (const member of this.#set.holdersOf('content', id)) {
       try {

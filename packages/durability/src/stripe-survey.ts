@@ -1,0 +1,64 @@
+/**
+ * What stripes mean for the room on each volume: which shards have to stay, and which copies may go.
+ *
+ * Promise: a copy may go only when its stripe is whole: every shard durable in a place of its own, and known to everybody who
+ * has parity of it; and only while no volume came or went since. What is not known stays. Stripes that protect nothing any
+ * more are given up. Bound: 12 to 24 bytes for each shard. Cancellation: by the signal, between two stripes.
+ */
+import { IdSet, RecordType, type ReclaimInit } from '@ron/cas';
+import type { Member } from './member.ts';
+import { isWhole } from './stripe-health.ts';
+import type { VolumeSet } from './volume-set.ts';
+
+/** What reading about a stripe counts as, in bytes, when the work is paced. */
+const LINE_COST_BYTES = 512;
+
+export interface StripeSurvey {
+  /** A shard of a stripe that is needed, in its place. */
+  isHome(member: Member, id: Uint8Array): boolean;
+  /** A copy of a content that its stripe protects. */
+  isReleased(member: Member, id: Uint8Array): boolean;
+}
+
+export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<StripeSurvey> {
+  const { changes_total } = set.life;
+  const ids_max = 2 ** 26;
+  const homes = new Map<string, IdSet>();
+  const released = new Map<string, IdSet>();
+  let hasUnread = false;
+  const add = (to: Map<string, IdSet>, name: string, id: Uint8Array): void => {
+    if (!to.has(name)) to.set(name, new IdSet({ ids_max }));
+    to.get(name)!.add(id);
+  };
+  await set.stripes.walk(init.signal, async ({ id: stripe_id, layout }) => {
+    await init.pace(LINE_COST_BYTES);
+    if (layout === undefined) {
+      hasUnread = true;
+      return;
+    }
+    // Parity can be somebody's chunk as well: whoever knows the contents can store what they add up to.
+    const isLive = layout.shards.some(({ id }) => !set.holds.isFree(id) || init.isNeeded(id));
+    if (!isLive) return await set.stripes.end({ id: stripe_id, layout }, init.signal);
+    const isSafe = isWhole(set, { id: stripe_id, layout });
+    for (const { id, home } of layout.shards) {
+      add(homes, home, id);
+      if (!isSafe) continue;
+      for (const member of set.members) {
+        if (member.name !== home && member.holds('content', id)) add(released, member.name, id);
+      }
+    }
+  });
+  return {
+    // What a stripe is made of that could not be read is not known: so all parity stays.
+    isHome: (member, id) =>
+      homes.get(member.name)?.has(id) === true ||
+      (hasUnread && member.volume.held('content', id)?.type === RecordType.parity),
+    // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
+    // may have made a stripe less than whole.
+    isReleased: (member, id) =>
+      set.life.changes_total === changes_total &&
+      released.get(member.name)?.isOverflowed === false &&
+      released.get(member.name)?.has(id) === true &&
+      set.members.some((each) => each !== member && each.holdsDurably('content', id)),
+  };
+}
