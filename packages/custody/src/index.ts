@@ -9,5 +9,4 @@ export * from './open-unlock.ts';
 export { Pkcs11Backend, type Pkcs11BackendInit } from './pkcs11-backend.ts';
 export { requirePublicPart, verifyWith } from './public-keys.ts';
 export { KEK_BYTES, kekFromText, SCRYPT_COST, type ScryptCost, type Unlock } from './sealer.ts';
-export { readWhole, writeWhole } from './whole-file.ts';
 export { CheckThreads, type Check } from './check-threads.ts';

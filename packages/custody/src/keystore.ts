@@ -14,7 +14,15 @@
 import { dirname } from 'node:path';
 import type { KeyObject } from 'node:crypto';
 import { isRonError, RonError } from '@ron/kernel';
-import { diskError, GroupCommit, realFileSystem, type FileSystem } from '@ron/log';
+import {
+  diskError,
+  GroupCommit,
+  readWhole,
+  realFileSystem,
+  removeLeftOver,
+  writeWhole,
+  type FileSystem,
+} from '@ron/log';
 import {
   KEY_BOX_BYTES,
   newKeyBox,
@@ -25,7 +33,6 @@ import {
   unsealBytes,
   type Unlock,
 } from './sealer.ts';
-import { readWhole, removeLeftOver, writeWhole } from './whole-file.ts';
 
 export const DOCUMENT_BYTES_MAX = 64 * 1024 * 1024;
 const WAITING_MAX = 1024;

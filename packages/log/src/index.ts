@@ -3,3 +3,4 @@ export * from './file-system.ts';
 export * from './group-commit.ts';
 export * from './record.ts';
 export * from './segment-log.ts';
+export * from './whole-file.ts';

@@ -7,7 +7,7 @@
  */
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
-import { rethrowDisk, type File, type FileSystem } from '@ron/log';
+import { rethrowDisk, writeWhole, type File, type FileSystem } from '@ron/log';
 import { decodeCheckpoint, type Checkpoint } from './checkpoint.ts';
 import { parseVkey, verifyNote, type NoteKey, type NoteSigner } from './note-key.ts';
 import { formatNote, NOTE_BYTES_MAX, parseNote, parseSignature } from './note.ts';
@@ -57,7 +57,8 @@ export class CheckpointFile {
 
   async replace(text: string): Promise<SignedCheckpoint> {
     const next = { ...decodeCheckpoint(parseNote(text).text), text };
-    await this.#write(text).catch(rethrowDisk);
+    const { fs, dir } = this.#init;
+    await writeWhole(fs, join(dir, CHECKPOINT), Buffer.from(text)).catch(rethrowDisk);
     this.#current = next;
     return next;
   }
@@ -73,23 +74,6 @@ export class CheckpointFile {
       if (!isThere) signatures.push(added);
     }
     if (signatures.length > note.signatures.length) await this.replace(formatNote({ ...note, signatures }));
-  }
-
-  async #write(text: string): Promise<void> {
-    const { fs, dir } = this.#init;
-    const path = join(dir, CHECKPOINT);
-    const next = `${path}.new`;
-    // One that could not be finished may be left from before.
-    await fs.remove(next).catch(() => undefined);
-    const file = await fs.create(next);
-    try {
-      await file.write([Buffer.from(text)], 0);
-      await file.sync();
-    } finally {
-      await file.close();
-    }
-    await fs.rename(next, path);
-    await fs.syncDir(dir);
   }
 }
 

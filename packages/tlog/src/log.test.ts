@@ -141,7 +141,7 @@ test('a log has one process, and closes once', async (t) => {
   await log.close();
   await assert.rejects(log.append(entriesOf(0, 1), signal), { code: 'closed' });
   await (await open(dir)).close();
-  assert.ok(!readdirSync(dir).includes('checkpoint.new'));
+  assert.ok(!readdirSync(dir).includes('checkpoint.tmp'));
 });
 
 test('a log that is closed while it is read lets the reads end, and no new ones begin', async (t) => {

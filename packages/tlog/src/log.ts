@@ -49,8 +49,13 @@ export interface TransparencyLogInit {
   onCut?(bytes: number): void;
 }
 
-/** Told of a checkpoint that was signed and is not published yet. */
-export type Remember = (checkpoint: SignedCheckpoint, signal: AbortSignal) => Promise<void>;
+/** Those who remember what was signed. */
+export interface CheckpointMemory {
+  /** Before anybody else can see it: when this fails the checkpoint is not published. */
+  before(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+  /** While it is being published. */
+  beside?(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+}
 
 export class TransparencyLog implements AsyncDisposable {
   readonly #init: TransparencyLogInit;
@@ -140,10 +145,10 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   /**
-   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `remember` is told before
-   * anybody else can see it: when that fails the checkpoint is not published.
+   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `memory` knows of it before
+   * anybody else can see it.
    */
-  async writeCheckpoint(signal: AbortSignal, remember?: Remember): Promise<SignedCheckpoint> {
+  async writeCheckpoint(signal: AbortSignal, memory?: CheckpointMemory): Promise<SignedCheckpoint> {
     return await this.#checkpoints.run(signal, async () => {
       // Its turn among the appends: it sees all that came before, and none writes while files are synced.
       const extent = await this.#appends.run(signal, () => this.#syncAll());
@@ -153,8 +158,11 @@ export class TransparencyLog implements AsyncDisposable {
       if (current?.size === size && this.#checkpointFile.isSignedByAll(signers)) return current;
       const checkpoint = { origin, size, root: extent.frontier.root() };
       const text = await orAborted(signCheckpoint(checkpoint, signers, signal), signal);
-      await remember?.({ ...checkpoint, text }, signal);
-      return await this.#checkpointFile.replace(text);
+      await memory?.before({ ...checkpoint, text }, signal);
+      const beside = memory?.beside?.({ ...checkpoint, text }, signal);
+      const ended = await Promise.allSettled([this.#checkpointFile.replace(text), beside]);
+      for (const each of ended) if (each.status === 'rejected') throw each.reason;
+      return this.checkpoint!;
     });
   }
 

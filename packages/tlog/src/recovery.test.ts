@@ -113,11 +113,11 @@ test('a checkpoint is remembered before anybody can see it, and not published wh
   await log.append(entriesOf(3, 5), signal);
   const published = (): Checkpoint =>
     decodeCheckpoint(parseNote(Buffer.from(disk.files().get(at('checkpoint'))!).toString()).text);
-  const forgetful = log.writeCheckpoint(signal, () => Promise.reject(new Error('no room')));
+  const forgetful = log.writeCheckpoint(signal, { before: () => Promise.reject(new Error('no room')) });
   await assert.rejects(forgetful, /no room/);
   assert.deepEqual([log.checkpoint?.size, published().size], [3, 3]);
   const seen: number[] = [];
-  await log.writeCheckpoint(signal, async ({ size }) => void seen.push(size, published().size));
+  await log.writeCheckpoint(signal, { before: async ({ size }) => void seen.push(size, published().size) });
   assert.deepEqual([seen, published().size], [[5, 3], 5]);
   await log.close();
 });
@@ -222,7 +222,7 @@ for (const [what, operation, name, code, expected] of FAILURES) {
 test('a checkpoint that cannot be made durable is not published, and what it was to cover is not lost', async () => {
   for (const [operation, name] of [
     ['sync', 'hashes.0'],
-    ['sync', 'checkpoint.new'],
+    ['sync', 'checkpoint.tmp'],
     ['rename', ''],
     ['create', ''],
   ] as const) {

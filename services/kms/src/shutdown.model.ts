@@ -79,7 +79,7 @@ export function shutdown(parts: Parts, clients: number): Build {
       deadline: () => Deadline.after('checkpoint', 1e9),
       interval_ms: () => 1e6,
       every_ops: () => 1e6,
-      remember: async () => undefined,
+      memory: { before: async () => undefined },
       onMissed: () => (missed = true),
     });
     const queue = new parts.SignQueue({ turns: new Mpsc<Turn>('turns', 8), batch_max: 2, newRound: () => ROUND });

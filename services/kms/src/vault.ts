@@ -13,14 +13,15 @@
  * it is. What a crash leaves is no problem. One process has it.
  */
 import { join } from 'node:path';
-import { readWhole, writeWhole, type Backend } from '@ron/custody';
+import type { Backend } from '@ron/custody';
 import { isRonError, RonError } from '@ron/kernel';
-import { realFileSystem, type FileSystem } from '@ron/log';
+import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import {
   inspectLog,
   KeyType,
   noteSigner,
   TransparencyLog,
+  type CheckpointMemory,
   type KnownCheckpoint,
   type NoteSigner,
   type SignedCheckpoint,
@@ -58,8 +59,8 @@ export interface Vault extends AsyncDisposable {
   readonly vkeys: readonly string[];
   /** Why nothing may be signed: something is older than it was. */
   readonly problem: string | undefined;
-  /** Remembers a checkpoint and what belongs to it, before it is published. */
-  remember(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<void>;
+  /** Remembers checkpoints, and what belongs to them. */
+  readonly memory: CheckpointMemory;
   /** From now on nothing is written: everything stays as it is, for whoever finds out what happened. */
   freeze(problem: string): void;
   close(): Promise<void>;
@@ -143,15 +144,18 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     origin: anchor?.origin ?? 'unknown',
     vkeys,
     problem,
-    async remember(checkpoint, until) {
-      const checkpointed = headOf(checkpoint);
-      const extent = ledger.extent;
-      const versions = { index_version: index.version, custody_version: versionOf(custody) };
-      const published = log?.checkpoint?.size ?? 0;
-      const next = { ...anchor!, checkpoint: checkpointed, published, ...versions, ops: extent };
-      await anchors!.replace(next, until);
-      await opsHead!.replace(checkpointed, until);
-      await ledger.prune(extent);
+    memory: {
+      async before(checkpoint, until) {
+        const versions = { index_version: index.version, custody_version: versionOf(custody) };
+        // What is known to be everywhere, also when a crash comes now.
+        const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
+        const checkpointed = { checkpoint: headOf(checkpoint), published };
+        await anchors!.replace({ ...anchor!, ...checkpointed, ...versions, ops: ledger.extent }, until);
+      },
+      async beside(checkpoint, until) {
+        await opsHead!.replace(headOf(checkpoint), until);
+        await ledger.prune(anchors!.value!.ops!);
+      },
     },
     freeze,
     close,

@@ -80,7 +80,7 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
     deadline: () => runtime.deadline('checkpoint'),
     interval_ms: () => config.value.audit.checkpoint_interval,
     every_ops: () => config.value.audit.checkpoint_ops,
-    remember: (checkpoint, within) => vault.remember(checkpoint, within),
+    memory: vault.memory,
     onMissed: (error) => {
       counters.integrity_failed();
       log.error({ err: error }, 'an audit checkpoint was missed');
@@ -124,6 +124,6 @@ function guarded(log: Vault['log'], unsound: () => string | undefined): AppendLo
       return log?.size ?? 0;
     },
     append: (entries, signal) => whenSound((sound) => sound.append(entries, signal)),
-    writeCheckpoint: (signal, remember) => whenSound((sound) => sound.writeCheckpoint(signal, remember)),
+    writeCheckpoint: (signal, memory) => whenSound((sound) => sound.writeCheckpoint(signal, memory)),
   };
 }

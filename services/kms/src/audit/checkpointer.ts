@@ -6,12 +6,12 @@
  * before it is published: whatever others have seen of the log, the keystore knows of.
  * Bound: one checkpoint at a time. Cancellation: each is bounded by its deadline; waiters by their signals.
  */
-import type { Remember, SignedCheckpoint } from '@ron/tlog';
+import type { CheckpointMemory, SignedCheckpoint } from '@ron/tlog';
 import { Deadline, isRonError, sched, sleep, type Mpsc, type Watch } from '@ron/kernel';
 
 export interface CheckpointLog {
   readonly size: number;
-  writeCheckpoint(signal: AbortSignal, remember: Remember): Promise<SignedCheckpoint>;
+  writeCheckpoint(signal: AbortSignal, memory: CheckpointMemory): Promise<SignedCheckpoint>;
 }
 
 export interface CheckpointerInit {
@@ -26,19 +26,23 @@ export interface CheckpointerInit {
   readonly interval_ms: () => number;
   /** So many entries ask for one at once. */
   readonly every_ops: () => number;
-  /** Makes each durable in the keystore, before it is published. */
-  readonly remember: Remember;
+  /** Knows of each before it is published. */
+  readonly memory: CheckpointMemory;
   readonly onMissed: (error: unknown) => void;
 }
 
 /** How soon after one that was asked for the next may come: the waiters of a moment share one. */
 const GATHER_MS = 20;
+/** Until one that was missed is tried again. */
+const RETRY_MS = 200;
 
 export class Checkpointer {
   readonly #init: CheckpointerInit;
   /** Since when an entry waits for a checkpoint. */
   #uncovered_ms: number | undefined;
   #failure: string | undefined;
+  /** When the last one was due: intervals count from there, so that an entry waits no longer than one and a deadline. */
+  #due_ms = sched.now_ms();
 
   constructor(init: CheckpointerInit) {
     this.#init = init;
@@ -82,19 +86,22 @@ export class Checkpointer {
   async run(stopping: AbortSignal): Promise<void> {
     for (;;) {
       await this.#untilDue(stopping);
-      if (this.#init.log.size > this.#init.covered.value) await this.write();
+      this.#due_ms = sched.now_ms();
+      if (this.#init.log.size <= this.#init.covered.value || (await this.write())) continue;
+      // A disk that fails is not asked again by every append.
+      await sleep(RETRY_MS, stopping, 'checkpoint.retry');
     }
   }
 
   /** One checkpoint, now. Never rejects; false when it was missed. */
   async write(): Promise<boolean> {
-    const { log, covered, deadline, flushed, remember, onMissed } = this.#init;
+    const { log, covered, deadline, flushed, memory, onMissed } = this.#init;
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
       const checkpoint = await budget.run(async (signal) => {
         await flushed(signal);
-        return await log.writeCheckpoint(signal, remember);
+        return await log.writeCheckpoint(signal, memory);
       });
       this.#failure = undefined;
       this.#uncovered_ms = log.size > checkpoint.size ? began_ms : undefined;
@@ -108,7 +115,8 @@ export class Checkpointer {
   }
 
   async #untilDue(stopping: AbortSignal): Promise<void> {
-    using interval = Deadline.after('checkpoint_interval', this.#init.interval_ms(), { signal: stopping });
+    const left_ms = this.#due_ms + this.#init.interval_ms() - sched.now_ms();
+    using interval = Deadline.after('checkpoint_interval', left_ms, { signal: stopping });
     try {
       await this.#init.due.recv(interval.signal);
       await sleep(GATHER_MS, stopping, 'checkpoint.gather');

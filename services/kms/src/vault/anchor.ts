@@ -4,9 +4,9 @@
  *     anchor --remembers--> versions of custody and index, operations in ops, the last checkpoint, what was published
  *     index, custody, ops/head --remember--> the last checkpoint that the anchor had when they were written
  *
- * A checkpoint goes this way, and each step is durable before the next: anchor, ops/head, then the file `checkpoint`, where
- * everybody sees it. So after a crash a later one may lag behind an earlier one, by one checkpoint at most, and never the
- * other way round. A log may always be longer than what is remembered of it: entries come before checkpoints.
+ * A checkpoint is durable in the anchor before it is written to ops/head and to the file `checkpoint`, where everybody sees
+ * it; and in both of them before the anchor calls it published. So after a crash they may lag behind the anchor, and never
+ * behind what it calls published. A log may always be longer than what is remembered of it: entries come first.
  */
 import { SealedFile, type Unlock } from '@ron/custody';
 import type { FileSystem } from '@ron/log';
@@ -28,7 +28,7 @@ export interface Anchor {
   readonly ops_key_b64: string;
   /** Signed, and published unless a crash came between. */
   readonly checkpoint?: LogHead;
-  /** Entries of the last checkpoint that is known to be published. */
+  /** Entries of the last checkpoint that is known to be in ops/head and published. */
   readonly published: number;
   readonly index_version: number;
   readonly custody_version: number;

@@ -7,22 +7,33 @@
  */
 import { dirname } from 'node:path';
 import { assert, RonError } from '@ron/kernel';
-import type { FileSystem } from '@ron/log';
+import type { File, FileSystem } from './file-system.ts';
 
 const temporary = (path: string): string => `${path}.tmp`;
 
 export async function writeWhole(fs: FileSystem, path: string, bytes: Uint8Array): Promise<void> {
-  // A write that failed may have left its file behind.
-  await removeLeftOver(fs, path);
-  const file = await fs.create(temporary(path));
+  const file = await createAnew(fs, temporary(path));
+  let renamed: Promise<void> | undefined;
   try {
     await file.write([bytes], 0);
     await file.sync();
+    renamed = fs.rename(temporary(path), path);
   } finally {
-    await file.close();
+    // At the same time: under load every call to the disk waits for its turn.
+    await Promise.all([file.close(), renamed]);
   }
-  await fs.rename(temporary(path), path);
   await fs.syncDir(dirname(path));
+}
+
+/** A write that failed may have left its file behind. */
+async function createAnew(fs: FileSystem, path: string): Promise<File> {
+  try {
+    return await fs.create(path);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'EEXIST') throw error;
+    await fs.remove(path);
+    return await fs.create(path);
+  }
 }
 
 /** Undefined when there is none. */
