@@ -115,11 +115,16 @@ export class Membership {
   readonly #members: () => readonly Member[];
   #roster: Roster;
   #heard: number;
+  /** The number of the last list that everybody knows who counts. */
+  #told: number;
+  /** The number of the last list that each volume took. */
+  readonly #known = new WeakMap<Member, number>();
 
   private constructor(members: () => readonly Member[], roster: Roster, heard: number) {
     this.#members = members;
     this.#roster = roster;
     this.#heard = heard;
+    this.#told = roster.number;
   }
 
   /** Asks the volumes. Those that know another list than the latest, or have heard less than others of it, are stale. */
@@ -179,7 +184,9 @@ export class Membership {
 
   /** Strikes off those who missed something. Durable when it resolves. */
   async strike(names: readonly string[], signal: AbortSignal): Promise<void> {
-    if (this.#strike(names)) await this.#tell(signal);
+    this.#strike(names);
+    // Also when somebody else struck them off, and is still telling.
+    if (this.#told < this.#roster.number) await this.#tell(signal);
   }
 
   /** Counts on a volume again that has been told everything: in this step, and as long as it takes the note of it. */
@@ -231,30 +238,42 @@ export class Membership {
       const readable = this.#members().filter((member) => member.isReadable);
       const counting = readable.filter((member) => member.isCurrent);
       const told = counting.length > 0 ? counting : readable;
-      const written = await this.#write(told, signal);
-      if (written.length === 0) throw shortOf({ enough: 1, written: 0, failures: told.map((each) => each.failure) });
-      const deaf = told.filter((member) => member.isCurrent && !written.includes(member));
-      if (!this.#strike(deaf.map((member) => member.name))) return;
+      const { number } = this.#roster;
+      await this.#write(told, signal);
+      // Others may have told them more meanwhile, or struck them off.
+      const isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;
+      const deaf = told.filter((member) => member.isCurrent && isDeaf(member)).map((member) => member.name);
+      const stays = (member: Member): boolean => member.isReadable && member.isCurrent && !deaf.includes(member.name);
+      if (told.every(isDeaf) || (deaf.length > 0 && !this.#members().some(stays))) {
+        throw shortOf({ enough: 1, written: 0, failures: told.map((each) => each.failure) });
+      }
+      if (this.#strike(deaf)) continue;
+      this.#told = Math.max(this.#told, number);
+      return;
     }
   }
 
   /** Tells a volume the list again: it has lost what it knew. */
   async remind(member: Member, signal: AbortSignal): Promise<void> {
-    if (member.isCurrent && member.isWritable) await member.write([rosterNote(this.#roster)], signal);
+    if (!member.isCurrent || !member.isWritable) return;
+    await member.write([rosterNote(this.#roster), noteOf(HEARD_ID, this.#heard)], signal);
   }
 
-  /** Who has the list now. */
-  async #write(members: readonly Member[], signal: AbortSignal): Promise<readonly Member[]> {
-    const note = rosterNote(this.#roster);
-    const { written } = await writeCopies({
+  /** Those who take the list in time know it. */
+  async #write(members: readonly Member[], signal: AbortSignal): Promise<void> {
+    const roster = this.#roster;
+    const note = rosterNote(roster);
+    await writeCopies({
       order: members,
       has: () => false,
-      write: (member) => member.write([note], signal),
+      write: async (member) => {
+        await member.write([note], signal);
+        this.#known.set(member, Math.max(roster.number, this.#known.get(member) ?? 0));
+      },
       target: members.length,
       enough: 1,
       lag_ms: LAG_MS,
     });
     signal.throwIfAborted();
-    return written;
   }
 }

@@ -4,13 +4,14 @@
  */
 import assert from 'node:assert/strict';
 import { blake3 } from '@napi-rs/blake-hash';
-import { MemoryVolume, RecordType, type Kind, type NewRecord, type StoredRecord } from '@ron/cas';
+import { RecordType, type NewRecord } from '@ron/cas';
 import type { Build, World } from '@ron/explorer';
-import { RonError, TokenBucket } from '@ron/kernel';
+import { TokenBucket } from '@ron/kernel';
 import type { Planner } from './planner.ts';
 import type { repair } from './repair.ts';
 import type { RepairQueue } from './repair-queue.ts';
 import type { RepairWorker } from './repair-worker.ts';
+import { ModelVolume } from './testing/model-volume.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 export interface Parts {
@@ -27,65 +28,6 @@ const EMPTY = new Uint8Array(0);
 const patiently = <T>(work: Promise<T>): Promise<T> => work;
 /** One that finds it, one after the failure, one that confirms, and some more. */
 const PLANS_MAX = 6;
-
-type Operation = 'put' | 'get';
-
-/** A volume that does what it is told in the order in which it was told, and takes its time. */
-class ModelVolume extends MemoryVolume {
-  isLive = false;
-  moved_bytes = 0;
-  readonly puts: string[] = [];
-  failOnce = false;
-  readonly #world: World;
-  readonly #slow: readonly Operation[];
-  readonly #removed = new Set<string>();
-  #last: Promise<unknown> = Promise.resolve();
-
-  constructor(world: World, name: string, slow: readonly Operation[]) {
-    super({ name, bytes_max: 1e6 });
-    this.#world = world;
-    this.#slow = slow;
-  }
-
-  override put(records: readonly NewRecord[], until: AbortSignal): Promise<void> {
-    const done = this.#last.then(async () => {
-      await this.#io('put');
-      if (this.isLive && this.failOnce) {
-        this.failOnce = false;
-        throw new RonError('busy', 'not now');
-      }
-      for (const record of records) this.#note(record);
-      await super.put(records, until);
-    });
-    this.#last = done.catch(() => undefined);
-    return done;
-  }
-
-  override async get(kind: Kind, id: Uint8Array, until: AbortSignal): Promise<StoredRecord | undefined> {
-    await this.#io('get');
-    const record = await super.get(kind, id, until);
-    if (this.isLive && kind !== 'note') this.moved_bytes += record?.payload.length ?? 0;
-    return record;
-  }
-
-  /** Unlike memory it could come back. */
-  override wasRemoved(id?: Uint8Array): boolean {
-    return id !== undefined && this.#removed.has(Buffer.from(id).toString('hex'));
-  }
-
-  #note({ type, id, payload }: NewRecord): void {
-    const key = Buffer.from(id).toString('hex');
-    if (type === RecordType.remove) this.#removed.add(key);
-    if (type === RecordType.object) this.#removed.delete(key);
-    if (!this.isLive || type === RecordType.note) return;
-    this.puts.push(key);
-    this.moved_bytes += payload.length;
-  }
-
-  async #io(operation: Operation): Promise<void> {
-    if (this.isLive && this.#slow.includes(operation)) await this.#world.io(`${this.name} ${operation}`);
-  }
-}
 
 function chunk(text: string): NewRecord {
   const payload = Buffer.from(text);
@@ -198,7 +140,7 @@ export function copiesAreMade(parts: Parts): Build {
     world.task('planner', async () => {
       opened = await open(parts, volumes, records, 2);
       const { set } = opened;
-      volumes[1]!.failOnce = world.choose('the first copy', [true, false]);
+      volumes[1]!.failsOnce = world.choose('the first copy', [RecordType.chunk, undefined]);
       const queue = new parts.RepairQueue({ capacity: 1 });
       const planner = new parts.Planner({ set, queue });
       const worker = new parts.RepairWorker({ set, queue, pacing: bucket, patiently });

@@ -95,19 +95,28 @@ export class SetWriter {
     const isRemoval = record.type === RecordType.remove;
     if (isRemoval) this.#set.removals.begin(key);
     try {
-      const members = this.#listeners();
+      const listeners = this.#listeners();
       const heard = this.#set.membership.hear();
-      const copies = await this.#write({
-        order: members,
-        has: () => false,
-        write: (member) => member.write([record, heard], signal),
-        target: members.length,
-      });
-      const written = copies.written.filter((member) => member.isCurrent);
-      if (written.length < this.#set.write_min) this.#missed(this.#set.members, copies.written);
-      this.#require({ ...copies, written }, signal);
-      // Also those that came while it was written.
-      await this.#strike(this.#set.members, copies.written, signal);
+      const tell = (to: readonly Member[], init: { enough?: number }): Promise<Copies> => {
+        const write = (member: Member): Promise<void> => member.write([record, heard], signal);
+        return this.#write({ order: to, has: () => false, write, target: to.length, ...init });
+      };
+      // Those who do not count may hear it as well, but nobody relies on that.
+      const others = tell(
+        listeners.filter((member) => !member.isCurrent),
+        { enough: 0 },
+      );
+      const copies = await tell(
+        listeners.filter((member) => member.isCurrent),
+        {},
+      );
+      const written = [...copies.written, ...(await others).written];
+      // Those that came while it was written missed it. Who was struck off or replaced meanwhile has heard it for nobody.
+      const counting = (): Copies => ({ ...copies, written: written.filter((each) => this.#counts(each)) });
+      if (counting().written.length < this.#set.write_min) this.#missed(this.#set.members, written);
+      this.#require(counting(), signal);
+      await this.#strike(this.#set.members, written, signal);
+      this.#require(counting(), signal);
     } finally {
       if (isRemoval) this.#set.removals.end(key);
     }
@@ -116,6 +125,10 @@ export class SetWriter {
   /** Who is told of decisions: those who count, and those who could hear while they are told what they missed. */
   #listeners(): Member[] {
     return this.#set.members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
+  }
+
+  #counts(member: Member): boolean {
+    return member.isCurrent && member.isReadable && this.#set.members.includes(member);
   }
 
   /** Those who should have heard something and did not, and those who are not here, no longer count. */

@@ -1,7 +1,7 @@
 /** Several directories: one that is lost, full, empty, stale or new changes nothing for whoever reads and writes. */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { Address } from '@ron/proto';
@@ -16,6 +16,7 @@ import {
   startService,
   tempDir,
   type Json,
+  type Reply,
   type ServiceInit,
   type TestService,
 } from './support.ts';
@@ -137,6 +138,149 @@ test('a directory is drained, and can be removed when it is empty and not before
   );
   await rm(join(service.dir, 'a'), { recursive: true });
   await assertServed(service, objects);
+});
+
+async function decide(service: TestService, verb: string, name: string): Promise<Reply> {
+  return await service.send('POST', `/admin/volumes/${verb}?volume=${nameOf(service, name)}`, {
+    headers: await service.allow(),
+  });
+}
+
+const reasonIn = (text: string): string =>
+  JSON.parse(text).gates.find((each: Json) => each.gate === 'durability').reason ?? '';
+
+test('a drain goes on after a restart, and undrain ends it', async () => {
+  await using temp = await tempDir();
+  // No plan comes by itself: nothing is moved meanwhile.
+  const init = { dir: temp.path, flags: ['--durability.replication_factor=2', '--durability.repair_interval=1h'] };
+  {
+    await using service = await started(['a', 'b', 'c'], init);
+    assert.equal((await decide(service, 'drain', 'a')).status, 200);
+    assertRefusal(await decide(service, 'drain', 'b'), 409, 'conflict');
+  }
+  await using service = await started(['a', 'b', 'c'], init);
+  assert.match((await volume(service, 'a')).life, /^drain/);
+  assert.equal((await decide(service, 'drain', 'a')).status, 200, 'the same again changes nothing');
+  assert.equal((await decide(service, 'undrain', 'a')).status, 200);
+  assert.equal((await volume(service, 'a')).life, 'active');
+  await service.reload(['a', 'b', 'c']);
+  assert.equal((await volume(service, 'a')).life, 'active');
+  await service.reload(['a@draining', 'b', 'c']);
+  assert.match((await volume(service, 'a')).life, /^drain/);
+  const refused = await decide(service, 'undrain', 'a');
+  assertRefusal(refused, 409, 'conflict');
+  assert.match(refused.text, /@draining/);
+  await service.reload(['a', 'b', 'c']);
+  assert.equal((await volume(service, 'a')).life, 'active');
+});
+
+test('what was given up stays so after a restart, until somebody takes it back', async () => {
+  await using temp = await tempDir();
+  let objects: Buffer[];
+  {
+    await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+    objects = await fill(service, 6);
+    assert.equal((await decide(service, 'lose', 'b')).status, 200);
+    assert.equal((await volume(service, 'b')).life, 'lost');
+  }
+  await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+  assert.equal((await volume(service, 'b')).life, 'lost');
+  assert.match(reasonIn((await service.send('GET', '/readyz')).text), /b: somebody gave it up/);
+  await madeWhole(service);
+  await assertServed(service, objects);
+  assert.equal((await decide(service, 'restore', 'b')).status, 200);
+  assert.equal((await volume(service, 'b')).life, 'active');
+  for (const name of ['a', 'b']) assert.equal((await decide(service, 'lose', name)).status, 200);
+  assertRefusal(await decide(service, 'lose', 'c'), 409, 'conflict');
+});
+
+test('a restart without a directory in the configuration empties it first, as a reload does', async () => {
+  await using temp = await tempDir();
+  const init = { dir: temp.path, flags: [...RF2.slice(1), '--durability.replication_factor=1'] };
+  let objects: Buffer[];
+  {
+    await using service = await started(['a', 'b'], init);
+    objects = await fill(service, 9);
+  }
+  {
+    await using service = await started(['b'], init);
+    await assertServed(service, objects);
+    await eventually('it is let go', async () => (await volume(service, 'a')) === undefined);
+  }
+  await rm(join(temp.path, 'a'), { recursive: true });
+  await using service = await started(['b'], init);
+  assert.ok(service.storage.engine.volumes.isSingle);
+  await assertServed(service, objects);
+});
+
+test('an empty directory in the place of one that missed something is not made a volume by a restart', async () => {
+  await using temp = await tempDir();
+  {
+    await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+    const [gone] = (await fill(service, 6)) as [Buffer];
+    await rename(join(temp.path, 'c'), join(temp.path, 'away'));
+    await eventually('it counts as lost', async () => (await volume(service, 'c')).life === 'lost');
+    await service.storage.engine.store.remove(addressOf(gone) as Address, signal);
+  }
+  await mkdir(join(temp.path, 'c'));
+  await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+  assert.equal((await volume(service, 'c')).life, 'lost');
+  assert.ok(!existsSync(join(temp.path, 'c', 'segments')), 'its disk may not be mounted');
+});
+
+test('a directory that is put back from a backup does not bring back what was removed since', async () => {
+  await using temp = await tempDir();
+  let kept: Buffer[];
+  let gone: Buffer;
+  {
+    await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+    const objects = await fill(service, 8);
+    [gone, ...kept] = objects as [Buffer, ...Buffer[]];
+    await cp(join(temp.path, 'b'), join(temp.path, 'backup'), { recursive: true });
+    await service.storage.engine.store.remove(addressOf(gone) as Address, signal);
+    kept.push(...(await fill(service, 4, 100)));
+  }
+  await rm(join(temp.path, 'b'), { recursive: true });
+  await rename(join(temp.path, 'backup'), join(temp.path, 'b'));
+  await using service = await started(['a', 'b', 'c'], { dir: temp.path });
+  assertRefusal(await service.send('GET', `/o/${addressOf(gone)}`), 404, 'not_found');
+  await madeWhole(service);
+  assert.equal((await volume(service, 'b')).is_current, true);
+  assertRefusal(await service.send('GET', `/o/${addressOf(gone)}`), 404, 'not_found');
+  await assertServed(service, kept);
+});
+
+test('directories that were used apart are named, and brought together when somebody says so', async () => {
+  await using temp = await tempDir();
+  const one = { dir: temp.path, flags: ['--durability.replication_factor=2', '--durability.write_min=1'] };
+  await (await started(['a', 'b'], one))[Symbol.asyncDispose]();
+  const objects: Buffer[] = [];
+  for (const name of ['a', 'b']) {
+    await rename(join(temp.path, name), join(temp.path, 'away'));
+    const service = await started(['a', 'b'], one);
+    objects.push(...(await fill(service, 2, objects.length * 100)));
+    await service[Symbol.asyncDispose]();
+    await rename(join(temp.path, 'away'), join(temp.path, name));
+  }
+  await using service = await started(['a', 'b'], { dir: temp.path });
+  await assertServed(service, objects);
+  const apart = async (): Promise<Json> =>
+    (await service.ask('GET', '/admin/volumes')).volumes.find((each: Json) => /used apart/.test(each.reason));
+  await eventually('it is named', async () => (await apart()) !== undefined);
+  assert.match(reasonIn((await service.send('GET', '/readyz')).text), /used apart/);
+  const { name } = await apart();
+  await service.ask('POST', `/admin/volumes/restore?volume=${encodeURIComponent(name)}`);
+  await madeWhole(service);
+  assert.equal(await apart(), undefined);
+  assert.deepEqual(JSON.parse((await service.send('GET', '/readyz')).text).degraded, []);
+  await assertServed(service, objects);
+});
+
+test('weight and domain follow a reload', async () => {
+  await using service = await started(['a@weight=1', 'b@weight=1', 'c@weight=1']);
+  await service.reload(['a@weight=1', 'b@weight=7@domain=shelf', 'c@weight=1']);
+  const { weight, domain } = await volume(service, 'b');
+  assert.deepEqual([weight, domain], [7, 'shelf']);
 });
 
 test('a reload takes in a new directory, and empties one that is no longer named before it lets go of it', async () => {
