@@ -8,7 +8,7 @@ const ENVIRONMENT: Readonly<Record<string, string>> = {
   RON_DIR: 'the directory of the node, when `--dir` is not given',
   RON_URL: 'where storage is, when `--url` is not given',
   RON_CAPABILITY_FILE: 'the capability to use, when `--capability-file` is not given',
-  XDG_CACHE_HOME: 'below it unfinished uploads are remembered; default `~/.cache`',
+  XDG_CACHE_HOME: 'below it, in `ron`, compiled code lies and unfinished uploads are remembered; default `~/.cache`',
   ...Object.fromEntries(
     SERVICE_TABLE.map(({ name }) => [
       `RON_${name.toUpperCase()}_*`,
@@ -30,7 +30,6 @@ const FILES: Readonly<Record<string, string>> = {
   'kms/owner.cap': 'a capability for all of kms, which mints the others through it',
   '<service>/data': 'what it stores',
   'logs/<service>.log': 'its log, 8 MiB and one older file',
-  cache: 'compiled code; may be removed',
 };
 
 export async function renderCliDocs(): Promise<string> {

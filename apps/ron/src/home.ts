@@ -27,7 +27,6 @@ export interface Home {
   readonly capability: string;
   readonly lock: string;
   readonly state: string;
-  readonly compileCache: string;
   of(service: Service): ServiceHome;
 }
 
@@ -51,7 +50,6 @@ export function homeAt(dir: string): Home {
     capability: join(dir, 'root.cap'),
     lock: join(dir, 'lock'),
     state: join(dir, 'node.json'),
-    compileCache: join(dir, 'cache'),
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),

@@ -8,9 +8,9 @@
 import { createHash } from 'node:crypto';
 import type { Stats } from 'node:fs';
 import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
-import { homedir } from 'node:os';
 import { join } from 'node:path';
 import { sched } from '@ron/kernel/core';
+import { cacheHome } from './cache-home.ts';
 import type { Io } from './io.ts';
 
 const AGE_MS_MAX = 7 * 24 * 3600 * 1000;
@@ -60,5 +60,5 @@ export class UploadMemory {
 
 /** `--state`, or the user's cache directory. */
 export function memoryDir(given: string | undefined, io: Pick<Io, 'env'>): string {
-  return given ?? join(io.env['XDG_CACHE_HOME'] || join(homedir(), '.cache'), 'ron', 'uploads');
+  return given ?? join(cacheHome(io.env), 'uploads');
 }

@@ -22,7 +22,8 @@ const modeOf = async (path: string): Promise<number> => (await stat(path)).mode 
 suite('ron up', { concurrency: 3 }, () => {
   test('says what runs where, keeps secrets to itself, and Ctrl-C ends it with nothing left running', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
-    const env = { NODE_COMPILE_CACHE: undefined };
+    const cache = await temporaryDir(t);
+    const env = { NODE_COMPILE_CACHE: undefined, XDG_CACHE_HOME: cache };
     const node = new Process(t, ['up', '--dir', dir, '--base-port', '0'], { env });
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
     const { pid, services, pids } = await stateOf(dir);
@@ -50,7 +51,8 @@ suite('ron up', { concurrency: 3 }, () => {
       'passport',
     ]);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
-    assert.ok((await readdir(join(dir, 'cache'))).length > 0, 'the services share a compile cache');
+    assert.ok((await readdir(join(cache, 'ron/compiled'))).length > 0, 'the services share a compile cache');
+    assert.equal(await modeOf(join(cache, 'ron/compiled')), 0o700, 'whoever can write there can run code here');
 
     node.kill('SIGINT');
     const ended = await node.ended;

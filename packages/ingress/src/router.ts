@@ -10,6 +10,7 @@ import { RonError } from '@ron/kernel';
 import Fastify from 'fastify';
 import type { FastifyBodyParser, FastifyInstance, FastifyReply, FastifyRequest, FastifySchema } from 'fastify';
 import { Exchange } from './exchange.ts';
+import { LAZY_SCHEMAS } from './lazy-schemas.ts';
 import { registerOpenapi } from './openapi.ts';
 import type { OpenapiInfo } from './openapi.ts';
 import type { Pipeline } from './pipeline.ts';
@@ -53,6 +54,7 @@ export async function buildRouter(init: RouterInit): Promise<Router> {
     exposeHeadRoutes: true,
     routerOptions: { maxParamLength: PARAM_LENGTH_MAX, caseSensitive: true, ignoreTrailingSlash: false },
     ajv: { customOptions: { removeAdditional: false, coerceTypes: false, useDefaults: true, allErrors: false } },
+    schemaController: LAZY_SCHEMAS,
     frameworkErrors: (error, request, reply) => {
       reply.hijack();
       pipeline.fail(exchangeOf(request), error);

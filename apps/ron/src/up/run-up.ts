@@ -5,6 +5,7 @@ import { relative } from 'node:path';
 import { Deadline, sched } from '@ron/kernel';
 import { BASE_PORT_DEFAULT } from '@ron/proto';
 import type { Values } from '../command.ts';
+import { withCompileCache } from '../compile-cache.ts';
 import { CliError, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
@@ -50,7 +51,7 @@ export async function runUp(
     services,
     home,
     keepLogs: !amnesia,
-    env: amnesia ? io.env : { NODE_COMPILE_CACHE: home.compileCache, ...io.env },
+    env: amnesia ? io.env : withCompileCache(io.env),
     onListening: (name, url, isFirst) => custody.onListening(name, url, isFirst, stop.signal),
     ...reporter(io, () => announce(held, node, started)),
   });
