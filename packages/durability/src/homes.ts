@@ -1,12 +1,12 @@
 /**
- * Which volume keeps which shard of a stripe: each shard another one, in another failure domain while there are enough.
+ * Which volume keeps which shard of a stripe: each shard another one, and as few as possible in one failure domain.
  *
  * Contents stay where they are as far as that is possible: a matching of shards and volumes, by augmenting paths. What is
  * left over goes where its id wants to be.
  */
 import { RonError } from '@ron/kernel';
 import type { Member } from './member.ts';
-import type { Placement } from './placement.ts';
+import { mostInDomain, type Placement } from './placement.ts';
 
 export interface HomesInit {
   placement: Placement<Member>;
@@ -21,18 +21,19 @@ export function chooseHomes({ placement, ids, holdersOf }: HomesInit): Member[] 
   if (usable.length < ids.length) {
     throw new RonError('not_ready', `${usable.length} volumes take records, a stripe needs ${ids.length}`);
   }
-  const domains = new Set(usable.map((member) => member.domain)).size;
-  const slotOf = (member: Member): string => (domains >= ids.length ? `d ${member.domain}` : `n ${member.name}`);
+  const most = mostInDomain(usable, ids.length);
+  // With one in each domain a domain is a slot; otherwise a volume is one, and those that are too many in a domain move.
+  const slotOf = (member: Member): string => (most === 1 ? member.domain : member.name);
   const candidates = ids.map((id) => holdersOf(id).filter((member) => usable.includes(member)));
-  const taken = match(candidates, slotOf);
   const homes: (Member | undefined)[] = ids.map(() => undefined);
-  for (const { shard, member } of taken.values()) homes[shard] = member;
-  return ids.map((id, shard) => {
-    const home = homes[shard] ?? placement.order(id).find((each) => usable.includes(each) && !taken.has(slotOf(each)));
-    if (home === undefined) throw new RonError('not_ready', 'there are too few volumes for a stripe');
-    taken.set(slotOf(home), { shard, member: home });
-    return home;
-  });
+  const isFree = (member: Member): boolean =>
+    !homes.includes(member) && homes.filter((home) => home?.domain === member.domain).length < most;
+  for (const { shard, member } of match(candidates, slotOf).values()) if (isFree(member)) homes[shard] = member;
+  for (const [shard, id] of ids.entries()) {
+    homes[shard] ??= placement.order(id).find((member) => usable.includes(member) && isFree(member));
+  }
+  if (homes.includes(undefined)) throw new RonError('not_ready', 'there are too few volumes for a stripe');
+  return homes as Member[];
 }
 
 interface Taken {

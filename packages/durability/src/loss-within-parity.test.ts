@@ -10,7 +10,7 @@ import { RepairQueue } from './repair-queue.ts';
 import { RepairWorker } from './repair-worker.ts';
 import { Striper } from './striper.ts';
 import { Directories } from './testing/directories.ts';
-import type { VolumeSet } from './volume-set.ts';
+import { VolumeSet } from './volume-set.ts';
 
 const { signal } = new AbortController();
 const CHUNK = 65_536;
@@ -177,4 +177,34 @@ test('what no stripe takes has copies: zeros, which are their own parity, and a 
     if (type === RecordType.chunk) assert.equal(set.copiesOf('content', id), 3);
   }
   assert.equal(addresses.length, bodies.length);
+});
+
+test('with three domains of three directories, a whole domain may go, and shards that lie badly move', async () => {
+  using directories = new Directories();
+  const domains = ['x', 'y', 'z'];
+  const names = domains.flatMap((domain) => [1, 2, 3].map((number) => `${domain}${number}`));
+  const volumes = await Promise.all(names.map((name) => directories.volume(name, { domain: name[0]! })));
+  await using set = await VolumeSet.open({ members: volumes.map((volume) => ({ volume })), ...SHAPE, signal });
+  const addresses = await store(set, BODIES);
+  const upkeep = new Upkeep(set);
+  await upkeep.run();
+  const assertSpread = async (): Promise<void> => {
+    assert.equal(upkeep.planner.report.crowded, 0);
+    for (const domain of domains) {
+      const away = set.members.filter((member) => member.domain === domain);
+      for (const member of away) member.life = 'lost';
+      await assertServed(set, addresses);
+      for (const member of away) member.life = 'active';
+    }
+  };
+  await assertSpread();
+  // While a domain is away, what it had is made again in the others.
+  for (const name of ['y1', 'y2', 'y3']) set.life.lose(name, 'test');
+  await upkeep.run();
+  for (const name of ['y1', 'y2', 'y3']) {
+    await set.life.remove(name, { signal });
+    set.life.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
+  }
+  await upkeep.run();
+  await assertSpread();
 });

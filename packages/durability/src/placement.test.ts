@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import fc from 'fast-check';
-import { Placement, type Place } from './placement.ts';
+import { mostInDomain, Placement, type Place } from './placement.ts';
 
 const idOf = (number: number): Uint8Array => blake3(Buffer.from(`record ${number}`));
 const IDS = Array.from({ length: 2000 }, (_, index) => idOf(index));
@@ -88,4 +88,16 @@ test('equal volumes in equal domains share all copies evenly, also what a lost o
       assert.ok(off < DEVIATIONS_MAX * Math.sqrt(total / partners.length), `${name} has ${counts.get(name)}`);
     }
   }
+});
+
+test('things that need a volume each can be spread so that no domain has more than it has to, and not better', () => {
+  fc.assert(
+    fc.property(places({ min: 1, max: 9 }), fc.integer({ min: 1, max: 9 }), (all, count) => {
+      const most = mostInDomain(all, count);
+      const order = new Placement(all).choose(idOf(1), count);
+      const sizes = Map.groupBy(order, (place) => place.domain);
+      const largest = Math.max(...[...sizes.values()].map((each) => each.length));
+      assert.equal(most, all.length < count ? count : largest);
+    }),
+  );
 });

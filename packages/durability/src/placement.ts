@@ -67,6 +67,21 @@ export class Placement<P extends Place = Place> {
   }
 }
 
+/**
+ * How many of `count` things that need a volume each have to lie in one domain at least, when they are spread as well as
+ * possible. As many as there are when there are fewer volumes.
+ */
+export function mostInDomain(places: readonly Place[], count: number): number {
+  const sizes = new Map<string, number>();
+  for (const { domain } of places) sizes.set(domain, (sizes.get(domain) ?? 0) + 1);
+  for (let most = 1; most < count; most++) {
+    let fit = 0;
+    for (const size of sizes.values()) fit += Math.min(size, most);
+    if (fit >= count) return most;
+  }
+  return count;
+}
+
 function draw(id: Uint8Array, { seed_low, seed_high, place }: Seeded<Place>): number {
   const low = mix(wordAt(id, 0) ^ seed_low, wordAt(id, 8));
   const high = mix(wordAt(id, 4) ^ seed_high, low);

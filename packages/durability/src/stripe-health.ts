@@ -1,34 +1,44 @@
 /**
  * Whether a stripe is as safe as it is meant to be: where its shards lie, and who knows of it.
  *
- * Each shard is to lie on another volume, in another failure domain while there are enough. Two in one place are crowded. Every volume with parity is to know the stripe: so whoever is lost together with all that
- * know it leaves the contents.
+ * Each shard is to lie on a volume of its own, and as few as possible in one failure domain; others are crowded. Every
+ * volume with parity is to know the stripe: so whoever is lost together with all that know it leaves the contents.
  */
 import { encodeStripe, type StripeLayout } from '@ron/cas';
 import type { Member } from './member.ts';
+import { mostInDomain } from './placement.ts';
 import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 const isActive = (member: Member): boolean => member.life === 'active';
 
-/** What two shards of one stripe must not share; undefined for a volume that is not here, which takes no place. */
-function slotOf(set: VolumeSet, layout: StripeLayout): (name: string) => string | undefined {
-  const byDomain = set.placement.domains >= layout.shards.length;
-  const slots = new Map(set.placement.places.map(({ name, domain }) => [name, byDomain ? domain : name]));
-  return (name) => slots.get(name);
+/** Other shards of a stripe that would be lost with a volume: on itself, and in its domain, where so many may be. */
+interface Neighbours {
+  readonly onVolume: number;
+  readonly inDomain: number;
+  readonly isCrowd: boolean;
 }
 
-/** How many of the shards `among` lie in the same place as a volume. */
-function neighbours(set: VolumeSet, layout: StripeLayout, among: (index: number) => boolean, name: string): number {
-  const slot = slotOf(set, layout);
-  const mine = slot(name);
-  if (mine === undefined) return 0;
-  return layout.shards.filter((shard, at) => among(at) && slot(shard.home) === mine).length;
+/** Of the shards `among`. Volumes that are not here take no place. */
+function neighboursOf(
+  set: VolumeSet,
+  layout: StripeLayout,
+  among: (index: number) => boolean,
+  name: string,
+): Neighbours {
+  const { places } = set.placement;
+  const domains = new Map(places.map((place) => [place.name, place.domain]));
+  const mine = domains.get(name);
+  const homes = layout.shards.flatMap(({ home }, at) => (among(at) && domains.has(home) ? home : []));
+  const onVolume = mine === undefined ? 0 : homes.filter((home) => home === name).length;
+  const inDomain = mine === undefined ? 0 : homes.filter((home) => domains.get(home) === mine).length;
+  const isCrowd = onVolume > 0 || inDomain >= mostInDomain(places, layout.shards.length);
+  return { onVolume, inDomain, isCrowd };
 }
 
-/** Whether a shard that comes before it lies in the same place: a single loss would cost both. */
+/** Whether shards that come before it take its place: a loss that should cost one would cost more. */
 export const isCrowded = (set: VolumeSet, layout: StripeLayout, index: number): boolean =>
-  neighbours(set, layout, (at) => at < index, layout.shards[index]!.home) > 0;
+  neighboursOf(set, layout, (at) => at < index, layout.shards[index]!.home).isCrowd;
 
 /** Whether the volume that is to have a shard has it. */
 export const isAtHome = (set: VolumeSet, { id, home }: StripeLayout['shards'][number]): boolean =>
@@ -89,12 +99,15 @@ export function homeFor(
   holders: readonly Member[],
 ): Member | undefined {
   const { id, home } = layout.shards[index]!;
-  const others = (member: Member): number => neighbours(set, layout, (at) => at !== index, member.name);
+  const others = (member: Member): Neighbours => neighboursOf(set, layout, (at) => at !== index, member.name);
   const having = holders.filter(isActive).toSorted((a, b) => Number(b.name === home) - Number(a.name === home));
   if (having[0]?.name === home && !isCrowded(set, layout, index)) return having[0];
   const takers = set.placement.order(id).filter((member) => member.takesRecords);
   const former = takers.filter((member) => member.name === home);
   const all = [...having, ...former, ...takers];
-  const free = all.find((member) => others(member) === 0);
-  return free ?? having.find((member) => member.name === home) ?? all.toSorted((a, b) => others(a) - others(b))[0];
+  const free = all.find((member) => !others(member).isCrowd);
+  if (free !== undefined) return free;
+  const byCrowd = all.map((member) => ({ member, ...others(member) }));
+  byCrowd.sort((a, b) => a.onVolume - b.onVolume || a.inDomain - b.inDomain);
+  return having.find((member) => member.name === home) ?? byCrowd[0]?.member;
 }
