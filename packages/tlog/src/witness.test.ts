@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
-import { createServer } from 'node:http';
+import { createServer, type RequestListener } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -86,6 +86,16 @@ test('what else a witness answers says nothing about the log, and is told apart'
     [403, '', 'forbidden'],
     [500, '', 'unreachable'],
     [409, 'many\n', 'unreachable'],
+    [409, '', 'unreachable'],
+    [409, '7', 'unreachable'],
+    [409, '-1\n', 'unreachable'],
+    [409, '007\n', 'unreachable'],
+    [409, '1e3\n', 'unreachable'],
+    [409, '99999999999999999999\n', 'unreachable'],
+    [409, '0\n', 'unreachable'],
+    [409, '3\n', 'unreachable'],
+    [409, `${'9'.repeat(100_000)}\n`, 'payload_too_large'],
+    [200, '\u2014 x y\n'.repeat(20_000), 'payload_too_large'],
     [200, '', 'validation'],
     [200, 'no signature\n', 'validation'],
   ] as const;
@@ -102,19 +112,24 @@ test('what else a witness answers says nothing about the log, and is told apart'
   await assert.rejects(unknown.cosign(log.checkpoint!, consistency, signal), { code: 'unreachable' });
 });
 
-test('a witness that hangs costs its deadline', async (t) => {
-  const server = createServer(() => undefined);
-  await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
-  t.after(() => {
-    server.closeAllConnections();
-    server.close();
+for (const [what, listener] of [
+  ['does not answer', () => undefined],
+  ['never ends its answer', (_, response) => void response.writeHead(200).write('x')],
+  ['never ends its refusal', (_, response) => void response.writeHead(409).write('1')],
+] satisfies [string, RequestListener][])
+  test(`a witness that ${what} costs its deadline`, async (t) => {
+    const server = createServer(listener);
+    await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
+    t.after(() => {
+      server.closeAllConnections();
+      server.close();
+    });
+    const log = await logOf(t, 5);
+    await using known = await startWitness(ORIGIN, []);
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
+    const witness = new Witness({ url, vkeys: [known.vkey], deadline_ms: 50 });
+    await assert.rejects(
+      witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal),
+      { code: 'timeout' },
+    );
   });
-  const log = await logOf(t, 5);
-  await using known = await startWitness(ORIGIN, []);
-  const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-  const witness = new Witness({ url, vkeys: [known.vkey], deadline_ms: 50 });
-  await assert.rejects(
-    witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal),
-    { code: 'timeout' },
-  );
-});

@@ -84,8 +84,13 @@ export class Witness {
     if (found === undefined) throw new RonError('unreachable', `the witness ${this.name} does not name its size`);
     const theirs = Number(found);
     if (theirs > size) throw rolledBack(`the witness ${this.name} has seen ${theirs} entries, and there are ${size}`);
-    if (theirs === old) throw rolledBack(`the witness ${this.name} has seen other entries among the first ${size}`);
-    return theirs;
+    if (theirs !== old) return theirs;
+    // It was asked from where it says to be: then only another root of the same size is a reason to refuse.
+    if (theirs === size) throw rolledBack(`the witness ${this.name} has seen other entries among the first ${size}`);
+    throw new RonError(
+      'unreachable',
+      `the witness ${this.name} contradicts itself: it is at ${theirs}, as it was told`,
+    );
   }
 
   #accept(checkpoint: SignedCheckpoint, { status, text }: { status: number; text: string }): Cosigned {

@@ -188,8 +188,30 @@ test('everything put back together: only a witness notices, and then nothing is 
   }
   await rm(dir, { recursive: true });
   await cp(copy, dir, { recursive: true });
+  const restored = await everyByte(dir);
+  for (let starts = 0; starts < 2; starts++) {
+    await using kms = await startService({ dir, flags });
+    // It is asked before anything is signed.
+    assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
+    assert.equal((await kms.send('GET', '/readyz')).status, 503);
+  }
+  assert.deepEqual(await everyByte(dir), restored, 'everything is left as it was found');
+});
+
+test('a witness that answers nonsense, or nothing, stops nobody, and readiness tells of it', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const { kid } = await used(dir);
+  const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
+  await using witness = await startWitness(vkeys[0]!.split('+')[0]!, vkeys);
+  const flags = [`--audit.witness_url=${witness.url}`, `--audit.witness_key=${witness.vkey}`];
+  witness.override = { status: 409, text: 'a great many\n' };
   await using kms = await startService({ dir, flags });
-  await eventually('the witness is asked', async () => (await sign(kms, kid)).status === 503);
-  assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
-  assert.equal((await kms.send('GET', '/readyz')).status, 503);
+  assert.equal((await sign(kms, kid)).status, 200);
+  const ready = await kms.send('GET', '/readyz');
+  assert.equal(ready.status, 200);
+  assert.match(ready.text, /does not name its size/);
+  witness.override = undefined;
+  await eventually('it is asked again', () => witness.latest !== undefined);
+  assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });

@@ -21,6 +21,8 @@ const RETRY_MS = 5000;
 export class WitnessWatch {
   readonly #init: WitnessWatchInit;
   #shown = 0;
+  /** It knows better than we do: nothing more will be shown to it. */
+  #isRolledBack = false;
   #problem: string | undefined;
 
   constructor(init: WitnessWatchInit) {
@@ -47,6 +49,7 @@ export class WitnessWatch {
     const checkpoint = log?.checkpoint;
     if (witness === undefined || log === undefined || checkpoint === undefined || checkpoint.size <= this.#shown)
       return;
+    if (this.#isRolledBack) return;
     try {
       const { lines } = await witness.cosign(checkpoint, (from, to) => log.consistency(from, to), signal);
       await log.addCosignatures(checkpoint.size, lines, signal);
@@ -55,7 +58,9 @@ export class WitnessWatch {
     } catch (error) {
       signal.throwIfAborted();
       this.#problem = isRonError(error) ? error.message : 'the witness cannot be asked';
-      if (isRonError(error, 'audit_integrity')) onRolledBack(error.message);
+      if (!isRonError(error, 'audit_integrity')) return;
+      this.#isRolledBack = true;
+      onRolledBack(error.message);
     }
   }
 }
