@@ -2,6 +2,7 @@ export type { SignedCheckpoint } from './checkpoint-file.ts';
 export * from './checkpoint.ts';
 export * from './copy-log.ts';
 export type { Damage } from './damage.ts';
+export * from './entry-proof.ts';
 export { EMPTY_ROOT, HASH_BYTES, leafHash, nodeHash } from './hash.ts';
 export * from './log.ts';
 export * from './note-key.ts';

@@ -6,6 +6,7 @@
 import { DamageFound } from './damage.ts';
 import { Frontier } from './frontier.ts';
 import { HASH_BYTES, hashPairs } from './hash.ts';
+import type { KnownCheckpoint } from './recovery.ts';
 import { TILE_WIDTH } from './tiles.ts';
 import { isSame } from './tree.ts';
 
@@ -23,6 +24,12 @@ export class TreeWalk {
   readonly #open: Uint8Array[][] = [];
   readonly #full: WalkedTile[] = [];
   readonly #full_count: number[] = [];
+  /** What somebody remembers of the beginning of the log, the shortest first. */
+  readonly #known: KnownCheckpoint[];
+
+  constructor(known: readonly KnownCheckpoint[] = []) {
+    this.#known = known.filter(({ size }) => size > 0).toSorted((a, b) => a.size - b.size);
+  }
 
   get size(): number {
     return this.#frontier.size;
@@ -36,12 +43,25 @@ export class TreeWalk {
     throw new DamageFound('checkpoint', what);
   }
 
+  /** That everything which is remembered was walked over; at the end. */
+  expectKnown(): void {
+    const beyond = this.#known.at(-1);
+    if (beyond === undefined) return;
+    const what = `it covers ${this.size} entries, and ${beyond.by ?? 'somebody'} knows of ${beyond.size}: the log was put back`;
+    throw new DamageFound('checkpoint', what);
+  }
+
   add(leaf: Uint8Array): void {
     this.#frontier.append(leaf, (level, hash) => {
       const hashes = (this.#open[level] ??= []);
       hashes.push(hash);
       if (hashes.length === TILE_WIDTH) this.#full.push(this.#take(level));
     });
+    while (this.#known[0]?.size === this.size) {
+      const { by = 'somebody', root } = this.#known.shift()!;
+      if (isSame(this.#frontier.root(), root)) continue;
+      throw new DamageFound('entries', `the first ${this.size} are not those that ${by} knows`);
+    }
   }
 
   /** The tiles that have become full since the last call. */

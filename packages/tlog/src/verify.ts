@@ -13,6 +13,7 @@ import { DamageFound, type Damage } from './damage.ts';
 import { HASH_BYTES, leafHash } from './hash.ts';
 import { parseVkey, verifyNote, type NoteKey } from './note-key.ts';
 import { parseNote } from './note.ts';
+import type { KnownCheckpoint } from './recovery.ts';
 import { readWidth, type TileSource } from './tile-source.ts';
 import { decodeBundle, TILE_WIDTH, tilePath, widthAt } from './tiles.ts';
 import { firstDifference, TreeWalk, type WalkedTile } from './tree-walk.ts';
@@ -43,12 +44,14 @@ export interface VerifyLogInit {
   origin?: string;
   /** Whether all of the keys must have signed, or one is enough. Default 'all'. */
   signatures?: 'all' | 'any';
+  /** What is remembered elsewhere, and the log must go on from. Default nothing. */
+  known?: readonly KnownCheckpoint[];
   /** Called now and then. */
   onProgress?(checked: number, size: number): void;
 }
 
 export async function verifyLog(source: TileSource, vkeys: readonly string[], init: VerifyLogInit): Promise<Audit> {
-  const walk = new TreeWalk();
+  const walk = new TreeWalk(init.known);
   try {
     const keys = vkeys.map(parseVkey);
     const { checkpoint, signed } = await checkpointOf(source, keys, init);
@@ -56,6 +59,7 @@ export async function verifyLog(source: TileSource, vkeys: readonly string[], in
       source.files === undefined
         ? await verifyTiles(source, walk, checkpoint, init)
         : await verifyFiles(source.files, walk, checkpoint, init);
+    walk.expectKnown();
     return { ok: true, checkpoint, signed_by: signed.map((key) => key.vkey), unsigned };
   } catch (error) {
     if (error instanceof DamageFound) return { ok: false, damage: error.damage, checked: walk.size };

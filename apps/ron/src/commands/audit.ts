@@ -1,8 +1,8 @@
 /** `ron audit verify`: reads every byte of the audit log and computes it anew. Needs no service, only its directory or URL. */
 import { existsSync } from 'node:fs';
-import { readFile } from 'node:fs/promises';
+import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import type { TileSource } from '@ron/tlog';
+import type { SignedCheckpoint, TileSource } from '@ron/tlog';
 import { usage } from '../args.ts';
 import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
@@ -19,6 +19,18 @@ const options = {
     multiple: true,
     value: 'KEY',
     doc: 'A key that must have signed the log, as name+id+key. Repeatable. Default: those that lie beside it.',
+  },
+  since: {
+    type: 'string',
+    multiple: true,
+    value: 'FILE',
+    doc: 'A checkpoint of the log that was kept: the log must go on from it. Repeatable.',
+  },
+  proof: {
+    type: 'string',
+    multiple: true,
+    value: 'FILE',
+    doc: 'A proof that an entry is in the log, as kms gave it out. Repeatable. With --vkey and without a log, only this is checked.',
   },
   ...REACH_OPTIONS,
 } as const;
@@ -37,7 +49,8 @@ export default command({
     'Checks the audit log of kms: every entry, every hash, the tree over all of them and the signatures of its checkpoint.\n' +
     'Tells the first damage it finds and ends with 65 then. It works on the directory of a log, also while kms runs or\n' +
     'after it stopped, or over HTTP. Keys that lie beside the log prove that nothing was changed later by somebody without\n' +
-    'them; keep a copy elsewhere and give it with --vkey to be sure of more.',
+    'them; keep a copy elsewhere and give it with --vkey to be sure of more. That the log was put back to an earlier state\n' +
+    'shows with a checkpoint or a proof that was kept elsewhere: --since, --proof.',
   options,
   args: [1, 2],
   words: ['verify'],
@@ -45,6 +58,8 @@ export default command({
     'ron audit verify': 'the log of this node',
     'ron audit verify /backup/kms/audit': 'a copy of it',
     'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'as anybody sees it',
+    'ron audit verify --since last-week.checkpoint': 'that nothing of last week was changed or is gone',
+    'ron audit verify --proof answer.json --vkey KEY': 'a proof alone, without the log',
   },
   async run(invocation) {
     const [verb, place, ...rest] = invocation.args;
@@ -54,13 +69,19 @@ export default command({
 });
 
 async function verify(invocation: AuditInvocation, place: string | undefined): Promise<void> {
-  const { io, signal } = invocation;
+  const { io, signal, values } = invocation;
   const { verifyLog } = await import('@ron/tlog');
+  if (place === undefined && values.proof !== undefined && values.vkey !== undefined && values.since === undefined) {
+    return await verifyProofs(invocation, values.proof, values.vkey);
+  }
   const { source, vkeys } = await open(invocation, place);
   await using _ = source;
+  const known = await knownOf(invocation, vkeys);
   using progress = new ProgressLine('audit', io, (entries) => `${entries} entries`);
   const audit = await verifyLog(source, vkeys, {
     signal,
+    known,
+    ...(known[0] === undefined ? {} : { origin: known[0].origin }),
     onProgress: (checked, size) => progress.update({ done_bytes: checked, total_bytes: size }),
   });
   if (!audit.ok) {
@@ -76,6 +97,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     ['log', checkpoint.origin],
     ['entries', `${checkpoint.size}, all as they were signed`],
     ['root', Buffer.from(checkpoint.root).toString('base64')],
+    ...known.map(({ by, size }): [string, string] => ['goes on from', `${by}, over ${size} entries`]),
     ...(unsigned > 0 ? [['unsigned', `${unsigned} came after the last checkpoint`] satisfies [string, string]] : []),
     ...signed_by.map((vkey): [string, string] => ['signed by', vkey.split('+').slice(0, 2).join('+')]),
   ];
@@ -86,6 +108,55 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     unsigned,
     signed_by: signed_by.map((vkey) => vkey.split('+').slice(0, 2).join('+')),
   });
+}
+
+/** Proofs by themselves: no log is asked for. */
+async function verifyProofs(
+  { io }: AuditInvocation,
+  files: readonly string[],
+  vkeys: readonly string[],
+): Promise<void> {
+  const { checkEntryProof, PROOF_BYTES_MAX } = await import('@ron/tlog');
+  const proven = [];
+  for (const file of files) {
+    const { index, entry, checkpoint } = await held(file, PROOF_BYTES_MAX, (text) => checkEntryProof(text, vkeys));
+    proven.push({ file, index, entry: Buffer.from(entry).toString('utf8'), size: checkpoint.size });
+  }
+  const rows = proven.flatMap(({ file, index, entry, size }): [string, string][] => [
+    ['proof', `${file}: entry ${index} of ${size}, as it was signed`],
+    ['entry', entry],
+  ]);
+  io.result(columns(rows), { ok: true, proofs: proven });
+}
+
+type Kept = Pick<SignedCheckpoint, 'origin' | 'size' | 'root'> & { readonly by: string };
+
+/** What was kept elsewhere of the log. */
+async function knownOf({ values }: AuditInvocation, vkeys: readonly string[]): Promise<Kept[]> {
+  const { checkEntryProof, NOTE_BYTES_MAX, PROOF_BYTES_MAX, readSigned } = await import('@ron/tlog');
+  const known: Kept[] = [];
+  for (const by of values.since ?? []) {
+    const { origin, size, root } = await held(by, NOTE_BYTES_MAX, (text) => readSigned(text, vkeys));
+    known.push({ origin, size, root, by });
+  }
+  for (const by of values.proof ?? []) {
+    const { checkpoint } = await held(by, PROOF_BYTES_MAX, (text) => checkEntryProof(text, vkeys));
+    known.push({ origin: checkpoint.origin, size: checkpoint.size, root: checkpoint.root, by });
+  }
+  return known;
+}
+
+/** What a file says, if it holds. */
+async function held<A>(file: string, bytes_max: number, check: (text: string) => A): Promise<A> {
+  const { size } = await stat(file).catch((error: unknown) => {
+    throw new CliError('no_input', `${file}: it cannot be read (${systemCode(error)})`);
+  });
+  if (size > bytes_max) throw new CliError('data', `${file}: it has more than ${bytes_max} bytes`, 'damaged');
+  try {
+    return check(await readFile(file, 'utf8'));
+  } catch (error) {
+    throw new CliError('data', `${file}: ${(error as Error).message}`, 'damaged');
+  }
 }
 
 async function open(invocation: AuditInvocation, place: string | undefined): Promise<Opened> {
