@@ -14,6 +14,7 @@ import { homeAt, type Home } from '../src/home.ts';
 import { Custody } from '../src/up/custody.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/services.ts';
+import { leaks } from '@ron/auth/testing';
 import { CleanUps, eventually, temporaryDir } from './support.ts';
 
 const NEVER = new AbortController().signal;
@@ -128,7 +129,9 @@ suite('capabilities in custody', () => {
     passport = new PassportClient({ url: node.url('passport'), capability: await node.token('passport') });
   });
   after(async () => {
+    for (const { url } of node.running.values()) leaks.shown('metrics', await (await fetch(`${url}/metrics`)).text());
     for (const running of node.running.values()) await running.kill('SIGTERM');
+    leaks.shown('the log of a process', node.said);
     await cleanUps.run();
   });
 

@@ -2,11 +2,13 @@
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
-import { mkdtemp, rm } from 'node:fs/promises';
+import { globSync } from 'node:fs';
+import { mkdtemp, readFile, rm } from 'node:fs/promises';
 import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
+import { leaks } from '@ron/auth/testing';
 
 const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
@@ -18,8 +20,22 @@ export interface After {
 
 export async function temporaryDir(t: After): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), 'ron-cli-'));
-  t.after(() => rm(dir, { recursive: true, force: true }));
+  t.after(async () => {
+    await noteLeaks(dir);
+    await rm(dir, { recursive: true, force: true });
+  });
   return dir;
+}
+
+/** The logs of nodes below a directory are for anybody to see; the keys there are not. */
+async function noteLeaks(dir: string): Promise<void> {
+  for (const file of globSync('**/logs/*.log*', { cwd: dir }))
+    leaks.shown(`the log ${file}`, await readFile(join(dir, file), 'utf8').catch(() => ''));
+  for (const file of globSync('**/keys', { cwd: dir })) {
+    const text = await readFile(join(dir, file), 'utf8').catch(() => '');
+    for (const [, key] of text.matchAll(/^[a-z0-9]+ ([0-9a-f]{64})$/gm))
+      leaks.secret(`a key of ${file}`, Buffer.from(key!, 'hex'));
+  }
 }
 
 export interface RunInit {
@@ -63,7 +79,7 @@ export class Process {
     });
     this.child.stdin!.on('error', () => undefined);
     if (init.input !== undefined) this.child.stdin!.end(init.input);
-    this.ended = this.#watch();
+    this.ended = this.#watch(args[0] === 'cap');
     t.after(async () => {
       // A node drains: what it started must not outlive the test.
       if (this.child.exitCode === null) this.child.kill('SIGTERM');
@@ -98,10 +114,13 @@ export class Process {
     }
   }
 
-  async #watch(): Promise<Ended> {
+  /** `ron cap` is asked for capabilities, and prints them. */
+  async #watch(printsSecrets: boolean): Promise<Ended> {
     const [code, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
     this.#said();
     const stdout = Buffer.concat(this.#stdout);
+    leaks.shown('standard error', this.stderr);
+    if (!printsSecrets) leaks.shown('standard output', stdout.toString('latin1'));
     return { code, signal, stdout, text: stdout.toString(), stderr: this.stderr };
   }
 

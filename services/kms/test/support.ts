@@ -5,6 +5,7 @@ import { Agent, request, type IncomingHttpHeaders } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mint, type MintInit } from '@ron/auth';
+import { leaks } from '@ron/auth/testing';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
 import { schema, startKms, type Kms, type KmsInit } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
@@ -78,6 +79,7 @@ export async function startService(init: StartInit = {}): Promise<TestKms> {
     return { authorization: `Bearer ${token}` };
   };
   const all = await allow();
+  leaks.secret('the key of kms capabilities', (await kms.keys.current('kms', NEVER)).key);
   const post: TestKms['post'] = (path, body, headers = all) => {
     const text = body === undefined ? undefined : JSON.stringify(body);
     const type = body === undefined ? {} : { 'content-type': 'application/json' };
@@ -108,7 +110,9 @@ export async function startService(init: StartInit = {}): Promise<TestKms> {
     },
     async [Symbol.asyncDispose]() {
       agent.destroy();
+      leaks.shown('metrics', await metrics.text());
       await kms[Symbol.asyncDispose]();
+      leaks.shown('the log', lines.join(''));
       await temp?.[Symbol.asyncDispose]();
     },
   };
@@ -144,7 +148,18 @@ function replyOf(status: number, headers: IncomingHttpHeaders, bytes: Buffer): R
   } catch {
     body = undefined;
   }
+  noteSecrets(status, text, body);
   return { status, headers, text, body };
+}
+
+/** What a good answer hands out must not show elsewhere, and a refusal must hold nothing of the kind. */
+function noteSecrets(status: number, text: string, body: unknown): void {
+  if (status >= 400) return leaks.shown('a refusal', text);
+  const { plaintext_key_b64, secret_b64 } = (body ?? {}) as Record<string, unknown>;
+  for (const secret of [plaintext_key_b64, secret_b64]) {
+    const bytes = typeof secret === 'string' ? Buffer.from(secret, 'base64') : Buffer.alloc(0);
+    if (bytes.length >= 16) leaks.secret('a secret of a caller', bytes);
+  }
 }
 
 /** What every refusal must show. */

@@ -4,6 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FileKeySource, mint, type MintInit } from '@ron/auth';
+import { leaks } from '@ron/auth/testing';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
 import { schema, startPassport, type Passport } from '@ron/passport';
 import { scopesOf } from '@ron/proto';
@@ -53,8 +54,11 @@ export async function startService(init: { flags?: readonly string[]; dir?: stri
     return (await mint(passport.keys, { ...all, ...wanted }, NEVER)).token;
   };
   const all = await mintOne();
+  for (const audience of ['passport', 'storage', 'kms'] as const)
+    leaks.secret(`the key of ${audience} capabilities`, (await passport.keys.current(audience, NEVER)).key);
   const reply = async (response: Response): Promise<Reply> => {
     const text = await response.text();
+    if (!response.ok) leaks.shown('a refusal', text);
     const body: unknown = text === '' ? undefined : JSON.parse(text);
     return { status: response.status, headers: response.headers, text, body };
   };
@@ -73,7 +77,9 @@ export async function startService(init: { flags?: readonly string[]; dir?: stri
     get: async (path) => await reply(await fetch(`${url}${path}`)),
     mint: mintOne,
     async [Symbol.asyncDispose]() {
+      leaks.shown('metrics', await metrics.text());
       await passport[Symbol.asyncDispose]();
+      leaks.shown('the log', lines.join(''));
       if (made !== undefined) await rm(made, { recursive: true, force: true });
     },
   };

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { FileKeySource, mint, type MintInit } from '@ron/auth';
+import { leaks } from '@ron/auth/testing';
 import { ALL_SCOPES, metricIn, send, type Reply, type SendInit } from './support.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
@@ -26,6 +27,7 @@ export class StorageProcess implements AsyncDisposable {
   private constructor(child: ChildProcess) {
     this.child = child;
     createInterface(child.stderr!).on('line', (line) => {
+      leaks.shown('the log of a process', line);
       try {
         this.log.push(JSON.parse(line));
       } catch {
@@ -70,7 +72,9 @@ export class StorageProcess implements AsyncDisposable {
   }
 
   async metric(series: string): Promise<number> {
-    return metricIn((await this.send('GET', '/metrics')).text, series);
+    const { text } = await this.send('GET', '/metrics');
+    leaks.shown('metrics of a process', text);
+    return metricIn(text, series);
   }
 
   logged(message: string): Record<string, unknown> | undefined {
@@ -111,6 +115,7 @@ export async function authorizationFrom(
   init: Partial<MintInit> = {},
 ): Promise<{ authorization: string }> {
   await using keys = await FileKeySource.open({ path }, NEVER);
+  leaks.secret('the key of storage capabilities', (await keys.current('storage', NEVER)).key);
   const wanted: MintInit = { audience: 'storage', scopes: ALL_SCOPES, ttl_ms: 3_600_000, ...init };
   return { authorization: `Bearer ${(await mint(keys, wanted, NEVER)).token}` };
 }

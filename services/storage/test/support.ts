@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint, type MintInit } from '@ron/auth';
+import { leaks } from '@ron/auth/testing';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
 
@@ -107,6 +108,7 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
     return { authorization: `Bearer ${minted.token}` };
   };
   const all = await allow();
+  leaks.secret('the key of storage capabilities', (await storage.keys.current('storage', NEVER)).key);
   return {
     storage,
     dir,
@@ -133,7 +135,9 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
     },
     metric: async (series) => metricIn(await metrics.text(), series),
     async [Symbol.asyncDispose]() {
+      leaks.shown('metrics', await metrics.text());
       await storage[Symbol.asyncDispose]();
+      leaks.shown('the log', lines.join(''));
       await temp?.[Symbol.asyncDispose]();
     },
   };
@@ -179,6 +183,7 @@ export function send(url: string, method: string, path: string, init: SendInit =
 function replyOf(status: number, headers: IncomingHttpHeaders, body: Buffer): Reply {
   const text = body.toString();
   const isProblem = headers['content-type'] === 'application/problem+json' && text !== '';
+  if (isProblem) leaks.shown('a refusal', text);
   return { status, headers, body, text, problem: isProblem ? JSON.parse(text) : undefined };
 }
 
