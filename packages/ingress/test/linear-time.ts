@@ -1,6 +1,7 @@
+/** For parsers of what strangers send: sixteen times the input may cost sixteen times as much, not the square of it. */
 import assert from 'node:assert/strict';
 
-/** Fails when sixteen times the input costs far more than sixteen times the time, three times in a row: once may be noise. */
+/** By the CPU time of this thread, so that what else the machine does counts for nothing. */
 export function assertLinearTime(work: (length: number) => void): void {
   work(20_000);
   let fastest = Infinity;
@@ -9,21 +10,17 @@ export function assertLinearTime(work: (length: number) => void): void {
 }
 
 function factor(work: (length: number) => void): number {
-  return (
-    best_ms(() => work(320_000)) /
-    Math.max(
-      best_ms(() => work(20_000)),
-      0.1,
-    )
-  );
+  const short_us = bestCpu_us(() => work(20_000));
+  return bestCpu_us(() => work(320_000)) / Math.max(short_us, 100);
 }
 
-function best_ms(work: () => void): number {
-  let best = Infinity;
+function bestCpu_us(work: () => void): number {
+  let best_us = Infinity;
   for (let run = 0; run < 3; run += 1) {
-    const from_ms = performance.now();
+    const before = process.threadCpuUsage();
     work();
-    best = Math.min(best, performance.now() - from_ms);
+    const { user, system } = process.threadCpuUsage(before);
+    best_us = Math.min(best_us, user + system);
   }
-  return best;
+  return best_us;
 }
