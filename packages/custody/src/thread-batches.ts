@@ -6,11 +6,12 @@
  * was given out. What nobody waits for any more when its hop begins is not computed.
  * Bound: `threads` hops at once, each of some `HOP_US` of work, or of one call; `queue_max` calls that wait.
  * Overflow: `busy`.
- * Cancellation: by the signal of each; one whose hop has begun is answered at once, and its results thrown away.
+ * Cancellation: by the signal of each, looked at before its hop and after it: a hop takes a few milliseconds, and a
+ * listener for each call would cost more than it saves.
  *
  *     ask ask ask --> [waiting] --> hop: one message there, one back --> answers
  */
-import { BlockingPool, isRonError, NEVER, orAborted, RonError, sched, type Parked } from '@ron/kernel';
+import { BlockingPool, isRonError, NEVER, RonError, sched, type Parked } from '@ron/kernel';
 
 /** Work of one hop. Whoever comes next waits no longer than that for a thread. */
 const HOP_US = 2000;
@@ -72,7 +73,7 @@ export class ThreadBatches<I, O> {
     this.#waiting.push({ items, cost_us, signal, answer });
     this.#waiting_us += cost_us;
     this.#gather();
-    return orAborted(answer.promise, signal);
+    return answer.promise;
   }
 
   close(): Promise<void> {
@@ -122,8 +123,10 @@ export class ThreadBatches<I, O> {
     for (let us = 0; at < this.#waiting.length && us < HOP_US; at++) {
       const next = this.#waiting[at]!;
       this.#waiting_us -= next.cost_us;
-      // Its caller has been answered.
-      if (next.signal.aborted) continue;
+      if (next.signal.aborted) {
+        next.answer.fail(next.signal.reason);
+        continue;
+      }
       us += next.cost_us;
       batch.push(next);
     }
@@ -137,7 +140,11 @@ export class ThreadBatches<I, O> {
     try {
       const results = unpack((await this.#compute(batch)) as never);
       let at = 0;
-      for (const { items, answer } of batch) answer.wake(results.slice(at, (at += items.length)));
+      for (const { items, signal, answer } of batch) {
+        if (signal.aborted) answer.fail(signal.reason);
+        else answer.wake(results.slice(at, at + items.length));
+        at += items.length;
+      }
     } catch (error) {
       for (const { answer } of batch) answer.fail(error);
     } finally {

@@ -2,7 +2,7 @@
  * The first thing a request meets that was parsed (plain-front.ts may have answered it before): the checks before routing,
  * in their order, and the fast path.
  *
- *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or the router
+ *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or a route by its exact path, or the router
  *
  * Promise: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
  * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
@@ -46,6 +46,8 @@ export interface FrontInit {
   readonly metrics_hosts: HostGuard;
   readonly path: PathGuard;
   readonly fail: (exchange: Exchange, error: unknown) => void;
+  /** Asked before the router; false when it does not know the target. */
+  readonly beginDirectly: (exchange: Exchange) => boolean;
 }
 
 const DRAINING = new RonError('draining', 'the service is shutting down');
@@ -168,7 +170,7 @@ export class Front {
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, holds_place);
     exchange.expects_continue = expects_continue;
     sweeper.watch(connection);
-    this.#route!(req, res);
+    if (!this.#init.beginDirectly(exchange)) this.#route!(req, res);
   }
 
   #headerRefusal(req: IncomingMessage, hosts: HostGuard): RonError | undefined {

@@ -162,6 +162,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     hosts,
     metrics_hosts: HostGuard.at(metrics_target, config.hosts),
     fail: (exchange, error) => pipeline.fail(exchange, error),
+    beginDirectly: (exchange) => pipeline.beginDirectly(exchange),
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
   });
   const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);

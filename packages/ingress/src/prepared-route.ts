@@ -46,8 +46,9 @@ export interface PreparedRoute {
   readonly reads_json: boolean;
   /** Everything that the capability restricts is known before the handler starts. */
   readonly settles_first: boolean;
-  /** Set by the router, once the schemas are compiled and before the first request. */
+  /** Set by the router at the first request, which alone is shown what the schemas were compiled to. */
   parts: RouteParts;
+  isCompiled: boolean;
 }
 
 /** Streamed bodies go by progress, not by a total; this only bounds what a lost job may hold. */
@@ -91,6 +92,7 @@ export function prepareRoute(
     reads_json: row.body === 'buffered' && row.schema?.body !== undefined,
     settles_first: !streams && row.facts_later === undefined,
     parts: NO_PARTS,
+    isCompiled: false,
   };
 }
 

@@ -103,16 +103,15 @@ function addRoutes(app: FastifyInstance, routes: readonly Route[], pipeline: Pip
 
 function addRoute(app: FastifyInstance, row: Route, pipeline: Pipeline, parseJson: ParseJson): void {
   const prepared = pipeline.prepare(row);
-  let compiled = false;
   app.route({
     method: row.method,
     url: row.path,
     schema: schemaOf(row),
     // The first hook takes the exchange over: the rest of Fastify's course through a request is not needed.
     onRequest: (request, reply) => {
-      if (!compiled) {
-        compiled = true;
+      if (!prepared.isCompiled) {
         prepared.parts = compiledParts(request, reply, parseJson);
+        prepared.isCompiled = true;
       }
       reply.hijack();
       const exchange = exchangeOf(request);

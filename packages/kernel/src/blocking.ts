@@ -18,6 +18,7 @@
 import { Worker, type Transferable } from 'node:worker_threads';
 import type { Answer, Call, WireError } from './blocking-worker.ts';
 import { assert, RonError } from './errors.ts';
+import { NEVER } from './never.ts';
 import { sched, touch, type Parked } from './sched.ts';
 
 export interface BlockingPoolInit {
@@ -116,9 +117,11 @@ export class BlockingPool implements AsyncDisposable {
     }
     const answer = sched.park<unknown>(`${this.name}.${fn}`);
     const onAbort = (): void => this.#abort(job, signal.reason);
-    const forget = (): void => signal.removeEventListener('abort', onAbort);
+    const forget = (): void => {
+      if (signal !== NEVER) signal.removeEventListener('abort', onAbort);
+    };
     const job: PoolJob = { call: { fn, args }, transfer, answer, forget };
-    signal.addEventListener('abort', onAbort, { once: true });
+    if (signal !== NEVER) signal.addEventListener('abort', onAbort, { once: true });
     if (thread === undefined) this.#queue.add(job);
     else this.#assign(thread, job);
     return answer.promise as Promise<T>;

@@ -66,10 +66,14 @@ test('a tenant that floods large batches is refused at its share, in time; anoth
   const items = Array.from({ length: 128 }, () => ({ kid: large, payload_b3: B3 }));
   const over = new AbortController();
   const refused: Reply[] = [];
+  let batches = 0;
   const client = async (): Promise<void> => {
     while (!over.signal.aborted) {
       const reply = await kms.post('/sign', { items });
-      if (reply.status === 200) continue;
+      if (reply.status === 200) {
+        batches += 1;
+        continue;
+      }
       refused.push(reply);
       await new Promise((resolve) => setTimeout(resolve, 20));
     }
@@ -77,22 +81,15 @@ test('a tenant that floods large batches is refused at its share, in time; anoth
   const clients = Array.from({ length: 12 }, client);
   await eventually('the flood is at its share', () => refused.length > 8);
   const before = await kms.metric('kms_audit_entries{state="signed"}');
-  const times_ms: number[] = [];
-  for (let at = 0; at < 20; at++) {
-    const began_ms = performance.now();
-    assert.equal((await kms.post('/sign', { kid: small, payload_b3: B3 })).status, 200);
-    times_ms.push(performance.now() - began_ms);
-  }
+  const batches_before = batches;
+  for (let at = 0; at < 20; at++) assert.equal((await kms.post('/sign', { kid: small, payload_b3: B3 })).status, 200);
+  const meanwhile = batches - batches_before;
   await eventually('checkpoints go on', async () => (await kms.metric('kms_audit_entries{state="signed"}')) > before);
   over.abort();
   await Promise.all(clients);
   for (const reply of refused) assertRefusal(reply, 429, 'busy');
-  // 3 batches wait, which is 0.3 s of work for one core: in order of arrival each signature would come behind all of them.
-  const middle_ms = times_ms.toSorted((a, b) => a - b)[10]!;
-  const whole = performance.now();
-  await kms.post('/sign', { items });
-  const batch_ms = performance.now() - whole;
-  assert.ok(middle_ms < batch_ms, `one signature took ${middle_ms} ms, a batch alone ${batch_ms} ms`);
+  // At least two batches wait at any time: in order of arrival each of the 20 would have come behind them.
+  assert.ok(meanwhile < 20, `${meanwhile} batches were signed while the other tenant signed 20 times`);
 });
 
 test('what nobody waits for is not signed', async () => {

@@ -153,18 +153,9 @@ export class SignQueue<R extends Round> {
   async #round(jobs: readonly Job<R>[], signal: AbortSignal): Promise<void> {
     if (jobs.length === 0) return;
     const round = this.#init.newRound();
-    const abandoned = new AbortController();
-    let wanted = jobs.length;
-    const onOver = (reason: unknown): void => {
-      wanted -= 1;
-      if (wanted === 0) abandoned.abort(reason);
-    };
-    const working = jobs.map(async (job): Promise<void> => {
-      const unfollow = job.request.deadline.onOver(onOver);
-      await run(job, round);
-      unfollow();
-    });
-    round.begun(abandoned.signal);
+    const watch = new Watchers(jobs.length);
+    const working = jobs.map((job) => run(job, round, watch));
+    round.begun(watch.signal);
     try {
       await untilAborted(working, signal);
     } finally {
@@ -199,6 +190,25 @@ export class SignQueue<R extends Round> {
   }
 }
 
+/** Those who wait for the jobs of a round: `signal` aborts when the last of them is gone. */
+class Watchers {
+  readonly #abandoned = new AbortController();
+  #waiting: number;
+
+  constructor(waiting: number) {
+    this.#waiting = waiting;
+  }
+
+  get signal(): AbortSignal {
+    return this.#abandoned.signal;
+  }
+
+  readonly onOver = (reason: unknown): void => {
+    this.#waiting -= 1;
+    if (this.#waiting === 0) this.#abandoned.abort(reason);
+  };
+}
+
 /** Whether somebody waits for it; if not, it is answered. */
 function isWanted({ request: { deadline, failure }, answer }: Job<never>): boolean {
   if (failure !== undefined) answer.fail(failure.error);
@@ -208,10 +218,15 @@ function isWanted({ request: { deadline, failure }, answer }: Job<never>): boole
 }
 
 /** Never rejects: how it went is the submitter's to know. */
-async function run<R extends Round>({ request, work, answer }: Job<R>, round: R): Promise<void> {
+async function run<R extends Round>({ request, work, answer }: Job<R>, round: R, watch: Watchers): Promise<void> {
+  const unfollow = request.deadline.onOver(watch.onOver);
   try {
-    answer.wake(await work(round));
+    const done = await work(round);
+    // Before the answer: a deadline that somebody follows is cancelled when it is put away, which costs more.
+    unfollow();
+    answer.wake(done);
   } catch (error) {
+    unfollow();
     request.failure ??= { error };
     answer.fail(error);
   }

@@ -8,7 +8,7 @@
  * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
  */
 import { ALGORITHMS, BATCH_MAX, type Backend, type Signature } from '@ron/custody';
-import { orAborted, RonError, sched, type Parked } from '@ron/kernel';
+import { RonError, sched, type Parked } from '@ron/kernel';
 import type { KeyBook } from '../keys/key-book.ts';
 import type { Found } from '../keys/key-index.ts';
 import { formatKid } from '../kid.ts';
@@ -74,8 +74,7 @@ export class SignRound implements Round {
   async #call(handle: string, batch: readonly Waiting[], signal: AbortSignal): Promise<void> {
     try {
       const messages = batch.map(({ message }) => message);
-      // What hangs and does not listen keeps nobody: it is left to itself.
-      const signed = await orAborted(this.#backend.signMany(handle, messages, signal), signal);
+      const signed = await this.#backend.signMany(handle, messages, signal);
       for (let at = 0; at < batch.length; at++) batch[at]!.answer.wake(signed[at]!);
     } catch (error) {
       for (const { answer } of batch) answer.fail(error);

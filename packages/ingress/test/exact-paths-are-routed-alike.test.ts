@@ -1,0 +1,79 @@
+/** A POST to the very path of a route goes there without the router, from its second request on: nothing may differ. */
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { Metrics } from '@ron/kernel';
+import { Type } from 'typebox';
+import { createIngress, json, route, type Ingress } from '../src/index.ts';
+import { send, type Reply, type SendInit } from './support.ts';
+
+const Body = Type.Object({ name: Type.String({ maxLength: 8 }) }, { additionalProperties: false });
+
+async function start(): Promise<Ingress> {
+  const ingress = await createIngress({
+    service: 'test',
+    version: '0',
+    metrics: new Metrics('test'),
+    config: { body_bytes_max: 64 },
+    routes: [
+      route({
+        method: 'POST',
+        path: '/things',
+        summary: 'Names a thing.',
+        scope: null,
+        lane: 'inline',
+        body: 'buffered',
+        schema: { body: Body, response: { 200: Body } },
+        handler: ({ body, query, params }) => {
+          assert.deepEqual([{ ...query }, { ...params }], [{}, {}]);
+          return json(200, body);
+        },
+      }),
+    ],
+  });
+  await ingress.listen();
+  return ingress;
+}
+
+let direct: Ingress;
+
+before(async () => {
+  direct = await start();
+  // The router has seen the route: from now on it is not asked.
+  assert.equal((await post(direct, { body: '{"name":"a"}' })).status, 200);
+});
+
+after(() => direct[Symbol.asyncDispose]());
+
+const JSON_TYPE = { 'content-type': 'application/json' };
+const post = ({ url }: Ingress, init: SendInit): Promise<Reply> =>
+  send(url, 'POST', '/things', { headers: JSON_TYPE, ...init });
+
+const cases: [name: string, method: string, path: string, init: SendInit][] = [
+  ['a good one', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  ['a wrong field', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b","more":1}' }],
+  ['no JSON', 'POST', '/things', { headers: JSON_TYPE, body: '{"name"' }],
+  ['a poisoned key', 'POST', '/things', { headers: JSON_TYPE, body: '{"__proto__":{"name":"b"}}' }],
+  ['another media type', 'POST', '/things', { headers: { 'content-type': 'text/plain' }, body: 'b' }],
+  ['no body', 'POST', '/things', { headers: JSON_TYPE }],
+  ['too large', 'POST', '/things', { headers: JSON_TYPE, body: 'x'.repeat(65) }],
+  ['an unknown encoding', 'POST', '/things', { headers: { ...JSON_TYPE, 'content-encoding': 'x' }, body: 'b' }],
+  ['a query', 'POST', '/things?x=1', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  ['another case', 'POST', '/Things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  ['a slash more', 'POST', '/things/', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  ['encoded', 'POST', '/%74hings', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  ['another method', 'GET', '/things', {}],
+  ['a time that is over', 'POST', '/things', { headers: { ...JSON_TYPE, deadline: '1' }, body: '{"name":"b"}' }],
+];
+
+for (const [name, method, path, init] of cases) {
+  test(`alike: ${name}`, async () => {
+    // New, so that this is the first request that its router sees.
+    await using routed = await start();
+    const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];
+    const told = ({ status, headers, text }: Reply): unknown => {
+      const { date: _date, 'x-corr-id': corr_id, ...rest } = headers;
+      return { status, rest, text: text.replaceAll(String(corr_id), '') };
+    };
+    assert.deepEqual(told(a), told(b));
+  });
+}
