@@ -8,6 +8,7 @@
 import { IdSet, RecordType, type ReclaimInit } from '@ron/cas';
 import type { Member } from './member.ts';
 import { isWhole } from './stripe-health.ts';
+import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 /** What reading about a stripe counts as, in bytes, when the work is paced. */
@@ -38,7 +39,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     }
     // Parity can be somebody's chunk as well: whoever knows the contents can store what they add up to.
     const isLive = layout.shards.some(({ id }) => !set.holds.isFree(id) || init.isNeeded(id));
-    if (!isLive) return await set.stripes.end({ id: stripe_id, layout }, init.signal);
+    if (!isLive && (await isEnded(set, { id: stripe_id, layout }, init.signal))) return;
     const isSafe = isWhole(set, { id: stripe_id, layout });
     for (const { id, home } of layout.shards) {
       add(homes, home, id);
@@ -61,4 +62,15 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
       released.get(member.name)?.has(id) === true &&
       set.members.some((each) => each !== member && each.holdsDurably('content', id)),
   };
+}
+
+/** One that a volume could not be told of is kept: others give back their room all the same. */
+async function isEnded(set: VolumeSet, stripe: FoundStripe, signal: AbortSignal): Promise<boolean> {
+  try {
+    await set.stripes.end(stripe, signal);
+    return true;
+  } catch {
+    signal.throwIfAborted();
+    return false;
+  }
 }

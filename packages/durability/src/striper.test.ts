@@ -2,7 +2,15 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { encodeStripe, MemoryVolume, RecordType, stripeId, type NewRecord, type StripeLayout } from '@ron/cas';
+import {
+  encodeStripe,
+  MemoryVolume,
+  ObjectStore,
+  RecordType,
+  stripeId,
+  type NewRecord,
+  type StripeLayout,
+} from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
 import { ReedSolomon } from '@ron/simd';
 import { faulty, type Faulty } from './testing/faulty-volume.ts';
@@ -161,6 +169,19 @@ suite('a stripe', () => {
     assert.ok(await set.get('content', sum, signal));
   });
 
+  test('that a volume could not be told of any more keeps nobody from giving back room', async () => {
+    const { set, striper, volumes } = await open(9);
+    const { shards } = await striper.make(IDS, signal);
+    volumes
+      .find(({ volume }) => volume.name === shards[8]!.home)!
+      .fail('put', () => new RonError('not_ready', 'EROFS'));
+    const garbage = chunkOf(randomBytes(100));
+    await set.member(shards[0]!.home).write([garbage], signal);
+    await reclaim(set, () => false);
+    assert.ok(!set.has('content', garbage.id));
+    assert.ok(set.has('content', shards[7]!.id), 'what one still knows is kept');
+  });
+
   test('needs as many volumes as shards', async () => {
     const { striper } = await open(8);
     assert.match(striper.problem!, /8 volumes take records, a stripe needs 9: new ones have 5 chunks/);
@@ -254,5 +275,39 @@ suite('a stripe', () => {
     assert.equal(releases(), before.reduce((sum, count) => sum + count, 0) - IDS.length);
     set.life.lose('v3', 'test');
     assert.equal(releases(), 0);
+  });
+});
+
+suite('a run', () => {
+  async function openLarge(count: number, chunks: number): Promise<Opened & { readonly ids: readonly Uint8Array[] }> {
+    const opened = await open(count);
+    const store = new ObjectStore({ volume: opened.set, cache_bytes: 0 });
+    const writer = store.writer();
+    const body = randomBytes(chunks * 65_536);
+    await writer.write(body, signal);
+    await writer.finish({}, signal);
+    return {
+      ...opened,
+      ids: Array.from({ length: chunks }, (_, at) => blake3(body.subarray(at << 16, (at + 1) << 16))),
+    };
+  }
+
+  test('makes stripes of the other chunks when one cannot be read', async () => {
+    const { set, striper, volumes, ids } = await openLarge(9, 6);
+    for (const { inner } of volumes) {
+      const get = inner.get.bind(inner);
+      const isBad = (id: Uint8Array): boolean => Buffer.compare(id, ids[2]!) === 0;
+      inner.get = (kind, id, until) => (isBad(id) ? Promise.reject(new Error('EIO')) : get(kind, id, until));
+    }
+    const { failed, stripes } = await striper.run(signal);
+    assert.deepEqual([failed, stripes], [1, 1]);
+    for (const [index, id] of ids.entries()) assert.equal(set.stripes.protects(id), index !== 2);
+  });
+
+  test('with too few volumes for any stripe names all chunks, and remembers none of them', async () => {
+    const { set, striper, ids } = await openLarge(4, 20);
+    const { lone, stripes } = await striper.run(signal);
+    assert.deepEqual([lone, stripes], [20, 0]);
+    assert.ok(ids.every((id) => set.stripes.lone.has(id)));
   });
 });

@@ -110,7 +110,6 @@ export class Striper {
         const listed = await this.#set.inventory('object', after, LIST_COUNT);
         for (const { id, type } of listed) {
           signal.throwIfAborted();
-          // Where there is nothing to do nothing is paced.
           await sched.pause('stripes.make');
           if (type === RecordType.manifest) await this.#stripeObject(id, lone, signal);
           this.#count('objects');
@@ -138,11 +137,13 @@ export class Striper {
     try {
       const record = await this.#set.get('object', hash, signal);
       if (record?.type !== RecordType.manifest) return;
+      await this.#pace(record.payload.length, signal);
       const manifest = parseManifest(record.payload, hash);
       const group: Group = new Map();
       for (const [index, page] of manifest.pages.entries()) {
         const bytes = (await this.#set.get('content', page.id, signal))?.payload;
         if (bytes === undefined) return;
+        await this.#pace(bytes.length, signal);
         for (const { id } of parsePage(bytes, manifest, index, hash)) {
           if (this.#isWaiting(id)) group.set(chunkKey(id), id);
           // What comes after a full one is then never a single chunk.
@@ -165,13 +166,13 @@ export class Striper {
 
   /** The last chunks of an object, in stripes of about the same length. */
   async #makeRest(group: Group, lone: IdSet, signal: AbortSignal): Promise<void> {
-    const width = Math.max(1, this.#width);
-    for (let stripes = Math.ceil(group.size / width); stripes > 0; stripes--) {
+    const width = this.#width;
+    for (let stripes = width < WIDTH_MIN ? 0 : Math.ceil(group.size / width); stripes > 0; stripes--) {
       const count = Math.ceil(group.size / stripes);
-      if (count > 1) await this.#makeSome(group, count, lone, signal);
+      if (count >= WIDTH_MIN) await this.#makeSome(group, count, lone, signal);
     }
     for (const [key, id] of group) this.#singles.set(key, id);
-    if (this.#singles.size >= this.data_shards) await this.#makeSome(this.#singles, this.#width, lone, signal);
+    while (this.#singles.size >= this.data_shards) await this.#makeSome(this.#singles, this.#width, lone, signal);
   }
 
   /** Takes the first `count` out of a group and makes a stripe of them; of one alone there can be none. */
@@ -196,8 +197,21 @@ export class Striper {
       signal.throwIfAborted();
       if (isRonError(error, 'conflict')) return false;
       this.#count('failed');
-      return true;
+      return await this.#tryWithout(ids, signal);
     }
+  }
+
+  /** One that cannot be read keeps the others from nothing. */
+  async #tryWithout(ids: readonly Uint8Array[], signal: AbortSignal): Promise<boolean> {
+    const good: Uint8Array[] = [];
+    for (const id of ids) {
+      const shard = await this.#load(id, signal).catch(() => signal.throwIfAborted());
+      if (shard !== undefined) good.push(id);
+    }
+    if (good.length === ids.length) return true;
+    if (good.length >= WIDTH_MIN) return await this.#try(good, signal);
+    for (const id of good) this.#singles.set(chunkKey(id), id);
+    return true;
   }
 
   #count(what: keyof StriperReport): void {

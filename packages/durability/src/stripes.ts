@@ -7,12 +7,12 @@
  * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { chunkKey, decodeStripe, IdSet, RecordType, type StripeLayout } from '@ron/cas';
+import { chunkKey, decodeStripe, encodeStripe, IdSet, RecordType, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { Stripe, type CodeName } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
-import { LATE, within } from './patience.ts';
+import { LATE, patiently, within } from './patience.ts';
 import type { Rescue } from './read-many.ts';
 import type { VolumeSet } from './volume-set.ts';
 
@@ -145,18 +145,16 @@ export class Stripes {
     return memory.shards.slice(contents.length).map((shard) => shard.slice(0, bytes));
   }
 
-  /** Gives up a stripe: from this step on nobody relies on it. Durable when it resolves. */
+  /** Gives up a stripe: from this step on nobody relies on it. Durable when it resolves; one that fails keeps it for another time. */
   async end(stripe: FoundStripe, signal: AbortSignal): Promise<void> {
     const keys = stripe.layout.shards.map((shard) => chunkKey(shard.id));
     for (const key of keys) this.#ending.add(key);
     try {
-      for (const member of this.#set.members) {
-        const record = member.holds('stripe', stripe.id)
-          ? await member.volume.get('stripe', stripe.id, signal)
-          : undefined;
-        if (record === undefined) continue;
-        await member.write([{ type: RecordType.unstripe, id: stripe.id, payload: record.payload }], signal);
-      }
+      const knowing = this.#set.members.filter((member) => member.holds('stripe', stripe.id));
+      const record = { type: RecordType.unstripe, id: stripe.id, payload: encodeStripe(stripe.layout) };
+      const told = await Promise.allSettled(knowing.map((member) => patiently(member.write([record], signal))));
+      const failed = told.find((result) => result.status === 'rejected');
+      if (failed !== undefined) throw failed.reason;
     } finally {
       for (const key of keys) this.#ending.delete(key);
     }

@@ -144,7 +144,10 @@ export class Upkeep {
     if (this.striper === undefined) return;
     while (!stopping.aborted) {
       await this.#stripeBell.wait(this.#interval_ms, stopping);
-      await this.#stripe(stopping);
+      await this.#stripe(stopping).catch((error: unknown) => {
+        stopping.throwIfAborted();
+        this.#init.log.warn({ err: error }, 'stripes could not be made');
+      });
     }
   }
 

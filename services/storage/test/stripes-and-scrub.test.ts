@@ -121,3 +121,21 @@ test('one directory is scrubbed as well', async () => {
     [1],
   );
 });
+
+test('stripes that cannot be made now are tried again, and the service goes on', async () => {
+  const ec = ['--durability.ec=true', '--durability.ec_data_shards=2', '--durability.ec_parity_shards=1'];
+  const flags = ['--storage.fast_path=false', '--durability.repair_interval=1s', ...ec];
+  await using service = await startService({ dirs: ['a', 'b', 'c'], flags });
+  const { striper } = service.storage.upkeep;
+  const run = striper!.run.bind(striper);
+  let failures = 0;
+  striper!.run = (signal) => (++failures <= 3 ? Promise.reject(new Error('EIO')) : run(signal));
+  const bytes = bytesOf(4 * 64 * KIB, 1);
+  await service.put(bytes);
+  await eventually('stripes are made after all', async () => {
+    const { stripes } = await service.ask('GET', '/admin/repair');
+    return failures > 3 && stripes.objects === 1;
+  });
+  assert.ok(service.lines.some((line) => line.includes('stripes could not be made')));
+  await assertServed(service, [bytes]);
+});
