@@ -314,17 +314,22 @@ function openCheckpoint(files: LogFiles, init: Omit<TransparencyLogInit, 'dir' |
   return CheckpointFile.open({ fs: files.fs, dir: files.dir, origin: init.origin, keys });
 }
 
+export interface InspectedLog {
+  /** Whole entries, also those behind the checkpoint. */
+  readonly size: number;
+  readonly checkpoint: SignedCheckpoint | undefined;
+}
+
 /**
- * What `TransparencyLog.open` would look at before it changes anything: throws `audit_integrity` as it would. Gives the
- * last checkpoint; undefined when there is none. Reads only, and makes nothing.
+ * What `TransparencyLog.open` would look at before it changes anything: throws `audit_integrity` as it would. Reads only,
+ * and makes nothing.
  */
-export async function inspectLog(init: TransparencyLogInit): Promise<SignedCheckpoint | undefined> {
+export async function inspectLog(init: TransparencyLogInit): Promise<InspectedLog> {
   const { dir, fs = realFileSystem, known = [], signal } = init;
   const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
   try {
     const checkpoint = (await openCheckpoint(files, init)).current;
-    await expectGood(files, { checkpoint, known, signal });
-    return checkpoint;
+    return { checkpoint, size: await expectGood(files, { checkpoint, known, signal }) };
   } catch (error) {
     return rethrowDisk(error);
   } finally {

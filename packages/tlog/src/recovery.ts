@@ -64,12 +64,12 @@ export async function recover(files: LogFiles, init: RecoveryInit): Promise<Exte
   return extent;
 }
 
-/** Throws `audit_integrity` unless the log is what it is held against. Reads only. */
-export async function expectGood(files: LogFiles, { checkpoint, known, signal }: HeldAgainst): Promise<void> {
+/** Throws `audit_integrity` unless the log is what it is held against; gives how many entries it has. Reads only. */
+export async function expectGood(files: LogFiles, { checkpoint, known, signal }: HeldAgainst): Promise<number> {
   const held: readonly KnownCheckpoint[] = checkpoint === undefined ? known : [checkpoint, ...known];
   if (!files.has('entries')) {
     for (const each of held) if (each.size > 0) throw shorter(0, each);
-    return;
+    return 0;
   }
   const { from, start, edge } = await beginning(files, checkpoint);
   for (const each of held) if (each.size < from) expectRoot(each, await rangeHash(edge, 0, each.size));
@@ -86,10 +86,10 @@ export async function expectGood(files: LogFiles, { checkpoint, known, signal }:
       frontier.append(leaf, () => undefined);
       check();
     }
-    if (ahead.length === 0) return;
   }
   const longest = ahead.at(-1);
   if (longest !== undefined) throw shorter(frontier.size, longest);
+  return frontier.size;
 }
 
 /** Where the entries begin that have to be read: with the bundle that the last checkpoint ends in. */

@@ -186,6 +186,8 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   await keeper.look();
   // Before anything is signed: it may know better how long the log was.
   await witnesses.look(signal);
+  // On a full disk it starts all the same: then nothing gets into the log, which says so.
+  if (audit.unsound === undefined) await vault.begin(signal).catch((err: unknown) => log.error({ err }, 'the anchor'));
   runtime.spawn('signer_pool', (task) => queue.serve(task));
   runtime.spawn('audit_appender', ({ stopping }) => trail.run(stopping));
   runtime.spawn('audit_checkpointer', ({ stopping }) => checkpointer.run(stopping));

@@ -14,7 +14,7 @@
  */
 import { join } from 'node:path';
 import type { Backend } from '@ron/custody';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import {
   inspectLog,
@@ -22,9 +22,9 @@ import {
   noteSigner,
   TransparencyLog,
   type CheckpointMemory,
+  type InspectedLog,
   type KnownCheckpoint,
   type NoteSigner,
-  type SignedCheckpoint,
   type TransparencyLogInit,
 } from '@ron/tlog';
 import { MemoryDisk } from './audit/memory-disk.ts';
@@ -61,6 +61,12 @@ export interface Vault extends AsyncDisposable {
   readonly problem: string | undefined;
   /** Remembers checkpoints, and what belongs to them. */
   readonly memory: CheckpointMemory;
+  /** Since when the log may lack what was done, because the last process did not stop in good order. */
+  readonly interrupted_ms: number | undefined;
+  /** Before anything is done: a crash from now on shows. Does nothing the second time. */
+  begin(signal: AbortSignal): Promise<void>;
+  /** Everything that was done is in the log, and nothing more will be. */
+  end(signal: AbortSignal): Promise<void>;
   /** From now on nothing is written: everything stays as it is, for whoever finds out what happened. */
   freeze(problem: string): void;
   close(): Promise<void>;
@@ -103,6 +109,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
 
   const keys = await openKeys(opening, config.audit.origin);
   const { anchors, anchor, custody, index } = keys;
+  const wasClosed = anchor?.is_closed === true;
   const signers = anchor === undefined ? [] : await signersOf(custody, anchor, opening.problems, signal);
   const ops = await openOps(opening, anchor, config.kms.ops_max);
   const heads = { index: index.value.log_head, custody: notedBy(custody), 'ops/head': ops.head?.value };
@@ -115,8 +122,9 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     signal,
   };
   if (anchor !== undefined && there.size > 0) {
-    const published = there.has('audit') ? await inspected(logInit, opening.problems) : undefined;
-    opening.problems.push(...problemsOf({ anchor, heads, published: published?.size, ops_problem: ops.problem }));
+    const found = there.has('audit') ? await inspected(logInit, opening.problems) : undefined;
+    const told = { published: found?.checkpoint?.size, entries: found?.size ?? 0, ops_problem: ops.problem };
+    opening.problems.push(...problemsOf({ anchor, heads, ...told }));
   }
   const problem = opening.problems.length === 0 ? undefined : opening.problems.join('; ');
   const freeze = (why: string): void => disk.freeze(() => notSound(why));
@@ -149,13 +157,22 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
         const versions = { index_version: index.version, custody_version: versionOf(custody) };
         // What is known to be everywhere, also when a crash comes now.
         const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
-        const checkpointed = { checkpoint: headOf(checkpoint), published };
-        await anchors!.replace({ ...anchor!, ...checkpointed, ...versions, ops: ledger.extent }, until);
+        const checkpointed = { checkpoint: headOf(checkpoint), published, time_ms: sched.wall_ms() };
+        const { is_closed: _, ...rest } = anchor!;
+        await anchors!.replace({ ...rest, ...checkpointed, ...versions, ops: ledger.extent }, until);
       },
       async beside(checkpoint, until) {
         await opsHead!.replace(headOf(checkpoint), until);
         await ledger.prune(anchors!.value!.ops!);
       },
+    },
+    interrupted_ms: log !== undefined && log.size > 0 && !wasClosed ? anchor!.time_ms : undefined,
+    async begin(until) {
+      const { is_closed, ...rest } = anchors!.value!;
+      if (is_closed !== undefined) await anchors!.replace(rest, until);
+    },
+    async end(until) {
+      await anchors!.replace({ ...anchors!.value!, time_ms: sched.wall_ms(), is_closed: true }, until);
     },
     freeze,
     close,
@@ -163,7 +180,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   };
 }
 
-async function inspected(init: TransparencyLogInit, problems: string[]): Promise<SignedCheckpoint | undefined> {
+async function inspected(init: TransparencyLogInit, problems: string[]): Promise<InspectedLog | undefined> {
   try {
     return await inspectLog(init);
   } catch (error) {

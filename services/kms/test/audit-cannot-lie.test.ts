@@ -1,10 +1,11 @@
 /** The audit log: what is in it, how it is proven, and what happens when it cannot be written. */
 import assert from 'node:assert/strict';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { FaultyDisk } from './faulty-disk.ts';
 import { MoodyBackend } from './moody-backend.ts';
-import { assertRefusal, B3, eventually, NEVER, path, startService, type TestKms } from './support.ts';
+import { assertRefusal, B3, eventually, NEVER, path, startService, tempDir, type TestKms } from './support.ts';
 
 interface Proof {
   log_index: number;
@@ -217,6 +218,27 @@ test('strict: nothing is done without an entry', async () => {
   assertRefusal(await sign(kms, kid), 503, 'degraded_audit');
   disk.mend();
   await eventually('it signs again', async () => (await sign(kms, kid)).status === 200);
+});
+
+test('a full disk at the start: it verifies and signs, says that it is not ready, and the log tells of it later', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const disk = new FaultyDisk();
+  let kid: string;
+  {
+    await using kms = await startService({ dir });
+    kid = await kms.create('ed25519');
+    await kms.kms.drain();
+  }
+  // What is there can be written over; a new file finds no room.
+  disk.fail('anchor', 'ENOSPC');
+  await using kms = await startService({ dir, fs: disk });
+  const signed = await sign(kms, kid);
+  assert.deepEqual([signed.status, signed.body.log_index], [200, undefined], signed.text);
+  assert.equal((await kms.send('GET', '/readyz')).status, 503);
+  disk.mend();
+  await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
+  assert.equal((await entries(kms)).at(-1)?.['op'], 'gap');
 });
 
 test('a checkpoint that is late makes the service not ready, and is counted', async () => {

@@ -154,9 +154,20 @@ test('a crash between append and checkpoint does no harm: the tail is accepted a
     // As a power cut would leave it: entries are synced, the checkpoint is old.
     await cp(dir, copy, { recursive: true });
   }
-  await using again = await startService({ dir: copy });
-  assert.equal((await sign(again, kid, { wait: 'checkpoint' })).status, 200);
-  assert.equal((await again.send('GET', '/readyz')).status, 200);
+  const last = async (kms: TestKms, back: number): Promise<string> => {
+    const log = kms.kms.vault.log!;
+    return Buffer.from(await log.entry(log.size - back)).toString();
+  };
+  {
+    await using again = await startService({ dir: copy });
+    assert.equal((await sign(again, kid, { wait: 'checkpoint' })).status, 200);
+    assert.equal((await again.send('GET', '/readyz')).status, 200);
+    assert.match(await last(again, 2), /^\{"from":\d+,"op":"interrupted","to":\d+\}$/, 'the log tells of the crash');
+    await again.kms.drain();
+  }
+  await using orderly = await startService({ dir: copy });
+  assert.equal((await sign(orderly, kid, { wait: 'checkpoint' })).status, 200);
+  assert.match(await last(orderly, 2), /"op":"sign"/, 'and says nothing of a stop in good order');
 });
 
 test('everything put back together: only a witness notices, and then nothing is signed', async () => {

@@ -3,7 +3,7 @@
  *
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
-import type { Log, ServiceRuntime, Watch } from '@ron/kernel';
+import { NEVER, sched, type Log, type ServiceRuntime, type Watch } from '@ron/kernel';
 import { Witness } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
@@ -12,6 +12,7 @@ import { proofOf } from '../routes/audit.ts';
 import { notSound, type Vault } from '../vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
+import { encodeInterruption } from './event.ts';
 import { AuditTrail, type AppendLog, type Queued } from './trail.ts';
 import { WitnessWatch } from './witness-watch.ts';
 
@@ -59,9 +60,11 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
   if (vault.problem !== undefined) onUnsound(vault.problem);
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const auditLog = guarded(vault.log, () => unsound);
+  const { interrupted_ms } = vault;
+  const auditLog = guarded(vault, () => unsound);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
+    lead: interrupted_ms === undefined ? undefined : encodeInterruption({ from: interrupted_ms, to: sched.wall_ms() }),
     log: auditLog,
     mode,
     appendDeadline: () => runtime.deadline('audit'),
@@ -109,12 +112,15 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
     async close() {
       await trail.close();
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
+      const isWhole = vault.log?.size === covered.value && trail.problem === undefined && unsound === undefined;
+      if (isWhole) await vault.end(NEVER);
     },
   };
 }
 
 /** A log that takes nothing while something is not sound, and says why. */
-function guarded(log: Vault['log'], unsound: () => string | undefined): AppendLog & CheckpointLog {
+function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & CheckpointLog {
+  const { log } = vault;
   const whenSound = <A>(work: (sound: NonNullable<Vault['log']>) => Promise<A>): Promise<A> => {
     const problem = unsound();
     return log === undefined || problem !== undefined ? Promise.reject(notSound(problem ?? 'no log')) : work(log);
@@ -123,7 +129,11 @@ function guarded(log: Vault['log'], unsound: () => string | undefined): AppendLo
     get size() {
       return log?.size ?? 0;
     },
-    append: (entries, signal) => whenSound((sound) => sound.append(entries, signal)),
+    append: (entries, signal) =>
+      whenSound(async (sound) => {
+        await vault.begin(signal);
+        return await sound.append(entries, signal);
+      }),
     writeCheckpoint: (signal, memory) => whenSound((sound) => sound.writeCheckpoint(signal, memory)),
   };
 }

@@ -67,6 +67,11 @@ export function encodeGap({ count, from, to }: Gap): Buffer {
   return Buffer.from(`{"count":${count},"from":${from},"op":"gap","to":${to}}`, 'latin1');
 }
 
+/** A process ended without a stop in good order: what it did in between may have no entry. Times as in a gap. */
+export function encodeInterruption({ from, to }: Omit<Gap, 'count'>): Buffer {
+  return Buffer.from(`{"from":${from},"op":"interrupted","to":${to}}`, 'latin1');
+}
+
 /** Both as one. */
 export function merged(some: Gap | undefined, more: Gap): Gap {
   if (some === undefined) return more;

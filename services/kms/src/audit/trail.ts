@@ -30,6 +30,8 @@ export interface AppendLog {
 
 export interface AuditTrailInit {
   readonly queue: Mpsc<Queued>;
+  /** An entry that stands before all others. Default none. */
+  readonly lead?: Uint8Array | undefined;
   readonly log: AppendLog;
   /** Asked for each event: a reload may change it. */
   readonly mode: () => AuditMode;
@@ -56,6 +58,7 @@ export class AuditTrail {
   readonly #queue: Mpsc<Queued>;
   /** Without a place since the last gap entry. */
   #gap: Gap | undefined;
+  #lead: Uint8Array | undefined;
   /** Operations that were begun and have not said how they ended. */
   #inHand = 0;
   /** Events that were ever put into the queue, and those that have left it. */
@@ -68,6 +71,7 @@ export class AuditTrail {
   constructor(init: AuditTrailInit) {
     this.#init = init;
     this.#queue = init.queue;
+    this.#lead = init.lead;
   }
 
   /** Why events do not get into the log at present. */
@@ -157,12 +161,17 @@ export class AuditTrail {
     await sched.pause('audit.close');
     const now_ms = sched.wall_ms();
     if (this.#inHand > 0) this.#count({ count: this.#inHand, from: now_ms, to: now_ms });
-    if (this.#gap !== undefined) await this.#append([]);
+    if (this.#owes) await this.#append([]);
+  }
+
+  /** Whether something is to be written that is no event of anybody. */
+  get #owes(): boolean {
+    return this.#gap !== undefined || this.#lead !== undefined;
   }
 
   /** The next event; `retry` when a gap waits and none comes. */
   async #next(stopping: AbortSignal): Promise<Queued | 'retry' | undefined> {
-    if (this.#gap === undefined || this.#queue.isClosed) return await this.#queue.recv(stopping);
+    if (!this.#owes || this.#queue.isClosed) return await this.#queue.recv(stopping);
     using retry = Deadline.after('audit.retry', RETRY_MS, { signal: stopping });
     try {
       return await this.#queue.recv(retry.signal);
@@ -236,12 +245,14 @@ export class AuditTrail {
   async #append(batch: readonly Queued[]): Promise<void> {
     const gap = this.#gap;
     this.#gap = undefined;
-    const entries = batch.map(({ event }) => encodeEvent(event));
+    const entries: Uint8Array[] = batch.map(({ event }) => encodeEvent(event));
     if (gap !== undefined) entries.unshift(encodeGap(gap));
+    if (this.#lead !== undefined) entries.unshift(this.#lead);
     try {
       const { first } = await this.#appended(entries, batch);
       this.#problem = undefined;
-      let at = gap === undefined ? first : first + 1;
+      this.#lead = undefined;
+      let at = first + entries.length - batch.length;
       for (const { place } of batch) place.wake(at++);
       this.#left(batch);
     } catch (error) {

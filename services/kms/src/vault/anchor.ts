@@ -33,6 +33,10 @@ export interface Anchor {
   readonly index_version: number;
   readonly custody_version: number;
   readonly ops?: OpExtent;
+  /** Unix time of this state. */
+  readonly time_ms: number;
+  /** Set by a stop in good order, when everything that was done is in the log; taken back before anything else is done. */
+  readonly is_closed?: true;
 }
 
 /** A document that is replaced as a whole. */

@@ -167,6 +167,7 @@ async function newAnchor(custody: Backend, origin: string | undefined, signal: A
     log_keys: { ed25519: ed25519.key, ml_dsa_44: ml_dsa_44.key },
     ops_key_b64: Buffer.from(sched.randomBytes(OP_KEY_BYTES)).toString('base64'),
     published: 0,
+    time_ms: sched.wall_ms(),
     index_version: 0,
     custody_version: 0,
   };

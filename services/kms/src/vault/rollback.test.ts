@@ -66,6 +66,7 @@ async function moments(between: 'everything' | 'signatures'): Promise<{ before: 
     await log(vault, 2);
     await sign(vault);
   }
+  await vault.end(NEVER);
   await vault.close();
   return { before, now: disk.files() };
 }
@@ -95,6 +96,21 @@ test('when only signatures were made in between, the same holds for what changed
     const problem = await found(putBack(now, before, parts));
     assert.equal(problem !== undefined, isExpected, `${parts.join(' ')}: ${problem}`);
   }
+});
+
+test('entries behind what a stop in good order left are of somebody else', async () => {
+  const { now } = await moments('signatures');
+  const disk = new CrashFileSystem(now);
+  const vault = await openOn(disk);
+  await log(vault, 2);
+  await vault.close();
+  assert.match((await found(disk.files()))!, /audit has 2 entries that were written after it was closed/);
+  const crashed = new CrashFileSystem(now);
+  const again = await openOn(crashed);
+  await again.begin(NEVER);
+  await log(again, 2);
+  await again.close();
+  assert.equal(await found(crashed.files()), undefined, 'as a crash leaves it');
 });
 
 test('what was removed is not made anew', async () => {
@@ -127,6 +143,60 @@ test('the parts of another node do not fit', async () => {
     assert.equal(disk.operations, 0, part);
   }
 });
+
+/** What the start says: its problem, why it does not start, or nothing. */
+async function toldBy(disk: CrashFileSystem): Promise<string | undefined> {
+  try {
+    const vault = await openOn(disk);
+    await vault.close();
+    return vault.problem;
+  } catch (error) {
+    return (error as Error).message;
+  }
+}
+
+const HARMS: Record<string, (bytes: Buffer, other: Buffer) => Buffer> = {
+  'the first byte is flipped': (bytes) => flipped(bytes, 0),
+  'a byte in the middle is flipped': (bytes) => flipped(bytes, Math.floor(bytes.length / 2)),
+  'it is cut in the middle': (bytes) => bytes.subarray(0, Math.floor(bytes.length / 2)),
+  'it is empty': () => Buffer.alloc(0),
+  'it is another one': (_, other) => other,
+  'it is there twice': (bytes) => Buffer.concat([bytes, bytes]),
+  'much follows': (bytes) => Buffer.concat([bytes, Buffer.alloc(1 << 20)]),
+};
+
+function flipped(bytes: Buffer, at: number): Buffer {
+  const copy = Buffer.from(bytes);
+  copy[at]! ^= 1;
+  return copy;
+}
+
+test('whatever is done to a file is found, or does no harm', async () => {
+  const { now } = await moments('everything');
+  const files = [...now.keys()].filter((path) => isOf(path, NAMES));
+  assert.ok(files.length >= 8, files.join(' '));
+  for (const [at, path] of files.entries()) {
+    const name = path.slice(DATA.length + 1);
+    const other = Buffer.from(now.get(files[(at + 1) % files.length]!)!);
+    for (const [harm, change] of Object.entries(HARMS)) {
+      const disk = new CrashFileSystem(new Map(now).set(path, change(Buffer.from(now.get(path)!), other)));
+      const told = await toldBy(disk);
+      if (told === undefined) await assertNoHarm(disk, `${name}: ${harm}`);
+      else assert.equal(disk.operations, 0, `${name}: ${harm}: nothing is written`);
+      const isSealed = isOf(path, ['anchor', 'custody', 'index', 'checkpoint']) || name === 'ops/head';
+      if (isSealed) assert.match(told ?? 'nothing', new RegExp(name.replace('audit/', '')), `${name}: ${harm}`);
+    }
+  }
+});
+
+/** Everything that was signed and done is there, and the full audit agrees. */
+async function assertNoHarm(disk: CrashFileSystem, what: string): Promise<void> {
+  const vault = await openOn(disk);
+  for (const id of ['first', 'second']) assert.equal(await doOnce(vault, id, 'again'), id, what);
+  assert.equal(vault.log!.size, vault.log!.checkpoint!.size, what);
+  await vault.close();
+  assert.ok(await isWhole(disk.files()), what);
+}
 
 test('an operation that was done is not done again from an older ledger, nor from a changed one', async () => {
   const disk = new CrashFileSystem();

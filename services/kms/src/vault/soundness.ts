@@ -16,12 +16,14 @@ export interface Parts {
   readonly heads: Heads;
   /** Entries of the published checkpoint; undefined when there is none. */
   readonly published: number | undefined;
+  /** Whole entries of the log. */
+  readonly entries: number;
   /** What the ledger of operations finds wrong with itself. */
   readonly ops_problem: string | undefined;
 }
 
 /** What is older than it was; empty when all is well. */
-export function problemsOf({ anchor, heads, published, ops_problem }: Parts): string[] {
+export function problemsOf({ anchor, heads, published, entries, ops_problem }: Parts): string[] {
   const problems: string[] = [];
   const anchored = anchor.checkpoint?.size ?? 0;
   for (const [part, head] of Object.entries(heads)) {
@@ -37,6 +39,10 @@ export function problemsOf({ anchor, heads, published, ops_problem }: Parts): st
   }
   const told = heads['ops/head']?.size ?? 0;
   if (told < anchor.published) problems.push(older('ops/head', told, 'anchor', anchor.published));
+  // A stop in good order leaves nothing behind the last checkpoint.
+  if (anchor.is_closed === true && entries > anchored) {
+    problems.push(`audit has ${entries - anchored} entries that were written after it was closed, by somebody else`);
+  }
   if (ops_problem !== undefined) problems.push(`ops: ${ops_problem}`);
   return problems;
 }
