@@ -4,8 +4,9 @@
  * Promise: `onProgress` is told every half second how far it is. Resolves when it is done; when it failed, rejects with why.
  * The task itself goes on when nobody watches. Bound: one question at a time. Cancellation: by the signal.
  */
-import type { StorageAdmin, Task } from '@ron/client';
+import type { StorageAdmin } from '@ron/client';
 import { sleep } from '@ron/kernel/core';
+import type { Task } from '@ron/proto';
 import { CliError } from './exits.ts';
 
 const LOOK_EVERY_MS = 500;

@@ -7,14 +7,14 @@
  * Cancellation: every method takes a signal besides the client's own.
  */
 import { RonError } from '@ron/kernel/core';
-import { addressHex, parseAddress, type Address } from '@ron/proto';
+import { addressHex, parseAddress, type Address, type ObjectManifest } from '@ron/proto';
 import { combineSubtrees } from '@ron/simd';
 import type { Answer } from './answer.ts';
 import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
 import { addressOf, ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { provenPrefix } from './proven-prefix.ts';
-import { requireSameAddress, type Durability, type Receipt } from './receipt.ts';
+import { requireSameAddress, type Receipt } from './receipt.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, Transport, type TransportInit } from './transport.ts';
 import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';
@@ -41,24 +41,6 @@ export interface ObjectInfo {
   readonly address: Address;
   readonly size: number;
   readonly media_type: string;
-}
-
-export interface Manifest extends ObjectInfo {
-  readonly chunk_bytes: number;
-  /** Chunk ids in hex. */
-  readonly chunks: readonly string[];
-  /** Chaining values in hex; empty for an object of one chunk. */
-  readonly subtrees: readonly string[];
-  readonly durability: Durability;
-}
-
-export interface Volume {
-  readonly name: string;
-  readonly domain: string;
-  readonly condition: string;
-  readonly reason: string;
-  readonly used_bytes: number;
-  readonly segments: number;
 }
 
 export class StorageClient {
@@ -118,8 +100,8 @@ export class StorageClient {
   }
 
   /** What the object is made of. The list of subtrees is proven against the address. */
-  async manifest(address: Address, init: CallOptions = {}): Promise<Manifest> {
-    const manifest = await this.#idempotent('manifest', 'GET', `o/${address}/manifest`, init, readJson<Manifest>);
+  async manifest(address: Address, init: CallOptions = {}): Promise<ObjectManifest> {
+    const manifest = await this.#idempotent('manifest', 'GET', `o/${address}/manifest`, init, readJson<ObjectManifest>);
     if (!isManifestOf(address, manifest)) {
       throw new RonError('integrity', `the server sent a manifest that is not the one of ${address}`);
     }
@@ -133,11 +115,6 @@ export class StorageClient {
 
   async unpin(address: Address, init: CallOptions = {}): Promise<void> {
     await this.#idempotent('pin', 'DELETE', `o/${address}/pin`, init, ignore);
-  }
-
-  async volumes(init: CallOptions = {}): Promise<readonly Volume[]> {
-    const read = readJson<{ volumes: readonly Volume[] }>;
-    return (await this.#idempotent('volumes', 'GET', 'admin/volumes', init, read)).volumes;
   }
 
   /** The answer is read within the deadline too. */
@@ -233,7 +210,7 @@ async function receiptOf(response: Answer, computed: Address): Promise<Receipt> 
   return { address: requireSameAddress(address, computed), size, durability };
 }
 
-function isManifestOf(address: Address, manifest: Manifest): boolean {
+function isManifestOf(address: Address, manifest: ObjectManifest): boolean {
   const { chunks, subtrees } = manifest;
   if (manifest.address !== address || !Array.isArray(chunks) || !Array.isArray(subtrees)) return false;
   if (subtrees.length === 0) return chunks.length === 1 && chunks[0] === addressHex(address);

@@ -6,22 +6,10 @@
  * Bound: `TASKS_MAX` tasks. Overflow: the oldest that has ended is forgotten. Cancellation: by the signal that the runner gives.
  */
 import { assert, isRonError, sched } from '@ron/kernel';
+import type { Task } from '@ron/proto';
 
 const TASKS_MAX = 64;
 const ID_BYTES = 8;
-
-export interface AdminTask<K extends string = string> {
-  readonly id: string;
-  readonly kind: K;
-  readonly state: 'running' | 'done' | 'failed' | 'canceled';
-  /** Unix time. */
-  readonly started_ms: number;
-  readonly ended_ms?: number;
-  /** How far it is, or was. */
-  readonly progress: Readonly<Record<string, unknown>>;
-  /** Why it failed. */
-  readonly problem?: string;
-}
 
 export interface TaskWork {
   /** Resolves when all is done. */
@@ -29,15 +17,12 @@ export interface TaskWork {
   progress(): Readonly<Record<string, unknown>>;
 }
 
-/** What an operator of storage sets going. */
-export type AdminTaskKind = 'compact' | 'repair' | 'scrub';
-
 /** Runs a piece of work to its end, and aborts the signal when the service stops. */
 export type TaskRunner<K extends string> = (kind: K, work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
 interface Entry<K extends string> {
   readonly work: TaskWork;
-  task: AdminTask<K>;
+  task: Task<K>;
 }
 
 export class AdminTasks<K extends string = string> {
@@ -50,11 +35,11 @@ export class AdminTasks<K extends string = string> {
   }
 
   /** Starts a task, unless one of its kind runs: then that one is given. */
-  start(kind: K, work: TaskWork): AdminTask<K> {
+  start(kind: K, work: TaskWork): Task<K> {
     const running = [...this.#entries.values()].find(({ task }) => task.kind === kind && task.state === 'running');
     if (running !== undefined) return this.#shown(running);
     const id = Buffer.from(sched.randomBytes(ID_BYTES)).toString('hex');
-    const task: AdminTask<K> = { id, kind, state: 'running', started_ms: sched.wall_ms(), progress: {} };
+    const task: Task<K> = { id, kind, state: 'running', started_ms: sched.wall_ms(), progress: {} };
     const entry: Entry<K> = { work, task };
     this.#entries.set(id, entry);
     this.#forgetOldest();
@@ -63,17 +48,17 @@ export class AdminTasks<K extends string = string> {
     return this.#shown(entry);
   }
 
-  get(id: string): AdminTask<K> | undefined {
+  get(id: string): Task<K> | undefined {
     const entry = this.#entries.get(id);
     return entry === undefined ? undefined : this.#shown(entry);
   }
 
   /** The newest first. */
-  list(): AdminTask<K>[] {
+  list(): Task<K>[] {
     return [...this.#entries.values()].map((entry) => this.#shown(entry)).toReversed();
   }
 
-  #shown({ task, work }: Entry<K>): AdminTask<K> {
+  #shown({ task, work }: Entry<K>): Task<K> {
     return task.state === 'running' ? { ...task, progress: work.progress() } : task;
   }
 
@@ -87,7 +72,7 @@ export class AdminTasks<K extends string = string> {
     }
   }
 
-  #end(entry: Entry<K>, how: Pick<AdminTask, 'state' | 'problem'>): void {
+  #end(entry: Entry<K>, how: Pick<Task, 'state' | 'problem'>): void {
     assert(entry.task.state === 'running', 'a task ends once');
     entry.task = { ...this.#shown(entry), ...how, ended_ms: sched.wall_ms() };
   }

@@ -3,7 +3,7 @@
  */
 import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
 import { NEVER, RonError, type Deadline } from '@ron/kernel';
-import { checkAddress, type Address } from '@ron/proto';
+import { checkAddress, type Address, type Durability, type ObjectReceipt } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
 import { FastEntry, type ByteSource } from '@ron/ingress';
 import { inSteps } from './steps.ts';
@@ -61,25 +61,8 @@ export function proofSource(object: StoredObject, offset: number, length: number
   };
 }
 
-/** How safe an object is, as the answer to a write tells it. One volume: one copy, synced. */
-export interface Durability {
-  readonly fsynced: boolean;
-  readonly copies: number;
-  readonly target: number;
-}
-
-export interface Receipt {
-  readonly address: Address;
-  readonly size: number;
-  readonly durability: Durability;
-}
-
-export function receiptOf(written: Written, durability: Durability): Receipt {
+export function receiptOf(written: Written, durability: Durability): ObjectReceipt {
   return { address: written.address, size: written.size, durability };
-}
-
-export function durabilityHeader({ fsynced, copies, target }: Durability): string {
-  return `fsynced=${fsynced ? 1 : 0}; copies=${copies}; target=${target}`;
 }
 
 /** Reads a body to its end and stores it. What the disk takes is bounded by a deadline from `step` each time. */

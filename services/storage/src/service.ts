@@ -25,9 +25,9 @@ import {
   type WorkQueue,
 } from '@ron/kernel';
 import { RepairQueue } from '@ron/durability';
-import { addressBytes, formatAddress, type Address } from '@ron/proto';
+import { addressBytes, formatAddress, type Address, type Durability, type TaskKind } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
-import { AdminTasks, type AdminTaskKind, type TaskWork } from './admin-tasks.ts';
+import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
 import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
@@ -35,7 +35,6 @@ import { HotObjects } from './hot-objects.ts';
 import { Latency } from './latency.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
 import { patientQueue } from './patience.ts';
-import type { Durability } from './objects.ts';
 import { routes } from './routes.ts';
 import { Upkeep } from './upkeep.ts';
 import { VolumeDecisions } from './volume-decisions.ts';
@@ -98,9 +97,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const latency_ms = (): number | undefined => latency.takeP95_ms();
   const upkeep = new Upkeep({ volumes, queue, source, latency_ms, onWaited: meters.onWaited, log });
   measureUpkeep(metrics, upkeep);
-  const tasks = new AdminTasks<AdminTaskKind>((kind, run) =>
-    runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)),
-  );
+  const tasks = new AdminTasks<TaskKind>((kind, run) => runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)));
   const compaction = compactionOf(engine);
 
   const ingress = await createIngress({

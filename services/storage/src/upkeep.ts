@@ -22,6 +22,7 @@ import {
   type RepairQueue,
 } from '@ron/durability';
 import { RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
+import type { RepairStatus, ScrubInfo } from '@ron/proto';
 import type { TaskWork } from './admin-tasks.ts';
 import { Bell } from './bell.ts';
 import type { StorageConfig } from './config.ts';
@@ -161,7 +162,7 @@ export class Upkeep {
     return { run: (signal) => this.scrubber.run(signal), progress: () => ({ volumes: this.scrubs }) };
   }
 
-  get status() {
+  get status(): RepairStatus {
     const { planner, pacing, results, striper } = this;
     const { volumes, queue } = this.#init;
     const { deficit_by_class, crowded, copies_min, records, isComplete, unreadable } = planner.report;
@@ -192,7 +193,7 @@ export class Upkeep {
   }
 
   /** By volume: how far the pass is, or the last one was. */
-  get scrubs() {
+  get scrubs(): ScrubInfo[] {
     return this.#init.volumes.views.map(({ name, used_bytes }) => {
       const state = this.scrubber.states.get(name);
       return {

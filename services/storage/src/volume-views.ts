@@ -1,20 +1,7 @@
 /** What people are shown of a volume. */
 import type { Member, VolumeSet } from '@ron/durability';
+import type { VolumeInfo } from '@ron/proto';
 import type { Slot } from './volume-slot.ts';
-
-export interface VolumeView {
-  readonly name: string;
-  readonly domain: string;
-  readonly weight: number;
-  readonly life: 'active' | 'draining' | 'drained' | 'lost';
-  readonly condition: string;
-  /** Why it takes no writes, or is not told what it missed. */
-  readonly reason: string;
-  /** False while it has not been told everything that was decided in its absence. */
-  readonly is_current: boolean;
-  readonly used_bytes: number;
-  readonly segments: number;
-}
 
 /** What is wrong with it. */
 export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet): string | undefined {
@@ -28,7 +15,7 @@ export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet
   return `${slot.name}: it cannot be emptied: ${set.lone_copies} copies need as many volumes, ${length} would be left`;
 }
 
-export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): VolumeView {
+export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): VolumeInfo {
   const { name } = slot;
   const { domain, weight } = slot.spec;
   const reason = problemOf(slot, member, set) ?? '';

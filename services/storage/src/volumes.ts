@@ -11,12 +11,13 @@
 import { MemoryVolume, type Volume } from '@ron/cas';
 import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/durability';
 import { Deadline, RonError, sched, sleep, type Timer } from '@ron/kernel';
+import type { VolumeInfo } from '@ron/proto';
 import type { StorageConfig } from './config.ts';
 import type { EngineEvent } from './engine.ts';
 import { openVolumes } from './open-volumes.ts';
 import { dirsOf, holdsVolume, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
 import type { Slot, VolumesInit } from './volume-slot.ts';
-import { problemOf, viewOf, type VolumeView } from './volume-views.ts';
+import { problemOf, viewOf } from './volume-views.ts';
 
 const LOOK_EVERY_MS = 1000;
 /** Reads that are under way on a lost volume may still end well. */
@@ -116,7 +117,7 @@ export class Volumes implements AsyncDisposable {
     return this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
   }
 
-  get views(): VolumeView[] {
+  get views(): VolumeInfo[] {
     return this.#slots.map((slot) => viewOf(slot, this.memberOf(slot), this.set));
   }
 

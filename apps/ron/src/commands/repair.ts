@@ -1,6 +1,7 @@
 /** `ron repair`: what is missing, and how its repair goes on. */
-import type { RepairStatus, StorageAdmin } from '@ron/client';
+import type { StorageAdmin } from '@ron/client';
 import { sleep } from '@ron/kernel/core';
+import type { RepairStatus } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, REACH_OPTIONS } from '../command.ts';
 import { followTask } from '../follow-task.ts';

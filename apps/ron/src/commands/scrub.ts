@@ -1,5 +1,5 @@
 /** `ron scrub`: reads every stored byte. */
-import type { ScrubInfo } from '@ron/client';
+import type { ScrubInfo } from '@ron/proto';
 import { command, REACH_OPTIONS } from '../command.ts';
 import type { Exit } from '../exits.ts';
 import { followTask } from '../follow-task.ts';

@@ -1,11 +1,9 @@
 /** `ron volumes`: what storage stands on, and what becomes of it. */
-import type { VolumeInfo, VolumeVerb } from '@ron/client';
+import { VOLUME_VERBS, type VolumeInfo } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, REACH_OPTIONS } from '../command.ts';
 import { humanSize } from '../format.ts';
 import { withAdmin } from '../storage.ts';
-
-const VERBS: readonly VolumeVerb[] = ['drain', 'undrain', 'lose', 'restore', 'remove'];
 
 export default command({
   name: 'volumes',
@@ -20,7 +18,7 @@ export default command({
     force: { type: 'boolean', doc: 'Remove also one that may hold the last copy of something.' },
   },
   args: [0, 2],
-  words: VERBS,
+  words: VOLUME_VERBS,
   examples: {
     'ron volumes': 'a table',
     'ron volumes --json': '{"volumes":[...],"scrubs":[...]}',
@@ -29,9 +27,9 @@ export default command({
   },
   async run({ values, args, io, signal }) {
     const [verb, name] = args;
-    const found = VERBS.find((each) => each === verb);
+    const found = VOLUME_VERBS.find((each) => each === verb);
     if (verb !== undefined && (found === undefined || name === undefined)) {
-      throw usage({ name: 'volumes' }, `it is \`volumes\` alone, or one of ${VERBS.join(', ')} and a volume`);
+      throw usage({ name: 'volumes' }, `it is \`volumes\` alone, or one of ${VOLUME_VERBS.join(', ')} and a volume`);
     }
     const answer = await withAdmin(values, io, signal, (admin) =>
       found === undefined || name === undefined

@@ -1,10 +1,11 @@
 /** What an operator looks at and sets going. */
 import { json, route, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
+import type { RepairStatus, Task, TaskKind } from '@ron/proto';
 import { Type } from 'typebox';
-import type { AdminTaskKind, AdminTasks, TaskWork } from '../admin-tasks.ts';
+import type { AdminTasks, TaskWork } from '../admin-tasks.ts';
 import type { Upkeep } from '../upkeep.ts';
-import { strict } from './schemas.ts';
+import { strict, type Fields } from './schemas.ts';
 
 const TaskSchema = Type.Object(
   {
@@ -15,7 +16,7 @@ const TaskSchema = Type.Object(
     ended_ms: Type.Optional(Type.Integer()),
     progress: Type.Record(Type.String(), Type.Unknown()),
     problem: Type.Optional(Type.String()),
-  },
+  } satisfies Fields<Task>,
   strict,
 );
 
@@ -46,12 +47,12 @@ const RepairSchema = Type.Object(
         strict,
       ),
     ),
-  },
+  } satisfies Fields<RepairStatus>,
   strict,
 );
 
 export interface AdminRoutesInit {
-  readonly tasks: AdminTasks<AdminTaskKind>;
+  readonly tasks: AdminTasks<TaskKind>;
   readonly compaction: TaskWork;
   readonly upkeep: Pick<Upkeep, 'repair' | 'scrub' | 'status' | 'wake'>;
 }
@@ -98,7 +99,7 @@ export function adminRoutes({ tasks, compaction, upkeep }: AdminRoutesInit): Rou
   ];
 }
 
-function starts(tasks: AdminTasks<AdminTaskKind>, kind: AdminTaskKind, work: TaskWork, summary: string): Route {
+function starts(tasks: AdminTasks<TaskKind>, kind: TaskKind, work: TaskWork, summary: string): Route {
   return route({
     ...admin,
     method: 'POST',

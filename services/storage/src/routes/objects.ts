@@ -2,21 +2,19 @@
 import type { ObjectStore, StoredObject } from '@ron/cas';
 import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
-import type { Address } from '@ron/proto';
+import { formatDurability, type Address, type Durability, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
 import {
   addressFrom,
   byteSource,
-  durabilityHeader,
   mediaTypeFrom,
   openObject,
   proofSource,
   receiptOf,
   storeBody,
   storeWhole,
-  type Durability,
 } from '../objects.ts';
-import { Addr, byAddress, DurabilitySchema, ReceiptSchema, strict } from './schemas.ts';
+import { Addr, byAddress, DurabilitySchema, ReceiptSchema, strict, type Fields } from './schemas.ts';
 
 const Whole = Type.String({ pattern: '^[0-9]{1,15}$', description: 'A number of bytes.' });
 const GetQuery = Type.Object(
@@ -32,7 +30,7 @@ const ManifestSchema = Type.Object(
     subtrees: Type.Array(Type.String()),
     media_type: Type.String(),
     durability: DurabilitySchema,
-  },
+  } satisfies Fields<ObjectManifest>,
   strict,
 );
 
@@ -152,7 +150,7 @@ async function put(
   const receipt = receiptOf(written, durability(written.address));
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
-    'Ron-Durability': durabilityHeader(receipt.durability),
+    'Ron-Durability': formatDurability(receipt.durability),
   });
 }
 

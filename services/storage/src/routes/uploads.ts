@@ -8,9 +8,8 @@
 import type { ObjectStore, Uploads, UploadStatus } from '@ron/cas';
 import { empty, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
-import type { Address } from '@ron/proto';
+import { formatDurability, type Address, type Durability } from '@ron/proto';
 import { Type } from 'typebox';
-import { durabilityHeader, type Durability } from '../objects.ts';
 import { inSteps } from '../steps.ts';
 import {
   bringsBytes,
@@ -161,7 +160,7 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
   const known = requireMine(init, context, id);
   const status = context.method === 'HEAD' ? await init.uploads.settle(id, signal) : known;
   const { metadata: _, ...shown } = status;
-  return json(200, shown, headHeaders(status, durabilityHeader(init.durability(status.address))));
+  return json(200, shown, headHeaders(status, formatDurability(init.durability(status.address))));
 }
 
 async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
@@ -191,5 +190,5 @@ function requireRoom(status: UploadStatus, offset: number, headers: Context['hea
 }
 
 function tusHeaders({ durability }: UploadRoutesInit, status: UploadStatus): Record<string, string> {
-  return statusHeaders(status, durabilityHeader(durability(status.address)));
+  return statusHeaders(status, formatDurability(durability(status.address)));
 }

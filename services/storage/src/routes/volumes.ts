@@ -1,11 +1,12 @@
 /** The volumes: what they are like, and what an operator decides about them. */
 import type { ObjectStore } from '@ron/cas';
 import { json, route, type Route } from '@ron/ingress';
+import type { ScrubInfo, VolumeInfo, VolumesAnswer, VolumeVerb } from '@ron/proto';
 import { Type } from 'typebox';
 import type { Upkeep } from '../upkeep.ts';
 import type { VolumeDecisions } from '../volume-decisions.ts';
 import type { Volumes } from '../volumes.ts';
-import { strict } from './schemas.ts';
+import { strict, type Fields } from './schemas.ts';
 
 const Count = Type.Integer();
 const VolumeSchema = Type.Object(
@@ -19,7 +20,7 @@ const VolumeSchema = Type.Object(
     is_current: Type.Boolean(),
     used_bytes: Count,
     segments: Count,
-  },
+  } satisfies Fields<VolumeInfo>,
   strict,
 );
 const ScrubSchema = Type.Object(
@@ -34,7 +35,7 @@ const ScrubSchema = Type.Object(
     begun_s: Count,
     ended_s: Count,
     problem: Type.Optional(Type.String()),
-  },
+  } satisfies Fields<ScrubInfo>,
   strict,
 );
 const VolumesSchema = Type.Object(
@@ -42,7 +43,7 @@ const VolumesSchema = Type.Object(
     volumes: Type.Array(VolumeSchema),
     scrubs: Type.Array(ScrubSchema),
     cache: Type.Object({ used_bytes: Count, bytes_max: Count }, strict),
-  },
+  } satisfies Fields<VolumesAnswer>,
   strict,
 );
 
@@ -67,12 +68,12 @@ export interface VolumeRoutesInit {
 export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutesInit): Route[] {
   const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
   const response = { 200: VolumesSchema };
-  const shown = () => ({
+  const shown = (): VolumesAnswer => ({
     volumes: volumes.views,
     scrubs: upkeep.scrubs,
     cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
   });
-  const decides = (verb: string, summary: string, act: (name: string) => Promise<void>): Route =>
+  const decides = (verb: VolumeVerb, summary: string, act: (name: string) => Promise<void>): Route =>
     route({
       ...admin,
       method: 'POST',
