@@ -375,7 +375,7 @@ const PLANTED: readonly Planted[] = [
   {
     bug: 'a manifest is written before its chunks are durable',
     file: './object-writer.ts',
-    find: 'await volume.sync(signal);\n    for (const key of this.#leased) await this.#requireDurable(idOfKey(key), signal);',
+    find: 'await volume.sync(signal);\n    await this.#requireLeased(signal);',
     replace: 'void volume;',
     ...STORE,
     history: OBJECTS,

@@ -3,7 +3,8 @@
  *
  * Promise: what `store` was given is there after a crash when it has ended; before, a part of it may be. An index that
  * cannot be trusted is thrown away at open: the log has it all.
- * Bound: the disk. Cancellation: none; calls end by themselves.
+ * Bound: the disk; one thread for each index that many entries are stored in, which ends when none came for a while.
+ * Cancellation: none; calls end by themselves.
  *
  * LMDB pages carry no checksums: what an entry says is checked against the record it points to, at every read. And a
  * damaged tree can make LMDB end the process: so an index that was not closed in order is walked through at open, under a
@@ -11,19 +12,22 @@
  */
 import { closeSync, existsSync, mkdirSync, openSync, readSync, rmSync, statSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { open, type RootDatabase } from 'lmdb';
-import { assert, sched } from '@ron/kernel';
+import { assert, BlockingPool, NEVER, sched, type Timer } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
+import { ENTRY_BYTES, KEY_BYTES, openDb, readMeta, VALUE_BYTES, writeEntries, type IndexDb } from './lmdb-write.ts';
 import type { Applied, Changes, Place, PlaceStore } from './place-index.ts';
 
 const FORMAT = 2;
-const VALUE_BYTES = 32;
 /** The first page of an LMDB file: where its mark, page size, last page and transaction number lie. */
 const LMDB_META = { magic: 24, page_bytes: 48, last_page: 144, transaction: 152, bytes: 160 } as const;
 const LMDB_MAGIC = 0xbe_ef_c0_de;
-/** Stored in one go, which takes two or three milliseconds and two syncs. */
+/** Stored in one go on this thread, which takes two or three milliseconds and two syncs. */
 const BATCH_ENTRIES = 1024;
-const META_KEY = Buffer.from([0]);
+/** More than this go to a thread of their own, in larger batches: nobody waits behind them. */
+const HERE_ENTRIES_MAX = 2048;
+const THREAD_BATCH_ENTRIES = 4096;
+const THREAD_IDLE_MS = 30_000;
+const THREAD_MODULE = new URL('./lmdb-write.ts', import.meta.url);
 
 export interface OpenedStore {
   readonly store: LmdbStore;
@@ -31,17 +35,29 @@ export interface OpenedStore {
   readonly rebuilt: string | undefined;
 }
 
-function encode(place: Place): Buffer {
-  const bytes = Buffer.alloc(VALUE_BYTES);
-  bytes.writeUInt32LE(place.segment, 0);
-  bytes.writeUInt32LE(place.offset, 4);
-  bytes.writeUInt32LE(place.payload_bytes, 8);
-  bytes.writeUInt16LE(place.meta_bytes, 12);
-  bytes.writeUInt8(place.type, 14);
-  bytes.writeUInt8(place.isDamaged === true ? 1 : 0, 15);
-  bytes.writeDoubleLE(place.seq, 16);
-  bytes.writeUInt32LE(place.time_s, 24);
-  return bytes;
+function encode(place: Place, into: Buffer, at: number): void {
+  into.writeUInt32LE(place.segment, at);
+  into.writeUInt32LE(place.offset, at + 4);
+  into.writeUInt32LE(place.payload_bytes, at + 8);
+  into.writeUInt16LE(place.meta_bytes, at + 12);
+  into.writeUInt8(place.type, at + 14);
+  into.writeUInt8(place.isDamaged === true ? 1 : 0, at + 15);
+  into.writeDoubleLE(place.seq, at + 16);
+  into.writeUInt32LE(place.time_s, at + 24);
+}
+
+function pack(keys: readonly string[], changes: Changes): Buffer<ArrayBuffer> {
+  const packed = Buffer.from(new ArrayBuffer(keys.length * ENTRY_BYTES));
+  for (const [index, key] of keys.entries()) {
+    assert(key.length === KEY_BYTES, 'a key is a table and an id');
+    const at = index * ENTRY_BYTES;
+    packed.write(key, at, 'latin1');
+    const place = changes.get(key);
+    if (place === undefined) continue;
+    packed[at + KEY_BYTES] = 1;
+    encode(place, packed, at + KEY_BYTES + 1);
+  }
+  return packed;
 }
 
 function decode(bytes: Buffer): Place | undefined {
@@ -66,8 +82,10 @@ interface KeyReader {
 const NO_KEY = Buffer.alloc(0);
 
 export class LmdbStore implements PlaceStore {
-  readonly #db: RootDatabase<Buffer, Buffer>;
+  readonly #db: IndexDb;
   readonly #path: string;
+  #thread: BlockingPool | undefined;
+  #threadIdle: Timer | undefined;
   #applied: Applied | undefined;
   #closed = false;
 
@@ -160,35 +178,51 @@ export class LmdbStore implements PlaceStore {
   }
 
   /**
-   * In small transactions, which others get a turn between: what was stored of a failed one does no harm, since `applied`,
-   * which comes last, decides how much of the log is read again. Not by LMDB's own queue of writes: when the disk is full,
-   * that never answers.
+   * In several transactions: what was stored of a failed one does no harm, since `applied`, which comes with the last one,
+   * decides how much of the log is read again.
    */
   async store(changes: Changes, applied: Applied): Promise<void> {
     const keys = neighboursTogether(changes.keys());
-    for (let at = 0; at < keys.length; at += BATCH_ENTRIES) {
-      this.#write(keys.slice(at, at + BATCH_ENTRIES), changes);
+    const isMuch = keys.length > HERE_ENTRIES_MAX;
+    const batch = isMuch ? THREAD_BATCH_ENTRIES : BATCH_ENTRIES;
+    for (let at = 0; at === 0 || at < keys.length; at += batch) {
+      if (this.#closed) throw new Error('the index is closed');
+      const packed = pack(keys.slice(at, at + batch), changes);
+      const meta = at + batch < keys.length ? undefined : encodeApplied(applied);
+      if (isMuch) await this.#writeOnThread(packed, meta);
+      else writeEntries(this.#db, packed, meta);
+      // Others get a turn between.
       await sched.pause('index.store');
     }
-    this.#write([], changes, applied);
     this.#applied = applied;
   }
 
-  #write(keys: readonly string[], changes: Changes, applied?: Applied): void {
-    if (this.#closed) throw new Error('the index is closed');
-    this.#db.transactionSync(() => {
-      for (const key of keys) {
-        const place = changes.get(key);
-        if (place === undefined) this.#db.removeSync(Buffer.from(key, 'latin1'));
-        else this.#db.putSync(Buffer.from(key, 'latin1'), encode(place));
-      }
-      if (applied !== undefined) this.#db.putSync(META_KEY, encodeApplied(applied));
-    });
+  async #writeOnThread(packed: Buffer<ArrayBuffer>, meta: Buffer | undefined): Promise<void> {
+    this.#threadIdle?.cancel();
+    this.#thread ??= new BlockingPool('index', { threads: 1, queue_max: 1, module: THREAD_MODULE });
+    try {
+      await this.#thread.run('write', [this.#path, packed, meta], NEVER, [packed.buffer]);
+    } finally {
+      this.#threadIdle = sched.timer(THREAD_IDLE_MS, () => void this.#endThread(), 'index.thread');
+    }
+    // What is read from now on is read from what was written.
+    this.#db.resetReadTxn();
+  }
+
+  async #endThread(): Promise<void> {
+    this.#threadIdle?.cancel();
+    const thread = this.#thread;
+    this.#thread = undefined;
+    if (thread === undefined) return;
+    // One that has died has nothing open any more.
+    await thread.run('close', [this.#path], NEVER).catch(() => undefined);
+    await thread.close();
   }
 
   async close(): Promise<void> {
     if (this.#closed) return;
     this.#closed = true;
+    await this.#endThread();
     await this.#db.close();
     try {
       writeFileSync(cleanMark(this.#path), '');
@@ -203,7 +237,7 @@ export class LmdbStore implements PlaceStore {
   }
 
   #readApplied(): Applied | undefined {
-    const bytes = this.#db.getBinary(META_KEY);
+    const bytes = readMeta(this.#db);
     if (bytes === undefined || bytes.length !== VALUE_BYTES || bytes.readUInt32LE(0) !== FORMAT) return undefined;
     const position = { segment: bytes.readUInt32LE(4), offset: bytes.readUInt32LE(8) };
     return { position, seq: bytes.readDoubleLE(16) };
@@ -262,16 +296,3 @@ function whyNotTrusted(path: string): string | undefined {
 }
 
 const transactionOf = (meta: Buffer): bigint => meta.readBigUInt64LE(LMDB_META.transaction);
-
-function openDb(path: string): RootDatabase<Buffer, Buffer> {
-  return open<Buffer, Buffer>({
-    path,
-    noSubdir: false,
-    encoding: 'binary',
-    keyEncoding: 'binary',
-    compression: false,
-    // It batches by promises that nobody hears of: one that rejects, when the disk is full, would end the process.
-    eventTurnBatching: false,
-    maxReaders: 126,
-  });
-}

@@ -59,6 +59,8 @@ export class ObjectWriter {
   readonly #batch_bytes_max: number;
   /** Contents of the page at hand, and pages before it, that this writer has stored or found stored. */
   readonly #leased: ChunkKey[] = [];
+  /** So many of them were found durable since the last page: a checkpoint looks at the others. */
+  #durable = 0;
   readonly #leasedPages: ChunkKey[] = [];
   readonly #pages: Entry[];
   #entries: Entry[];
@@ -170,7 +172,10 @@ export class ObjectWriter {
     this.#pages.push({ id, subtree: subtreeOf(this.#entries.map((entry) => entry.subtree)) });
     this.#lastPage = this.#entries;
     this.#entries = [];
+    // All that the page names, once more: a volume may have gone since the last checkpoint, and from now on nobody looks.
+    this.#durable = 0;
     await this.#makeDurable(signal);
+    this.#durable = 0;
     const key = chunkKey(id);
     this.#init.leases.takePage(key);
     this.#leasedPages.push(key);
@@ -246,7 +251,14 @@ export class ObjectWriter {
     await this.#arrived();
     const { volume } = this.#init;
     await volume.sync(signal);
-    for (const key of this.#leased) await this.#requireDurable(idOfKey(key), signal);
+    await this.#requireLeased(signal);
+  }
+
+  /** What this writer stored, or found stored, since it was last looked at. */
+  async #requireLeased(signal: AbortSignal): Promise<void> {
+    for (; this.#durable < this.#leased.length; this.#durable++) {
+      await this.#requireDurable(idOfKey(this.#leased[this.#durable]!), signal);
+    }
   }
 
   /** What other writers stored was durable then; it must still be there. */

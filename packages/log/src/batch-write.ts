@@ -3,6 +3,8 @@
  *
  * Promise: `bytes` is what the pieces take together, and `seq` the largest number among the records. Payloads that are not
  * small are not copied: they must stay as they are until the write has ended.
+ * Bound: small records are copied into memory that is used again for the next write, `BatchMemory.BYTES`; what does not fit
+ * there gets memory of its own.
  */
 import { sched } from '@ron/kernel';
 import {
@@ -19,6 +21,18 @@ import {
 const COPY_BYTES_MAX = 16 * 1024;
 const ZEROS = Buffer.alloc(HEADER_BYTES);
 
+/** Where small records are put together. Of one write at a time: what it held is gone when the next begins. */
+export class BatchMemory {
+  static readonly BYTES = 512 * 1024;
+  #buffer: Buffer | undefined;
+
+  /** Made when it is first needed: a log that is only read has none. */
+  get buffer(): Buffer {
+    this.#buffer ??= Buffer.allocUnsafeSlow(BatchMemory.BYTES);
+    return this.#buffer;
+  }
+}
+
 export class BatchWrite {
   seq: number;
   bytes = 0;
@@ -27,10 +41,15 @@ export class BatchWrite {
   readonly #salt: number;
   readonly #time_s = Math.floor(sched.wall_ms() / 1000) >>> 0;
   readonly #pieces: Uint8Array[] = [];
+  readonly #memory: BatchMemory;
+  /** What of the memory is used, and from where on it has not become a piece yet. */
+  #used = 0;
+  #run_start = 0;
 
   /** `at`: where the first record goes. `seq`: of the last record before. */
-  constructor(at: Position, salt: number, seq: number) {
+  constructor(at: Position, salt: number, seq: number, memory: BatchMemory) {
     this.seq = seq;
+    this.#memory = memory;
     this.#salt = salt;
     this.#segment = at.segment;
     this.#start = at.offset;
@@ -48,7 +67,14 @@ export class BatchWrite {
   }
 
   buffers(): readonly Uint8Array[] {
+    this.#endRun();
     return this.#pieces;
+  }
+
+  /** Small records that follow one another are one piece. */
+  #endRun(): void {
+    if (this.#used > this.#run_start) this.#pieces.push(this.#memory.buffer.subarray(this.#run_start, this.#used));
+    this.#run_start = this.#used;
   }
 
   #put(record: RecordInput, init: HeaderInit): void {
@@ -56,15 +82,18 @@ export class BatchWrite {
     const body_bytes = record.payload.length + meta_bytes;
     const total = recordBytes(record.payload.length, meta_bytes);
     this.bytes += total;
-    if (total <= COPY_BYTES_MAX) {
-      const whole = Buffer.allocUnsafe(total);
-      encodeHeader(record, init, whole, 0);
-      whole.set(record.payload, HEADER_BYTES);
-      if (record.meta !== undefined) whole.set(record.meta, HEADER_BYTES + record.payload.length);
-      whole.fill(0, HEADER_BYTES + body_bytes);
-      this.#pieces.push(whole);
+    if (total <= COPY_BYTES_MAX && this.#used + total <= BatchMemory.BYTES) {
+      const { buffer } = this.#memory;
+      const body = this.#used + HEADER_BYTES;
+      encodeHeader(record, init, buffer, this.#used);
+      buffer.set(record.payload, body);
+      if (record.meta !== undefined) buffer.set(record.meta, body + record.payload.length);
+      buffer.fill(0, body + body_bytes, this.#used + total);
+
+      this.#used += total;
       return;
     }
+    this.#endRun();
     const header = Buffer.allocUnsafe(HEADER_BYTES);
     encodeHeader(record, init, header, 0);
     this.#pieces.push(header, record.payload);

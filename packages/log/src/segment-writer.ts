@@ -7,7 +7,7 @@
  * Bound: one commit at a time, one segment being written. Cancellation: none; file calls end by themselves.
  */
 import { sched, type RonError } from '@ron/kernel';
-import { BatchWrite } from './batch-write.ts';
+import { BatchMemory, BatchWrite } from './batch-write.ts';
 import { diskError, isFull, isGone } from './disk-error.ts';
 import type { File } from './file-system.ts';
 import type { Appended, Position, RecordInput } from './record.ts';
@@ -56,6 +56,7 @@ const RETRY_AFTER_FAILURE_MS_MAX = 5000;
 
 export class SegmentWriter {
   readonly #init: SegmentWriterInit;
+  readonly #memory = new BatchMemory();
   readonly #files: SegmentFiles;
   #active: Active | undefined;
   #segment_last: number;
@@ -120,6 +121,7 @@ export class SegmentWriter {
       { segment: active.segment, offset: active.tail },
       this.#files.saltOf(active.segment),
       this.#seq,
+      this.#memory,
     );
     for (const group of batch.slice(first)) {
       if (active.tail + write.bytes + group.bytes > this.#init.segment_bytes) break;

@@ -2,7 +2,7 @@
  * Objects as HTTP sees them: a stored object becomes bytes with a tag and headers, a body becomes a stored object.
  */
 import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
-import { NEVER, RonError, type Deadline } from '@ron/kernel';
+import { NEVER, releaseBytes, RonError, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address, type Durability, type ObjectReceipt } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
 import { FastEntry, type ByteSource } from '@ron/ingress';
@@ -83,7 +83,7 @@ export async function storeBody(
   }
 }
 
-/** Stores a body that is all here. */
+/** Stores a body that is all here, and gives its memory back. */
 export async function storeWhole(
   store: ObjectStore,
   bytes: Uint8Array,
@@ -92,7 +92,9 @@ export async function storeWhole(
 ): Promise<Written> {
   using due = step();
   // Once it waits for its sync it is as good as stored: whoever gave up waiting may ask again.
-  return await due.within(store.put(bytes, init, NEVER));
+  const written = await due.within(store.put(bytes, init, NEVER));
+  if (store.volume.isDoneWithPayloads) releaseBytes(bytes);
+  return written;
 }
 
 const MEDIA_TYPE =
