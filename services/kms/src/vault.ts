@@ -33,9 +33,9 @@ import type { KmsConfig } from './config.ts';
 import { KeyBook } from './keys/key-book.ts';
 import type { OpLedger } from './ops/op-ledger.ts';
 import { openUnlock } from './unlock.ts';
-import { checkpointOf, headOf, type Anchor } from './vault/anchor.ts';
+import { checkpointOf, headOf, type Anchor, type LogHead, type Store } from './vault/anchor.ts';
 import { FreezingDisk } from './vault/freezing-disk.ts';
-import { notedBy, openKeys, openOps, partsIn, versionOf, type Opening } from './vault/parts.ts';
+import { notedBy, openKeys, openOps, partsIn, versionOf, type Keys, type Opening } from './vault/parts.ts';
 import { problemsOf, type Heads } from './vault/soundness.ts';
 
 export interface VaultInit {
@@ -73,6 +73,7 @@ export interface Vault extends AsyncDisposable {
 }
 
 const VKEYS_BYTES_MAX = 64 * 1024;
+const NO_LOG: InspectedLog = { size: 0, checkpoint: undefined };
 
 export async function openVault(init: VaultInit): Promise<Vault> {
   const opened: AsyncDisposable[] = [];
@@ -108,8 +109,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   };
 
   const keys = await openKeys(opening, config.audit.origin);
-  const { anchors, anchor, custody, index } = keys;
-  const wasClosed = anchor?.is_closed === true;
+  const { anchor, custody, index } = keys;
   const signers = anchor === undefined ? [] : await signersOf(custody, anchor, opening.problems, signal);
   const ops = await openOps(opening, anchor, config.kms.ops_max);
   const heads = { index: index.value.log_head, custody: notedBy(custody), 'ops/head': ops.head?.value };
@@ -122,9 +122,8 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     signal,
   };
   if (anchor !== undefined && there.size > 0) {
-    const found = there.has('audit') ? await inspected(logInit, opening.problems) : undefined;
-    const told = { published: found?.checkpoint?.size, entries: found?.size ?? 0, ops_problem: ops.problem };
-    opening.problems.push(...problemsOf({ anchor, heads, ...told }));
+    const found = there.has('audit') ? await inspected(logInit, opening.problems) : NO_LOG;
+    opening.problems.push(...problemsOf({ anchor, heads, log: found, ops_problem: ops.problem }));
   }
   const problem = opening.problems.length === 0 ? undefined : opening.problems.join('; ');
   const freeze = (why: string): void => disk.freeze(() => notSound(why));
@@ -152,31 +151,47 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     origin: anchor?.origin ?? 'unknown',
     vkeys,
     problem,
+    interrupted_ms: log !== undefined && log.size > 0 && anchor!.is_closed !== true ? anchor!.time_ms : undefined,
+    ...memoryOf({ keys, opsHead, ledger, log }),
+    freeze,
+    close,
+    [Symbol.asyncDispose]: close,
+  };
+}
+
+interface Remembering {
+  readonly keys: Keys;
+  readonly opsHead: Store<LogHead | undefined> | undefined;
+  readonly ledger: OpLedger;
+  readonly log: TransparencyLog | undefined;
+}
+
+/** What the anchor is told, and when. Nobody asks for it while something is not sound. */
+function memoryOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'memory' | 'begin' | 'end'> {
+  const { anchors, index, custody } = keys;
+  const anchored = (): Anchor => anchors!.value!;
+  return {
     memory: {
       async before(checkpoint, until) {
         const versions = { index_version: index.version, custody_version: versionOf(custody) };
         // What is known to be everywhere, also when a crash comes now.
         const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
-        const checkpointed = { checkpoint: headOf(checkpoint), published, time_ms: sched.wall_ms() };
-        const { is_closed: _, ...rest } = anchor!;
-        await anchors!.replace({ ...rest, ...checkpointed, ...versions, ops: ledger.extent }, until);
+        const { is_closed: _, ...rest } = anchored();
+        const state = { checkpoint: headOf(checkpoint), published, ...versions, ops: ledger.extent };
+        await anchors!.replace({ ...rest, ...state, time_ms: sched.wall_ms() }, until);
       },
       async beside(checkpoint, until) {
         await opsHead!.replace(headOf(checkpoint), until);
-        await ledger.prune(anchors!.value!.ops!);
+        await ledger.prune(anchored().ops!);
       },
     },
-    interrupted_ms: log !== undefined && log.size > 0 && !wasClosed ? anchor!.time_ms : undefined,
     async begin(until) {
-      const { is_closed, ...rest } = anchors!.value!;
+      const { is_closed, ...rest } = anchored();
       if (is_closed !== undefined) await anchors!.replace(rest, until);
     },
     async end(until) {
-      await anchors!.replace({ ...anchors!.value!, time_ms: sched.wall_ms(), is_closed: true }, until);
+      await anchors!.replace({ ...anchored(), time_ms: sched.wall_ms(), is_closed: true }, until);
     },
-    freeze,
-    close,
-    [Symbol.asyncDispose]: close,
   };
 }
 

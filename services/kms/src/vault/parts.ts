@@ -6,7 +6,7 @@
  * keys, the anchor's content, the list of keys and the rest, in this order, and nothing is used before all of it is there.
  */
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
-import { isRonError, sched } from '@ron/kernel';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { EMPTY_DOCUMENT, type KeyDocument } from '../keys/key-record.ts';
 import type { KeyStore } from '../keys/key-book.ts';
@@ -73,6 +73,7 @@ export async function openKeys(opening: Opening, origin: string | undefined): Pr
       ? kept(await openDocument<Anchor | undefined>(opening, 'anchor', 'kms-anchor', undefined, 0))
       : undefined;
   const before = anchors?.value;
+  if (before !== undefined && before.ops_key_b64 === undefined) throw tooOld(opening.at('anchor'));
   const note = (): LogHead | undefined => anchors?.value?.checkpoint;
   const found = there.has('custody') ? kept(await openCustody(opening, before?.custody_version ?? 0, note)) : undefined;
   const isUsed = [...there].some((part) => part !== 'anchor' && part !== 'custody') || notedBy(found) !== undefined;
@@ -171,6 +172,10 @@ async function newAnchor(custody: Backend, origin: string | undefined, signal: A
     index_version: 0,
     custody_version: 0,
   };
+}
+
+function tooOld(path: string): RonError {
+  return new RonError('not_ready', `${path} was written by an earlier version, which this one cannot go on from`);
 }
 
 /** What the file of private keys remembers of the log. */

@@ -5,6 +5,7 @@
  * were not, one of those that were not tells it (services/kms/README.md has the table). All of them put back together are
  * of one moment, too: then only a witness knows. Reads only.
  */
+import type { InspectedLog } from '@ron/tlog';
 import type { Anchor, LogHead } from './anchor.ts';
 
 /** What the parts beside the anchor remember of the log; undefined when they remember nothing. */
@@ -14,16 +15,14 @@ export type Heads = { readonly [part in 'index' | 'custody' | 'ops/head']: LogHe
 export interface Parts {
   readonly anchor: Anchor;
   readonly heads: Heads;
-  /** Entries of the published checkpoint; undefined when there is none. */
-  readonly published: number | undefined;
-  /** Whole entries of the log. */
-  readonly entries: number;
+  /** Undefined when it could not be read as a log of ours: that is told already. */
+  readonly log: InspectedLog | undefined;
   /** What the ledger of operations finds wrong with itself. */
   readonly ops_problem: string | undefined;
 }
 
 /** What is older than it was; empty when all is well. */
-export function problemsOf({ anchor, heads, published, entries, ops_problem }: Parts): string[] {
+export function problemsOf({ anchor, heads, log, ops_problem }: Parts): string[] {
   const problems: string[] = [];
   const anchored = anchor.checkpoint?.size ?? 0;
   for (const [part, head] of Object.entries(heads)) {
@@ -31,17 +30,16 @@ export function problemsOf({ anchor, heads, published, entries, ops_problem }: P
     if (head.origin !== anchor.origin) problems.push(`${part} is of another node: its log is ${head.origin}`);
     else if (head.size > anchored) problems.push(older('anchor', anchored, part, head.size));
   }
-  if (published !== undefined && published > anchored) {
-    problems.push(older('anchor', anchored, 'audit/checkpoint', published));
-  }
-  if ((published ?? 0) < anchor.published) {
-    problems.push(older('audit/checkpoint', published ?? 0, 'anchor', anchor.published));
+  const published = log?.checkpoint?.size ?? 0;
+  if (published > anchored) problems.push(older('anchor', anchored, 'audit/checkpoint', published));
+  if (log !== undefined && published < anchor.published) {
+    problems.push(older('audit/checkpoint', published, 'anchor', anchor.published));
   }
   const told = heads['ops/head']?.size ?? 0;
   if (told < anchor.published) problems.push(older('ops/head', told, 'anchor', anchor.published));
   // A stop in good order leaves nothing behind the last checkpoint.
-  if (anchor.is_closed === true && entries > anchored) {
-    problems.push(`audit has ${entries - anchored} entries that were written after it was closed, by somebody else`);
+  if (anchor.is_closed === true && log !== undefined && log.size > anchored) {
+    problems.push(`audit has ${log.size - anchored} entries that were written after it was closed, by somebody else`);
   }
   if (ops_problem !== undefined) problems.push(`ops: ${ops_problem}`);
   return problems;
