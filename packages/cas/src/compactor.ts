@@ -51,6 +51,8 @@ export interface CompactionReport extends Reclaimed {
   readonly objects: number;
   /** Some objects whose manifest is damaged. While there are any, no content is reclaimed: it might be theirs. */
   readonly unreadable: readonly Address[];
+  /** Objects that cannot be read whole: nobody has their manifest, or a chunk of theirs. */
+  readonly broken: number;
   /** It is known what every object is made of. */
   readonly isComplete: boolean;
 }
@@ -60,6 +62,7 @@ const NOTHING: CompactionReport = {
   expired: 0,
   objects: 0,
   unreadable: [],
+  broken: 0,
   isComplete: true,
   segments: 0,
   moved_bytes: 0,
@@ -70,6 +73,7 @@ export class Compactor {
   readonly #init: CompactorInit;
   readonly bucket: TokenBucket;
   #report: CompactionReport = NOTHING;
+  #broken: number | undefined;
 
   constructor(init: CompactorInit) {
     this.#init = init;
@@ -79,6 +83,11 @@ export class Compactor {
   /** How far the run under way has come, or what the last one did. */
   get report(): CompactionReport {
     return this.#report;
+  }
+
+  /** Objects that cannot be read whole, as the last look at all of them found; undefined before the first. */
+  get broken(): number | undefined {
+    return this.#broken;
   }
 
   async run(signal: AbortSignal): Promise<CompactionReport> {
@@ -128,6 +137,7 @@ export class Compactor {
     const pace = (bytes: number): Promise<void> => this.#pace(bytes, signal);
     const marked = await markNeeded({ volume, pages, into, pace, signal });
     this.#report = { ...this.#report, ...marked };
+    this.#broken = marked.broken;
     return into;
   }
 

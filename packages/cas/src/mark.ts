@@ -29,6 +29,8 @@ export interface Marked {
   readonly objects: number;
   /** Objects whose manifest could not be read: nobody knows what they are made of. Some of them. */
   readonly unreadable: readonly Address[];
+  /** Objects that cannot be read whole: nobody has their manifest, or a chunk of theirs. */
+  readonly broken: number;
   /** Everything that is needed is in the set: no manifest or leased page was unreadable. */
   readonly isComplete: boolean;
 }
@@ -38,13 +40,16 @@ const UNREADABLE_MAX = 16;
 export async function markNeeded(init: MarkInit): Promise<Marked> {
   const unreadable: Address[] = [];
   let objects = 0;
+  let broken = 0;
   let after: Uint8Array | undefined;
   for (;;) {
     const listed = await init.volume.inventory('object', after, LIST_COUNT);
     await init.pace(listed.length * LINE_COST_BYTES);
     for (const { id, type } of listed) {
       objects += 1;
-      const isKnown = type !== RecordType.manifest || (await markObject(init, id));
+      const found = type === RecordType.manifest ? await markObject(init, id) : 'whole';
+      if (found !== 'whole' && init.volume.has('object', id)) broken += 1;
+      const isKnown = found !== 'unknown' || !init.volume.has('object', id);
       if (!isKnown && unreadable.length < UNREADABLE_MAX) unreadable.push(formatAddress(id));
     }
     after = listed.at(-1)?.id;
@@ -52,32 +57,41 @@ export async function markNeeded(init: MarkInit): Promise<Marked> {
   }
   let isComplete = unreadable.length === 0;
   for (const id of init.pages) isComplete = (await markLeasedPage(init, id)) && isComplete;
-  return { objects, unreadable, isComplete };
+  return { objects, unreadable, broken, isComplete };
 }
 
-/** Whether all that the object is made of is known now, or it is gone. */
-async function markObject(init: MarkInit, id: Uint8Array): Promise<boolean> {
+/** What an object is made of: known and there, known and in parts gone, or not known. */
+type Found = 'whole' | 'broken' | 'unknown';
+
+async function markObject(init: MarkInit, id: Uint8Array): Promise<Found> {
   const record = await bytesOf(init, 'object', id);
-  if (record === undefined) return !init.volume.has('object', id);
+  if (record === undefined) return 'unknown';
   try {
     const manifest = parseManifest(record, id);
+    let found: Found = 'whole';
     for (const index of manifest.pages.keys()) {
-      if (!(await markPage(init, manifest, index, id))) return !init.volume.has('object', id);
+      const page = await markPage(init, manifest, index, id);
+      if (page === 'unknown') return page;
+      if (page === 'broken') found = page;
     }
-    return true;
+    return found;
   } catch (error) {
-    if (error instanceof ManifestError) return false;
+    if (error instanceof ManifestError) return 'unknown';
     throw error;
   }
 }
 
-async function markPage(init: MarkInit, manifest: Manifest, index: number, id: Uint8Array): Promise<boolean> {
+async function markPage(init: MarkInit, manifest: Manifest, index: number, id: Uint8Array): Promise<Found> {
   const page = manifest.pages[index]!;
   init.into.add(page.id);
   const bytes = await bytesOf(init, 'content', page.id);
-  if (bytes === undefined) return false;
-  for (const entry of parsePage(bytes, manifest, index, id)) init.into.add(entry.id);
-  return true;
+  if (bytes === undefined) return 'unknown';
+  let found: Found = 'whole';
+  for (const entry of parsePage(bytes, manifest, index, id)) {
+    init.into.add(entry.id);
+    if (!init.volume.has('content', entry.id)) found = 'broken';
+  }
+  return found;
 }
 
 /** A page is stored before it is leased. */

@@ -81,6 +81,11 @@ export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
     'Shards that lie in one place with another of their stripe, by the last inventory.',
     () => upkeep.planner.report.crowded,
   );
+  gauge(
+    'storage_broken_objects',
+    'Objects that nobody can give whole any more, by the last compaction.',
+    () => upkeep.status.broken ?? 0,
+  );
   gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);
   total(
     'repair_bytes_total',

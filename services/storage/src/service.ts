@@ -95,7 +95,15 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const meters = repairMeters(metrics);
   const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
   const latency_ms = (): number | undefined => latency.takeP95_ms();
-  const upkeep = new Upkeep({ volumes, queue, source, latency_ms, onWaited: meters.onWaited, log });
+  const upkeep = new Upkeep({
+    volumes,
+    queue,
+    source,
+    latency_ms,
+    onWaited: meters.onWaited,
+    broken: () => engine.compactor.broken,
+    log,
+  });
   measureUpkeep(metrics, upkeep);
   const tasks = new AdminTasks<TaskKind>((kind, run) => runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)));
   const compaction = compactionOf(engine);

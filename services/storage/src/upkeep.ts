@@ -37,6 +37,8 @@ export interface UpkeepInit {
   readonly latency_ms: () => number | undefined;
   /** Told of each wait for the byte rate. */
   readonly onWaited: (waited_ms: number) => void;
+  /** Objects that nobody can give whole, as far as is known. */
+  readonly broken: () => number | undefined;
   readonly log: Log;
 }
 
@@ -167,12 +169,14 @@ export class Upkeep {
     const { volumes, queue } = this.#init;
     const { deficit_by_class, crowded, copies_min, records, isComplete, unreadable } = planner.report;
     const { replication_factor } = volumes.set;
+    const broken = this.#init.broken();
     return {
       target: replication_factor,
       observed: Math.min(copies_min, replication_factor),
       deficit: planner.deficit,
       deficit_by_class,
       crowded,
+      ...(broken !== undefined && { broken }),
       records,
       is_complete: isComplete,
       is_planning: planner.isPlanning,

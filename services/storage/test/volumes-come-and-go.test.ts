@@ -278,6 +278,33 @@ test('directories that were used apart are named, and brought together when some
   await assertServed(service, objects);
 });
 
+test('what is lost beyond its copies shows in a figure before somebody reads it', async () => {
+  await using service = await started(['a', 'b'], { flags: [...RF2.slice(1), '--durability.replication_factor=1'] });
+  const objects = await fill(service, 60);
+  const compacted = async (): Promise<void> => {
+    const { id } = await service.ask('POST', '/admin/compact');
+    await eventually('it ends', async () => (await service.ask('GET', `/admin/tasks/${id}`)).state !== 'running');
+  };
+  await compacted();
+  assert.equal((await service.ask('GET', '/admin/repair')).broken, 0);
+  assert.equal((await decide(service, 'lose', 'a')).status, 200);
+  await compacted();
+  const { broken } = await service.ask('GET', '/admin/repair');
+  let unreadable = 0;
+  for (const bytes of objects) {
+    // What nobody ever heard of cannot be counted.
+    if (!service.storage.engine.store.has(addressOf(bytes) as Address)) continue;
+    const status = await service.send('GET', `/o/${addressOf(bytes)}`).then(
+      (reply) => reply.status,
+      () => undefined,
+    );
+    if (status !== 200) unreadable += 1;
+  }
+  assert.ok(unreadable > 0, 'half of the chunks are gone');
+  assert.equal(broken, unreadable);
+  assert.equal(await service.metric('storage_broken_objects'), broken);
+});
+
 test('weight and domain follow a reload', async () => {
   await using service = await started(['a@weight=1', 'b@weight=1', 'c@weight=1']);
   await service.reload(['a@weight=1', 'b@weight=7@domain=shelf', 'c@weight=1']);

@@ -28,6 +28,7 @@ const RepairSchema = Type.Object(
     deficit: Count,
     deficit_by_class: Type.Object({ last: Count, rf: Count, parity: Count }, strict),
     crowded: Count,
+    broken: Type.Optional(Count),
     records: Count,
     is_complete: Type.Boolean(),
     is_planning: Type.Boolean(),
