@@ -69,6 +69,7 @@ export class LocalVolume implements Volume {
   readonly dir: string;
   readonly log: SegmentLog;
   readonly index: PlaceIndex;
+  readonly isDoubtful: boolean;
   readonly #events: VolumeEvents;
   readonly #recovery: Recovery;
   readonly #lock: Disposable | undefined;
@@ -78,12 +79,13 @@ export class LocalVolume implements Volume {
   #isReclaiming = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, { log, index }: IndexedLog, lock: Disposable | undefined) {
+  private constructor(init: LocalVolumeInit, { log, index, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
     this.log = log;
     this.index = index;
+    this.isDoubtful = isDoubtful;
     this.#lock = lock;
     this.#reserve = new Reserve(log.files.fs, init.dir);
     this.#events = init;

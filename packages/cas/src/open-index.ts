@@ -18,13 +18,17 @@ import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
 export interface IndexedLog {
   readonly log: SegmentLog;
   readonly index: PlaceIndex;
+  /** The log had records that neither it nor the index knows any more. */
+  readonly isDoubtful: boolean;
 }
 
 export async function openIndexedLog(init: LocalVolumeInit): Promise<IndexedLog> {
   let opened: SegmentLog | undefined;
   // What is replayed is durable.
   const isDurable = (place: Place): boolean => opened?.isDurable(place.segment, place.offset + onDisk(place)) ?? true;
-  const index = new PlaceIndex(await openStore(init), isDurable);
+  let isDoubtful = false;
+  const onLost = (): void => void (isDoubtful = true);
+  const index = new PlaceIndex(await openStore(init, onLost), isDurable);
   const { applied } = index;
   let seq_last = applied?.seq ?? 0;
   const log = await SegmentLog.open({
@@ -42,12 +46,16 @@ export async function openIndexedLog(init: LocalVolumeInit): Promise<IndexedLog>
       const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
       return index.flush({ ...REPLAY, applied: () => ({ position: reached, seq: seq_last }) });
     },
-    ...(init.onLogDamage && { onDamage: init.onLogDamage }),
+    onDamage: (damage) => {
+      // A torn tail was promised to nobody.
+      if (damage.what === 'gap') onLost();
+      init.onLogDamage?.(damage);
+    },
     onAppended: (records, places) => enterNew(index, records, places),
     onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
   });
   opened = log;
-  return { log, index };
+  return { log, index, isDoubtful };
 }
 
 /** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
@@ -64,7 +72,7 @@ export async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit): Pro
 const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: (): boolean => true };
 
 /** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
-async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
+async function openStore(init: LocalVolumeInit, onLost: () => void): Promise<PlaceStore> {
   if (init.places !== undefined) return init.places;
   const opened = openLmdb(init.dir);
   if (opened === undefined) return new MemoryStore();
@@ -73,6 +81,7 @@ async function openStore(init: LocalVolumeInit): Promise<PlaceStore> {
   const { applied } = store;
   if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return store;
   const { segment, offset } = applied.position;
+  onLost();
   init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
   return await store.startAnew();
 }

@@ -111,6 +111,11 @@ export interface Volume extends AsyncDisposable {
   readonly domain: string;
   readonly state: VolumeState;
   /**
+   * Records of it were lost in a way that leaves no trace of what they were: a removal may be among them. What it says about
+   * objects counts again when it has been told everything.
+   */
+  readonly isDoubtful?: boolean;
+  /**
    * Whether nobody reads the payloads of a put any more once it has succeeded. False where a put is told before the last
    * copy is written: then they are left as they are.
    */

@@ -142,7 +142,9 @@ export class Membership {
       member.isCurrent = isOfLatest(member) && known.get(member)!.heard === heard;
       if (latest.draining.includes(member.name)) member.life = 'draining';
     }
-    return new Membership(members, latest, heard);
+    const membership = new Membership(members, latest, heard);
+    await membership.#strikeDoubtful(signal);
+    return membership;
   }
 
   /** Volumes that were never in a set have all heard everything. Where that cannot be noted, they are asked again later. */
@@ -187,6 +189,16 @@ export class Membership {
     this.#strike(names);
     // Also when somebody else struck them off, and is still telling.
     if (this.#told < this.#roster.number) await this.#tell(signal);
+  }
+
+  /** Those that lost more than they know are told everything, unless there is nobody who could tell them. */
+  async #strikeDoubtful(signal: AbortSignal): Promise<void> {
+    const current = this.#members().filter((member) => member.isCurrent);
+    const doubtful = current.filter((member) => member.volume.isDoubtful === true);
+    if (doubtful.length === 0 || doubtful.length === current.length) return;
+    const names = doubtful.map((member) => member.name);
+    // When nobody can note it, it counts for this process at least.
+    await this.strike(names, signal).catch(() => signal.throwIfAborted());
   }
 
   /** Counts on a volume again that has been told everything: in this step, and as long as it takes the note of it. */

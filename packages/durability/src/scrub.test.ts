@@ -255,3 +255,26 @@ test('a volume that cannot be read ends its own pass only, is named, and goes on
   assert.deepEqual(passes(), [false, false, false]);
   assert.deepEqual([scrubber.states.get('b')!.pass, scrubber.states.get('b')!.problem], [1, undefined]);
 });
+
+test('a volume that lost a removal and its index does not bring the object back', async () => {
+  using directories = new Directories();
+  const gone = { ...chunk(Buffer.from('gone')), type: RecordType.object };
+  {
+    await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
+    await set.put([gone], signal);
+    await set.put([{ type: RecordType.remove, id: gone.id, payload: EMPTY }], signal);
+    await set.put([chunk(randomBytes(10))], signal);
+  }
+  assert.equal(rot(directories, 'a', RecordType.remove, 20), 1);
+  rmSync(join(directories.dir('a'), 'index'), { recursive: true });
+  {
+    await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
+    assert.ok(set.member('a').volume.has('object', gone.id), 'it knows no better');
+    assert.ok(!set.has('object', gone.id));
+  }
+  // Also after another start, at which the damage is not met again.
+  await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
+  assert.ok(!set.has('object', gone.id));
+  assert.equal(await set.settle(signal), 1);
+  assert.ok(set.member('a').volume.wasRemoved(gone.id));
+});
