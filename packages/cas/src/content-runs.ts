@@ -41,8 +41,9 @@ export async function* contentRuns(
     signal.throwIfAborted();
     const places = runFrom(source, ids, next);
     const buffer = bufferFor(log, places);
+    // A read that failed may still be under way: then its buffer is not for anybody else.
+    const run = await readRun(log, places, buffer);
     try {
-      const run = await readRun(log, places, buffer);
       const contents: Uint8Array[] = [];
       for (const place of places) {
         const id = ids[next]!;

@@ -2,8 +2,9 @@
  * Writes one record to several volumes at once.
  *
  * Promise: the first volumes of an order are asked in one step, before anything waits. For each that fails the next one is
- * asked. It ends when as many as wished have it; or when enough have it and the rest take longer than `lag_ms`; or when
- * nobody is left to ask. Bound: as many writes as copies. Cancellation: by the signal that the writes were given.
+ * asked; and while there are not enough, after `lag_ms`, for each that has not answered. It ends when as many as wished
+ * have it; or when enough have it and the rest take longer than `lag_ms`; or when nobody is left to ask. Bound: one write for
+ * each volume of the order. Cancellation: by the signal that the writes were given.
  */
 import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
 import type { Member } from './member.ts';
@@ -40,6 +41,9 @@ class CopyRun {
   readonly #done = sched.park<Copies>('copies');
   #next = 0;
   #running = 0;
+  /** Of those, the ones that nobody counts on any more. */
+  #slow = 0;
+  #hedge: Timer | undefined;
   #lag: Timer | undefined;
 
   constructor(init: CopiesInit) {
@@ -54,7 +58,7 @@ class CopyRun {
 
   #askMore(): void {
     const { order, target, has, goesOn } = this.#init;
-    while (this.#written.length + this.#running < target && this.#next < order.length) {
+    while (this.#written.length + this.#running - this.#slow < target && this.#next < order.length) {
       if (this.#next >= target && goesOn?.() === false) return;
       const member = order[this.#next++]!;
       if (has(member)) this.#written.push(member);
@@ -78,18 +82,33 @@ class CopyRun {
 
   #ended(): void {
     this.#running -= 1;
+    this.#slow = Math.min(this.#slow, this.#running);
     this.#askMore();
     this.#settle();
   }
 
   #settle(): void {
     if (this.#running === 0) return this.#finish();
-    if (this.#written.length < this.#init.enough || this.#lag !== undefined) return;
-    this.#lag = sched.timer(this.#init.lag_ms, () => this.#finish(), 'copies.lag');
+    const { enough, lag_ms, order } = this.#init;
+    if (this.#written.length >= enough) {
+      this.#lag ??= sched.timer(lag_ms, () => this.#finish(), 'copies.lag');
+    } else if (this.#next < order.length) {
+      this.#hedge ??= sched.timer(lag_ms, () => this.#askInstead(), 'copies.hedge');
+    }
+  }
+
+  /** A disk that hangs says nothing, not even that it failed. */
+  #askInstead(): void {
+    this.#hedge = undefined;
+    if (this.#written.length >= this.#init.enough) return;
+    this.#slow = this.#running;
+    this.#askMore();
+    this.#settle();
   }
 
   #finish(): void {
     this.#lag?.cancel();
+    this.#hedge?.cancel();
     this.#done.wake({ written: [...this.#written], failures: this.#failures });
   }
 }

@@ -2,6 +2,7 @@ export * from './inventories.ts';
 export * from './member.ts';
 export { latestOf, readKnown, type Known, type Roster } from './membership.ts';
 export * from './pacing.ts';
+export { Inquiry, LATE } from './patience.ts';
 export * from './placement.ts';
 export type { PlanReport } from './plan-walk.ts';
 export * from './planner.ts';

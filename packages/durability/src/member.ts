@@ -56,6 +56,7 @@ export class Member implements Place {
   #failure: RonError | undefined;
   readonly #onGone: ((reason: string) => void) | undefined;
   #failed_ms = 0;
+  #slow_until_ms = -Infinity;
 
   /** `onGone`: told when a write finds that the volume is not there any more. Must not throw. */
   constructor(init: MemberInit, onGone?: (reason: string) => void) {
@@ -85,6 +86,15 @@ export class Member implements Place {
   /** Whether records are being put there. Decisions and notes do not count: they are not what it is emptied of. */
   get isTakingRecords(): boolean {
     return this.#recordsUnderWay > 0;
+  }
+
+  /** A read took too long, or failed, a moment ago: others are asked first. */
+  get isSlow(): boolean {
+    return sched.now_ms() < this.#slow_until_ms;
+  }
+
+  readFailed(): void {
+    this.#slow_until_ms = sched.now_ms() + PROBE_AFTER_MS;
   }
 
   /** What the last write met. */

@@ -24,6 +24,25 @@ export function within<T>(work: Promise<T>, wait_ms: number): Promise<T | typeof
   return parked.promise;
 }
 
+/**
+ * Asks one thing at a time: whoever asks while it has not been answered waits for the same answer. Each question that hangs
+ * would keep a thread.
+ */
+export class Inquiry<T> {
+  readonly #ask: () => Promise<T>;
+  #asked: Promise<T> | undefined;
+
+  constructor(ask: () => Promise<T>) {
+    this.#ask = ask;
+  }
+
+  /** What it answers, or `LATE`. */
+  within(wait_ms: number): Promise<T | typeof LATE> {
+    this.#asked ??= this.#ask().finally(() => (this.#asked = undefined));
+    return within(this.#asked, wait_ms);
+  }
+}
+
 /** What a volume may take for one record in the background. A disk that takes longer is broken, or as good as. */
 const BACKGROUND_MS = 30_000;
 

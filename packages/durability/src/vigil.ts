@@ -3,12 +3,14 @@
  * there for the descriptors that are open.
  *
  * Promise: a volume whose probe says that it is gone is lost to the set within about `LOOK_EVERY_MS`.
- * A probe that fails otherwise, or takes too long, says nothing. Bound: one look at each volume at a time.
+ * A probe that fails otherwise, or takes too long, says nothing. Bound: one look at each volume at a time, also when it does not answer.
  * Cancellation: by the signal.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { Deadline, sleep } from '@ron/kernel';
+import { sleep } from '@ron/kernel';
+import type { Member } from './member.ts';
+import { Inquiry } from './patience.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 /** Why the volume is gone; undefined while it is there. */
@@ -21,10 +23,11 @@ export interface VigilInit {
 }
 
 const LOOK_EVERY_MS = 1000;
-const LOOK_DEADLINE_MS = 5000;
+const LOOK_MS_MAX = 1000;
 
 export class Vigil {
   readonly #init: VigilInit;
+  readonly #inquiries = new WeakMap<Probe, Inquiry<string | undefined>>();
 
   constructor(init: VigilInit) {
     this.#init = init;
@@ -38,14 +41,26 @@ export class Vigil {
   }
 
   async look(): Promise<void> {
+    // All at once: one that does not answer keeps nobody from looking at the others.
+    await Promise.all(this.#init.set.members.map((member) => this.#lookAt(member)));
+  }
+
+  async #lookAt(member: Member): Promise<void> {
     const { set, probes } = this.#init;
-    for (const member of set.members) {
-      const probe = member.isReadable ? probes.get(member.name) : undefined;
-      if (probe === undefined) continue;
-      using deadline = Deadline.after('volumes.look', LOOK_DEADLINE_MS);
-      const reason = await deadline.run(probe).catch(() => undefined);
-      if (reason !== undefined && member.isReadable) set.life.lose(member.name, reason);
-    }
+    const probe = member.isReadable ? probes.get(member.name) : undefined;
+    if (probe === undefined) return;
+    const reason = await this.#inquiryOf(probe)
+      .within(LOOK_MS_MAX)
+      .catch(() => undefined);
+    // Its name may be another one's by now.
+    const isThere = set.members.includes(member) && member.isReadable;
+    if (typeof reason === 'string' && isThere) set.life.lose(member.name, reason);
+  }
+
+  #inquiryOf(probe: Probe): Inquiry<string | undefined> {
+    let inquiry = this.#inquiries.get(probe);
+    if (inquiry === undefined) this.#inquiries.set(probe, (inquiry = new Inquiry(probe)));
+    return inquiry;
   }
 }
 

@@ -24,7 +24,7 @@ import {
   type VolumeState,
   type VolumeStats,
 } from '@ron/cas';
-import { assert, NEVER } from '@ron/kernel';
+import { assert, isRonError, NEVER } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
 import { mergeInventories } from './inventories.ts';
 import type { Member, MemberInit, MemberView } from './member.ts';
@@ -283,7 +283,9 @@ export class VolumeSet implements Volume {
     const holders = this.members.filter((member) => member.holds(kind, id));
     if (holders.length < 2) return holders;
     const first = (id[31] ?? 0) % holders.length;
-    return [...holders.slice(first), ...holders.slice(0, first)];
+    const order = [...holders.slice(first), ...holders.slice(0, first)];
+    if (!order.some((member) => member.isSlow)) return order;
+    return [...order.filter((member) => !member.isSlow), ...order.filter((member) => member.isSlow)];
   }
 
   /** Puts a copy of an object on a volume, unless it is removed meanwhile. Whether there was one to copy. */
@@ -299,6 +301,8 @@ export class VolumeSet implements Volume {
 
   /** Tells of a record that a volume should have given. */
   fault(kind: Kind, id: Uint8Array, volume: Volume, error: unknown): void {
+    // Damage is of one record; anything else may be of the disk, and the next read would only wait as well.
+    if (!isRonError(error, 'integrity')) this.members.find((member) => member.volume === volume)?.readFailed();
     const reason = error instanceof Error ? error.message : String(error);
     // A copy that others were counting on may be gone.
     this.life.doubt();

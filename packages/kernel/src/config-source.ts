@@ -7,6 +7,7 @@
  * Bound: a file of at most `FILE_BYTES_MAX`. Overflow: a longer one is refused unread.
  * Cancellation: `close` closes the watch; a reload that is under way then reports that it came too late.
  */
+import { closeSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type { ConfigFile, ConfigProblem } from './config-given.ts';
 import { describe, HIDDEN } from './config-given.ts';
@@ -43,7 +44,7 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
 
   /** Throws `ConfigError` when anything is wrong. */
   static async open<const K extends KeyTable>(init: ConfigSourceInit<K>): Promise<ConfigSource<K>> {
-    return new ConfigSource(init, await read(init));
+    return new ConfigSource(init, await read(init, readAtMostNow));
   }
 
   get value(): Config<K> {
@@ -70,7 +71,7 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
   async #reload(): Promise<ReloadResult> {
     let next: Config<K>;
     try {
-      next = await read(this.#init);
+      next = await read(this.#init, readAtMost);
     } catch (error) {
       if (error instanceof ConfigError) return { ok: false, problems: error.problems };
       throw error;
@@ -92,16 +93,18 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
   }
 }
 
-async function read<K extends KeyTable>(init: ConfigSourceInit<K>): Promise<Config<K>> {
+type Reader = (path: string, bytes_max: number) => Promise<Uint8Array | undefined>;
+
+async function read<K extends KeyTable>(init: ConfigSourceInit<K>, reader: Reader): Promise<Config<K>> {
   const { schema, flags, env, env_prefix } = init;
-  const file = init.file === undefined ? undefined : await readFile(init.file);
+  const file = init.file === undefined ? undefined : await readFile(init.file, reader);
   return loadConfig({ schema, flags, env, env_prefix, file });
 }
 
-async function readFile(file: { path: string; table?: string | undefined }): Promise<ConfigFile> {
+async function readFile(file: { path: string; table?: string | undefined }, reader: Reader): Promise<ConfigFile> {
   const refused = (found: string): ConfigError =>
     new ConfigError([{ key: '(file)', source: `file ${file.path}`, expected: 'a readable TOML file', found }]);
-  const bytes = await readAtMost(file.path, FILE_BYTES_MAX).catch((error: unknown) => {
+  const bytes = await reader(file.path, FILE_BYTES_MAX).catch((error: unknown) => {
     throw refused(error instanceof Error && 'code' in error ? String(error.code) : 'an unreadable one');
   });
   if (bytes === undefined) throw refused(`more than ${FILE_BYTES_MAX} bytes`);
@@ -123,6 +126,23 @@ async function readAtMost(path: string, bytes_max: number): Promise<Uint8Array |
     length += bytesRead;
   }
   return undefined;
+}
+
+/** The same at the start, without a thread: how many threads a process has can only be said before the first is used. */
+async function readAtMostNow(path: string, bytes_max: number): Promise<Uint8Array | undefined> {
+  const fd = openSync(path, 'r');
+  try {
+    const buffer = Buffer.allocUnsafe(bytes_max + 1);
+    let length = 0;
+    while (length <= bytes_max) {
+      const count = readSync(fd, buffer, length, buffer.length - length, null);
+      if (count === 0) return buffer.subarray(0, length);
+      length += count;
+    }
+    return undefined;
+  } finally {
+    closeSync(fd);
+  }
 }
 
 function same(left: unknown, right: unknown): boolean {

@@ -72,6 +72,9 @@ export interface ProcessInit<K extends KeyTable> {
 }
 
 const STOP_MS_MAX = 15_000;
+/** What file calls that are under way may take at the end. */
+const FILE_CALLS_MS_MAX = 1000;
+const LOOK_MS = 10;
 const ABORT_MS_MAX = 1000;
 
 /** Runs until it is told to stop. Never returns normally: the process exits. */
@@ -198,7 +201,7 @@ class Runner<K extends KeyTable> {
     process.on('SIGHUP', () => void this.#reload());
     process.on('uncaughtException', (error, origin) => {
       this.#log.fatal({ err: error, origin }, 'an error that nobody handled');
-      this.#exit('fatal');
+      void this.#exit('fatal');
     });
   }
 
@@ -215,7 +218,7 @@ class Runner<K extends KeyTable> {
     } catch (error) {
       if (this.#why === 'signal') this.#log.info('stopped before the start had ended');
       else this.#log.fatal({ err: error }, 'could not start');
-      return this.#exit(this.#why === undefined ? 'start' : this.#why === 'signal' ? 'ok' : 'fatal');
+      return await this.#exit(this.#why === undefined ? 'start' : this.#why === 'signal' ? 'ok' : 'fatal');
     }
   }
 
@@ -256,24 +259,24 @@ class Runner<K extends KeyTable> {
       await service.drain();
       timer.cancel();
       this.#log.info('stopped');
-      this.#exit(why === 'signal' ? 'ok' : 'fatal');
+      await this.#exit(why === 'signal' ? 'ok' : 'fatal');
     } catch (error) {
       timer.cancel();
       this.#log.fatal({ err: error }, 'the drain failed');
-      this.#exit('fatal');
+      await this.#exit('fatal');
     }
   }
 
   /** Ends now. A service that does not even do that is left behind. */
   async #abort(exit: Exit): Promise<void> {
     this.#aborted ??= exit;
-    sched.timer(ABORT_MS_MAX, () => this.#exit(exit), 'process.abort', { keepAlive: true });
+    sched.timer(ABORT_MS_MAX, () => void this.#exit(exit), 'process.abort', { keepAlive: true });
     try {
       await this.#service?.abort();
     } catch (error) {
       this.#log.error({ err: error }, 'the abort failed');
     }
-    this.#exit(exit);
+    await this.#exit(exit);
   }
 
   async #reload(): Promise<void> {
@@ -301,11 +304,22 @@ class Runner<K extends KeyTable> {
     if (typeof level === 'string') this.#log.level = level;
   }
 
-  #exit(exit: Exit): never {
+  /** Node waits for file calls that are under way, also for those that will never end. */
+  async #exit(exit: Exit): Promise<never> {
     this.#source.close();
+    const begun_ms = sched.now_ms();
+    while (hasFileCalls() && sched.now_ms() - begun_ms < FILE_CALLS_MS_MAX) {
+      await new Promise<void>((resolve) => void sched.timer(LOOK_MS, resolve, 'process.exit', { keepAlive: true }));
+    }
+    if (hasFileCalls()) {
+      this.#log.fatal('a file call does not end: leaving without it');
+      process.kill(process.pid, 'SIGKILL');
+    }
     return exitWith(this.#aborted ?? exit);
   }
 }
+
+const hasFileCalls = (): boolean => process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
 
 /** What every process counts, whatever its service; the counter of reloads. */
 export function measureProcess(metrics: Metrics): Counter<'result'> {

@@ -1,4 +1,5 @@
 export * from './disk-error.ts';
+export * from './disk-gate.ts';
 export * from './file-system.ts';
 export * from './group-commit.ts';
 export * from './record.ts';

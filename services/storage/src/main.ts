@@ -1,6 +1,15 @@
 /** Process entry of storage. */
 import { runProcess } from '@ron/kernel';
 import { schema } from './config.ts';
-import { startStorage } from './service.ts';
+import { sizeThreadPool } from './disk-share.ts';
 
-await runProcess({ name: 'storage', schema, start: startStorage });
+await runProcess({
+  name: 'storage',
+  schema,
+  start: async (context) => {
+    // What the service is made of uses threads as soon as it is loaded.
+    sizeThreadPool(context.config.data_dirs.length);
+    const { startStorage } = await import('./service.ts');
+    return await startStorage(context);
+  },
+});

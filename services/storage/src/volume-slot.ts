@@ -2,10 +2,11 @@
 import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
-import { directoryProbe, type MemberInit, type Probe } from '@ron/durability';
-import { assert, Deadline, isRonError } from '@ron/kernel';
+import { directoryProbe, Inquiry, LATE, type MemberInit, type Probe } from '@ron/durability';
+import { assert, isRonError } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
+import { fileSystemOf } from './disk-share.ts';
 import type { EngineEvent } from './engine.ts';
 import { VolumeWatch } from './volume-watch.ts';
 
@@ -65,12 +66,16 @@ const LOOK_MS_MAX = 5000;
 
 /** Whether a volume lies there, and not an empty directory or none. A disk that does not answer shows none. */
 export async function holdsVolume(dir: string): Promise<boolean> {
-  using deadline = Deadline.after('volumes.look', LOOK_MS_MAX);
-  return await deadline.within(stat(join(dir, 'segments'))).then(
-    () => true,
+  let inquiry = looks.get(dir);
+  if (inquiry === undefined) looks.set(dir, (inquiry = new Inquiry(() => stat(join(dir, 'segments')))));
+  return await inquiry.within(LOOK_MS_MAX).then(
+    (found) => found !== LATE,
     () => false,
   );
 }
+
+/** By directory: one look at each at a time. */
+const looks = new Map<string, Inquiry<unknown>>();
 
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
@@ -114,7 +119,7 @@ async function openDirectory({ dir, domain }: DataDir, init: VolumesInit): Promi
     dir,
     domain,
     segment_bytes: config.storage.segment_bytes,
-    ...(fs && { fs }),
+    fs: fileSystemOf(config.data_dirs.length, fs),
     onDamage: (record) => publish({ kind: 'damaged', record }),
     onState: (state) => publish({ kind: 'state', volume: dir, state }),
     onRebuild: (why) => publish({ kind: 'index rebuilt', volume: dir, why }),
