@@ -20,9 +20,10 @@ import { keepAlive, type Transport } from './transport.ts';
 
 /** One request carries this much. A whole body up to this size is one plain request. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
-/** As a stream, one request carries this much, in such pieces. What the server got of it counts also when it breaks off. */
+/** As a stream, one request carries this much. What the server got of it counts also when it breaks off. */
 const STREAM_BYTES = 128 * 1024 * 1024;
-const STREAM_PIECE_BYTES = 1024 * 1024;
+/** Each has to be taken within the stall time: small enough for a slow link. */
+const STREAM_PIECE_BYTES = 256 * 1024;
 
 const TUS = { 'Tus-Resumable': '1.0.0' } as const;
 const PATCH_HEADERS = { ...TUS, 'Content-Type': 'application/offset+octet-stream' } as const;
