@@ -24,8 +24,8 @@ async function start(): Promise<Ingress> {
         body: 'buffered',
         schema: { body: Body, response: { 200: Body } },
         handler: ({ body, query, params }) => {
-          assert.deepEqual([{ ...query }, { ...params }], [{}, {}]);
-          return json(200, body);
+          const { name } = body;
+          return json(200, { name: `${name}${Object.keys(query).join()}${Object.keys(params).join()}` });
         },
       }),
     ],
@@ -48,28 +48,29 @@ const JSON_TYPE = { 'content-type': 'application/json' };
 const post = ({ url }: Ingress, init: SendInit): Promise<Reply> =>
   send(url, 'POST', '/things', { headers: JSON_TYPE, ...init });
 
-const cases: [name: string, method: string, path: string, init: SendInit][] = [
-  ['a good one', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
-  ['a wrong field', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b","more":1}' }],
-  ['no JSON', 'POST', '/things', { headers: JSON_TYPE, body: '{"name"' }],
-  ['a poisoned key', 'POST', '/things', { headers: JSON_TYPE, body: '{"__proto__":{"name":"b"}}' }],
-  ['another media type', 'POST', '/things', { headers: { 'content-type': 'text/plain' }, body: 'b' }],
-  ['no body', 'POST', '/things', { headers: JSON_TYPE }],
-  ['too large', 'POST', '/things', { headers: JSON_TYPE, body: 'x'.repeat(65) }],
-  ['an unknown encoding', 'POST', '/things', { headers: { ...JSON_TYPE, 'content-encoding': 'x' }, body: 'b' }],
-  ['a query', 'POST', '/things?x=1', { headers: JSON_TYPE, body: '{"name":"b"}' }],
-  ['another case', 'POST', '/Things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
-  ['a slash more', 'POST', '/things/', { headers: JSON_TYPE, body: '{"name":"b"}' }],
-  ['encoded', 'POST', '/%74hings', { headers: JSON_TYPE, body: '{"name":"b"}' }],
-  ['another method', 'GET', '/things', {}],
-  ['a time that is over', 'POST', '/things', { headers: { ...JSON_TYPE, deadline: '1' }, body: '{"name":"b"}' }],
+const cases: [status: number, name: string, method: string, path: string, init: SendInit][] = [
+  [200, 'a good one', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  [400, 'a wrong field', 'POST', '/things', { headers: JSON_TYPE, body: '{"name":"b","more":1}' }],
+  [400, 'no JSON', 'POST', '/things', { headers: JSON_TYPE, body: '{"name"' }],
+  [400, 'a poisoned key', 'POST', '/things', { headers: JSON_TYPE, body: '{"__proto__":{"name":"b"}}' }],
+  [415, 'another media type', 'POST', '/things', { headers: { 'content-type': 'text/plain' }, body: 'b' }],
+  [400, 'no body', 'POST', '/things', { headers: JSON_TYPE }],
+  [413, 'too large', 'POST', '/things', { headers: JSON_TYPE, body: 'x'.repeat(65) }],
+  [415, 'an unknown encoding', 'POST', '/things', { headers: { ...JSON_TYPE, 'content-encoding': 'x' }, body: 'b' }],
+  [200, 'a query', 'POST', '/things?x=1', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  [404, 'another case', 'POST', '/Things', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  [404, 'a slash more', 'POST', '/things/', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  [200, 'encoded', 'POST', '/%74hings', { headers: JSON_TYPE, body: '{"name":"b"}' }],
+  [405, 'another method', 'GET', '/things', {}],
+  [200, 'a time that is over', 'POST', '/things', { headers: { ...JSON_TYPE, deadline: '1' }, body: '{"name":"b"}' }],
 ];
 
-for (const [name, method, path, init] of cases) {
+for (const [status, name, method, path, init] of cases) {
   test(`alike: ${name}`, async () => {
     // New, so that this is the first request that its router sees.
     await using routed = await start();
     const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];
+    assert.equal(a.status, status, a.text);
     const told = ({ status, headers, text }: Reply): unknown => {
       const { date: _date, 'x-corr-id': corr_id, ...rest } = headers;
       return { status, rest, text: text.replaceAll(String(corr_id), '') };
