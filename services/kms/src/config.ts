@@ -42,8 +42,18 @@ const KEYS = {
   ),
   'kms.keys_max': key.integer({ default: 10_000, min: 1, max: 16_000, doc: 'Keys in all.' }),
   'kms.signers': key.integer({ default: 4, min: 1, max: 256, doc: 'Batches of operations with the backend at once.' }),
-  'kms.sign_batch': key.integer({ default: 64, min: 1, max: 128, doc: 'Operations that one signer takes at a time.' }),
-  'kms.work_sign': key.integer({ default: 512, min: 2, max: 65_536, doc: 'Operations that wait for a signer.' }),
+  'kms.sign_batch': key.integer({
+    default: 64,
+    min: 1,
+    max: 128,
+    doc: 'Operations that one signer takes at a time, at most; two milliseconds of work are enough.',
+  }),
+  'kms.work_sign': key.integer({
+    default: 512,
+    min: 2,
+    max: 65_536,
+    doc: 'Operations that wait for a signer; a batch takes a place for each millisecond of its work, at most a quarter of them.',
+  }),
   'kms.sign_deadline': key.duration({
     default: '2s',
     min: '10ms',
