@@ -65,12 +65,12 @@ const cases: [status: number, name: string, method: string, path: string, init: 
   [200, 'a time that is over', 'POST', '/things', { headers: { ...JSON_TYPE, deadline: '1' }, body: '{"name":"b"}' }],
 ];
 
-for (const [status, name, method, path, init] of cases) {
+for (const [right, name, method, path, init] of cases) {
   test(`alike: ${name}`, async () => {
     // New, so that this is the first request that its router sees.
     await using routed = await start();
     const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];
-    assert.equal(a.status, status, a.text);
+    assert.equal(a.status, right, a.text);
     const told = ({ status, headers, text }: Reply): unknown => {
       const { date: _date, 'x-corr-id': corr_id, ...rest } = headers;
       return { status, rest, text: text.replaceAll(String(corr_id), '') };
