@@ -1,0 +1,132 @@
+/** Whatever is sent as a capability is answered in one way, with a reason, and does no harm. */
+import assert from 'node:assert/strict';
+import { after, before, describe, test } from 'node:test';
+import { attenuate, CAPABILITY_LIMITS, mint } from '@ron/auth';
+import { RawClient, startService, type TestService } from './support.ts';
+
+const NEVER = new AbortController().signal;
+const BODY = 'hello';
+
+describe('capabilities under attack', () => {
+  let service: TestService;
+  let token: string;
+
+  before(async () => {
+    service = await startService();
+    token = (await service.allow()).authorization.slice('Bearer '.length);
+  });
+  after(() => service[Symbol.asyncDispose]());
+
+  /** A write with these header lines, as they are. */
+  async function put(lines: string, path = '/o'): Promise<{ status: number; code: string; text: string }> {
+    const client = await RawClient.open(service.port);
+    const head = `POST ${path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: ${BODY.length}\r\nConnection: close\r\n`;
+    client.socket.write(`${head}${lines}\r\n${BODY}`, 'latin1');
+    const text = await client.rest();
+    const status = Number(/^HTTP\/1\.1 (\d+)/.exec(text)?.[1]);
+    return { status, code: /"code":"(\w+)"/.exec(text)?.[1] ?? '', text };
+  }
+  const bearer = (text: string): string => `Authorization: Bearer ${text}\r\n`;
+
+  test('one header with the scheme in any case is good; everything else about it is not', async () => {
+    for (const line of [bearer(token), `authorization: bearer ${token}\r\n`, `AUTHORIZATION: BEARER ${token}\r\n`]) {
+      const { status, text } = await put(line);
+      assert.ok(status === 200 || status === 201, text);
+    }
+    const refused: Record<string, string> = {
+      none: '',
+      empty: 'Authorization:\r\n',
+      'the scheme alone': 'Authorization: Bearer\r\n',
+      'no scheme': `Authorization: ${token}\r\n`,
+      'another scheme': `Authorization: Basic ${token}\r\n`,
+      'two spaces': `Authorization: Bearer  ${token}\r\n`,
+      'a tab': `Authorization: Bearer\t${token}\r\n`,
+      'a comma list': bearer(`${token}, Bearer ${token}`),
+      quotes: bearer(`"${token}"`),
+      padding: bearer(`${token}=`),
+      'something behind it': bearer(`${token} x`),
+      'percent signs': bearer(token.replace(/.$/, '%41')),
+      'high bytes': bearer(`${token}\u00e9`),
+    };
+    for (const [name, line] of Object.entries(refused)) {
+      const { status, code, text } = await put(line);
+      assert.deepEqual([status, code], [401, 'unauthorized'], `${name}: ${text}`);
+      assert.ok(!text.includes(token), name);
+    }
+  });
+
+  test('white space at the end of the line is no part of it', async () => {
+    const { status, text } = await put(`Authorization: Bearer ${token} \t \r\n`);
+    assert.ok(status === 200 || status === 201, text);
+  });
+
+  test('two of them are refused, whichever is good', async () => {
+    const other = attenuate(token, ['scopes in storage:get']);
+    for (const lines of [bearer(token) + bearer(other), bearer(other) + bearer(token), bearer(token) + bearer(token)]) {
+      const { status, code, text } = await put(lines);
+      assert.deepEqual([status, code], [400, 'bad_request'], text);
+    }
+  });
+
+  test('bytes that no header may hold end the connection', async () => {
+    for (const byte of ['\u0000', '\u0001', '\u007f', '\n ', '\r ']) {
+      const { status, text } = await put(bearer(`${token.slice(0, 20)}${byte}${token.slice(20)}`));
+      assert.ok(status === 400 || status === 401, `${JSON.stringify(byte)}: ${text}`);
+    }
+  });
+
+  test('a capability in the query or in a cookie is none, and is not repeated', async () => {
+    for (const query of [`?access_token=${token}`, `?authorization=Bearer%20${token}`, `?capability=${token}`]) {
+      const { status, text } = await put('', `/o${query}`);
+      assert.ok(status === 401 || status === 400, text);
+      assert.ok(!text.includes(token));
+    }
+    assert.equal((await put(`Cookie: capability=${token}\r\n`)).status, 401);
+  });
+
+  test('huge ones, and floods of caveats, are refused before they cost anything', async () => {
+    for (const size of [6000, 12_000]) assert.equal((await put(bearer('A'.repeat(size)))).status, 401);
+    assert.equal((await put(bearer('A'.repeat(40_000)))).code, 'headers_too_large');
+    const many = Array.from({ length: CAPABILITY_LIMITS.caveats_max - 3 }, () => 'bytes <= 100');
+    assert.ok((await put(bearer(attenuate(token, many)))).status < 300, 'as many as there may be, all the same');
+    assert.throws(() => attenuate(token, [...many, 'bytes <= 100']), { code: 'validation' });
+  });
+
+  test('caveats in any order and any number only narrow', async () => {
+    const cases: [string[], number][] = [
+      [['scopes in storage:put', 'scopes in storage:put'], 201],
+      [['scopes in storage:get', 'scopes in storage:put'], 403],
+      [['scopes in storage:put', 'scopes in storage:get'], 403],
+      [[`expires < ${Date.now() + 60_000}`, `expires < ${Date.now() + 9e9}`], 201],
+      [[`expires < ${Date.now() + 9e9}`, `expires < ${Date.now() - 1}`], 401],
+      [['audience = storage'], 201],
+      [['audience = kms'], 401],
+      [['audience = kms', 'audience = storage'], 401],
+      [['ip in 10.0.0.0/8'], 403],
+      [['ip in 127.0.0.0/8', 'ip in 10.0.0.0/8'], 403],
+      [['bytes <= 4'], 403],
+      [['bytes <= 100', 'bytes <= 4'], 403],
+      [['tenant = acme'], 403],
+    ];
+    for (const [caveats, expected] of cases) {
+      const { status, text } = await put(bearer(attenuate(token, caveats)));
+      assert.equal(status === 200 ? 201 : status, expected, `${caveats.join('; ')}: ${text}`);
+    }
+  });
+
+  test('one of another service, another key, or with a caveat that was changed is refused, and again when it is sent again', async () => {
+    const { storage } = service;
+    const kms = await mint(storage.keys, { audience: 'kms', scopes: ['kms:sign'], ttl_ms: 60_000 }, NEVER);
+    const bytes = Buffer.from(attenuate(token, ['bytes <= 4']), 'base64url');
+    const forged = Buffer.from(bytes);
+    forged[forged.indexOf('bytes <= 4') + 9] = '9'.charCodeAt(0);
+    const cut = Buffer.concat([bytes.subarray(0, bytes.indexOf('bytes <= 4') - 2), bytes.subarray(-35)]);
+    for (const bad of [kms.token, forged.toString('base64url'), cut.toString('base64url')]) {
+      for (let again = 0; again < 3; again++) {
+        const { status, code, text } = await put(bearer(bad));
+        assert.deepEqual([status, code], [401, 'unauthorized'], text);
+      }
+    }
+    assert.ok((await put(bearer(token))).status < 300, 'and a good one goes on to be good');
+  });
+});
