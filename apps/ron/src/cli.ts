@@ -15,7 +15,10 @@ const VERSION = '0.1.0';
 export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   io.json = isJsonAsked(argv);
   try {
-    return EXITS[await dispatch(argv, io)].code;
+    // Also before the command: `ron --json help` and `ron help --json` are the same.
+    const exit = await dispatch(argv[0] === '--json' ? argv.slice(1) : argv, io);
+    await io.flushed();
+    return EXITS[exit].code;
   } catch (error) {
     return EXITS[io.error(error)].code;
   }
@@ -27,11 +30,12 @@ const isJsonAsked = (argv: readonly string[]): boolean =>
 
 async function dispatch(argv: readonly string[], io: Io): Promise<Exit> {
   const [name, ...rest] = argv;
+  const isGeneral = rest.every((word) => word === '--json');
   if (name === undefined) {
     io.note(generalHelp());
     return 'usage';
   }
-  if (name === '--help' || name === '-h' || (name === 'help' && rest.length === 0)) {
+  if (name === '--help' || name === '-h' || (name === 'help' && isGeneral)) {
     io.result(generalHelp(), { commands: Object.keys(COMMANDS) });
     return 'ok';
   }

@@ -7,7 +7,7 @@
  */
 import { once } from 'node:events';
 import { isRonError } from '@ron/kernel/core';
-import { codeOf, CliError, EXITS, exitOf, type Exit } from './exits.ts';
+import { codeOf, CliError, EXITS, exitOf, systemCode, type Exit } from './exits.ts';
 
 /** What a command gets from outside; tests give their own. */
 export class Io {
@@ -15,10 +15,11 @@ export class Io {
   readonly stdout: NodeJS.WriteStream = process.stdout;
   readonly stderr: NodeJS.WriteStream = process.stderr;
   readonly env: Readonly<Record<string, string | undefined>> = process.env;
-  #broken = false;
+  /** Why nothing more can be written. */
+  #broken: CliError | undefined;
 
   constructor() {
-    this.stdout.on('error', () => (this.#broken = true));
+    this.stdout.on('error', (error) => this.#breaks(error));
     this.stderr.on('error', () => undefined);
   }
 
@@ -53,8 +54,24 @@ export class Io {
   /** Bytes of a result, as fast as the reader takes them. */
   async bytes(bytes: Uint8Array): Promise<void> {
     // A reader that is gone rejects the wait, or has set the mark before.
-    if (!this.#broken && !this.stdout.write(bytes)) await once(this.stdout, 'drain').catch(() => (this.#broken = true));
-    if (this.#broken) throw new CliError('broken_pipe', 'nobody reads the output any more');
+    if (this.#broken === undefined && !this.stdout.write(bytes)) {
+      await once(this.stdout, 'drain').catch((error: unknown) => this.#breaks(error));
+    }
+    if (this.#broken !== undefined) throw this.#broken;
+  }
+
+  /** Resolves when the result is out; rejects when it could not be written: a result that nobody got is none. */
+  async flushed(): Promise<void> {
+    await new Promise<void>((resolve) => void this.stdout.write('', () => resolve()));
+    if (this.#broken !== undefined) throw this.#broken;
+  }
+
+  #breaks(error: unknown): void {
+    const code = systemCode(error) ?? 'unknown';
+    this.#broken ??=
+      code === 'EPIPE'
+        ? new CliError('broken_pipe', 'nobody reads the output any more')
+        : new CliError('io', `the output cannot be written (${code})`);
   }
 }
 

@@ -5,7 +5,7 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { COMMANDS, loadCommand } from '../src/commands.ts';
-import { ron, temporaryDir, unusedUrl } from './support.ts';
+import { BIN, Process, ron, temporaryDir, unusedUrl } from './support.ts';
 
 const ZEROS = `b3:${'0'.repeat(64)}`;
 
@@ -55,6 +55,39 @@ suite('usage', { concurrency: 3 }, () => {
       assert.equal(asked.text, none.stderr);
     }
     assert.equal((await ron(t, ['--version'])).text, 'ron 0.1.0\n');
+  });
+
+  test('output that cannot be written is a failure: 74, and 141 when nobody reads it', async (t) => {
+    const run = (redirected: string): { status: number | null; stderr: string } =>
+      spawnSync('bash', ['-c', `"${process.execPath}" "${BIN}" config print ${redirected}`], { encoding: 'utf8' });
+    const full = run('> /dev/full');
+    assert.deepEqual([full.status, full.stderr], [74, 'ron: the output cannot be written (ENOSPC)\n']);
+    const nobody = new Process(t, ['config', 'print'], { input: '' });
+    nobody.child.stdout!.destroy();
+    const ended = await nobody.ended;
+    assert.deepEqual([ended.code, ended.stderr], [141, '']);
+  });
+
+  test('a directory that cannot be made is told, not tried for ever', async (t) => {
+    const up = await ron(t, ['up', '--dir', '/proc/x']);
+    assert.deepEqual([up.code, up.stderr], [73, 'ron: /proc/x cannot be used (ENOENT)\n']);
+    const doctor = await ron(t, ['doctor', '--dir', '/etc/passwd/x']);
+    assert.equal(doctor.code, 1);
+    assert.match(doctor.text, /^fail {2}\/etc\/passwd is not a directory: choose another with --dir$/m);
+    const dir = await temporaryDir(t);
+    assert.match((await ron(t, ['doctor', '--dir', join(dir, 'a/b/c')])).text, /does not exist yet: `ron up` makes it/);
+  });
+
+  test('--json may come first, and with help', async (t) => {
+    for (const args of [
+      ['--json', 'help'],
+      ['help', '--json'],
+      ['--help', '--json'],
+    ]) {
+      const asked = await ron(t, args);
+      assert.deepEqual([asked.code, Object.keys(JSON.parse(asked.text) as object)], [0, ['commands']], asked.stderr);
+    }
+    assert.deepEqual(JSON.parse((await ron(t, ['--json', '--version'])).text), { version: '0.1.0' });
   });
 
   test('every command explains itself with examples', async (t) => {

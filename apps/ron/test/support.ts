@@ -10,7 +10,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
 
-const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
+export const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
 
 /** Where clean-ups go: a test's context, or a list for a whole file. */

@@ -56,7 +56,7 @@ function checkNode(): Finding {
 
 async function checkDirectory(home: Home): Promise<Finding[]> {
   const found = await stat(home.dir).catch(() => undefined);
-  const place = found === undefined ? dirname(home.dir) : home.dir;
+  const place = found === undefined ? await existingAbove(home.dir) : home.dir;
   const findings: Finding[] = [];
   if (found === undefined) findings.push({ level: 'ok', what: `${home.dir} does not exist yet: \`ron up\` makes it` });
   else if (!found.isDirectory())
@@ -68,6 +68,8 @@ async function checkDirectory(home: Home): Promise<Finding[]> {
     () => true,
     () => false,
   );
+  const isDirectory = (await stat(place)).isDirectory();
+  if (!isDirectory) return [{ level: 'fail', what: `${place} is not a directory`, fix: 'choose another with --dir' }];
   if (!writable) findings.push({ level: 'fail', what: `${place} is not writable`, fix: 'choose another with --dir' });
   const { bavail, bsize } = await statfs(place);
   const free = bavail * bsize;
@@ -78,6 +80,14 @@ async function checkDirectory(home: Home): Promise<Finding[]> {
       : { level: 'warn', what, fix: 'storage refuses writes on a full disk' },
   );
   return findings;
+}
+
+/** Where it would be made: the nearest directory above it that is there. */
+async function existingAbove(dir: string): Promise<string> {
+  const above = dirname(dir);
+  if (above === dir) return dir;
+  const found = await stat(above).catch(() => undefined);
+  return found === undefined ? await existingAbove(above) : above;
 }
 
 async function checkCapability(home: Home): Promise<Finding> {

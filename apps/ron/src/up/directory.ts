@@ -4,7 +4,7 @@
 import { constants } from 'node:fs';
 import { access, chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
 import { tryLock } from '@ron/kernel';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
@@ -28,7 +28,7 @@ export async function holdHome(
   if (home.dir.includes(','))
     throw new CliError('usage', `${home.dir}: a comma in the path separates directories; choose another`);
   try {
-    await mkdir(home.dir, { recursive: true, mode: 0o700 });
+    await makeDirectory(home.dir);
     // One that was there may be open to others; what lies in it is for nobody else.
     await chmod(home.dir, 0o700);
   } catch (error) {
@@ -43,6 +43,22 @@ export async function holdHome(
       lock[Symbol.dispose]();
     },
   };
+}
+
+/**
+ * With the directories above it. Not `recursive`: that tries for ever where the system says of an entry in a directory that
+ * exists that there is no such directory, as /proc does.
+ */
+async function makeDirectory(path: string): Promise<void> {
+  const make = (): Promise<void> => mkdir(path, { mode: 0o700 });
+  try {
+    await make();
+  } catch (error) {
+    if (systemCode(error) === 'EEXIST') return;
+    if (systemCode(error) !== 'ENOENT' || dirname(path) === path) throw error;
+    await makeDirectory(dirname(path));
+    await make();
+  }
 }
 
 /** Who holds it writes that down right after taking it; the wait is for that moment. */
