@@ -6,6 +6,7 @@ import {
   plansNeverDuplicate,
   repairAgainstCompaction,
   repairAgainstDelete,
+  shardAgainstCompaction,
   type Parts,
 } from './repair.model.ts';
 import { repair } from './repair.ts';
@@ -18,6 +19,7 @@ const PARTS: Parts = { VolumeSet, Planner, RepairQueue, RepairWorker, repair };
 const MODELS: Record<string, (parts: Parts) => Build> = {
   'an object that is removed while it is repaired stays removed': repairAgainstDelete,
   'a content that moves while room is given back is always found': repairAgainstCompaction,
+  'a shard that moves while room is given back lies where its stripe says': shardAgainstCompaction,
   'copies are made in the end, and no byte is moved that was not paid for': copiesAreMade,
   'two plans at once never duplicate work': plansNeverDuplicate,
 };
@@ -73,6 +75,16 @@ const MUTATIONS: readonly Mutation[] = [
     part: 'VolumeSet',
     model: repairAgainstCompaction,
     caught: /was not found|gone/,
+  },
+  {
+    bug: 'what is on its way may go',
+    file: './reclaim-set.ts',
+    find: '!set.holds.isFree(id) || survey.isHome(member, id)',
+    replace: 'survey.isHome(member, id)',
+    entry: './volume-set.ts',
+    part: 'VolumeSet',
+    model: shardAgainstCompaction,
+    caught: /where its stripe says|could be read|could not be read back/,
   },
   {
     bug: 'a write is not paid for',

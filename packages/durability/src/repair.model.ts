@@ -4,7 +4,7 @@
  */
 import assert from 'node:assert/strict';
 import { blake3 } from '@napi-rs/blake-hash';
-import { RecordType, type NewRecord } from '@ron/cas';
+import { encodeStripe, RecordType, stripeId, type NewRecord } from '@ron/cas';
 import type { Build, World } from '@ron/explorer';
 import { TokenBucket } from '@ron/kernel';
 import type { Planner } from './planner.ts';
@@ -39,16 +39,18 @@ interface Opened {
   readonly volumes: readonly ModelVolume[];
 }
 
-/** A set of volumes; the records are on the first one. */
+/** A set of volumes; the records are on the first one, others on the second. */
 async function open(
   parts: Parts,
   volumes: readonly ModelVolume[],
   records: readonly NewRecord[],
   replication_factor: number,
+  others: readonly NewRecord[] = [],
 ): Promise<Opened> {
   const members = volumes.map((volume) => ({ volume }));
   const set = await parts.VolumeSet.open({ members, replication_factor, write_min: 1, signal });
   await volumes[0]!.put(records, signal);
+  if (others.length > 0) await volumes[1]!.put(others, signal);
   for (const volume of volumes) volume.isLive = true;
   return { set, volumes };
 }
@@ -101,6 +103,49 @@ export function repairAgainstCompaction(parts: Parts): Build {
       assert.ok(found !== undefined, 'a content that is needed was not found');
     });
     return { final: () => assert.ok(volumes[1]!.has('content', record.id), 'it has not moved') };
+  };
+}
+
+/** Two shards of a stripe share a volume: one moves while room is given back. In the end all lie where the stripe says. */
+export function shardAgainstCompaction(parts: Parts): Build {
+  return (world) => {
+    const [first, second] = [chunk('first'), chunk('other')];
+    const volumes = ['a', 'b', 'c'].map((name) => new ModelVolume(world, name, name === 'c' ? ['put'] : []));
+    const sum = Buffer.from(first.payload.map((byte, at) => byte ^ second.payload[at]!));
+    const parity = { type: RecordType.parity, id: blake3(sum), payload: sum };
+    const shards = [first, second, parity].map(({ id, payload }, at) => ({
+      id,
+      bytes: payload.length,
+      home: at === 0 ? 'a' : 'b',
+    }));
+    const layout = { code: 'sums', data_shards: 2, shards } as const;
+    const stripe = { type: RecordType.stripe, id: stripeId(shards), payload: encodeStripe(layout) };
+    let ended = 0;
+    world.task('service', async () => {
+      const { set } = await open(parts, volumes, [first], 1, [second, parity, stripe]);
+      const end = async (): Promise<void> => {
+        if (++ended < 2) return;
+        const found = (await set.stripes.find(parity.id, signal))!;
+        for (const { id, home } of found.shards) {
+          assert.ok(set.member(home).holds('content', id), 'a shard is not where its stripe says');
+        }
+        assert.equal(found.shards[2]!.home, 'c', 'it has not moved');
+      };
+      const pace = (): Promise<void> => Promise.resolve();
+      world.task('repair', async () => {
+        const job = { kind: 'shard', id: parity.id, class: 'parity' } as const;
+        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
+        await end();
+      });
+      world.task('compactor', async () => {
+        const isNeeded = (id: Uint8Array): boolean => Buffer.compare(id, parity.id) !== 0;
+        // What the stripes say is known before anything goes.
+        const survey = (): Promise<void> => world.io('survey');
+        await set.reclaim({ isNeeded, live_ratio: 1, seal_bytes_min: 0, pace: survey, signal });
+        await end();
+      });
+    });
+    return { final: () => assert.equal(ended, 2) };
   };
 }
 
