@@ -23,8 +23,11 @@ const LMDB_META = { magic: 24, page_bytes: 48, last_page: 144, transaction: 152,
 const LMDB_MAGIC = 0xbe_ef_c0_de;
 /** Stored in one go on this thread, which takes two or three milliseconds and two syncs. */
 const BATCH_ENTRIES = 1024;
-/** More than this go to a thread of their own, in larger batches: nobody waits behind them. */
-const HERE_ENTRIES_MAX = 2048;
+/**
+ * More than this go to a thread of their own, in larger batches: nobody waits behind them. A thread takes 30 MiB: a large upload
+ * alone does not need one.
+ */
+export const HERE_ENTRIES_MAX = 16_384;
 const THREAD_BATCH_ENTRIES = 4096;
 const THREAD_IDLE_MS = 30_000;
 const THREAD_MODULE = new URL('./lmdb-write.ts', import.meta.url);
