@@ -368,7 +368,7 @@ interface Planted {
 }
 
 const STORE = { entry: './object-store.ts', through: ['./object-writer.ts'] };
-const JOURNAL = { entry: './uploads.ts', through: ['./upload.ts', './upload-journal.ts'] };
+const JOURNAL = { entry: './uploads.ts', through: ['./upload.ts', './mirrored-journal.ts', './upload-journal.ts'] };
 const REWRITE = { entry: './local-volume.ts', through: ['./rewrite.ts', './recovery.ts'] };
 
 const PLANTED: readonly Planted[] = [

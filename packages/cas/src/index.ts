@@ -5,6 +5,7 @@ export * from './local-volume.ts';
 export * from './manifest.ts';
 export * from './memory-store.ts';
 export * from './memory-volume.ts';
+export type { JournalPlace, JournalPlaces } from './mirrored-journal.ts';
 export * from './object-store.ts';
 export * from './object-writer.ts';
 export * from './place-index.ts';

@@ -82,6 +82,23 @@ export class Upload {
     return upload;
   }
 
+  /** How far the upload had come that a journal tells of; more than any offset when it was finished. */
+  static progressOf(frames: readonly Frame[]): number {
+    let [pages, entries, tail] = [0, 0, 0];
+    for (const { type, payload } of frames) {
+      if (type === FrameType.finished) return Infinity;
+      if (type !== FrameType.progress) continue;
+      const header = Buffer.from(payload.buffer, payload.byteOffset, PROGRESS_HEADER_BYTES);
+      const [more_pages, more] = [header.readUInt16LE(8), header.readUInt16LE(10)];
+      const tail_bytes = payload.length - PROGRESS_HEADER_BYTES - (more_pages + more) * ENTRY_BYTES;
+      tail = more_pages + more > 0 ? tail_bytes : tail + tail_bytes;
+      entries = more_pages > 0 ? more : entries + more;
+      pages += more_pages;
+    }
+    // A chunk is at most so many bytes as this is large; the order is all that matters.
+    return (pages * PAGE_ENTRIES_MAX + entries) * 2 ** 32 + tail;
+  }
+
   get offset(): number {
     if (this.#address !== undefined) return this.#size ?? 0;
     const { pages, entries, tail } = this.#state;

@@ -14,9 +14,10 @@ import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
+import { MirroredJournal, type JournalPlace, type JournalPlaces } from './mirrored-journal.ts';
 import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
-import { FileJournal, NO_JOURNAL } from './upload-journal.ts';
+import { FileJournal, FrameType, NO_JOURNAL, type LoadedJournal } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
 import type { DamagedRecord } from './volume.ts';
 
@@ -29,8 +30,10 @@ const NAME = /^[0-9a-f]{32}$/;
 export interface UploadsInit {
   store: ObjectStore;
   /** The journals lie in `uploads/` below it. Undefined for amnesia: then they are kept in memory. */
-  dir: string | undefined;
+  dir?: string | undefined;
   fs?: FileSystem | undefined;
+  /** Instead: several directories, each journal in some of them. */
+  places?: JournalPlaces | undefined;
   /** An upload is forgotten this long after it was last added to. Default 24 hours. */
   expiry_ms?: number;
   /** Uploads that are not finished. Default 256; each takes up to 0.7 MiB of memory. */
@@ -65,7 +68,8 @@ export interface AppendInit {
 
 export class Uploads implements AsyncDisposable {
   readonly #init: UploadsInit;
-  readonly #fs: FileSystem;
+  /** Undefined when they are kept in memory. */
+  readonly #places: JournalPlaces | undefined;
   readonly #expiry_ms: number;
   /** Unfinished and finished ones, each in the order in which they were touched. */
   readonly #open = new Map<string, Upload>();
@@ -74,19 +78,15 @@ export class Uploads implements AsyncDisposable {
 
   private constructor(init: UploadsInit) {
     this.#init = init;
-    this.#fs = init.fs ?? realFileSystem;
+    this.#places = init.places ?? placeIn(init.dir, init.fs);
     this.#expiry_ms = init.expiry_ms ?? 24 * 60 * 60 * 1000;
   }
 
   /** Loads what a former process left, and leases its chunks: before anything is compacted. */
   static async open(init: UploadsInit): Promise<Uploads> {
     const uploads = new Uploads(init);
-    if (uploads.#dir !== undefined) await uploads.#load(uploads.#dir);
+    if (uploads.#places !== undefined) await uploads.#load(uploads.#places);
     return uploads;
-  }
-
-  get #dir(): string | undefined {
-    return this.#init.dir === undefined ? undefined : join(this.#init.dir, 'uploads');
   }
 
   /** Uploads that are not finished, and that are. */
@@ -102,8 +102,7 @@ export class Uploads implements AsyncDisposable {
     if (this.#open.size >= this.#uploads_max) {
       throw new RonError('busy', `${this.#open.size} uploads are under way`, { retry_after_ms: 10_000 });
     }
-    const dir = this.#dir;
-    const journal = dir === undefined ? NO_JOURNAL : FileJournal.fresh(this.#fs, dir, terms.id);
+    const journal = this.#places === undefined ? NO_JOURNAL : new MirroredJournal(this.#places, terms.id);
     const upload = new Upload({ terms, journal, leases: this.#init.store.leases, expiry_ms: this.#expiry_ms });
     this.#open.set(terms.id, upload);
     try {
@@ -312,29 +311,72 @@ export class Uploads implements AsyncDisposable {
     map.set(upload.terms.id, upload);
   }
 
-  async #load(dir: string): Promise<void> {
-    await this.#fs.makeDir(dir);
-    for (const name of await this.#fs.list(dir)) {
-      if (NAME.test(name)) await this.#restore(dir, name);
-      else if (name.endsWith('.new')) await this.#fs.remove(join(dir, name)).catch(() => undefined);
+  async #load(places: JournalPlaces): Promise<void> {
+    const found = new Map<string, Found[]>();
+    for (const place of places.all()) {
+      // A directory that cannot be read is one of several, or the volume in it would not have been opened.
+      for (const copy of await copiesIn(place)) found.set(copy.name, [...(found.get(copy.name) ?? []), copy]);
     }
+    for (const [name, copies] of found) await this.#restore(places, name, copies);
   }
 
-  async #restore(dir: string, name: string): Promise<void> {
-    const { journal, frames, isEmpty, isDamaged } = await FileJournal.load(this.#fs, dir, name);
+  /** The copy that has come furthest counts; the others are written anew with it. */
+  async #restore(places: JournalPlaces, name: string, copies: readonly Found[]): Promise<void> {
     const { leases, volume } = this.#init.store;
-    const upload = Upload.restore(name, frames, { journal, leases, expiry_ms: this.#expiry_ms });
-    if (isDamaged || (upload === undefined && !isEmpty)) {
+    const best = copies.toSorted((a, b) => progressOf(b) - progressOf(a))[0]!;
+    const equals = copies.filter((each) => progressOf(each) === progressOf(best) && !each.loaded.isDamaged);
+    const journal = new MirroredJournal(
+      places,
+      name,
+      new Map(equals.map(({ place, loaded }) => [place.dir, loaded.journal])),
+    );
+    const upload = Upload.restore(name, best.loaded.frames, { journal, leases, expiry_ms: this.#expiry_ms });
+    const isWhole = upload !== undefined && equals.length > 0;
+    for (const { loaded } of copies) {
+      if (!loaded.isDamaged && (upload !== undefined || loaded.isEmpty)) continue;
       const what = upload === undefined ? 'the journal of an upload' : 'the later part of the journal of an upload';
-      this.#init.onDamage?.({ volume: volume.name, id_hex: name, what });
+      this.#init.onDamage?.({ volume: volume.name, id_hex: name, what: isWhole ? `a copy of ${what}` : what });
     }
     if (upload === undefined) {
-      const aside = isEmpty ? journal.remove() : journal.moveTo(join(dir, '..', 'quarantine'));
-      return await aside.catch(() => undefined);
+      for (const { place, loaded } of copies) {
+        const aside = loaded.isEmpty
+          ? loaded.journal.remove()
+          : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));
+        await aside.catch(() => undefined);
+      }
+      return;
     }
     (upload.address === undefined ? this.#open : this.#finished).set(name, upload);
     if (!upload.isWhole(volume)) await upload.reset().catch(() => undefined);
   }
+}
+
+/** A copy of a journal. */
+interface Found {
+  readonly name: string;
+  readonly place: JournalPlace;
+  readonly loaded: LoadedJournal;
+}
+
+const progressOf = ({ loaded }: Found): number =>
+  loaded.frames[0]?.type === FrameType.created ? Upload.progressOf(loaded.frames) : -1;
+
+async function copiesIn(place: JournalPlace): Promise<Found[]> {
+  const { fs, dir } = place;
+  await fs.makeDir(dir);
+  const found: Found[] = [];
+  for (const name of await fs.list(dir)) {
+    if (NAME.test(name)) found.push({ name, place, loaded: await FileJournal.load(fs, dir, name) });
+    else if (name.endsWith('.new')) await fs.remove(join(dir, name)).catch(() => undefined);
+  }
+  return found;
+}
+
+/** One directory, and each journal once. */
+function placeIn(dir: string | undefined, fs: FileSystem = realFileSystem): JournalPlaces | undefined {
+  if (dir === undefined) return undefined;
+  const places = [{ dir: join(dir, 'uploads'), fs }];
+  return { all: () => places, now: () => places, copies: 1, copies_min: 1 };
 }
 
 const isOver = (upload: Upload): boolean => upload.expires_ms <= sched.wall_ms();

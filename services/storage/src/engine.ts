@@ -1,5 +1,17 @@
 /** Opens what storage keeps objects on: a directory, several, or memory when it is to forget everything. */
-import { Compactor, ObjectStore, Uploads, type DamagedRecord, type Volume, type VolumeState } from '@ron/cas';
+import { join } from 'node:path';
+import {
+  Compactor,
+  LocalVolume,
+  ObjectStore,
+  Uploads,
+  type JournalPlace,
+  type JournalPlaces,
+  type DamagedRecord,
+  type Volume,
+  type VolumeState,
+} from '@ron/cas';
+import type { Member } from '@ron/durability';
 import { TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import type { VolumesInit } from './volume-slot.ts';
@@ -50,8 +62,7 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
   });
   const uploads = await Uploads.open({
     store,
-    dir,
-    fs: init.fs,
+    ...(volumes.isSingle ? { dir, fs: init.fs } : { places: journalPlaces(volumes) }),
     expiry_ms: config.uploads.expiry,
     uploads_max: config.uploads.max,
     onDamage: ({ volume: name, id_hex, what }) =>
@@ -64,4 +75,18 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     bucket: new TokenBucket('compaction', { rate_per_s: storage.compact_pacing, burst: COMPACT_BURST_BYTES }),
   });
   return { volumes, volume, dir, store, uploads, compactor };
+}
+
+/** On as many volumes as a chunk: a volume that goes takes no upload with it. */
+function journalPlaces({ set }: Volumes): JournalPlaces {
+  const placesOf = (members: readonly Member[]): JournalPlace[] =>
+    members.flatMap(({ volume }) =>
+      volume instanceof LocalVolume ? [{ dir: join(volume.dir, 'uploads'), fs: volume.log.files.fs }] : [],
+    );
+  return {
+    all: () => placesOf(set.members.filter((member) => member.isReadable)),
+    now: () => placesOf(set.members.filter((member) => member.takesRecords)),
+    copies: set.replication_factor,
+    copies_min: set.write_min,
+  };
 }

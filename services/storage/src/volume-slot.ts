@@ -115,7 +115,7 @@ export async function openSlot(
 
 async function openDirectory({ dir, domain }: DataDir, init: VolumesInit): Promise<Volume> {
   const { config, publish, fs, signal } = init;
-  return await LocalVolume.open({
+  const volume = await LocalVolume.open({
     dir,
     domain,
     segment_bytes: config.storage.segment_bytes,
@@ -131,4 +131,7 @@ async function openDirectory({ dir, domain }: DataDir, init: VolumesInit): Promi
       }),
     signal,
   });
+  // For the journals of uploads. On a disk that takes no names there will be none.
+  await volume.log.files.fs.makeDir(join(dir, 'uploads')).catch(() => undefined);
+  return volume;
 }
