@@ -70,12 +70,22 @@ export class SetWriter {
     const key = chunkKey(record.id);
     using watch = this.#set.removals.watch(key, 'new');
     const isRemoving = this.#set.removals.isRemoving(key);
-    const told = this.#listeners().filter((each) => isRemoving || each.volume.wasRemoved(record.id));
+    const listeners = this.#listeners();
+    const told = listeners.filter((each) => isRemoving || each.volume.wasRemoved(record.id));
     const hear = told.length > 0 ? [this.#set.membership.hear()] : [];
-    const write = (member: Member): Promise<void> => member.write([record, ...hear], signal);
+    const write = (member: Member): Promise<void> =>
+      member.write(told.includes(member) ? [record, ...hear] : [record], signal);
     // Volumes that are emptied or have no room are told as well, but their copies are none that count on staying.
     const [keepers, others] = [told.filter((each) => each.takesRecords), told.filter((each) => !each.takesRecords)];
-    const heard = this.#write({ order: others, has: () => false, write, target: others.length, enough: 0 });
+    // Those who never said so have nothing to hear but the number: without it they would seem to have missed something.
+    const quiet = hear.length === 0 ? [] : listeners.filter((each) => each.isCurrent && !told.includes(each));
+    const heard = this.#write({
+      order: [...others, ...quiet],
+      has: () => false,
+      write: (member) => (quiet.includes(member) ? member.write(hear, signal) : write(member)),
+      target: others.length + quiet.length,
+      enough: 0,
+    });
     const rest = this.#set.placement.order(record.id).filter((each) => each.takesRecords && !keepers.includes(each));
     const copies = await this.#write({
       order: [...keepers, ...rest],

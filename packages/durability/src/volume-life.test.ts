@@ -140,6 +140,23 @@ test('a volume that is drained gets nothing more, hears decisions, and may go on
   );
 });
 
+test('who never heard of a removal has missed nothing when the object is put again', async () => {
+  using directories = new Directories();
+  {
+    await using set = await directories.open(['a'], { replication_factor: 1 });
+    await set.put([X], signal);
+    await set.put([mark(RecordType.remove, X)], signal);
+    for (const name of ['b', 'c']) set.life.add({ volume: await directories.volume(name) });
+    await set.settle(signal);
+    await set.put([X], signal);
+  }
+  await using set = await directories.open(ALL, { replication_factor: 1 });
+  assert.deepEqual(
+    set.members.map((member) => member.isCurrent),
+    [true, true, true],
+  );
+});
+
 /** Removes X from all while a copy of `name` from before is kept, which is put back in its place. */
 async function putBackOld(directories: Directories, name: string): Promise<void> {
   {
