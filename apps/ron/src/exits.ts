@@ -6,7 +6,10 @@ import { ERRORS, isRonError, RonError, type ErrorCode } from '@ron/kernel/core';
 
 export const EXITS = {
   ok: { code: 0, when: 'done' },
-  failed: { code: 1, when: '`ron doctor` or `ron scrub` found something to mend, or a task failed' },
+  failed: {
+    code: 1,
+    when: '`ron doctor` or `ron scrub` found something to mend, a task failed, or things are not such that it could be done',
+  },
   usage: { code: 64, when: 'unknown command or flag, or an argument that cannot be right' },
   data: { code: 65, when: 'bytes do not have the address they should have; nothing of them was kept' },
   no_input: { code: 66, when: 'the object, the range or the file to read does not exist' },
@@ -52,6 +55,7 @@ const EXIT_OF_CODE: Partial<Record<ErrorCode, Exit>> = {
   unhealthy: 'unavailable',
   unauthorized: 'permission',
   forbidden: 'permission',
+  conflict: 'failed',
   bad_request: 'usage',
   validation: 'usage',
 };

@@ -63,10 +63,17 @@ suite('volumes, repair, scrub', () => {
     await ok('repair', 'start');
   });
 
+  test('a drain can be taken back', async () => {
+    assert.match(await ok('volumes', 'drain', at('a')), new RegExp(`${at('a')} +drain`));
+    const second = await run('volumes', 'drain', at('c'));
+    assert.match(second.stderr, /2 copies need 2 volumes, 1 would be left: add one first/);
+    assert.match(await ok('volumes', 'undrain', at('a')), new RegExp(`${at('a')} +active`));
+  });
+
   test('what cannot be is refused and says why', async () => {
     const early = await run('volumes', 'remove', at('a'));
-    assert.notEqual(early.code, 0);
-    assert.match(early.stderr, /drain it first/);
+    assert.equal(early.code, 1);
+    assert.match(early.stderr, /^ron: [^\n]*drain it first[^\n]*\n$/, 'a sentence, and no stack');
     assert.match((await run('volumes', 'remove')).stderr, /it is `volumes` alone, or one of/);
     assert.match((await run('volumes', 'drain', '/nowhere')).stderr, /there is no volume/);
     assert.match((await run('repair', 'stop')).stderr, /it is `repair status` or `repair start`/);
