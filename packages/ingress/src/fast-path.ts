@@ -160,7 +160,11 @@ export class FastPath {
       if (arrival.connection.ticket.probation) return false;
     } else {
       const verdict = this.#init.pipeline.phase1(this.#route.row, view.authorization, arrival.ip, entry.facts, 0);
-      if (verdict instanceof Promise) return false;
+      if (verdict instanceof Promise) {
+        // The router asks again, and tells; here nobody waits, and a check that cannot be made must not end the process.
+        verdict.catch(() => undefined);
+        return false;
+      }
       const refusal = verdict.ok ? (verdict.phase2.end() ?? verdict.phase2.settle()) : verdict;
       if (refusal !== undefined) {
         this.#init.pipeline.fail(this.#exchange(req, res, arrival), refusalError(refusal));

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, CAPABILITY_LIMITS, mint } from '@ron/auth';
-import { RawClient, startService, type TestService } from './support.ts';
+import { addressOf, assertRefusal, RawClient, startService, type TestService } from './support.ts';
 
 const NEVER = new AbortController().signal;
 const BODY = 'hello';
@@ -129,4 +129,19 @@ describe('capabilities under attack', () => {
     }
     assert.ok((await put(bearer(token))).status < 300, 'and a good one goes on to be good');
   });
+});
+
+test('while passport was not heard, what it issued gets 503 on every path, and the service lives', async () => {
+  await using service = await startService({ flags: ['--auth.reads=true', '--auth.passport_url=http://127.0.0.1:9'] });
+  const root = await service.allow({ subject: 'root' });
+  const path = `/o/${addressOf(Buffer.from(BODY))}`;
+  assert.equal((await service.send('PUT', path, { body: BODY, headers: root })).status, 201);
+  for (let again = 0; again < 3; again++) {
+    assert.equal((await service.send('GET', path, { headers: root })).status, 200, 'the owner reads');
+    const alice = await service.allow({ subject: 'alice' });
+    for (let seen = 0; seen < 2; seen++) {
+      assertRefusal(await service.send('GET', path, { headers: alice }), 503, 'not_ready');
+      assertRefusal(await service.send('PUT', path, { body: BODY, headers: alice }), 503, 'not_ready');
+    }
+  }
 });
