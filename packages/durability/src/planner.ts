@@ -32,6 +32,9 @@ export class Planner {
   readonly #set: VolumeSet;
   readonly #queue: RepairQueue;
   #report = NOTHING;
+  #underWay = 0;
+  /** How often volumes had come or gone when the last plan began; -1 before the first. */
+  #planned_changes = -1;
   #plans = 0;
   readonly #walks = new Set<PlanWalk>();
   /** Which volumes took records when every shard was found as well placed as it could be. */
@@ -52,8 +55,9 @@ export class Planner {
     return Math.max(this.#report.deficit, ...[...this.#walks].map((walk) => walk.deficit));
   }
 
+  /** A plan is under way, or the volumes have changed since the last one: then nobody knows yet what is missing. */
   get isPlanning(): boolean {
-    return this.#walks.size > 0;
+    return this.#underWay > 0 || (this.#planned_changes >= 0 && this.#planned_changes !== this.#set.life.changes_total);
   }
 
   get plans_total(): number {
@@ -68,7 +72,17 @@ export class Planner {
   }
 
   async plan(signal: AbortSignal): Promise<PlanReport> {
+    this.#underWay += 1;
+    try {
+      return await this.#plan(signal);
+    } finally {
+      this.#underWay -= 1;
+    }
+  }
+
+  async #plan(signal: AbortSignal): Promise<PlanReport> {
     await this.#set.settle(signal);
+    this.#planned_changes = this.#set.life.changes_total;
     const places = placesOf(this.#set);
     // Where shards lie is known only to their stripes, which have to be read: only when volumes came, went or recovered.
     const isSettled = places === this.#settled;
