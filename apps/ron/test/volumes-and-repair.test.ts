@@ -55,6 +55,10 @@ suite('volumes, repair, scrub', () => {
     assert.match(await ok('repair', 'start'), /^copies +2 of 2\nmissing +0 /);
     await rm(at('b'), { recursive: true });
     await eventually('it is lost', async () => / lost /.test(await ok('volumes')));
+    assert.match(
+      await ok('doctor'),
+      new RegExp(`^warn {2}storage at .* degraded: durability \\(.*${at('b')}.*\\)$`, 'm'),
+    );
     const status = JSON.parse(await ok('repair', 'start', '--json'));
     assert.deepEqual([status.deficit, status.observed, status.problems.length], [0, 2, 1]);
     assert.match(await ok('repair', 'status', '--follow'), new RegExp(`problem +${at('b')} is gone`));

@@ -111,10 +111,13 @@ async function checkServices(state: NodeState, signal: AbortSignal): Promise<Fin
       const began_ms = sched.now_ms();
       try {
         const response = await fetch(`${url}/readyz`, { signal: AbortSignal.any([signal, after(PROBE_MS)]) });
-        const answer = (await response.json()) as { detail?: string };
+        const answer = (await response.json()) as ReadyAnswer;
         const what = `${name} at ${url}`;
-        if (response.ok) return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
-        return { level: 'fail', what: `${what} is not ready`, fix: answer.detail ?? `status ${response.status}` };
+        const why = reasonsOf(answer);
+        if (!response.ok)
+          return { level: 'fail', what: `${what} is not ready`, fix: why || `status ${response.status}` };
+        if (why !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: why };
+        return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
       } catch {
         return {
           level: 'fail',
@@ -124,6 +127,20 @@ async function checkServices(state: NodeState, signal: AbortSignal): Promise<Fin
       }
     }),
   );
+}
+
+/** What counts here of an answer of `/readyz`. */
+interface ReadyAnswer {
+  readonly detail?: string;
+  readonly gates?: readonly { readonly gate: string; readonly open: boolean; readonly reason?: string }[];
+}
+
+/** Why a service is not all well; empty when it is. */
+function reasonsOf({ gates = [], detail }: ReadyAnswer): string {
+  const closed = gates
+    .filter(({ open }) => !open)
+    .map(({ gate, reason }) => `${gate} (${reason ?? 'no reason given'})`);
+  return closed.length > 0 ? closed.join(', ') : (detail ?? '');
 }
 
 function after(delay_ms: number): AbortSignal {
