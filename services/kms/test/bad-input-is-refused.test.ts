@@ -29,6 +29,8 @@ describe('bad input', () => {
       ['/keys', { ...make, tenant: 7 }],
       ['/keys', { ...make, policy: { verify_mode: 'maybe' } }],
       ['/keys', { ...make, policy: { verify_mode: 'or', extra: 1 } }],
+      ['/keys', { ...make, policy: { verify_mode: 'pq_only' } }],
+      ['/keys', { ...make, alg: 'x-wing', policy: { verify_mode: 'or' } }],
       ['/keys', { ...make, op_id: 'a b' }],
       ['/keys', { ...make, op_id: '' }],
       ['/keys/import', { ...make, purpose: 'docs', pubkey_b64: 'AA==' }],

@@ -12,7 +12,7 @@ export interface OpMark {
 
 export interface KeyVersion {
   readonly version: number;
-  /** The key in its backend; undefined for an imported public key and for a version that was deleted. */
+  /** The key in its backend; undefined for an imported public key, and when a deleted version was destroyed there. */
   readonly handle?: string;
   readonly public: readonly PublicPart[];
   /** Unix time. */
@@ -21,6 +21,7 @@ export interface KeyVersion {
   readonly made_by?: OpMark;
   /** Set by the first step of a deletion: the second may come from then on. */
   readonly deletable_ms?: number;
+  /** Set by the second step, for ever. */
   readonly deleted?: true;
 }
 

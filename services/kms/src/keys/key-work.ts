@@ -3,14 +3,14 @@
  *
  * Promise: a key is told about only when the backend has it and the book has written it down. Material that was made for
  * a change which then did not happen is destroyed again. Deleting a version is two steps with a waiting period between
- * them, and never touches the current version.
+ * them, and never touches the current version; a version that was restored is whole.
  * Bound: as the book's and the backend's. Cancellation: by the signal, until the change is being written.
  */
 import { ALGORITHMS, requirePublicPart, type Alg, type Backend, type KeyHandle } from '@ron/custody';
 import { Deadline, RonError, sched } from '@ron/kernel';
 import { formatKid, RAW_PURPOSE } from '../kid.ts';
 import { verifyOnly } from '../sign/signer.ts';
-import { defaultMode } from '../verify/modes.ts';
+import { defaultMode, requireMode } from '../verify/modes.ts';
 import type { KeyBook } from './key-book.ts';
 import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark, type VerifyMode } from './key-record.ts';
 
@@ -48,6 +48,7 @@ export class KeyWork {
     if (purpose === RAW_PURPOSE && ALGORITHMS[alg].use !== 'sign') {
       throw new RonError('validation', 'keys of purpose raw sign: they are of a signature algorithm');
     }
+    requireMode(alg, verify_mode);
     const handle = await this.#backend.create(alg, name, signal);
     const version = newVersion(1, handle, request.made_by);
     const record: KeyRecord = {
@@ -112,35 +113,44 @@ export class KeyWork {
 
   /** The first call starts the waiting period, the first one after it deletes. */
   async delete(kid: string, signal: AbortSignal): Promise<KeyVersion> {
-    const { record, version } = this.#book.index.find(kid);
-    const now_ms = sched.wall_ms();
-    if (version.deleted === true) return version;
-    if (version.deletable_ms === undefined) {
-      return await this.#changeVersion(kid, { deletable_ms: now_ms + this.#delete_wait_ms() }, signal);
-    }
-    if (version.deletable_ms > now_ms) {
-      throw new RonError('conflict', `${formatKid(record.name, version.version)} can be deleted from then on`, {
-        details: { deletable_ms: version.deletable_ms },
-      });
-    }
-    // It is not the current one and never will be again. Destroying it twice does no harm, forgetting to would.
-    if (version.handle !== undefined) await this.#backend.destroy(version.handle, signal);
-    return await this.#changeVersion(kid, { deleted: true }, signal);
+    const version = await this.#changeVersion(kid, (now, name) => this.#nextOfDeletion(now, name), signal);
+    if (version.deleted !== true || version.handle === undefined) return version;
+    // Destroying it twice does no harm, forgetting to would: who asks again after a failure gets here again.
+    await this.#backend.destroy(version.handle, signal);
+    return await this.#changeVersion(kid, destroyed, signal);
   }
 
   /** Takes the first step of a deletion back. */
   async restore(kid: string, signal: AbortSignal): Promise<KeyVersion> {
-    return await this.#changeVersion(kid, { deletable_ms: undefined }, signal);
+    return await this.#changeVersion(kid, restored, signal);
   }
 
-  async #changeVersion(kid: string, change: Partial<DeletionFields>, signal: AbortSignal): Promise<KeyVersion> {
+  #nextOfDeletion(version: KeyVersion, name: string): KeyVersion {
+    const now_ms = sched.wall_ms();
+    if (version.deleted === true) return version;
+    if (version.deletable_ms === undefined) return { ...version, deletable_ms: now_ms + this.#delete_wait_ms() };
+    if (version.deletable_ms > now_ms) {
+      throw new RonError('conflict', `${formatKid(name, version.version)} can be deleted from then on`, {
+        details: { deletable_ms: version.deletable_ms },
+      });
+    }
+    // Written down before anything is destroyed: from here on nobody can take it back.
+    return { ...version, deleted: true };
+  }
+
+  async #changeVersion(
+    kid: string,
+    edit: (version: KeyVersion, name: string) => KeyVersion,
+    signal: AbortSignal,
+  ): Promise<KeyVersion> {
+    // Looked up once: without a number it is the current version, and another may be that by then.
     const { version: number } = this.#book.index.find(kid).version;
     const record = await this.#book.change((index) => {
-      const { record: now, version } = index.find(kid);
-      if (version.deleted === true) throw new RonError('conflict', 'this version was deleted');
-      if (version === headOf(now)) throw new RonError('conflict', 'the current version stays: rotate the key first');
-      const next = withFields(version, change);
-      return { ...now, versions: now.versions.with(version.version - 1, next) };
+      const now = index.record(kid);
+      const version = versionOf(now, number)!;
+      if (version === headOf(now))
+        throw new RonError('conflict', 'the current version is not deleted: rotate the key first');
+      return { ...now, versions: now.versions.with(number - 1, edit(version, now.name)) };
     }, signal);
     return versionOf(record, number)!;
   }
@@ -157,18 +167,15 @@ export class KeyWork {
   }
 }
 
-interface DeletionFields {
-  readonly deletable_ms: number | undefined;
-  readonly deleted: true;
+function restored(version: KeyVersion): KeyVersion {
+  if (version.deleted === true) throw new RonError('conflict', 'this version was deleted');
+  const { deletable_ms: _, ...kept } = version;
+  return kept;
 }
 
-function withFields(version: KeyVersion, change: Partial<DeletionFields>): KeyVersion {
-  const { deletable_ms: _, ...rest } = version;
-  const deletable_ms = 'deletable_ms' in change ? change.deletable_ms : version.deletable_ms;
-  const next: KeyVersion = { ...rest, ...(deletable_ms === undefined ? {} : { deletable_ms }) };
-  if (change.deleted !== true) return next;
-  const { handle: __, ...gone } = next;
-  return { ...gone, deleted: true };
+function destroyed(version: KeyVersion): KeyVersion {
+  const { handle: _, ...gone } = version;
+  return gone;
 }
 
 function newVersion(version: number, handle: KeyHandle, made_by: OpMark | undefined): KeyVersion {

@@ -64,7 +64,7 @@ export interface WithKid {
 function usable({ record, version }: Found, use: Use): { handle: string; full: string } {
   if (ALGORITHMS[record.alg].use !== use) throw new RonError('validation', `a key of ${record.alg} does not ${use}`);
   const full = formatKid(record.name, version.version);
-  if (version.handle === undefined) throw new RonError('conflict', `${full} was deleted`);
+  if (version.deleted === true || version.handle === undefined) throw new RonError('conflict', `${full} was deleted`);
   if (version.version < record.min_version) throw new RonError('conflict', `${full} is below min_version`);
   return { handle: version.handle, full };
 }

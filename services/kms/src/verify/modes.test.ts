@@ -4,7 +4,7 @@ import { ALGORITHMS, type SigningAlg } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import fc from 'fast-check';
 import type { VerifyMode } from '../keys/key-record.ts';
-import { defaultMode, effectiveMode, lacking, type Checked } from './modes.ts';
+import { defaultMode, effectiveMode, lacking, requireMode, type Checked } from './modes.ts';
 
 const HYBRID = ALGORITHMS.hybrid.signs;
 const good = (...algs: SigningAlg[]): Checked[] => algs.map((alg) => ({ alg, ok: true }));
@@ -45,4 +45,16 @@ test('a request strengthens and never weakens', () => {
   }
   assert.equal(defaultMode('hybrid'), 'and');
   assert.equal(defaultMode('ed25519'), 'or');
+});
+
+test('a key gets no mode that its signatures cannot meet', () => {
+  const isRefused = (error: unknown): boolean => isRonError(error, 'validation');
+  for (const mode of ORDER) {
+    requireMode('hybrid', mode);
+    requireMode('ml-dsa-44', mode);
+    assert.throws(() => requireMode('x-wing', mode), isRefused);
+  }
+  requireMode('ed25519', 'and');
+  requireMode('x-wing', undefined);
+  assert.throws(() => requireMode('ed25519', 'pq_only'), isRefused);
 });

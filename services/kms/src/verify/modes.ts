@@ -14,6 +14,16 @@ export function defaultMode(alg: KeyRecord['alg']): VerifyMode {
   return alg === 'hybrid' ? 'and' : 'or';
 }
 
+/** Refuses a mode of which no signature of such a key could ever be enough. */
+export function requireMode(alg: KeyRecord['alg'], mode: VerifyMode | undefined): void {
+  if (mode === undefined) return;
+  const { use, post_quantum } = ALGORITHMS[alg];
+  if (use !== 'sign') throw new RonError('validation', `a key of ${alg} makes no signatures: it has no verify_mode`);
+  if (mode === 'pq_only' && !post_quantum) {
+    throw new RonError('validation', `a key of ${alg} makes no post-quantum signature: pq_only would refuse them all`);
+  }
+}
+
 /** The mode to apply; refused when the request would weaken the key's own. */
 export function effectiveMode(
   record: Pick<KeyRecord, 'verify_mode' | 'name'>,

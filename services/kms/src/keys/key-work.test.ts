@@ -1,0 +1,79 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { MemoryBackend } from '@ron/custody';
+import { isRonError, NEVER } from '@ron/kernel';
+import { formatKid } from '../kid.ts';
+import { SecretWork } from '../secrets/secret-work.ts';
+import { KeyBook, type KeyStore } from './key-book.ts';
+import { EMPTY_DOCUMENT, type KeyVersion } from './key-record.ts';
+import { KeyWork } from './key-work.ts';
+
+const NOTHING = new Uint8Array(0);
+
+/** A key with two versions, the first of which wrapped something. Deletions need not wait. */
+async function setUp(backend: MemoryBackend) {
+  const store: KeyStore = { value: EMPTY_DOCUMENT, version: 0, replace: () => Promise.resolve() };
+  const book = new KeyBook({ store, keys_max: 10 });
+  const work = new KeyWork(book, backend, () => 0);
+  const secrets = new SecretWork(book, backend);
+  const { name } = await work.create({ tenant: 'acme', purpose: 'docs', alg: 'aes-256-gcm' }, NEVER);
+  const old = formatKid(name, 1);
+  const { bytes: wrapped } = await secrets.wrap(old, Buffer.from('a key'), NOTHING, NEVER);
+  await work.rotate(old, undefined, NEVER);
+  const unwrap = async (): Promise<string> =>
+    Buffer.from((await secrets.unwrap(old, wrapped, NOTHING, NEVER)).bytes).toString();
+  const close = async (): Promise<void> => {
+    await book.close();
+    await backend.close();
+  };
+  return { book, work, old, unwrap, [Symbol.asyncDispose]: close };
+}
+
+const isRefused = (error: unknown): boolean => isRonError(error, 'conflict');
+
+test('a version that is being destroyed cannot be restored any more', async () => {
+  const destroying = Promise.withResolvers<void>();
+  const go = Promise.withResolvers<void>();
+  class SlowBackend extends MemoryBackend {
+    override async destroy(key: string, signal: AbortSignal): Promise<void> {
+      destroying.resolve();
+      await go.promise;
+      await super.destroy(key, signal);
+    }
+  }
+  await using keys = await setUp(new SlowBackend());
+  await keys.work.delete(keys.old, NEVER);
+  const deleted = keys.work.delete(keys.old, NEVER);
+  await destroying.promise;
+  await assert.rejects(keys.work.restore(keys.old, NEVER), isRefused);
+  await assert.rejects(keys.unwrap(), isRefused);
+  go.resolve();
+  const { deleted: isDeleted, handle }: KeyVersion = await deleted;
+  assert.deepEqual([isDeleted, handle], [true, undefined]);
+});
+
+test('a deletion that failed in the backend is gone on with, and not taken back', async () => {
+  let failures = 1;
+  class FailingBackend extends MemoryBackend {
+    override async destroy(key: string, signal: AbortSignal): Promise<void> {
+      await super.destroy(key, signal);
+      if (failures-- > 0) throw new Error('the token was pulled out');
+    }
+  }
+  await using keys = await setUp(new FailingBackend());
+  await keys.work.delete(keys.old, NEVER);
+  await assert.rejects(keys.work.delete(keys.old, NEVER), /pulled out/);
+  await assert.rejects(keys.work.restore(keys.old, NEVER), isRefused);
+  assert.deepEqual((await keys.work.delete(keys.old, NEVER)).handle, undefined);
+});
+
+test('of a restore and the second step of a deletion, whichever is first holds', async () => {
+  await using keys = await setUp(new MemoryBackend());
+  await keys.work.delete(keys.old, NEVER);
+  const [restored, deleted] = await Promise.all([
+    keys.work.restore(keys.old, NEVER),
+    keys.work.delete(keys.old, NEVER),
+  ]);
+  assert.deepEqual([restored.deletable_ms, deleted.deleted], [undefined, undefined]);
+  assert.equal(await keys.unwrap(), 'a key');
+});
