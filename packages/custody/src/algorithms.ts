@@ -10,7 +10,7 @@ export interface AlgorithmRow {
   /** The signatures that one sign makes, in this order. Empty when it does not sign. */
   readonly signs: readonly SigningAlg[];
   readonly post_quantum: boolean;
-  /** CPU time of one use in software, and of one check: what sharing in fairness goes by. */
+  /** CPU time of one use in software, and of one check, for a short message: see `signCost_us`. */
   readonly use_us: number;
   readonly verify_us: number;
   /** One sentence for the reader of a key list. */
@@ -71,6 +71,22 @@ export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
     what: 'secrets derived by HKDF-Expand (RFC 5869)',
   },
 };
+
+/** CPU time of hashing, for each KiB of a message and each signature over it. */
+const HASH_US_PER_KIB = 4;
+
+/** CPU time of signing a message of so many bytes in software: what sharing in fairness goes by. */
+export function signCost_us(alg: Alg, message_bytes: number): number {
+  const { use_us, signs } = ALGORITHMS[alg];
+  return use_us + signs.length * hashCost_us(message_bytes);
+}
+
+/** As `signCost_us`, of one check. */
+export function verifyCost_us(alg: SigningAlg, message_bytes: number): number {
+  return ALGORITHMS[alg].verify_us + hashCost_us(message_bytes);
+}
+
+const hashCost_us = (bytes: number): number => (bytes >> 10) * HASH_US_PER_KIB;
 
 /** Whether untrusted text names an algorithm. */
 export function isAlg(text: unknown): text is Alg {

@@ -5,7 +5,7 @@
  * Bound, overflow, cancellation: as `ThreadBatches`.
  */
 import type { KeyObject } from 'node:crypto';
-import { ALGORITHMS, type SigningAlg } from './algorithms.ts';
+import { verifyCost_us, type SigningAlg } from './algorithms.ts';
 import type { PublicPart } from './backend.ts';
 import { packed } from './packed.ts';
 import { publicKeyOf, verifyWith } from './public-keys.ts';
@@ -47,7 +47,7 @@ export class CheckThreads implements AsyncDisposable {
     }
     let cost_us = 0;
     const items = checks.map(({ part, message, signature }) => {
-      cost_us += ALGORITHMS[part.alg].verify_us;
+      cost_us += verifyCost_us(part.alg, message.length);
       return { key: publicKeyOf(part), message, signature };
     });
     return this.#batches.run(items, cost_us, signal);

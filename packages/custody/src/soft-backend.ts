@@ -11,7 +11,7 @@
 import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { assert, RonError, sched } from '@ron/kernel';
-import { ALGORITHMS, ALGS, type Alg, type Use } from './algorithms.ts';
+import { ALGS, signCost_us, type Alg, type Use } from './algorithms.ts';
 import {
   awayError,
   isKeyName,
@@ -177,7 +177,8 @@ export class SoftBackend implements Backend {
     if (!this.#threads.isReady) return await signSlowly(soft, messages, signal);
     const { signers } = soft;
     const items = messages.flatMap((message) => signers.map(({ key }) => ({ key, message })));
-    const signed = await this.#threads.run(items, ALGORITHMS[alg].use_us * messages.length, signal);
+    const cost_us = messages.reduce((sum, message) => sum + signCost_us(alg, message.length), 0);
+    const signed = await this.#threads.run(items, cost_us, signal);
     return messages.map((_, at) =>
       signers.map((signer, part) => ({ alg: signer.alg, signature: signed[at * signers.length + part]! })),
     );

@@ -34,7 +34,7 @@ export interface SignedItem {
 }
 
 export interface SignDeskInit {
-  readonly queue: SignQueue<SignRound>;
+  readonly queue: Pick<SignQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'>;
   readonly signer: Signer;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
@@ -124,9 +124,9 @@ export class SignDesk {
   }
 
   /** Throws when one of its keys does not sign: what is for no key takes no place in the queue. */
-  #cost_us({ kids }: SignItem): number {
+  #cost_us({ kids, message }: SignItem): number {
     const { signer } = this.#init;
-    return kids.reduce((sum, kid) => sum + signer.cost_us(kid), 0);
+    return kids.reduce((sum, kid) => sum + signer.cost_us(kid, message?.length ?? 0), 0);
   }
 
   /** When it is refused or fails, each signature that was asked for is told as such. `work` says when it is tried. */

@@ -14,7 +14,7 @@
  *   submit --> [turn turn turn]  work_sign  --> signer: take a turn, then the job that is next in all fairness
  *         `--> FairTurns
  */
-import { NEVER, RonError, sched, type Deadline, type Mpsc, type Parked, type TaskContext } from '@ron/kernel';
+import { RonError, sched, type Deadline, type Mpsc, type Parked, type TaskContext } from '@ron/kernel';
 import { FairTurns } from './fair-turns.ts';
 import { ServiceRate } from './service-rate.ts';
 
@@ -144,9 +144,7 @@ export class SignQueue<R extends Round> {
         us += job.cost_us;
         jobs.push(job);
       }
-      if (us >= TURN_US || jobs.length >= this.#init.batch_max || this.#turns.depth === 0) return jobs;
-      // There is one: it comes without a wait.
-      void this.#turns.recv(NEVER);
+      if (us >= TURN_US || jobs.length >= this.#init.batch_max || this.#turns.tryRecv() === undefined) return jobs;
     }
   }
 

@@ -7,7 +7,7 @@
  * that signed.
  * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
  */
-import { ALGORITHMS, BATCH_MAX, type Backend, type Signature } from '@ron/custody';
+import { BATCH_MAX, signCost_us, type Backend, type Signature } from '@ron/custody';
 import { RonError, sched, type Parked } from '@ron/kernel';
 import type { KeyBook } from '../keys/key-book.ts';
 import type { Found } from '../keys/key-index.ts';
@@ -89,11 +89,11 @@ export class Signer {
     this.#book = book;
   }
 
-  /** What one signature costs. Throws when there is no such key, or it does not sign. */
-  cost_us(kid: string): number {
+  /** What signing so many bytes costs. Throws when there is no such key, or it does not sign. */
+  cost_us(kid: string, message_bytes: number): number {
     const { record, version } = this.#book.index.current(kid);
     if (version.handle === undefined) throw verifyOnly(record.name);
-    return ALGORITHMS[record.alg].use_us;
+    return signCost_us(record.alg, message_bytes);
   }
 
   async sign(request: SignRequest, round: Pick<SignRound, 'sign'>): Promise<Signed> {

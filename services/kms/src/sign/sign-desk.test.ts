@@ -1,0 +1,58 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Deadline } from '@ron/kernel';
+import type { Auditor } from '../audit/auditor.ts';
+import { KeyIndex } from '../keys/key-index.ts';
+import type { KeyRecord } from '../keys/key-record.ts';
+import { SignDesk, type SignItem } from './sign-desk.ts';
+import { FairTurns } from './fair-turns.ts';
+import type { Piece, SignQueue } from './sign-queue.ts';
+import { Signer, type SignRound } from './signer.ts';
+
+const NAME = 'acme/raw/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
+const KEY: KeyRecord = {
+  name: NAME,
+  tenant: 'acme',
+  purpose: 'raw',
+  alg: 'ed25519',
+  verify_mode: 'or',
+  min_version: 1,
+  imported: false,
+  versions: [{ version: 1, handle: 'k1', public: [], created_ms: 0 }],
+};
+
+/** What the queue is told that a request costs, piece by piece. */
+async function costsOf(items: readonly SignItem[]): Promise<number[]> {
+  const costs: number[] = [];
+  const round = { sign: () => Promise.resolve([]) } as unknown as SignRound;
+  const submit = async <A>(cost_us: number, work: Piece<SignRound, A>['work']): Promise<A> => {
+    costs.push(cost_us);
+    return await work(round);
+  };
+  const queue: Pick<SignQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'> = {
+    pieces_max: new FairTurns(512).together_max,
+    submit: (_tenant, cost_us, _deadline, work) => submit(cost_us, work),
+    submitAll: (_tenant, pieces) => Promise.all(pieces.map(({ cost_us, work }) => submit(cost_us, work))),
+  };
+  const auditor = { begin: () => undefined, done: () => Promise.resolve(1) } as unknown as Auditor;
+  const signer = new Signer({ index: KeyIndex.of({ format: 1, keys: [KEY] }) });
+  const ledger = { once: () => Promise.reject(new Error('there is no op_id')) };
+  const desk = new SignDesk({ queue, signer, ledger, auditor, requireReady: () => undefined });
+  using deadline = Deadline.after('sign', 60_000);
+  assert.equal((await desk.sign(items, { actor: 'test', deadline })).length, items.length);
+  return costs;
+}
+
+const itemOf = (bytes: number): SignItem => ({ kids: [NAME], message: new Uint8Array(bytes) });
+
+test('a long message counts as more work than a short one', async () => {
+  const [short_us] = await costsOf([itemOf(32)]);
+  const [long_us] = await costsOf([itemOf(64 * 1024)]);
+  assert.ok(long_us! > 3 * short_us!, `${short_us} and ${long_us}`);
+});
+
+test('a batch of long messages is more pieces than one of short ones', async () => {
+  const batch = async (bytes: number): Promise<number> =>
+    (await costsOf(Array.from({ length: 16 }, () => itemOf(bytes)))).length;
+  assert.ok((await batch(64 * 1024)) > (await batch(32)));
+});
