@@ -4,7 +4,8 @@
  * Promise: a drain refuses new work at once and lets what was accepted finish, at most until the drain deadline; then
  * tasks are stopped, answers that are left are cut and counted, and what the service keeps open is closed last. An abort
  * does the same without waiting. Both are idempotent, and the second to come waits for the first.
- * Bound: `drain_ms` and two short graces. Cancellation: an abort during a drain cuts it short.
+ * Bound: `drain_ms`, two short graces, and `close_ms`: what does not close in that time (a disk that hangs) is left behind, and
+ * the stop rejects with `timeout`. Cancellation: an abort during a drain cuts it short.
  */
 import { Deadline } from '@ron/kernel';
 import type { Log, Service, StopReport } from '@ron/kernel';
@@ -18,17 +19,24 @@ export interface ServiceInit {
   readonly log: Log;
   /** Files, volumes, keys: closed when nothing uses them any more. */
   readonly close?: () => Promise<void>;
+  /** How long `close` may take. Default 3000. */
+  readonly close_ms?: number;
 }
 
 /** After the drain deadline: for aborted work to end, and then for its answers to leave. */
 const END_MS = 50;
 const FLUSH_MS = 500;
+const CLOSE_MS_DEFAULT = 3000;
 
 /** What `runProcess` wants to know of a service that listens. Call it when the listener listens. */
 export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
-  const { ingress, runtime, drain_ms, log, close } = init;
+  const { ingress, runtime, drain_ms, log, close, close_ms = CLOSE_MS_DEFAULT } = init;
   let closing: Promise<void> | undefined;
-  const closeOnce = (): Promise<void> => (closing ??= close?.() ?? Promise.resolve());
+  const closeInTime = async (): Promise<void> => {
+    using budget = Deadline.after('close', close_ms);
+    await budget.within(close?.() ?? Promise.resolve());
+  };
+  const closeOnce = (): Promise<void> => (closing ??= closeInTime());
   const abort = async (): Promise<void> => {
     await ingress.close(AbortSignal.abort());
     await runtime.stop({ drain_ms: 0 });
