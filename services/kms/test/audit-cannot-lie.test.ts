@@ -153,12 +153,16 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   assert.equal(signed.status, 200, signed.text);
   const entry = assertProven(signed.body.proof);
   assert.deepEqual([entry['op'], entry['kid']], ['sign', kid]);
-  for (let wave = 0; wave < 6; wave++) {
-    const replies = await Promise.all(Array.from({ length: 100 }, () => sign(kms, kid)));
-    for (const { status, text } of replies) assert.equal(status, 200, text);
-  }
-  await eventually('a checkpoint covers them', async () => (await kms.get('/audit/proof/600')).status === 200);
-  assertProven((await kms.get('/audit/proof/300')).body);
+  const replies = await Promise.all(Array.from({ length: 600 }, () => sign(kms, kid)));
+  // A slow machine may turn some away. What was signed is in the log, and a checkpoint covers it.
+  const done = replies.filter(({ status }) => status === 200);
+  for (const { status, text } of replies) assert.ok(status === 200 || status === 429, text);
+  assert.ok(done.length >= 256, `one tenant alone may have half of the queue waiting; ${done.length} were signed`);
+  await eventually('all are in the log', () => kms.kms.vault.log!.size >= 2 + done.length);
+  assert.equal(await kms.metric('audit_dropped_total'), 0);
+  const last = 1 + done.length;
+  await eventually('a checkpoint covers them', async () => (await kms.get(`/audit/proof/${last}`)).status === 200);
+  assertProven((await kms.get('/audit/proof/200')).body);
   assertRefusal(await kms.get('/audit/proof/100000'), 404, 'not_found');
   const { vkeys, origin } = (await kms.get('/audit/keys')).body;
   assert.equal(vkeys.length, 2);
@@ -166,7 +170,7 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   await using source = urlSource(`${kms.url}/v1/kms/audit`, { headers });
   const audit = await verifyLog(source, vkeys, { signal: NEVER, origin });
   assert.ok(audit.ok, JSON.stringify(audit));
-  assert.ok(audit.checkpoint.size >= 601);
+  assert.equal(audit.checkpoint.size, 2 + done.length);
   const tile = await kms.get('/audit/tile/0/000');
   assert.match(tile.headers['cache-control'] ?? '', /immutable/);
   for (const bad of [
@@ -252,8 +256,8 @@ test('a checkpoint that is late makes the service not ready, and is counted', as
   await eventually('it says how late it is', async () =>
     /checkpoint \d+ s late/.test((await kms.send('GET', '/readyz')).text),
   );
-  assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
-  assert.ok((await kms.metric('io_timeouts_total{op="checkpoint"}')) > 0);
+  for (const counter of ['kms_audit_integrity_failed_total', 'io_timeouts_total{op="checkpoint"}'])
+    await eventually(`${counter} counts it`, async () => (await kms.metric(counter)) > 0);
   disk.mend();
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
 });
