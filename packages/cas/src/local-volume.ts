@@ -161,7 +161,7 @@ export class LocalVolume implements Volume {
     const place = this.#placeOf(kind, id);
     if (place === undefined) return undefined;
     signal.throwIfAborted();
-    const now = this.#readNow(kind, id, place);
+    const now = this.#readNow(kind, id, place, 'keep');
     if (now !== undefined) return now;
     const record = await readAt(this.log, place);
     if (record !== undefined && isRecord(record, kind, id)) return stored(record);
@@ -174,12 +174,15 @@ export class LocalVolume implements Volume {
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
     const place = this.#placeOf(kind, id);
-    return place === undefined ? undefined : this.#readNow(kind, id, place);
+    return place === undefined ? undefined : this.#readNow(kind, id, place, 'look');
   }
 
-  #readNow(kind: Kind, id: Uint8Array, place: Place): StoredRecord | undefined {
-    if (!isInLog(this.log, place)) return undefined;
-    const record = this.log.readNow(place, place.payload_bytes, place.meta_bytes);
+  #readNow(kind: Kind, id: Uint8Array, place: Place, use: 'keep' | 'look'): StoredRecord | undefined {
+    const { log } = this;
+    if (!isInLog(log, place)) return undefined;
+    const { payload_bytes, meta_bytes } = place;
+    const record =
+      use === 'keep' ? log.readNow(place, payload_bytes, meta_bytes) : log.peekNow(place, payload_bytes, meta_bytes);
     return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
   }
 

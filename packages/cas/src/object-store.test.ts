@@ -272,7 +272,7 @@ test('the same cold content asked for by many is read once', async () => {
   assert.equal(reads, 2);
 });
 
-test('openNow gives a small object, and nothing of a manifest, of what was removed or is damaged', async () => {
+test('peekNow gives a small object, and nothing of a manifest, of what was removed or is damaged', async () => {
   const store = await open();
   const small = await put(store, content(500, 1));
   const large = await put(store, content(3 * CHUNK, 2));
@@ -282,12 +282,23 @@ test('openNow gives a small object, and nothing of a manifest, of what was remov
   await store.remove(gone, signal);
   const fresh = new ObjectStore({ volume: volume! });
   const isHere = process.platform === 'linux';
-  assert.deepEqual(fresh.openNow(small)?.whole, isHere ? content(500, 1) : undefined);
-  assert.equal(fresh.openNow(large), undefined);
-  assert.equal(fresh.openNow(gone), undefined);
+  const now = fresh.peekNow(small)?.whole;
+  assert.deepEqual(now && Buffer.from(now), isHere ? content(500, 1) : undefined);
+  assert.equal(fresh.peekNow(large), undefined);
+  assert.equal(fresh.peekNow(gone), undefined);
   const { index } = volume!;
   index.set('object', addressBytes(small), { ...index.get('object', addressBytes(small))!, offset: 64 });
-  assert.equal(new ObjectStore({ volume: volume! }).openNow(small), undefined, 'what lies there is something else');
+  assert.equal(new ObjectStore({ volume: volume! }).peekNow(small), undefined, 'what lies there is something else');
+});
+
+test('what was read to be kept stays as it is, whatever is looked at afterwards', async () => {
+  const store = await open();
+  const [first, second] = [await put(store, content(500, 1)), await put(store, content(500, 2))];
+  assert.deepEqual(await get(store, first), content(500, 1));
+  const kept = await volume!.get('object', addressBytes(first), signal);
+  const now = new ObjectStore({ volume: volume! }).peekNow(second);
+  assert.equal(now !== undefined, process.platform === 'linux');
+  assert.deepEqual(kept && Buffer.from(kept.payload), content(500, 1));
 });
 
 test('bytes that are sent again heal a copy that was damaged, small ones and chunks', async () => {

@@ -35,6 +35,12 @@ export interface ObjectStoreInit {
   onRemoved?: (address: Address) => void;
 }
 
+/** An object that is one record. */
+export interface SmallObject {
+  readonly media_type: string;
+  readonly whole: Uint8Array;
+}
+
 const KIB = 1024;
 /** What is cached is handed on in batches of this size. */
 const BATCH_BYTES = KIB * KIB;
@@ -113,25 +119,21 @@ export class ObjectStore {
     if (record === undefined) return undefined;
     const object = this.#objectOf(address, hash, record);
     // It may have been removed while it was read.
-    if (this.has(address)) this.#keep(object, record);
+    if (this.has(address)) this.#objects.put(address, object, KIB + record.payload.length);
     return object;
   }
 
-  /** The object, when it can be had without waiting for a disk. Undefined says nothing. */
-  openNow(address: Address): StoredObject | undefined {
+  /**
+   * A small object, verified, when it can be had without waiting for a disk. Undefined says nothing. `whole` is valid until
+   * the next call; nothing is kept: an object that is read once costs no memory.
+   */
+  peekNow(address: Address): SmallObject | undefined {
     const known = this.#objects.get(address);
-    if (known !== undefined) return known;
-    const hash = addressBytes(address);
-    const record = this.volume.getNow?.('object', hash);
+    if (known !== undefined) return known.whole && { media_type: known.media_type, whole: known.whole };
+    const record = this.volume.getNow?.('object', addressBytes(address));
     // A manifest leads to further reads, which are not for those in a hurry.
     if (record?.type !== RecordType.object) return undefined;
-    const object = this.#objectOf(address, hash, record);
-    this.#keep(object, record);
-    return object;
-  }
-
-  #keep(object: StoredObject, { payload }: StoredRecord): void {
-    this.#objects.put(object.address, object, KIB + payload.length);
+    return { media_type: mediaTypeOf(record), whole: record.payload };
   }
 
   isPinned(address: Address): boolean {
@@ -192,7 +194,7 @@ export class ObjectStore {
   }
 
   #objectOf(address: Address, hash: Uint8Array, record: StoredRecord): StoredObject {
-    const media_type = utf8.decode(record.meta);
+    const media_type = mediaTypeOf(record);
     if (record.type === RecordType.object) {
       const whole = record.payload;
       const layout = { size: whole.length, chunk_bytes: this.chunk_bytes, whole, manifest: undefined };
@@ -282,6 +284,8 @@ export class ObjectStore {
     }
   }
 }
+
+const mediaTypeOf = ({ meta }: StoredRecord): string => utf8.decode(meta);
 
 const chunkPool = (chunk_bytes: number): BufferPool =>
   new BufferPool(chunk_bytes, Math.ceil(CHUNKS_KEPT_BYTES / chunk_bytes));

@@ -137,7 +137,10 @@ export interface Volume extends AsyncDisposable {
    */
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined>;
 
-  /** The same without waiting for a disk. Undefined says nothing: it may be here, and damaged as well. */
+  /**
+   * The same without waiting for a disk. Undefined says nothing: it may be here, and damaged as well. Its bytes are valid
+   * until the next call, on any volume: whoever keeps them copies them.
+   */
   getNow?(kind: Kind, id: Uint8Array): StoredRecord | undefined;
 
   /**

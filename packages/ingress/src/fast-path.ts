@@ -15,6 +15,7 @@ import type { AccessFacts } from './access.ts';
 import { byteHead } from './byte-answer.ts';
 import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
+import { CopiedBytes, TEXT_BYTES_MAX, textOf } from './copied-bytes.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
 import { hasBody } from './header-checks.ts';
@@ -25,8 +26,6 @@ import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
 import { endWith } from './transfer.ts';
 
-/** Up to this size a body is kept as text too: Node then joins head and body into one string and one write. */
-const TEXT_BYTES_MAX = 16 * 1024;
 /** Larger ones go through the byte server, which hands them over piece by piece. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 
@@ -49,7 +48,8 @@ export class FastEntry {
   constructor(source: RamSource, facts?: AccessFacts) {
     this.source = source;
     this.facts = facts;
-    this.body_text = source.size <= TEXT_BYTES_MAX ? Buffer.concat(source.ram).toString('latin1') : undefined;
+    if (source instanceof CopiedBytes) this.body_text = source.text;
+    else this.body_text = source.size <= TEXT_BYTES_MAX ? textOf(Buffer.concat(source.ram)) : undefined;
   }
 }
 

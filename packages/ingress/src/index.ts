@@ -4,6 +4,7 @@ export * from './bytes.ts';
 export * from './conditional.ts';
 export * from './corr-id.ts';
 export * from './decompress.ts';
+export { CopiedBytes } from './copied-bytes.ts';
 export { FastEntry } from './fast-path.ts';
 export type { FastSource, RamSource } from './fast-path.ts';
 export type { HealthReport } from './health.ts';

@@ -7,6 +7,7 @@
  *
  * Promise: exactly what a read would have given, or undefined: then ask the disk. Never waits, never throws. Where there is
  * no such call (another system, another C library) the answer is always undefined.
+ * Bound: `SHARED` is memory for what is looked at and left: what the next read puts there takes its place.
  */
 import { createRequire } from 'node:module';
 
@@ -15,6 +16,9 @@ type Preadv2 = (fd: number, vector: Buffer, count: number, offset: number, flags
 const RWF_NOWAIT = 8;
 /** One `struct iovec`: address and length. Calls do not overlap, so one is enough. */
 const vector = Buffer.alloc(16);
+/** Fresh memory for each of many small reads costs more than the reads: most of it the collector's work. */
+export const SHARED = Buffer.allocUnsafeSlow(128 * 1024);
+let shared_address: bigint | undefined;
 
 interface System {
   readonly preadv2: Preadv2;
@@ -43,7 +47,7 @@ function load(): System | undefined {
 export function readNow(fd: number, into: Uint8Array, length: number, position: number): number | undefined {
   if (!isLoaded) system = load();
   if (system === undefined) return undefined;
-  const address = system.address(into);
+  const address = into === SHARED ? (shared_address ??= system.address(SHARED)) : system.address(into);
   let filled = 0;
   while (filled < length) {
     vector.writeBigUInt64LE(address + BigInt(filled), 0);

@@ -16,6 +16,7 @@ import { assert, RonError } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from './file-system.ts';
 import { GroupCommit } from './group-commit.ts';
 import { openSegments, reaches } from './open-segments.ts';
+import { SHARED } from './read-now.ts';
 import {
   HEADER_BYTES,
   ID_BYTES,
@@ -174,10 +175,22 @@ export class SegmentLog implements AsyncDisposable {
 
   /** The same without waiting for a disk; undefined also when that cannot be. */
   readNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
+    const length = HEADER_BYTES + payload_bytes + meta_bytes;
+    return this.#readNow(position, Buffer.allocUnsafeSlow(length), payload_bytes, meta_bytes);
+  }
+
+  /** As `readNow`, but its bytes are valid only until the next call, on any log: to look at, or to copy. */
+  peekNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
+    const fits = HEADER_BYTES + payload_bytes + meta_bytes <= SHARED.length;
+    if (!fits) return this.readNow(position, payload_bytes, meta_bytes);
+    return this.#readNow(position, SHARED, payload_bytes, meta_bytes);
+  }
+
+  #readNow(position: Position, into: Buffer, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
     const { segment, offset } = position;
-    const bytes = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
-    if (this.files.readNow(segment, bytes, bytes.length, offset) !== bytes.length) return undefined;
-    return recordIn(bytes, this.files.saltOf(segment), payload_bytes, meta_bytes);
+    const length = HEADER_BYTES + payload_bytes + meta_bytes;
+    if (this.files.readNow(segment, into, length, offset) !== length) return undefined;
+    return recordIn(into.subarray(0, length), this.files.saltOf(segment), payload_bytes, meta_bytes);
   }
 
   /**

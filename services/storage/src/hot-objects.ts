@@ -7,7 +7,7 @@
 import { RamCache, type ObjectStore, type StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';
 import { isAddress, type Address } from '@ron/proto';
-import { fastEntry } from './objects.ts';
+import { fastEntry, fastEntryOf } from './objects.ts';
 
 /** Larger ones are read chunk by chunk, from the same memory. */
 const OBJECT_BYTES_MAX = 1024 * 1024;
@@ -30,11 +30,11 @@ export class HotObjects {
   /** Small objects that the operating system has in memory are as good as hot: they are read and checked on the spot. */
   openNow(target: string, store: ObjectStore): FastEntry | undefined {
     const address = this.#entries.bytes_max === 0 ? undefined : addressIn(target);
-    const object = address === undefined ? undefined : store.openNow(address);
-    if (object?.whole === undefined) return undefined;
+    const object = address === undefined ? undefined : store.peekNow(address);
+    if (object === undefined) return undefined;
     this.opened_total += 1;
-    const entry = fastEntry(object);
-    if (entry !== undefined) this.#entries.offer(target, costOf(entry), () => entry);
+    const entry = fastEntryOf(address!, object);
+    this.#entries.offer(target, costOf(entry), () => entry);
     return entry;
   }
 

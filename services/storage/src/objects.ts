@@ -1,11 +1,11 @@
 /**
  * Objects as HTTP sees them: a stored object becomes bytes with a tag and headers, a body becomes a stored object.
  */
-import type { FinishInit, ObjectStore, StoredObject, Written } from '@ron/cas';
+import type { FinishInit, ObjectStore, SmallObject, StoredObject, Written } from '@ron/cas';
 import { NEVER, releaseBytes, RonError, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address, type Durability, type ObjectReceipt } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
-import { FastEntry, type ByteSource } from '@ron/ingress';
+import { CopiedBytes, FastEntry, type ByteSource } from '@ron/ingress';
 import { inSteps } from './steps.ts';
 
 export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
@@ -46,6 +46,12 @@ export function byteSource(object: StoredObject): ByteSource {
 export function fastEntry(object: StoredObject): FastEntry | undefined {
   const ram = object.inMemory;
   return ram === undefined ? undefined : new FastEntry({ ...byteSource(object), ram }, { address: object.address });
+}
+
+/** The same of a small object whose bytes are not ours to keep. */
+export function fastEntryOf(address: Address, { media_type, whole }: SmallObject): FastEntry {
+  const source = new CopiedBytes(whole, { etag: `"${address}"`, media_type, headers: OBJECT_HEADERS });
+  return new FastEntry(source, { address });
 }
 
 /** A slice that proves `length` bytes from `offset` on. It is always sent whole. */

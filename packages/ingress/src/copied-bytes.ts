@@ -1,0 +1,45 @@
+/**
+ * A copy of bytes that are somebody else's, to answer with.
+ *
+ * Promise: exactly the bytes that were given, whatever becomes of the memory they were in. Small ones are copied as text,
+ * which is what a plain request is answered with, and become bytes again only when somebody needs them, such as for a
+ * part: memory of its own for each of many small bodies that are sent once costs more than reading them.
+ * Bound: one copy; of a small one that was asked for as bytes, two.
+ */
+import type { ByteDescription } from './byte-answer.ts';
+import type { Batch, ByteSource } from './bytes.ts';
+
+/** Up to this size a body is kept as text: head and body are then joined into one string and one write. */
+export const TEXT_BYTES_MAX = 16 * 1024;
+
+/** One character for each byte. */
+export const textOf = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
+
+export class CopiedBytes implements ByteSource {
+  readonly size: number;
+  readonly etag: string;
+  readonly media_type: string;
+  readonly headers: Readonly<Record<string, string>>;
+  /** When it is small. */
+  readonly text: string | undefined;
+  #ram: Batch | undefined;
+
+  constructor(bytes: Uint8Array, about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>>) {
+    this.size = bytes.length;
+    this.etag = about.etag;
+    this.media_type = about.media_type;
+    this.headers = about.headers;
+    this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
+    this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
+  }
+
+  get ram(): Batch {
+    this.#ram ??= [Buffer.from(this.text!, 'latin1')];
+    return this.#ram;
+  }
+
+  async *read(start: number, end: number): AsyncGenerator<Batch, void, void> {
+    yield this.ram.map((bytes) => bytes.subarray(start, end));
+  }
+}
