@@ -60,6 +60,8 @@ export class Drain {
   async #close(signal: AbortSignal): Promise<{ aborted: number }> {
     const { listeners, sweeper } = this.#init;
     await this.drained(signal);
+    // Whoever connected while the loop was late waits in the kernel, and would be reset: it is let in first, and told.
+    await sched.pause('ingress-drain');
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
     const aborted = this.#inflight();

@@ -54,9 +54,9 @@ export function lingerOnClose(socket: Socket): void {
   socket.destroySoon = () => startLinger(socket);
 }
 
-/** Ends our side, and destroys the socket when the client ends too or has used up its time or bytes. */
+/** Ends our side, and destroys the socket when the client ends too or has used up its time or bytes. Idempotent. */
 export function startLinger(socket: Socket): void {
-  if (socket.destroyed) return;
+  if (socket.destroyed || (socket as Lingering)[kUntilBytes] !== undefined) return;
   stopParsing(socket);
   const until_ms = sched.now_ms() + LINGER_MS;
   const until_bytes = socket.bytesRead + LINGER_BYTES;

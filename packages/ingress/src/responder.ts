@@ -46,6 +46,7 @@ export class Responder {
   prepareRaw(res: ServerResponse, corr_id: string): void {
     for (let i = 0; i < this.#common.length; i += 2) res.setHeader(this.#common[i]!, this.#common[i + 1]!);
     res.setHeader('X-Corr-ID', corr_id);
+    if (bodyLeft(res.req) !== 'nothing') lingerOnClose(res.req.socket);
     if (this.draining) res.setHeader('Connection', 'close');
   }
 
@@ -83,9 +84,7 @@ export class Responder {
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
-    const abandoned = unreadBody(res.req);
-    if (close || this.draining || abandoned) head.push('Connection', 'close');
-    if (abandoned && res.req.socket !== null) lingerOnClose(res.req.socket);
+    if (this.#closes(res.req) || close) head.push('Connection', 'close');
     res.writeHead(status, head);
     if (res.req.method === 'HEAD') res.end();
     else res.end(body);
@@ -95,22 +94,30 @@ export class Responder {
     const head = [...this.#common];
     head.push('X-Corr-ID', corr_id);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
-    if (this.draining || unreadBody(res.req)) head.push('Connection', 'close');
+    if (this.#closes(res.req)) head.push('Connection', 'close');
     return head;
+  }
+
+  /** Whether the answer says that it is the last. Whoever closes, the client may finish sending: else it would be reset. */
+  #closes(req: IncomingMessage): boolean {
+    const left = bodyLeft(req);
+    if (left !== 'nothing') lingerOnClose(req.socket);
+    return this.draining || left === 'too much';
   }
 }
 
-/** Whether more body is on its way than we care to read and drop. A body that somebody began to read counts always. */
-export function unreadBody(req: IncomingMessage): boolean {
-  if (req.complete) return false;
+/** How much body is still on its way, and whether we care to read and drop it. One that somebody began to read we do not. */
+function bodyLeft(req: IncomingMessage): 'nothing' | 'little' | 'too much' {
+  if (req.complete) return 'nothing';
   const raw = req.rawHeaders;
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!;
     if (name.length === 14 && name.toLowerCase() === 'content-length') {
       const length = Number(raw[i + 1]);
-      return length > DISCARD_BYTES_MAX || (length > 0 && req.readableDidRead);
+      if (length === 0) return 'nothing';
+      return length > DISCARD_BYTES_MAX || req.readableDidRead ? 'too much' : 'little';
     }
-    if (name.length === 17 && name.toLowerCase() === 'transfer-encoding') return true;
+    if (name.length === 17 && name.toLowerCase() === 'transfer-encoding') return 'too much';
   }
-  return false;
+  return 'nothing';
 }
