@@ -1,6 +1,10 @@
 /** For parsers of what strangers send: sixteen times the input may cost sixteen times as much, not the square of it. */
 import assert from 'node:assert/strict';
 
+/** CPU time comes in ticks of some milliseconds: this many tell runs apart. */
+const MEASURED_US = 40_000;
+const RUNS_MAX = 100_000;
+
 /** By the CPU time of this thread, so that what else the machine does counts for nothing. */
 export function assertLinearTime(work: (length: number) => void): void {
   work(20_000);
@@ -10,17 +14,16 @@ export function assertLinearTime(work: (length: number) => void): void {
 }
 
 function factor(work: (length: number) => void): number {
-  const short_us = bestCpu_us(() => work(20_000));
-  return bestCpu_us(() => work(320_000)) / Math.max(short_us, 100);
+  const short_us = cpu_us(() => work(20_000));
+  return cpu_us(() => work(320_000)) / short_us;
 }
 
-function bestCpu_us(work: () => void): number {
-  let best_us = Infinity;
-  for (let run = 0; run < 3; run += 1) {
-    const before = process.threadCpuUsage();
+/** Of one run, by as many as it takes to see any. */
+function cpu_us(work: () => void): number {
+  const before = process.threadCpuUsage();
+  for (let runs = 1; ; runs += 1) {
     work();
     const { user, system } = process.threadCpuUsage(before);
-    best_us = Math.min(best_us, user + system);
+    if (user + system >= MEASURED_US || runs === RUNS_MAX) return Math.max(user + system, 1) / runs;
   }
-  return best_us;
 }
