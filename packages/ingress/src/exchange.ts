@@ -9,7 +9,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Deadline, RonError, sched } from '@ron/kernel';
 import { insist } from './access.ts';
-import type { AccessFacts, Grant } from './access.ts';
+import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
@@ -51,6 +51,8 @@ export class Exchange implements Flight, RouteContext {
   body: unknown = undefined;
   body_bytes: Uint8Array | undefined = undefined;
   grant: Grant | undefined = undefined;
+  /** What was asked about its capability before it was routed. */
+  verdict: Promise<Grant | Refusal> | undefined = undefined;
   /** The body, when it is streamed, encoded, or seen by the capability. */
   incoming: Body | undefined = undefined;
   /** The body, when it is gathered as it comes. */

@@ -11,7 +11,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
 import { refusalError } from './access.ts';
-import type { AccessFacts } from './access.ts';
+import type { AccessFacts, Grant, Refusal } from './access.ts';
 import { byteHead } from './byte-answer.ts';
 import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
@@ -82,6 +82,8 @@ export interface Arrival {
   corr_id: string;
   ip: string;
   start_ms: number;
+  /** What the fast path asked about the capability and could not wait for: asked once, so that a rate counts it once. */
+  verdict: Promise<Grant | Refusal> | undefined;
 }
 
 export class FastPath {
@@ -161,8 +163,9 @@ export class FastPath {
     } else {
       const verdict = this.#init.pipeline.phase1(this.#route.row, view.authorization, arrival.ip, entry.facts, 0);
       if (verdict instanceof Promise) {
-        // The router asks again, and tells; here nobody waits, and a check that cannot be made must not end the process.
+        // The router waits for it, and tells; if it never gets there, a check that fails must not end the process.
         verdict.catch(() => undefined);
+        arrival.verdict = verdict;
         return false;
       }
       const refusal = verdict.ok ? (verdict.phase2.end() ?? verdict.phase2.settle()) : verdict;

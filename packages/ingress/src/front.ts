@@ -61,7 +61,13 @@ export class Front {
   readonly #health_length_max: number;
   #route: RequestListener | undefined;
   #fast: FastPath | undefined;
-  readonly #arrival: Arrival = { connection: undefined as never, corr_id: '', ip: '', start_ms: 0 };
+  readonly #arrival: Arrival = {
+    connection: undefined as never,
+    corr_id: '',
+    ip: '',
+    start_ms: 0,
+    verdict: undefined,
+  };
 
   constructor(init: FrontInit) {
     this.#init = init;
@@ -145,15 +151,16 @@ export class Front {
     if (entered !== 'ok')
       return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
     const entry = hit ?? fast?.openNow(req);
+    const arrival = this.#arrival;
+    arrival.verdict = undefined;
     if (entry !== undefined) {
-      const arrival = this.#arrival;
       arrival.connection = connection;
       arrival.corr_id = corr_id;
       arrival.start_ms = start_ms;
       arrival.ip = this.#ip(req, connection);
       if (fast!.serve(req, res, entry, view, arrival)) return;
     }
-    this.#routed(req, res, connection, corr_id, start_ms, true, expects_continue);
+    this.#routed(req, res, connection, corr_id, start_ms, true, expects_continue, arrival.verdict);
   }
 
   #routed(
@@ -164,11 +171,13 @@ export class Front {
     start_ms: number,
     holds_place: boolean,
     expects_continue: boolean,
+    verdict?: Arrival['verdict'],
   ): void {
     const { host, metrics, sweeper } = this.#init;
     const ip = this.#ip(req, connection);
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, holds_place);
     exchange.expects_continue = expects_continue;
+    exchange.verdict = verdict;
     sweeper.watch(connection);
     if (!this.#init.beginDirectly(exchange)) this.#route!(req, res);
   }

@@ -105,6 +105,7 @@ export class Pipeline {
 
   #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
     if (row.scope === null) return undefined;
+    if (exchange.verdict !== undefined) return exchange.verdict;
     const { headers } = exchange.req;
     const length = headers['content-length'];
     const body_bytes =

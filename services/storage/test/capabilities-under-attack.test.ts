@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, CAPABILITY_LIMITS, mint } from '@ron/auth';
-import { addressOf, assertRefusal, RawClient, startService, type TestService } from './support.ts';
+import { addressOf, assertRefusal, FAST_PATH_OFF, RawClient, startService, type TestService } from './support.ts';
 
 const NEVER = new AbortController().signal;
 const BODY = 'hello';
@@ -142,6 +142,22 @@ test('while passport was not heard, what it issued gets 503 on every path, and t
     for (let seen = 0; seen < 2; seen++) {
       assertRefusal(await service.send('GET', path, { headers: alice }), 503, 'not_ready');
       assertRefusal(await service.send('PUT', path, { body: BODY, headers: alice }), 503, 'not_ready');
+    }
+  }
+});
+
+test('a rate counts each request once, also the first one with a capability, on every path', async () => {
+  for (const flags of [['--auth.reads=true'], ['--auth.reads=true', ...FAST_PATH_OFF]]) {
+    await using service = await startService({ flags });
+    const path = `/o/${addressOf(Buffer.from(BODY))}`;
+    const owner = await service.allow();
+    assert.equal((await service.send('PUT', path, { body: BODY, headers: owner })).status, 201);
+    assert.equal((await service.send('GET', path, { headers: owner })).status, 200, 'from now on it is in RAM');
+    for (const method of ['GET', 'HEAD']) {
+      const headers = await service.allow({ caveats: ['rate <= 3/m'] });
+      const statuses: number[] = [];
+      for (let turn = 0; turn < 4; turn++) statuses.push((await service.send(method, path, { headers })).status);
+      assert.deepEqual(statuses, [200, 200, 200, 429], `${method} ${flags.join(' ')}`);
     }
   }
 });
