@@ -4,13 +4,16 @@
  * Promise: a key file is ours alone (0600), or it is refused. One that we have to make lies beside what it seals, which
  * protects copies of single files and nothing else: that is said aloud.
  */
-import { chmod, readFile, stat } from 'node:fs/promises';
+import { constants } from 'node:fs';
+import { open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { RonError, sched } from '@ron/kernel';
-import type { FileSystem } from '@ron/log';
+import { writeWhole, type FileSystem } from '@ron/log';
 import { KEK_BYTES, kekFromText, type Unlock } from './sealer.ts';
 
 export const KEK_VARIABLE = 'RON_KEK';
+/** A key, a passphrase, a capability or an address. */
+const SECRET_FILE_BYTES_MAX = 64 * 1024;
 
 export interface OpenUnlockInit {
   /** Where the sealed files lie. */
@@ -38,26 +41,34 @@ export async function openUnlock(init: OpenUnlockInit): Promise<Unlock> {
   );
   return { kek: kekFromText(await readSecretFile(path)) };
 }
+
+/** As a whole or not at all, for half a key would be in the way of every later start; and never over that of another process. */
 async function makeKek(fs: FileSystem, dir: string, path: string): Promise<void> {
-  const file = await fs.create(path);
-  try {
-    await file.write([Buffer.from(`${Buffer.from(sched.randomBytes(KEK_BYTES)).toString('hex')}\n`)], 0);
-    await file.sync();
-  } finally {
-    await file.close();
+  const lock = fs.lock?.(`${path}.lock`);
+  if (fs.lock !== undefined && lock === undefined) {
+    throw new RonError('conflict', `${path} is being made by another process`);
   }
-  await chmod(path, 0o600);
-  await fs.syncDir(dir);
+  try {
+    if ((await fs.list(dir)).includes('kek')) return;
+    await writeWhole(fs, path, Buffer.from(`${Buffer.from(sched.randomBytes(KEK_BYTES)).toString('hex')}\n`));
+  } finally {
+    lock?.[Symbol.dispose]();
+  }
 }
 
 /** The text of a file that only its owner can read. */
 export async function readSecretFile(path: string): Promise<string> {
   let text: string;
   try {
-    const { mode } = await stat(path);
-    if ((mode & 0o077) !== 0)
+    // Not by its name alone: a pipe in its place would be waited for.
+    await using file = await open(path, constants.O_RDONLY | constants.O_NONBLOCK);
+    const stats = await file.stat();
+    if (!stats.isFile()) throw new RonError('not_ready', `${path} is not a regular file`, { op: 'key_file' });
+    if (stats.size > SECRET_FILE_BYTES_MAX)
+      throw new RonError('not_ready', `${path} has ${stats.size} bytes, more than it can have`, { op: 'key_file' });
+    if ((stats.mode & 0o077) !== 0)
       throw new RonError('not_ready', `${path} can be read by others: chmod 600 ${path}`, { op: 'key_file' });
-    text = await readFile(path, 'utf8');
+    text = await file.readFile('utf8');
   } catch (error) {
     if (error instanceof RonError) throw error;
     throw new RonError('not_ready', `${path} cannot be read (${(error as NodeJS.ErrnoException).code ?? 'unknown'})`, {

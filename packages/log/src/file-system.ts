@@ -8,7 +8,7 @@
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
-import { tryLock } from '@ron/kernel';
+import { RonError, tryLock } from '@ron/kernel';
 import { readNow } from './read-now.ts';
 
 export interface File {
@@ -35,6 +35,7 @@ export interface DiskRoom {
 export interface FileSystem {
   /** Makes a new file to write and read; fails if the name is taken. */
   create(path: string): Promise<File>;
+  /** Refuses what is no regular file, and never waits for one. */
   open(path: string, access: 'read' | 'write'): Promise<File>;
   /** Names in a directory, in no order. */
   list(dir: string): Promise<string[]>;
@@ -133,12 +134,28 @@ function without(buffers: readonly Uint8Array[], count: number): readonly Uint8A
 
 const FILE_MODE = 0o600;
 const DIR_MODE = 0o700;
-const openFile = (path: string, flags: string): Promise<File> =>
-  call<number>((done) => fs.open(path, flags, FILE_MODE, done)).then((fd) => new RealFile(fd));
+const createFile = (path: string): Promise<File> =>
+  call<number>((done) => fs.open(path, 'wx+', FILE_MODE, done)).then((fd) => new RealFile(fd));
+
+/** Does not wait for whoever would write to a pipe, and takes nothing for a file that is none. */
+async function openFile(path: string, access: 'read' | 'write'): Promise<File> {
+  const { O_NONBLOCK, O_RDONLY, O_RDWR } = fs.constants;
+  const flags = (access === 'read' ? O_RDONLY : O_RDWR) | O_NONBLOCK;
+  const fd = await call<number>((done) => fs.open(path, flags, done));
+  const file = new RealFile(fd);
+  try {
+    const stats = await call<fs.Stats>((done) => fs.fstat(fd, done));
+    if (!stats.isFile()) throw new RonError('not_ready', `${path} is not a regular file: put the right one there`);
+    return file;
+  } catch (error) {
+    await file.close();
+    throw error;
+  }
+}
 
 export const realFileSystem: FileSystem = {
-  create: (path) => openFile(path, 'wx+'),
-  open: (path, access) => openFile(path, access === 'read' ? 'r' : 'r+'),
+  create: createFile,
+  open: openFile,
   list: (dir) => call<string[]>((done) => fs.readdir(dir, done)),
   async makeDir(dir) {
     await call((done) => fs.mkdir(dir, { recursive: true, mode: DIR_MODE }, (error) => done(error)));

@@ -5,7 +5,7 @@
  * leaves. It is made once. The owner's capability has every scope of kms, is written for the owner alone (0600), and is
  * replaced when it nears its end or no longer verifies.
  */
-import { open, readFile, rename } from 'node:fs/promises';
+import { open, rename } from 'node:fs/promises';
 import {
   Checker,
   inspectToken,
@@ -22,6 +22,7 @@ import { scopesOf } from '@ron/proto';
 import type { KeyBook } from './keys/key-book.ts';
 import { parseKid } from './kid.ts';
 import type { SecretWork } from './secrets/secret-work.ts';
+import { readSecretFile } from './unlock.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
@@ -57,8 +58,8 @@ export interface OwnerFileInit {
 
 /** Leaves a capability for everything here to whoever owns the file. */
 export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileInit): Promise<void> {
-  const kept = await readFile(path, 'utf8').catch(() => undefined);
-  if (kept !== undefined && (await isGood(kept.trim(), keys, epochs, signal))) return;
+  const kept = await readSecretFile(path).catch(() => undefined);
+  if (kept !== undefined && (await isGood(kept, keys, epochs, signal))) return;
   const scopes = scopesOf('kms');
   const epoch = Math.max(sched.wall_ms(), epochs.floor(OWNER_SUBJECT));
   const { token } = await mint(

@@ -1,0 +1,24 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { isRonError } from '@ron/kernel';
+import { realFileSystem } from './file-system.ts';
+
+test('what is no regular file is refused at once: a pipe that nobody writes to, a directory, a device', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-file-system-'));
+  t.after(() => rm(dir, { recursive: true }));
+  const pipe = join(dir, 'pipe');
+  execFileSync('mkfifo', [pipe]);
+  for (const path of [pipe, dir, '/dev/null']) {
+    await assert.rejects(realFileSystem.open(path, 'read'), (error) => isRonError(error, 'not_ready'), path);
+  }
+  const path = join(dir, 'file');
+  await writeFile(path, 'hello');
+  const file = await realFileSystem.open(path, 'write');
+  assert.equal(await file.size(), 5);
+  await file.close();
+  await assert.rejects(realFileSystem.open(join(dir, 'none'), 'read'), { code: 'ENOENT' });
+});
