@@ -12,6 +12,7 @@ interface Foreign {
 /** What the validator says about one fault. */
 export interface Fault {
   readonly instancePath?: string;
+  readonly keyword?: string;
   readonly message?: string;
   readonly params?: Readonly<Record<string, unknown>>;
 }
@@ -40,14 +41,30 @@ export function toRonError(error: unknown): RonError {
 
 /** `where` is params, query or body. */
 export function validationError(where: string, faults: readonly Fault[] | null | undefined): RonError {
-  const errors = (faults ?? []).slice(0, FAULTS_MAX).map((fault) => ({
-    at: `${where}${fault.instancePath ?? ''}`,
-    message: faultMessage(fault),
-  }));
+  const errors = tellable(faults ?? [])
+    .slice(0, FAULTS_MAX)
+    .map(({ instancePath = '', message }) => ({ at: `${where}${instancePath}`, message }));
   const first = errors[0];
   const message = first === undefined ? `${where} is not valid` : `${first.at} ${first.message}`;
   return new RonError('validation', message, { details: { errors } });
 }
+
+/** The validator tells of each value that would have been good, without naming it; the client wants to know them, once. */
+function tellable(faults: readonly Fault[]): { readonly instancePath?: string; readonly message: string }[] {
+  const allowed = Map.groupBy(
+    faults.filter(({ params }) => params !== undefined && 'allowedValue' in params),
+    ({ instancePath }) => instancePath,
+  );
+  return faults.flatMap((fault) => {
+    const { instancePath, keyword } = fault;
+    const values = allowed.get(instancePath);
+    if (values === undefined) return [{ ...fault, message: faultMessage(fault) }];
+    if (fault === values[0]) return [{ ...fault, message: `must be ${values.map(allowedValue).join(' or ')}` }];
+    return keyword === 'anyOf' || values.includes(fault) ? [] : [{ ...fault, message: faultMessage(fault) }];
+  });
+}
+
+const allowedValue = ({ params }: Fault): string => JSON.stringify(params?.['allowedValue']);
 
 /** The validator says that there is an unknown field but not which; the client wants to know. */
 function faultMessage(fault: Fault): string {

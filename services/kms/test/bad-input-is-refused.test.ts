@@ -22,6 +22,7 @@ describe('bad input', () => {
     const refused = await kms.post('/keys', { ...make, colour: 'red' });
     assertRefusal(refused, 400, 'validation');
     assert.match(refused.text, /colour/);
+    assert.match((await kms.post('/keys', { ...make, alg: 'rsa' })).body.detail, /"ed25519" or .*"hybrid"/);
     const bad: [string, unknown][] = [
       ['/keys', { ...make, alg: undefined }],
       ['/keys', { ...make, alg: 'rsa' }],
