@@ -14,7 +14,7 @@
  */
 import { join } from 'node:path';
 import type { Backend } from '@ron/custody';
-import { isRonError, RonError, sched } from '@ron/kernel';
+import { NEVER, isRonError, RonError, sched } from '@ron/kernel';
 import { readWhole, realFileSystem, writeWhole, type FileSystem } from '@ron/log';
 import {
   inspectLog,
@@ -180,8 +180,9 @@ function memoryOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'mem
         const state = { checkpoint: headOf(checkpoint), published, ...versions, ops: ledger.extent };
         await anchors!.replace({ ...rest, ...state, time_ms: sched.wall_ms() }, until);
       },
-      async beside(checkpoint, until) {
-        await opsHead!.replace(headOf(checkpoint), until);
+      async beside(checkpoint) {
+        // Not to be given up: by now the checkpoint is on its way to where everybody sees it.
+        await opsHead!.replace(headOf(checkpoint), NEVER);
         await ledger.prune(anchored().ops!);
       },
     },

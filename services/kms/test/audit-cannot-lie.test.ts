@@ -207,8 +207,8 @@ test('continue: a log that cannot be written does not stop signing; later a gap 
   assert.equal(ready.status, 503);
   assert.match(ready.text, /audit/);
   disk.mend();
-  const next = await sign(kms, kid);
-  assert.ok(next.body.log_index > 0, next.text);
+  // A slow disk may let one more go on without its place.
+  await eventually('entries have places again', async () => (await sign(kms, kid)).body.log_index > 0);
   const gap = (await entries(kms)).find(({ op }) => op === 'gap')!;
   assert.deepEqual([gap['count'], typeof gap['from'], typeof gap['to']], [1, 'number', 'number']);
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);

@@ -3,7 +3,8 @@
  *
  * Promise: an entry is covered by a checkpoint at most `interval_ms` and one deadline after it was written, or `problem`
  * says by how much it is late. A checkpoint covers every event that was recorded before it was asked for, and is remembered
- * before it is published: whatever others have seen of the log, the keystore knows of.
+ * before it is published: whatever others have seen of the log, the keystore knows of. One that is late is told as missed,
+ * and counts all the same when it is there in the end: a slow disk makes checkpoints late, and not none.
  * Bound: one checkpoint at a time. Cancellation: each is bounded by its deadline; waiters by their signals.
  */
 import type { CheckpointMemory, SignedCheckpoint } from '@ron/tlog';
@@ -95,23 +96,27 @@ export class Checkpointer {
 
   /** One checkpoint, now. Never rejects; false when it was missed. */
   async write(): Promise<boolean> {
-    const { log, covered, deadline, flushed, memory, onMissed } = this.#init;
+    const { log, deadline, flushed, memory, onMissed } = this.#init;
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
-      const checkpoint = await budget.run(async (signal) => {
+      await budget.run(async (signal) => {
         await flushed(signal);
-        return await log.writeCheckpoint(signal, memory);
+        this.#written(await log.writeCheckpoint(signal, memory), began_ms);
       });
-      this.#failure = undefined;
-      this.#uncovered_ms = log.size > checkpoint.size ? began_ms : undefined;
-      covered.set(checkpoint.size);
       return true;
     } catch (error) {
       this.#failure = isRonError(error) ? error.message : 'it could not be written';
       onMissed(error);
       return false;
     }
+  }
+
+  #written({ size }: SignedCheckpoint, began_ms: number): void {
+    const { log, covered } = this.#init;
+    this.#failure = undefined;
+    this.#uncovered_ms = log.size > size ? began_ms : undefined;
+    covered.set(size);
   }
 
   async #untilDue(stopping: AbortSignal): Promise<void> {
