@@ -57,7 +57,7 @@ const MUTATIONS: readonly Mutation[] = [
     file: './membership.ts',
     find: 'this.#change({ members: withName(members, name), current: withName(current, name) });',
     replace:
-      'await member.write([rosterNote(this.#roster)], signal);\n    this.#change({ members: withName(members, name), current: withName(current, name) });',
+      'await member.write([rosterNote(this.#roster, name)], signal);\n    this.#change({ members: withName(members, name), current: withName(current, name) });',
     model: struckWhileAdmitting,
     caught: /counts|undid/,
   },

@@ -4,7 +4,7 @@
  * Promise: a removal or a pin is acknowledged when every volume that counts has it. One that could not take it is struck
  * off first, durably, on those that stay: whenever it comes back, also after a restart, it is known to be stale until it
  * has been told. With each decision a volume notes its number: an old copy of a volume in its place has heard less than the
- * others, and is stale as well. What was decided about volumes (emptied, given up) holds after a restart. Of two lists the
+ * others, and is stale as well. A volume that lies elsewhere than it did is still the same. What was decided about volumes (emptied, given up) holds after a restart. Of two lists the
  * one with the higher number counts; a volume whose list is none of those before it was used apart from the others.
  * Every change takes effect in the step in which it is made, and is told in that order: changes at the same time add up.
  * Bound: two small notes on each volume. Cancellation: by the signal; then a change may hold or not.
@@ -38,6 +38,8 @@ export interface Roster extends Lists {
 /** What a volume knows. */
 export interface Known {
   readonly roster: Roster | undefined;
+  /** What it was called when it took that list: a directory may lie elsewhere by now. */
+  readonly holder: string | undefined;
   /** The number of the last decision about an object that it heard. */
   readonly heard: number;
 }
@@ -58,13 +60,20 @@ const noteOf = (id: Buffer, value: unknown): NewRecord => ({
   payload: Buffer.from(JSON.stringify(value), 'utf8'),
 });
 
-export const rosterNote = (roster: Roster): NewRecord => noteOf(ROSTER_ID, roster);
+/** The list as the volume of this name keeps it. */
+export const rosterNote = (roster: Roster, holder: string): NewRecord => noteOf(ROSTER_ID, { ...roster, holder });
 
 /** What a volume knows; nothing when it never was in a set, or its notes are damaged: then it has to be told all. */
 export async function readKnown(volume: Volume, signal: AbortSignal): Promise<Known> {
-  const roster = parseRoster(await readNote(volume, ROSTER_ID, signal));
+  const note = await readNote(volume, ROSTER_ID, signal);
+  const roster = parseRoster(note);
+  const { holder } = (note ?? {}) as { holder?: unknown };
   const heard = await readNote(volume, HEARD_ID, signal);
-  return { roster, heard: typeof heard === 'number' ? heard : 0 };
+  return {
+    roster,
+    holder: typeof holder === 'string' ? holder : undefined,
+    heard: typeof heard === 'number' ? heard : 0,
+  };
 }
 
 async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promise<unknown> {
@@ -96,8 +105,41 @@ function parseRoster(value: unknown): Roster | undefined {
   };
 }
 
-/** The list that counts, among what volumes know: of two with the same number, the one that more of them know. */
-export function latestOf(known: Iterable<Known>): Roster | undefined {
+/** The list that counts, among what volumes know, with the names that the volumes have now. */
+export function rosterOf(known: ReadonlyMap<string, Known>): Roster | undefined {
+  const latest = latestOf(known.values());
+  if (latest === undefined) return undefined;
+  const newNames = newNamesOf(known, latest);
+  const taken = new Set(newNames.values());
+  // Whoever had a name that is another one's now is not here.
+  const renamed = (names: readonly string[]): string[] =>
+    names.flatMap((name) => newNames.get(name) ?? (taken.has(name) ? [] : name));
+  const { members, current, draining, lost } = latest;
+  return {
+    ...latest,
+    members: renamed(members),
+    current: renamed(current),
+    draining: renamed(draining),
+    lost: renamed(lost),
+  };
+}
+
+/**
+ * Of those that know the latest list, by the names that they have in it, the names that they have now. Of a volume and a copy
+ * of it, the one that heard more keeps the name, then the one that lies where it lay.
+ */
+function newNamesOf(known: ReadonlyMap<string, Known>, latest: Roster): Map<string, string> {
+  const holders = [...known].filter(([, { roster }]) => roster !== undefined && isSame(roster, latest));
+  const isInPlace = ([name, { holder }]: (typeof holders)[number]): number => Number(name === holder);
+  const newNames = new Map<string, string>();
+  for (const [name, { holder }] of holders.toSorted((a, b) => b[1].heard - a[1].heard || isInPlace(b) - isInPlace(a))) {
+    if (holder !== undefined && !newNames.has(holder)) newNames.set(holder, name);
+  }
+  return newNames;
+}
+
+/** Of two lists with the same number, the one that more volumes know. */
+function latestOf(known: Iterable<Known>): Roster | undefined {
   const rosters = [...known].flatMap(({ roster }) => roster ?? []);
   const votesFor = (roster: Roster): number => rosters.filter((each) => isSame(each, roster)).length;
   const order = (a: Roster, b: Roster): number =>
@@ -129,17 +171,17 @@ export class Membership {
 
   /** Asks the volumes. Those that know another list than the latest, or have heard less than others of it, are stale. */
   static async open(members: () => readonly Member[], signal: AbortSignal): Promise<Membership> {
-    const known = new Map<Member, Known>();
-    for (const member of members()) known.set(member, await readKnown(member.volume, signal));
-    const latest = latestOf(known.values());
+    const known = new Map<string, Known>();
+    for (const { name, volume } of members()) known.set(name, await readKnown(volume, signal));
+    const latest = rosterOf(known);
     if (latest === undefined) return await Membership.#first(members, signal);
     const isOfLatest = (member: Member): boolean => {
-      const { roster } = known.get(member)!;
+      const { roster } = known.get(member.name)!;
       return roster !== undefined && isSame(roster, latest) && latest.current.includes(member.name);
     };
-    const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member)!.heard : 0)));
+    const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member.name)!.heard : 0)));
     for (const member of members()) {
-      member.isCurrent = isOfLatest(member) && known.get(member)!.heard === heard;
+      member.isCurrent = isOfLatest(member) && known.get(member.name)!.heard === heard;
       if (latest.draining.includes(member.name)) member.life = 'draining';
     }
     const membership = new Membership(members, latest, heard);
@@ -268,18 +310,17 @@ export class Membership {
   /** Tells a volume the list again: it has lost what it knew. */
   async remind(member: Member, signal: AbortSignal): Promise<void> {
     if (!member.isCurrent || !member.isWritable) return;
-    await member.write([rosterNote(this.#roster), noteOf(HEARD_ID, this.#heard)], signal);
+    await member.write([rosterNote(this.#roster, member.name), noteOf(HEARD_ID, this.#heard)], signal);
   }
 
   /** Those who take the list in time know it. */
   async #write(members: readonly Member[], signal: AbortSignal): Promise<void> {
     const roster = this.#roster;
-    const note = rosterNote(roster);
     await writeCopies({
       order: members,
       has: () => false,
       write: async (member) => {
-        await member.write([note], signal);
+        await member.write([rosterNote(roster, member.name)], signal);
         this.#known.set(member, Math.max(roster.number, this.#known.get(member) ?? 0));
       },
       target: members.length,

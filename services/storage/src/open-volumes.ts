@@ -6,7 +6,7 @@
  * the set does not know it. What somebody gave up stays closed. When nothing can be opened, nothing stays open.
  */
 import type { Volume } from '@ron/cas';
-import { latestOf, readKnown, type Roster } from '@ron/durability';
+import { readKnown, rosterOf, type Known, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
 import { dirsOf, holdsVolume, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
 
@@ -21,7 +21,8 @@ export async function openVolumes(init: VolumesInit): Promise<OpenedVolumes> {
   const later: Slot[] = [];
   try {
     await openConfigured(init, opened, later);
-    const roster = latestOf(await Promise.all(opened.map(([, volume]) => readKnown(volume, init.signal))));
+    const known = opened.map(async ([{ name }, volume]) => [name, await readKnown(volume, init.signal)] as const);
+    const roster = rosterOf(new Map<string, Known>(await Promise.all(known)));
     await openLeaving(init, roster, opened, later);
     for (const slot of later) if (roster?.members.includes(slot.spec.dir) === true) slot.lost ??= goneOf(slot);
     await closeGivenUp(roster, opened, later);
