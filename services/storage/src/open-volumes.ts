@@ -8,7 +8,8 @@
 import type { Volume } from '@ron/cas';
 import { readKnown, rosterOf, type Known, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
-import { dirsOf, holdsVolume, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
+import { holdsVolume } from './directory-looks.ts';
+import { dirsOf, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
 
 export interface OpenedVolumes {
   readonly opened: readonly (readonly [Slot, Volume])[];

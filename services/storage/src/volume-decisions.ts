@@ -5,10 +5,10 @@
  * last counts, also while a directory is being opened. Nothing is emptied that the others have no room for. Deciding the
  * same twice changes nothing. Bound: `DECIDE_MS` for writing it down. Cancellation: by that; ask again.
  */
-import { stat, statfs } from 'node:fs/promises';
 import { reserveBytes } from '@ron/cas';
 import { Deadline, RonError } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
+import { roomOf } from './directory-looks.ts';
 import type { Slot } from './volume-slot.ts';
 import type { Volumes } from './volumes.ts';
 
@@ -105,11 +105,11 @@ export class VolumeDecisions {
   /** What it holds has to fit on the others, as far as they can be asked. Directories of one file system share its room. */
   async #tooLittleRoom(slot: Slot): Promise<string | undefined> {
     const { used_bytes } = this.#volumes.set.member(slot.name).volume.stats();
+    const others = this.#volumes.set.placement.places.filter(({ name }) => name !== slot.name);
+    const looks = await Promise.all(others.map(({ name }) => roomOf(name)));
     const rooms = new Map<number, number>();
-    for (const { name } of this.#volumes.set.placement.places) {
-      if (name === slot.name) continue;
-      const [{ dev }, { bavail, blocks, bsize }] = await Promise.all([stat(name), statfs(name)]);
-      rooms.set(dev, Math.max(0, bavail * bsize - reserveBytes(blocks * bsize)));
+    for (const { device, total_bytes, free_bytes } of looks.filter((look) => look !== undefined)) {
+      rooms.set(device, Math.max(0, free_bytes - reserveBytes(total_bytes)));
     }
     const free_bytes = [...rooms.values()].reduce((sum, room) => sum + room, 0);
     if (used_bytes <= free_bytes) return undefined;

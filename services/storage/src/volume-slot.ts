@@ -1,11 +1,11 @@
 /** A directory that is configured, and the volume in it: how it is opened, and how it is told from another. */
-import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
-import { directoryProbe, Inquiry, LATE, type MemberInit, type Probe } from '@ron/durability';
+import type { MemberInit, Probe } from '@ron/durability';
 import { assert, isRonError } from '@ron/kernel';
 import type { StorageConfig } from './config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
+import { probeOf, roomOf } from './directory-looks.ts';
 import { fileSystemOf } from './disk-share.ts';
 import type { EngineEvent } from './engine.ts';
 import { VolumeWatch } from './volume-watch.ts';
@@ -62,21 +62,6 @@ export function dirsOf(config: StorageConfig): DataDir[] {
   });
 }
 
-const LOOK_MS_MAX = 5000;
-
-/** Whether a volume lies there, and not an empty directory or none. A disk that does not answer shows none. */
-export async function holdsVolume(dir: string): Promise<boolean> {
-  let inquiry = looks.get(dir);
-  if (inquiry === undefined) looks.set(dir, (inquiry = new Inquiry(() => stat(join(dir, 'segments')))));
-  return await inquiry.within(LOOK_MS_MAX).then(
-    (found) => found !== LATE,
-    () => false,
-  );
-}
-
-/** By directory: one look at each at a time. */
-const looks = new Map<string, Inquiry<unknown>>();
-
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
   slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
@@ -86,9 +71,10 @@ export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> 
 
 export const weightOf = async (spec: DataDir): Promise<number> => spec.weight ?? (await size_gib(spec.dir));
 
+/** One that does not tell counts as a small one. */
 async function size_gib(dir: string): Promise<number> {
-  const { blocks, bsize } = await statfs(dir).catch(() => ({ blocks: 1, bsize: GIB }));
-  return Math.max(0.001, (blocks * bsize) / GIB);
+  const { total_bytes = GIB } = (await roomOf(dir)) ?? {};
+  return Math.max(0.001, total_bytes / GIB);
 }
 
 /**
@@ -103,7 +89,7 @@ export async function openSlot(
   const { dir } = slot.spec;
   try {
     const volume = await openDirectory(slot.spec, init);
-    slot.probe = await directoryProbe(dir).catch(() => undefined);
+    slot.probe = await probeOf(dir);
     return volume;
   } catch (error) {
     if (when === 'alone' || (when === 'with others' && isRonError(error, 'conflict'))) throw error;

@@ -13,9 +13,10 @@ import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/dura
 import { Deadline, RonError, sched, sleep, type Timer } from '@ron/kernel';
 import type { VolumeInfo } from '@ron/proto';
 import type { StorageConfig } from './config.ts';
+import { holdsVolume } from './directory-looks.ts';
 import type { EngineEvent } from './engine.ts';
 import { openVolumes } from './open-volumes.ts';
-import { dirsOf, holdsVolume, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
+import { dirsOf, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
 import type { Slot, VolumesInit } from './volume-slot.ts';
 import { problemOf, viewOf } from './volume-views.ts';
 

@@ -1,6 +1,6 @@
 /** Several directories: one that is lost, full, empty, stale or new changes nothing for whoever reads and writes. */
 import assert from 'node:assert/strict';
-import { existsSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -148,6 +148,15 @@ async function decide(service: TestService, verb: string, name: string): Promise
 
 const reasonIn = (text: string): string =>
   JSON.parse(text).gates.find((each: Json) => each.gate === 'durability').reason ?? '';
+
+test('whether the others have room for a drain is answered also when one of them has just gone', async () => {
+  await using service = await started(['a', 'b', 'c', 'd']);
+  await fill(service, 3);
+  // At once: who looks after directories has hardly noticed when the drain looks for room.
+  rmSync(join(service.dir, 'b'), { recursive: true });
+  await service.ask('POST', `/admin/volumes/drain?volume=${nameOf(service, 'a')}`);
+  assert.match((await volume(service, 'a')).life, /^drain/);
+});
 
 test('a drain goes on after a restart, and undrain ends it', async () => {
   await using temp = await tempDir();
