@@ -3,7 +3,7 @@ import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
 import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
-import { DIRS_MAX, parseDataDir } from './data-dirs.ts';
+import { areApart, DIRS_MAX, parseDataDir } from './data-dirs.ts';
 
 const KEYS = {
   ...PROCESS_KEYS,
@@ -155,9 +155,9 @@ export const schema = defineConfig(KEYS, (config, report) => {
   const { storage, amnesia, data_dirs } = config;
   if (!Number.isInteger(Math.log2(storage.chunk_size))) report('storage.chunk_size', 'a power of two');
   if (data_dirs.length === 0 && !amnesia.enabled) report('data_dirs', 'a directory, unless amnesia.enabled is set');
-  const dirs = data_dirs.map((item) => parseDataDir(item)?.dir);
-  if (dirs.includes(undefined)) report('data_dirs', 'DIR[@domain=NAME][@weight=NUMBER][@draining] for each');
-  if (new Set(dirs).size < dirs.length) report('data_dirs', 'each directory once');
+  const dirs = data_dirs.flatMap((item) => parseDataDir(item)?.dir ?? []);
+  if (dirs.length < data_dirs.length) report('data_dirs', 'DIR[@domain=NAME][@weight=NUMBER][@draining] for each');
+  if (!areApart(dirs)) report('data_dirs', 'each directory once, and none in another');
   checkDurability(config, report);
 });
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { parseDataDir } from './data-dirs.ts';
+import { areApart, parseDataDir } from './data-dirs.ts';
 
 test('a directory alone is its own failure domain', () => {
   assert.deepEqual(parseDataDir('/mnt/a'), { dir: '/mnt/a', domain: '/mnt/a', weight: undefined, isDraining: false });
@@ -20,5 +20,20 @@ test('a directory may hold an @ that begins no option', () => {
 test('an option that is wrong is refused, not taken for a part of the name', () => {
   for (const item of ['', '/a@weight=0', '/a@weight=x', '/a@domain=', '/a@domain=a b', '/a@draining@domain=']) {
     assert.equal(parseDataDir(item), undefined, item);
+  }
+});
+
+test('a directory under another name, or in another one, is no place of its own', () => {
+  assert.ok(areApart(['/mnt/a', '/mnt/ab', '/mnt/b', 'a', '/mnt/..a', '/mnt/a..b']));
+  for (const dirs of [
+    ['/mnt/a', '/mnt/a'],
+    ['/mnt/a', '/mnt/a/'],
+    ['/mnt/b', '/mnt/a/../b'],
+    ['a', './a'],
+    ['/mnt/a/segments', '/mnt/a'],
+    ['/mnt/a', '/mnt/b', '/mnt/a/..c'],
+    ['/', '/mnt/a'],
+  ]) {
+    assert.ok(!areApart(dirs), dirs.join(' '));
   }
 });

@@ -4,6 +4,8 @@
  *     DIR[@domain=NAME][@weight=NUMBER][@draining]
  */
 
+import { relative, resolve, sep } from 'node:path';
+
 /** A plan walks over all of them at once, and remembers in one word who has what. */
 export const DIRS_MAX = 30;
 
@@ -30,3 +32,11 @@ export function parseDataDir(item: string): DataDir | undefined {
   if (weight === 0) return undefined;
   return { dir, domain: valueOf('domain') ?? dir, weight, isDraining: given.includes('draining') };
 }
+
+/** Whether two of them are the same, or one lies in the other: what happens to that one happens to both. */
+export function areApart(dirs: readonly string[]): boolean {
+  const places = dirs.map((dir) => resolve(dir)).toSorted();
+  return places.every((place, i) => places.slice(i + 1).every((other) => isOutside(relative(place, other))));
+}
+
+const isOutside = (path: string): boolean => path === '..' || path.startsWith(`..${sep}`);
