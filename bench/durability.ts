@@ -133,7 +133,7 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
   const measure = async (): Promise<Measured> => {
     const requests = quick ? 200 : 600;
     const before = process.cpuUsage();
-    const { seconds } = await bench.run({ port, request, connections: 8, requests, varying: true });
+    const { seconds } = await bench.run({ port, request, connections: 8, requests });
     const { user, system } = process.cpuUsage(before);
     return { cpu_us: (user + system) / requests, rate: requests / seconds };
   };
@@ -165,7 +165,7 @@ async function twoCopies(bench: Bench, bytes: number, connections: number, count
   const two = await bench.start(`${name}-2`, 2, '--durability.replication_factor=2');
   const requests = Math.round(count * (quick ? 0.25 : 1));
   const rateOf = async ({ port, authorization }: Served): Promise<number> => {
-    const report = await bench.run({ port, puts: { bytes, authorization }, connections, requests, varying: true });
+    const report = await bench.run({ port, puts: { bytes, authorization }, connections, requests });
     return report.requests / report.seconds;
   };
   const pairs: [number, number][] = [];
