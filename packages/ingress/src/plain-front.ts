@@ -1,7 +1,7 @@
 /**
  * Answers plain requests for bytes in RAM straight from the socket, before there is a parser.
  *
- *   socket -> is it a plain GET for something in RAM, and may it come in? -> one write
+ *   socket -> is it a plain GET for something in RAM, and may it come in? -> one write, when the other sockets were looked at
  *          -> anything else: Node's parser gets the connection, this packet included, and keeps it
  *
  * Promise: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
@@ -50,6 +50,8 @@ export class PlainFront {
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
+  /** Answers to what came in this turn of the event loop. */
+  #due: PlainConnection[] = [];
   #date_line = '';
   #date_second = -1;
 
@@ -63,6 +65,21 @@ export class PlainFront {
   /** Looks at what comes on a new connection, until there is something that is not for here. */
   take(connection: Connection, hooks: PlainHooks): void {
     new PlainConnection(this, connection, hooks).open();
+  }
+
+  /**
+   * Has an answer written when all sockets have been read that had something: clients that are woken by their answers one
+   * by one, while the server works for the next, cost it more than the rest of the answer.
+   */
+  sendSoon(connection: PlainConnection): void {
+    if (this.#due.length === 0) void sched.pause('plain.send').then(() => this.#sendDue());
+    this.#due.push(connection);
+  }
+
+  #sendDue(): void {
+    const due = this.#due;
+    this.#due = [];
+    for (const connection of due) connection.send();
   }
 
   /** What to answer a packet with; undefined when that is for others to say. */
@@ -101,6 +118,8 @@ class PlainConnection implements Flight {
   #start_ms = 0;
   #isAnswering = false;
   #hasEnded = false;
+  /** Decided, and not written yet. */
+  #due: PlainAnswer | undefined;
 
   constructor(front: PlainFront, connection: Connection, hooks: PlainHooks) {
     this.#front = front;
@@ -118,9 +137,12 @@ class PlainConnection implements Flight {
   }
 
   readonly #onData = (packet: Buffer): void => {
+    this.send();
+    // The client has not taken the answer before this one, so nothing more is read: this comes again when it has.
+    if (this.#isAnswering) return this.#connection.socket.unshift(packet);
     const answer = this.#connection.closing ? undefined : this.#answerTo(packet);
     if (answer === undefined) this.#handOver(packet);
-    else this.#send(answer);
+    else this.#begin(answer);
   };
 
   #answerTo(packet: Buffer): PlainAnswer | undefined {
@@ -132,16 +154,27 @@ class PlainConnection implements Flight {
     }
   }
 
-  #send({ entry, status, head }: PlainAnswer): void {
-    const { admission, config, sweeper } = this.#front.init;
-    const { socket } = this.#connection;
+  #begin(answer: PlainAnswer): void {
+    const { admission, config } = this.#front.init;
     const entered = admission.tryEnter();
     assert(entered === 'ok', 'there was room');
     this.#start_ms = sched.now_ms();
     this.#connection.active_ms = this.#start_ms;
-    if (this.#status === 0) socket.setTimeout(config.idle_timeout_ms);
-    this.#status = status;
+    if (this.#status === 0) this.#connection.socket.setTimeout(config.idle_timeout_ms);
+    this.#status = answer.status;
     this.#isAnswering = true;
+    this.#connection.add(this);
+    this.#due = answer;
+    this.#front.sendSoon(this);
+  }
+
+  /** Writes the answer that is due, if any. */
+  send(): void {
+    if (this.#due === undefined) return;
+    const { entry, status, head } = this.#due;
+    this.#due = undefined;
+    const { socket } = this.#connection;
+    if (socket.destroyed) return this.#finish(0);
     if (status === 304) socket.write(head, 'latin1');
     else if (entry.body_text !== undefined) socket.write(head + entry.body_text, 'latin1');
     else {
@@ -152,8 +185,7 @@ class PlainConnection implements Flight {
     }
     // Mostly the kernel takes it all at once, and nothing is left to wait for.
     if (socket.writableLength === 0) return this.#finish(status);
-    this.#connection.add(this);
-    sweeper.watch(this.#connection);
+    this.#front.init.sweeper.watch(this.#connection);
     socket.pause();
     socket.write('', (error) => this.#finish(error ? 0 : status));
   }
@@ -162,6 +194,7 @@ class PlainConnection implements Flight {
   #finish(status: number): void {
     if (!this.#isAnswering) return;
     this.#isAnswering = false;
+    this.#due = undefined;
     const { admission, fast } = this.#front.init;
     const { socket } = this.#connection;
     admission.leave();

@@ -1,6 +1,8 @@
 /** Plain requests for bytes in RAM are answered from the socket; all that is said to others holds for them as well. */
 import assert from 'node:assert/strict';
+import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { Server } from 'node:http';
+import type { Socket } from 'node:net';
 import { mock, test } from 'node:test';
 import {
   bytes,
@@ -117,6 +119,50 @@ test('the answer is the one that the parser would have led to', async () => {
   assert.equal(await x.metric('http_requests_total{route="GET /x/:name",class="2xx"}'), 4);
   assert.equal(await x.metric('http_requests_total{route="GET /x/:name",class="3xx"}'), 2);
   assert.equal(x.ingress.admission.inflight, 0);
+});
+
+/** A client, and the server's end of its connection. */
+async function bothEnds(x: Made): Promise<[client: RawClient, socket: Socket]> {
+  const { promise, resolve } = Promise.withResolvers<Socket>();
+  const onSocket = (message: unknown): void => resolve((message as { socket: Socket }).socket);
+  subscribe('net.server.socket', onSocket);
+  const client = await RawClient.open(x.port);
+  const socket = await promise;
+  unsubscribe('net.server.socket', onSocket);
+  return [client, socket];
+}
+
+test('packets that come faster than answers are taken are answered in order, when there is room', async () => {
+  await using x = await make();
+  const [client, socket] = await bothEnds(x);
+  const paths = [...Array.from({ length: 8 }, () => '/x/large'), '/x/small', '/other'];
+  for (const path of paths) {
+    const packet = Buffer.from(get(path));
+    // As if the system told of one socket several times in one turn of the event loop.
+    if (socket.isPaused()) socket.push(packet);
+    else socket.emit('data', packet);
+  }
+  assert.ok(socket.isPaused(), 'the client has taken nothing yet');
+  assert.equal(x.ingress.admission.inflight, 1);
+  await client.until(/other$/);
+  const bodies = client.received.split(/HTTP\/1\.1 200 OK\r\n[^]*?\r\n\r\n/).slice(1);
+  assert.deepEqual(
+    bodies.map((body) => `${body[0]}${body.length}`),
+    [...Array.from({ length: 8 }, () => `l${MIB}`), `i${SMALL.length}`, 'o5'],
+  );
+  client.destroy();
+  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+});
+
+test('an answer that is due when its connection goes gives back its place', async () => {
+  await using x = await make();
+  const [client, socket] = await bothEnds(x);
+  socket.emit('data', Buffer.from(get('/x/small')));
+  assert.equal(x.ingress.admission.inflight, 1);
+  socket.destroy();
+  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  client.destroy();
+  assert.equal(await x.metric('http_requests_total{route="GET /x/:name",class="2xx"}').catch(() => 0), 0);
 });
 
 test('whatever is not plain goes on as ever, also after plain ones on the same connection', async () => {
