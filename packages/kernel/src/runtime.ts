@@ -138,8 +138,8 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return mpsc;
   }
 
-  /** Shows the refusals of a queue that the service builds upon a declared channel, in `busy_rejections_total`. */
-  countBusy(name: ChannelName<D, 'mpsc'>, read: () => number): void {
+  /** Shows the refusals of a queue that the service builds upon a declared channel or brings along, in `busy_rejections_total`. */
+  countBusy(name: ChannelName<D, 'mpsc'> | ChannelName<D, 'own'>, read: () => number): void {
     this.#busy.set(labelOf(name, declared('channel', this.declaration.channels, name)), read);
   }
 

@@ -17,6 +17,16 @@ export const concurrency = declareConcurrency({
       from: 'listener',
       to: 'signer pool',
     },
+    work_verify: {
+      kind: 'own',
+      label: 'verify',
+      capacity: 512,
+      policy: 'fair to tenants, reject new',
+      overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
+      metric: 'busy_rejections_total{queue="verify"}',
+      from: 'listener',
+      to: 'threads that check signatures',
+    },
     audit: {
       kind: 'mpsc',
       capacity: 2048,

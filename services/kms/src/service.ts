@@ -3,7 +3,7 @@
  *
  *     listener --> work_sign(512), fair to tenants --> signer pool --> backend
  *        |                                                |
- *        |-- verify: with public keys at hand, in threads |
+ *        |-- work_verify(512), fair too --> threads       |
  *        `--------------> audit(2048) <-------------------'
  *                             `--> appender --> log --> checkpointer --> anchor, witness
  */
@@ -39,6 +39,7 @@ import { SignQueue, type Turn } from './sign/sign-queue.ts';
 import { Signer, SignRound } from './sign/signer.ts';
 import { openUnlock } from './unlock.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
+import { CheckTurns } from './verify/check-turns.ts';
 import { Freshness, Verifier } from './verify/verifier.ts';
 
 export interface KmsInit {
@@ -138,7 +139,9 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const keyDesk = new KeyDesk({ book, work, ledger, auditor, requireReady, inTurn, publish });
   const desk = new SignDesk({ queue, signer: new Signer(book), ledger, auditor, requireReady });
   const checks = new CheckThreads(CHECK_THREADS);
-  const verifier = new Verifier(() => book.index, freshness, checks);
+  const checkTurns = runtime.own('work_verify', (capacity) => new CheckTurns(capacity, checks));
+  runtime.countBusy('work_verify', () => checkTurns.busy_total);
+  const verifier = new Verifier(() => book.index, freshness, checkTurns);
   measureKms(metrics, { book, ledger, freshness, log: vault.log, covered });
 
   const ingress = await createIngress({

@@ -4,14 +4,16 @@
  * Promise: a set of signatures is good exactly if each that counts verifies with plain `node:crypto` over the documented
  * bytes, as the mode demands. All are of one version. While the backend is away it goes on with what it knows, up to
  * `ttl_ms` (`verify_cache_expired` after that) and says how old that is. Imported keys depend on no backend.
- * Bound: one check for each signature, `SIGNATURES_MAX` of them, in threads. Cancellation: by the signal.
+ * Bound: one check for each signature, `SIGNATURES_MAX` of them, in threads, each tenant in its turn.
+ * Overflow: `busy`, by the turns. Cancellation: by the signal.
  */
-import { ALGORITHMS, type Check, type CheckThreads } from '@ron/custody';
+import { ALGORITHMS, type Check } from '@ron/custody';
 import { RonError, sched } from '@ron/kernel';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
 import type { VerifyMode } from '../keys/key-record.ts';
 import { formatKid } from '../kid.ts';
 import { signedBytes, type Payload } from '../sign/message.ts';
+import type { CheckTurns } from './check-turns.ts';
 import { effectiveMode, lacking, type Checked } from './modes.ts';
 
 export const SIGNATURES_MAX = 8;
@@ -78,9 +80,9 @@ export class Freshness {
 export class Verifier {
   readonly #index: () => KeyIndex;
   readonly #freshness: Freshness;
-  readonly #checks: Pick<CheckThreads, 'verify'>;
+  readonly #checks: Pick<CheckTurns, 'verify'>;
 
-  constructor(index: () => KeyIndex, freshness: Freshness, checks: Pick<CheckThreads, 'verify'>) {
+  constructor(index: () => KeyIndex, freshness: Freshness, checks: Pick<CheckTurns, 'verify'>) {
     this.#index = index;
     this.#freshness = freshness;
     this.#checks = checks;
@@ -103,7 +105,7 @@ export class Verifier {
       if (part === undefined) throw new RonError('validation', `${record.name} makes no ${alg} signatures`);
       return { part: part as Check['part'], message, signature };
     });
-    const good = await this.#checks.verify(checks, signal);
+    const good = await this.#checks.verify(record.tenant, checks, signal);
     const checked = checks.map(({ part: { alg } }, at): Checked => ({ alg, ok: good[at]! }));
     const reason = lacking(mode, signs, checked);
     return { ...result, ok: reason === undefined, checked, reason };
