@@ -157,6 +157,7 @@ export class Membership {
   readonly #members: () => readonly Member[];
   #roster: Roster;
   #heard: number;
+  #heardAtOpen: number;
   /** The number of the last list that everybody knows who counts. */
   #told: number;
   /** The number of the last list that each volume took. */
@@ -166,6 +167,7 @@ export class Membership {
     this.#members = members;
     this.#roster = roster;
     this.#heard = heard;
+    this.#heardAtOpen = heard;
     this.#told = roster.number;
   }
 
@@ -224,6 +226,29 @@ export class Membership {
     if (roster === undefined || roster.id === '' || isSame(roster, this.#roster)) return false;
     const { number, past } = this.#roster;
     return !past.includes(roster.id) && roster.number > number - PAST_MAX;
+  }
+
+  /**
+   * Whether a volume comes that has heard more than all who were here: its list came from theirs, and they were asked to
+   * decide nothing since. A restart would go by its list as well.
+   */
+  isBehind(member: Member, { roster, holder }: Known): boolean {
+    if (roster === undefined || holder !== member.name || !roster.current.includes(member.name)) return false;
+    return this.#heard === this.#heardAtOpen && this.#roster.id !== '' && roster.past.includes(this.#roster.id);
+  }
+
+  /** Goes by what such a volume knows. Those who were here have missed something. In one step. */
+  goBy(member: Member, { roster, heard }: Known & { roster: Roster }): void {
+    this.#roster = roster;
+    this.#told = roster.number;
+    this.#heard = heard;
+    this.#heardAtOpen = heard;
+    for (const each of this.#members()) {
+      each.isCurrent = false;
+      each.missed_total += 1;
+    }
+    member.isCurrent = true;
+    this.#known.set(member, roster.number);
   }
 
   /** Strikes off those who missed something. Durable when it resolves. */

@@ -5,27 +5,29 @@
  * still has of removed objects is removed there as well; what it alone knows stays. Decisions that are made while this
  * runs reach the volume like all others; when it misses one, this has to be begun anew. Nothing is told while those who
  * would know are away, nor to a volume that was used apart, until somebody takes it in: what was removed there alone comes
- * back. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
+ * back. When the volume is the one that has heard more, the others are told. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
  */
 import { decodeStripe, RecordType, type NewRecord } from '@ron/cas';
 import { RonError, sched } from '@ron/kernel';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
-import { readKnown } from './membership.ts';
+import { readKnown, type Known } from './membership.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 const EMPTY = new Uint8Array(0);
 const onPage = (): Promise<void> => sched.pause('volumes.settle');
 
 export async function reconcile(set: VolumeSet, member: Member, signal: AbortSignal): Promise<void> {
-  const { missed_total } = member;
   const { membership } = set;
+  const known = await readKnown(member.volume, signal);
+  if (membership.isBehind(member, known)) return goBy(set, member, known);
+  const { missed_total } = member;
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
   const missing = membership.missing();
   if (others.length === 0 && missing.length > 0) {
     throw new RonError('not_ready', `nobody is here who has heard everything: ${missing.join(', ')}`);
   }
-  if (membership.isApart(await readKnown(member.volume, signal)) && !member.isTakenIn) {
+  if (membership.isApart(known) && !member.isTakenIn) {
     member.isApart = true;
     throw new RonError('conflict', `${member.name} was used apart from the others`);
   }
@@ -44,6 +46,13 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   }
   member.isApart = false;
   await membership.admit(member, signal);
+}
+
+/** Who comes has heard what the others missed: they are told next. */
+function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
+  if (roster === undefined || !set.members.includes(member) || !member.isReadable) return;
+  set.membership.goBy(member, { ...known, roster });
+  for (const { name } of set.members) if (roster.draining.includes(name)) set.life.beginDrain(name);
 }
 
 const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: EMPTY });

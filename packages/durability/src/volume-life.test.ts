@@ -202,6 +202,55 @@ test('a volume is told nothing while those who would know are away', async () =>
   assert.ok(!set.has('object', X.id), 'the removal holds');
 });
 
+test('when those who know more come late, what they know counts', async () => {
+  using directories = new Directories();
+  {
+    await using set = await directories.open(ALL, RF3);
+    await set.put([X, object('y')], signal);
+  }
+  {
+    await using set = await directories.open(['a', 'b'], RF3);
+    await set.put([mark(RecordType.remove, X)], signal);
+  }
+  {
+    await using set = await directories.open(['c'], { ...RF3, replication_factor: 2, write_min: 1 });
+    assert.ok(set.has('object', X.id), 'nobody is here who knows better');
+    for (const name of ['a', 'b']) set.life.add({ volume: await directories.volume(name) });
+    await set.settle(signal);
+    assert.ok(!set.has('object', X.id), 'the removal holds');
+    assert.ok(set.members.every((member) => !member.isApart));
+    await set.settle(signal);
+    assert.ok(set.members.every((member) => member.isCurrent));
+    assert.ok(set.member('c').volume.wasRemoved(X.id) && set.has('object', object('y').id));
+  }
+  await using set = await directories.open(ALL, RF3);
+  assert.ok(set.members.every((member) => member.isCurrent));
+  assert.ok(!set.has('object', X.id));
+});
+
+test('what was stored while those who know more were away is not taken for what they removed', async () => {
+  using directories = new Directories();
+  {
+    await using set = await directories.open(ALL, RF3);
+    await set.put([X], signal);
+  }
+  {
+    await using set = await directories.open(['a', 'b'], RF3);
+    await set.put([mark(RecordType.remove, X)], signal);
+  }
+  for (const isAlone of [true, false]) {
+    using copies = new Directories();
+    cpSync(directories.path, copies.path, { recursive: true });
+    await using set = await copies.open(['c'], { ...RF3, replication_factor: 2, write_min: 1 });
+    if (isAlone) await set.put([X], signal);
+    for (const name of ['a', 'b']) set.life.add({ volume: await copies.volume(name) });
+    if (!isAlone) await set.put([X], signal);
+    await set.settle(signal);
+    assert.ok(set.has('object', X.id));
+    assert.ok(set.member('a').isApart, 'somebody has to decide');
+  }
+});
+
 test('what was decided about volumes holds after a restart, and can be taken back', async () => {
   using directories = new Directories();
   {
