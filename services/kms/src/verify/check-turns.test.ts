@@ -31,6 +31,17 @@ function setUp(capacity = 100) {
   return { turns, begun, fill };
 }
 
+test('long messages count for what they cost: fewer of them are with the threads at a time', async () => {
+  const { turns, begun } = setUp();
+  const long = Buffer.alloc(64 * 1024, 'good');
+  const checks = [{ ...check('')[0]!, message: long }];
+  const all = Array.from({ length: 40 }, () => turns.verify('flood', checks, NEVER));
+  const atOnce = begun.length;
+  await endAll(begun, turns);
+  await Promise.all(all);
+  assert.ok(atOnce <= 20, `${atOnce} of 64 KiB at once`);
+});
+
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
 async function endAll(begun: ReturnType<typeof setUp>['begun'], turns: CheckTurns): Promise<void> {

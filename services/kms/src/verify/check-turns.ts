@@ -7,7 +7,7 @@
  * Bound: `capacity` calls wait, and of them each tenant's share. Overflow: `busy` at once.
  * Cancellation: by the signal of each, looked at when its turn comes: it comes soon. `close` answers those who wait.
  */
-import { ALGORITHMS, type Check, type CheckThreads } from '@ron/custody';
+import { verifyCost_us, type Check, type CheckThreads } from '@ron/custody';
 import { RonError, sched, type Parked } from '@ron/kernel';
 import { FairTurns, type Costly } from '../sign/fair-turns.ts';
 
@@ -46,7 +46,7 @@ export class CheckTurns {
   async verify(tenant: string, checks: readonly Check[], signal: AbortSignal): Promise<boolean[]> {
     signal.throwIfAborted();
     if (this.#isClosed) throw draining();
-    const cost_us = checks.reduce((sum, { part }) => sum + ALGORITHMS[part.alg].verify_us, 0);
+    const cost_us = checks.reduce((sum, { part, message }) => sum + verifyCost_us(part.alg, message.length), 0);
     // While there is room nobody waits: those who did were let in when it became free.
     if (this.#hasRoom) return await this.#check({ checks, signal, cost_us });
     const answer = sched.park<boolean[]>('verify.turn');
