@@ -63,6 +63,15 @@ test('a checkpoint that was kept: the log goes on from it, or was put back or re
   assert.equal((await run(dir, '--since', 'nowhere')).code, 66);
 });
 
+test('keys beside the log that were damaged: the file is named, and other keys can be given', async (t) => {
+  const { run, dir, vkey } = await setUp(t);
+  await writeFile(join(dir, 'vkeys'), `${vkey.replace('+', 'Z')}\n`);
+  const damaged = await run(dir);
+  assert.equal(damaged.code, 65, damaged.stderr);
+  assert.match(damaged.stderr, /vkeys: damaged/);
+  assert.equal((await run(dir, '--vkey', vkey)).code, 0);
+});
+
 test('a proof that was kept: by itself, and held against the log', async (t) => {
   const { run, write, dir, before, vkey, proof } = await setUp(t);
   await write('proof.json', proof);

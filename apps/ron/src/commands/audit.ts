@@ -177,12 +177,25 @@ async function openDir(dir: string, given: readonly string[] | undefined): Promi
 }
 
 async function keysBeside(dir: string): Promise<string[]> {
+  const { parseVkey } = await import('@ron/tlog');
   const path = join(dir, 'vkeys');
+  let text: string;
   try {
-    return (await readFile(path, 'utf8')).split('\n').filter((line) => line !== '');
+    text = await readFile(path, 'utf8');
   } catch (error) {
     throw new CliError('no_input', `${path}: the keys cannot be read (${systemCode(error)}); give them with --vkey`);
   }
+  const vkeys = text.split('\n').filter((line) => line !== '');
+  try {
+    vkeys.forEach(parseVkey);
+  } catch {
+    throw new CliError(
+      'data',
+      `${path}: damaged, a line in it is no key of a log; give the keys with --vkey`,
+      'damaged',
+    );
+  }
+  return vkeys;
 }
 
 async function openUrl({ values, io, signal }: AuditInvocation, url: string): Promise<Opened> {
