@@ -157,7 +157,8 @@ export class Membership {
   readonly #members: () => readonly Member[];
   #roster: Roster;
   #heard: number;
-  #heardAtOpen: number;
+  /** Decisions that were made here, or are being made. */
+  #decided_total = 0;
   /** The number of the last list that everybody knows who counts. */
   #told: number;
   /** The number of the last list that each volume took. */
@@ -167,7 +168,6 @@ export class Membership {
     this.#members = members;
     this.#roster = roster;
     this.#heard = heard;
-    this.#heardAtOpen = heard;
     this.#told = roster.number;
   }
 
@@ -218,7 +218,13 @@ export class Membership {
   /** A note for one more decision about objects, to be written together with it, in the same step. */
   hear(): NewRecord {
     this.#heard += 1;
+    this.#decided_total += 1;
     return noteOf(HEARD_ID, this.#heard);
+  }
+
+  /** The decision was refused: nobody relies on it. */
+  refused(): void {
+    this.#decided_total -= 1;
   }
 
   /** Whether a volume was used without these others, after both had last heard the same. */
@@ -229,12 +235,12 @@ export class Membership {
   }
 
   /**
-   * Whether a volume comes that has heard more than all who were here: its list came from theirs, and they were asked to
-   * decide nothing since. A restart would go by its list as well.
+   * Whether a volume comes that has heard more than all who were here: its list came from theirs, and they
+   * decided nothing since. A restart would go by its list as well.
    */
   isBehind(member: Member, { roster, holder }: Known): boolean {
     if (roster === undefined || holder !== member.name || !roster.current.includes(member.name)) return false;
-    return this.#heard === this.#heardAtOpen && this.#roster.id !== '' && roster.past.includes(this.#roster.id);
+    return this.#decided_total === 0 && this.#roster.id !== '' && roster.past.includes(this.#roster.id);
   }
 
   /** Goes by what such a volume knows. Those who were here have missed something. In one step. */
@@ -242,7 +248,6 @@ export class Membership {
     this.#roster = roster;
     this.#told = roster.number;
     this.#heard = heard;
-    this.#heardAtOpen = heard;
     for (const each of this.#members()) {
       each.isCurrent = false;
       each.missed_total += 1;

@@ -104,9 +104,9 @@ export class SetWriter {
     const key = chunkKey(record.id);
     const isRemoval = record.type === RecordType.remove;
     if (isRemoval) this.#set.removals.begin(key);
+    const heard = this.#set.membership.hear();
     try {
       const listeners = this.#listeners();
-      const heard = this.#set.membership.hear();
       const tell = (to: readonly Member[], init: { enough?: number }): Promise<Copies> => {
         const write = (member: Member): Promise<void> => member.write([record, heard], signal);
         return this.#write({ order: to, has: () => false, write, target: to.length, ...init });
@@ -127,6 +127,9 @@ export class SetWriter {
       this.#require(counting(), signal);
       await this.#strike(this.#set.members, written, signal);
       this.#require(counting(), signal);
+    } catch (error) {
+      this.#set.membership.refused();
+      throw error;
     } finally {
       if (isRemoval) this.#set.removals.end(key);
     }

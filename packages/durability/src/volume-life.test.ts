@@ -215,6 +215,8 @@ test('when those who know more come late, what they know counts', async () => {
   {
     await using set = await directories.open(['c'], { ...RF3, replication_factor: 2, write_min: 1 });
     assert.ok(set.has('object', X.id), 'nobody is here who knows better');
+    const refused = set.put([mark(RecordType.pin, X)], AbortSignal.abort());
+    await assert.rejects(refused);
     for (const name of ['a', 'b']) set.life.add({ volume: await directories.volume(name) });
     await set.settle(signal);
     assert.ok(!set.has('object', X.id), 'the removal holds');
