@@ -185,8 +185,8 @@ test('a storage that is killed during an upload and comes back gets the rest, no
     }
     return await fetch(url, init);
   };
-  const { url, token: capability } = storage;
-  const client = new StorageClient({ url, capability, fetch: watched, resume_policy: PATIENT });
+  const init = { url: storage.url, capability: storage.token, fetch: watched, resume_policy: PATIENT };
+  const client = new StorageClient(init);
   let resume_url = '';
   const receipt = await client.put(content, { media_type: 'video/mp4', onUploadUrl: (url) => void (resume_url = url) });
   await restarted;
