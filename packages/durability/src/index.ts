@@ -2,7 +2,7 @@ export * from './inventories.ts';
 export * from './member.ts';
 export { readKnown, rosterOf, type Known, type Roster } from './membership.ts';
 export * from './pacing.ts';
-export { Inquiry, LATE } from './patience.ts';
+export { Inquiry, LATE, within } from './patience.ts';
 export * from './placement.ts';
 export type { PlanReport } from './plan-walk.ts';
 export * from './planner.ts';

@@ -70,9 +70,11 @@ export class VolumeDecisions {
       member.isTakenIn = true;
       return this.#volumes.onChange();
     }
-    if (slot.lost === undefined) throw new RonError('conflict', `${name} is not lost`);
+    // One that took long to open is back before the decision was noted: asking again does that.
+    if (slot.lost === undefined && !set.membership.roster.lost.includes(name))
+      throw new RonError('conflict', `${name} is not lost`);
     slot.isGivenUp = false;
-    await this.#volumes.takeBack(slot);
+    if (slot.lost !== undefined) await this.#volumes.takeBack(slot);
     if (slot.lost !== undefined) throw new RonError('conflict', slot.lost);
     await this.#note((signal) => set.life.giveUp(name, false, signal));
   }
@@ -102,7 +104,7 @@ export class VolumeDecisions {
     return `stripes of ${ec_data_shards}+${ec_parity_shards} need ${needed} volumes, ${left} would be left: add one first`;
   }
 
-  /** What it holds has to fit on the others, as far as they can be asked. Directories of one file system share its room. */
+  /** What it holds has to fit on the others: one that does not answer has no room. Directories of one file system share its room. */
   async #tooLittleRoom(slot: Slot): Promise<string | undefined> {
     const { used_bytes } = this.#volumes.set.member(slot.name).volume.stats();
     const others = this.#volumes.set.placement.places.filter(({ name }) => name !== slot.name);

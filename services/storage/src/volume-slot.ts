@@ -26,6 +26,8 @@ export class Slot {
   probe: Probe | undefined;
   /** Why it is not open. */
   lost: string | undefined;
+  /** It is being opened, which takes as long as it takes: nobody opens it a second time. */
+  opening: Promise<void> | undefined;
   /** Somebody gave it up: it does not come back by itself. */
   isGivenUp = false;
   /** No longer configured: let go when it is empty. */

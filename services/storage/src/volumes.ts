@@ -5,12 +5,12 @@
  * has the set. A directory that is not there does not keep the others from serving: it counts as lost, is named by
  * `problems`, and is taken back as soon as it is there again with what it held, unless somebody gave it up. An empty one in
  * its place may be the mount point of a disk that is missing: that is taken only when somebody says so.
- * Bound: one look at each directory in a second; one directory is opened at a time. Cancellation: by the signals given,
- * between two steps.
+ * Bound: one look at each directory in a second; each directory is opened once at a time, and whoever waits for that waits
+ * `OPEN_MS_MAX`: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
  */
 import { MemoryVolume, type Volume } from '@ron/cas';
-import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/durability';
-import { Deadline, RonError, sched, sleep, type Timer } from '@ron/kernel';
+import { Vigil, VolumeSet, within, type Fault, type Member, type Probe } from '@ron/durability';
+import { RonError, sched, sleep, type Timer } from '@ron/kernel';
 import type { VolumeInfo } from '@ron/proto';
 import type { StorageConfig } from './config.ts';
 import { holdsVolume } from './directory-looks.ts';
@@ -24,6 +24,8 @@ const LOOK_EVERY_MS = 1000;
 /** Reads that are under way on a lost volume may still end well. */
 const CLOSE_AFTER_MS = 10_000;
 const CLOSE_MS_MAX = 5000;
+/** A large index may take minutes to make, a disk that hangs for ever: it joins when it is open. */
+const OPEN_MS_MAX = 10_000;
 
 export class Volumes implements AsyncDisposable {
   readonly set: VolumeSet;
@@ -38,6 +40,7 @@ export class Volumes implements AsyncDisposable {
   readonly #closings = new Set<Timer>();
   /** The tail of what opens volumes: one thing after the other. */
   #last: Promise<unknown> = Promise.resolve();
+  #isClosed = false;
   /** Told when a volume came or went. */
   onChange: () => void = () => undefined;
   /** Told of records that a volume did not give. */
@@ -149,7 +152,7 @@ export class Volumes implements AsyncDisposable {
     if (this.isSingle) return;
     for (const slot of this.#slots.filter((each) => each.lost !== undefined && !each.isGivenUp)) {
       signal.throwIfAborted();
-      if (await holdsVolume(slot.name)) await this.#takeBack(slot);
+      if (slot.opening === undefined && (await holdsVolume(slot.name))) await this.takeBack(slot, LOOK_EVERY_MS);
     }
     await this.#vigil.look();
   }
@@ -231,8 +234,11 @@ export class Volumes implements AsyncDisposable {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true;
     for (const timer of this.#closings) timer.cancel();
     this.#closings.clear();
+    const openings = this.#slots.flatMap(({ opening }) => opening ?? []);
+    await Promise.all(openings.map((opening) => within(opening, CLOSE_MS_MAX)));
     await this.set.close();
   }
 
@@ -244,7 +250,7 @@ export class Volumes implements AsyncDisposable {
   async #join(slots: readonly Slot[]): Promise<void> {
     for (const slot of slots) {
       this.#slots.push(slot);
-      if (slot.lost === undefined) await this.#takeBack(slot);
+      if (slot.lost === undefined) await this.takeBack(slot);
       else this.publish('lost', slot.name, slot.lost);
     }
   }
@@ -260,8 +266,7 @@ export class Volumes implements AsyncDisposable {
       CLOSE_AFTER_MS,
       () => {
         this.#closings.delete(timer);
-        // What it could not take to disk is elsewhere.
-        void member.volume.close().catch(() => undefined);
+        void closed(member.volume);
       },
       'volumes.close',
     );
@@ -270,33 +275,35 @@ export class Volumes implements AsyncDisposable {
     this.onChange();
   }
 
-  /** Takes back one that was lost. When it cannot be opened, it stays lost and says why. */
-  takeBack(slot: Slot): Promise<void> {
-    return this.#inTurn(async () => {
-      if (slot.lost !== undefined && this.#slots.includes(slot)) await this.#takeBack(slot);
-    });
+  /** Takes back one that was lost. When it cannot be opened, or not yet, it stays lost and says why. */
+  async takeBack(slot: Slot, wait_ms = OPEN_MS_MAX): Promise<void> {
+    if (slot.isGivenUp || slot.isGoing) return;
+    slot.opening ??= this.#reopen(slot).finally(() => (slot.opening = undefined));
+    await within(slot.opening, wait_ms);
+    if (slot.opening !== undefined)
+      slot.lost = `${slot.name}: it is being opened, which takes long; it joins when that is done`;
   }
 
-  async #takeBack(slot: Slot): Promise<void> {
-    if (slot.isGivenUp || slot.isGoing) return;
-    const former = this.memberOf(slot);
-    if (former !== undefined) {
-      using deadline = Deadline.after('volumes.close', CLOSE_MS_MAX);
-      await deadline.run(() => former.volume.close()).catch(() => undefined);
-    }
+  /** Never rejects: one that cannot be opened says why. */
+  async #reopen(slot: Slot): Promise<void> {
     const why = slot.lost;
-    const volume = await openSlot(slot, this.#init, 'later');
-    if (volume === undefined) return;
-    const member = await memberOf(slot, volume);
-    // While it was opened, somebody may have given it up, or removed it.
-    if (slot.isGivenUp || slot.isGoing) {
-      slot.lost ??= why;
+    let volume: Volume | undefined;
+    try {
+      await closed(this.memberOf(slot)?.volume);
+      volume = await openSlot(slot, this.#init, 'later');
+      if (volume === undefined) return;
+      const member = await memberOf(slot, volume);
+      // While it was opened, somebody may have given it up, or removed it, or the end has come.
+      if (slot.isGivenUp || slot.isGoing || this.#isClosed) throw new Error('nobody wants it any more');
+      this.set.life.add(member);
+    } catch (error) {
+      slot.lost = slot.isGivenUp
+        ? (slot.lost ?? why)
+        : `${slot.name}: ${error instanceof Error ? error.message : String(error)}`;
       slot.watch = undefined;
-      await volume.close();
-      return;
+      return await closed(volume);
     }
     slot.lost = undefined;
-    this.set.life.add(member);
     this.#watchOver(slot);
     this.publish('joined', slot.name, 'it is told what it missed, and filled');
     this.onChange();
@@ -316,4 +323,9 @@ export class Volumes implements AsyncDisposable {
   publish(change: (EngineEvent & { kind: 'volume' })['change'], volume: string, reason: string): void {
     this.#init.publish({ kind: 'volume', change, volume, reason });
   }
+}
+
+/** What it could not take to disk is elsewhere. */
+async function closed(volume: Volume | undefined): Promise<void> {
+  if (volume !== undefined) await within(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
 }

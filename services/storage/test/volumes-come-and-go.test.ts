@@ -4,6 +4,7 @@ import { existsSync, rmSync } from 'node:fs';
 import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { realFileSystem, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
 import {
@@ -415,4 +416,38 @@ test('one directory has no set in between, and nothing to decide about', async (
     headers: await service.allow(),
   });
   assertRefusal(refused, 409, 'conflict');
+});
+
+test('a directory that takes long to open holds up nobody: others are missed, reads and writes go on, and it joins in the end', async () => {
+  await using temp = await tempDir();
+  const slow = join(temp.path, 'c');
+  // Each call alone is within what a disk may take.
+  const disk = { isSlow: false, calls: 0 };
+  const slowly = async (path: string): Promise<void> => {
+    if (!path.startsWith(slow)) return;
+    disk.calls += 1;
+    if (disk.isSlow) await new Promise((resolve) => setTimeout(resolve, 1500));
+  };
+  const fs: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
+    makeDir: (dir: string) => slowly(dir).then(() => realFileSystem.makeDir(dir)),
+    list: (dir: string) => slowly(dir).then(() => realFileSystem.list(dir)),
+    create: (path: string) => slowly(path).then(() => realFileSystem.create(path)),
+    open: (path: string, access: 'read' | 'write') => slowly(path).then(() => realFileSystem.open(path, access)),
+    identity: (path: string) => slowly(path).then(() => realFileSystem.identity!(path)),
+  });
+  await using service = await started(['a', 'b', 'c', 'd'], { dir: temp.path, fs });
+  const objects = await fill(service, 6);
+  await rename(slow, join(temp.path, 'away'));
+  await eventually('it counts as lost', async () => (await volume(service, 'c')).life === 'lost');
+  disk.isSlow = true;
+  disk.calls = 0;
+  await rename(join(temp.path, 'away'), slow);
+  await eventually('it is being opened', () => disk.calls > 0);
+  await rm(join(temp.path, 'a'), { recursive: true });
+  await service.storage.engine.volumes.look(signal);
+  assert.equal((await volume(service, 'a')).life, 'lost');
+  assert.match((await volume(service, 'c')).reason, /is being opened/);
+  await assertServed(service, objects);
+  disk.isSlow = false;
+  await eventually('it joins', async () => (await volume(service, 'c')).life === 'active');
 });
