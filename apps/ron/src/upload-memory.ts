@@ -7,9 +7,10 @@
  */
 import { createHash } from 'node:crypto';
 import type { Stats } from 'node:fs';
-import { mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sched } from '@ron/kernel/core';
+import { makeDirectory } from '@ron/kernel/make-directory';
 import { cacheHome } from './cache-home.ts';
 import type { Io } from './io.ts';
 
@@ -37,7 +38,7 @@ export class UploadMemory {
 
   async remember(upload_url: string): Promise<void> {
     try {
-      await mkdir(this.#dir, { recursive: true, mode: 0o700 });
+      await makeDirectory(this.#dir);
       await writeFile(this.#path, upload_url, { mode: 0o600 });
       await this.#removeOld();
     } catch {

@@ -12,11 +12,11 @@
  */
 import { hash } from 'node:crypto';
 import { constants } from 'node:fs';
-import { link, mkdir, open, rename, unlink } from 'node:fs/promises';
+import { link, open, rename, unlink } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isService } from '@ron/proto';
-import { RonError, sched } from '@ron/kernel';
+import { makeDirectory, RonError, sched } from '@ron/kernel';
 import { KEY_ID_PATTERN, RING_KEYS_MAX, SECRET_BYTES } from './key-ring.ts';
 import type { KeySet, RingKey } from './key-ring.ts';
 
@@ -52,7 +52,7 @@ export async function readKeyFile(path: string): Promise<KeySet | undefined> {
 
 /** Writes a new key file. False when there is one already: then nothing was changed. */
 export async function createKeyFile(path: string, set: KeySet): Promise<boolean> {
-  await mkdir(dirname(path), { recursive: true, mode: DIRECTORY_MODE });
+  await makeDirectory(dirname(path), DIRECTORY_MODE);
   const temporary = await writeAside(path, set);
   try {
     await link(temporary, path);

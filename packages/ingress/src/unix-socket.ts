@@ -4,16 +4,16 @@
  * Promise: the directory is 0700 and ours, the socket 0600. A socket left behind by a dead process is replaced; one that
  * somebody answers on, or a file that is no socket, is not.
  */
-import { chmod, lstat, mkdir, rm } from 'node:fs/promises';
+import { chmod, lstat, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
 import { dirname } from 'node:path';
-import { RonError } from '@ron/kernel';
+import { makeDirectory, RonError } from '@ron/kernel';
 
 const PROBE_MS = 1000;
 
 export async function prepareSocketPath(path: string): Promise<void> {
   const directory = dirname(path);
-  await mkdir(directory, { recursive: true, mode: 0o700 });
+  await makeDirectory(directory);
   const found = await lstat(directory);
   if (!found.isDirectory() || (found.mode & 0o777) !== 0o700) {
     throw new RonError(

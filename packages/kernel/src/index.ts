@@ -13,6 +13,7 @@ export * from './deadline.ts';
 export * from './errors.ts';
 export * from './exit-codes.ts';
 export * from './file-lock.ts';
+export * from './make-directory.ts';
 export * from './lifecycle.ts';
 export * from './log-sink.ts';
 export * from './log.ts';

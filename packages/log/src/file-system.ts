@@ -8,7 +8,7 @@
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
-import { RonError, tryLock } from '@ron/kernel';
+import { makeDirectory, RonError, tryLock } from '@ron/kernel';
 import { readNow } from './read-now.ts';
 
 export interface File {
@@ -158,7 +158,7 @@ export const realFileSystem: FileSystem = {
   open: openFile,
   list: (dir) => call<string[]>((done) => fs.readdir(dir, done)),
   async makeDir(dir) {
-    await call((done) => fs.mkdir(dir, { recursive: true, mode: DIR_MODE }, (error) => done(error)));
+    await makeDirectory(dir, DIR_MODE);
     await this.syncDir(dirname(dir));
   },
   rename: (from, to) => call((done) => fs.rename(from, to, done as fs.NoParamCallback)),

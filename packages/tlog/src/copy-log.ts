@@ -5,9 +5,9 @@
  * covers is there. Partial tiles of earlier copies are left. It does not verify: `verifyLog` of the copy does.
  * Bound: one resource in memory. Cancellation: between two resources; the copy can be taken up again.
  */
-import { access, mkdir, rename, writeFile } from 'node:fs/promises';
+import { access, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { RonError } from '@ron/kernel';
+import { makeDirectory, RonError } from '@ron/kernel';
 import { rethrowDisk } from '@ron/log';
 import { CHECKPOINT } from './checkpoint-file.ts';
 import { decodeCheckpoint } from './checkpoint.ts';
@@ -56,7 +56,7 @@ async function isThere(path: string): Promise<boolean> {
 /** Whole or not at all, so that a copy that was interrupted does not look like one. */
 async function replaceFile(path: string, bytes: Uint8Array): Promise<void> {
   try {
-    await mkdir(dirname(path), { recursive: true });
+    await makeDirectory(dirname(path), 0o777);
     await writeFile(`${path}.new`, bytes);
     await rename(`${path}.new`, path);
   } catch (error) {

@@ -6,10 +6,10 @@
  * have no keys yet, and is gone when the node starts anew. A kms or passport that was started again is told to nobody: it
  * listens where it did; but a kms that remembers nothing gets its owner and services new capabilities.
  */
-import { mkdir, rm } from 'node:fs/promises';
+import { rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
-import { Deadline, isRonError } from '@ron/kernel';
+import { Deadline, isRonError, makeDirectory } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import type { Home } from '../home.ts';
 import type { Io } from '../io.ts';
@@ -41,7 +41,7 @@ export class Custody {
   async prepare(signal: AbortSignal): Promise<void> {
     for (const service of this.#all) await rm(this.#home.of(service).url, { force: true });
     if (!this.#hasKms) return await prepareKeys(this.#home, this.#all, signal);
-    for (const service of this.#services) await mkdir(this.#home.of(service).dir, { recursive: true, mode: 0o700 });
+    for (const service of this.#services) await makeDirectory(this.#home.of(service).dir);
   }
 
   /** A service listens, for the first time or again. */

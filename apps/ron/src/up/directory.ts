@@ -2,10 +2,10 @@
  * The directory of a node: made for us alone, and held by one `ron up` at a time.
  */
 import { constants } from 'node:fs';
-import { access, chmod, mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { access, chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
-import { dirname, join } from 'node:path';
-import { tryLock } from '@ron/kernel';
+import { join } from 'node:path';
+import { makeDirectory, tryLock } from '@ron/kernel';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';
@@ -43,22 +43,6 @@ export async function holdHome(
       lock[Symbol.dispose]();
     },
   };
-}
-
-/**
- * With the directories above it. Not `recursive`: that tries for ever where the system says of an entry in a directory that
- * exists that there is no such directory, as /proc does.
- */
-async function makeDirectory(path: string): Promise<void> {
-  const make = (): Promise<void> => mkdir(path, { mode: 0o700 });
-  try {
-    await make();
-  } catch (error) {
-    if (systemCode(error) === 'EEXIST') return;
-    if (systemCode(error) !== 'ENOENT' || dirname(path) === path) throw error;
-    await makeDirectory(dirname(path));
-    await make();
-  }
 }
 
 /** Who holds it writes that down right after taking it; the wait is for that moment. */

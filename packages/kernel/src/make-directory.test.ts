@@ -1,0 +1,25 @@
+import assert from 'node:assert/strict';
+import { existsSync } from 'node:fs';
+import { mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { makeDirectory } from './make-directory.ts';
+
+test('a directory is made with those above it, once or again, by several at a time', async (t) => {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-kernel-'));
+  t.after(() => rm(dir, { recursive: true, force: true }));
+  const path = join(dir, 'a', 'b', 'c');
+  await Promise.all([makeDirectory(path), makeDirectory(path), makeDirectory(join(path, 'd'))]);
+  await makeDirectory(path);
+  for (const made of [path, join(dir, 'a')]) assert.equal((await stat(made)).mode & 0o777, 0o700);
+  await writeFile(join(dir, 'file'), '');
+  await assert.rejects(makeDirectory(join(dir, 'file')), { code: 'EEXIST' });
+  await assert.rejects(makeDirectory(join(dir, 'file', 'below')), { code: 'ENOTDIR' });
+});
+
+test('where the system has no place for it, that is told and not tried for ever', async (t) => {
+  if (!existsSync('/proc/self')) return t.skip('there is no /proc here');
+  await assert.rejects(makeDirectory('/proc/x'), { code: 'ENOENT' });
+  await assert.rejects(makeDirectory('/proc/x/y/z'), { code: 'ENOENT' });
+});
