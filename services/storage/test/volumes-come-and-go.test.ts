@@ -1,9 +1,10 @@
 /** Several directories: one that is lost, full, empty, stale or new changes nothing for whoever reads and writes. */
 import assert from 'node:assert/strict';
 import { existsSync, rmSync } from 'node:fs';
-import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
+import { cp, mkdir, rename, rm, statfs, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
+import { reserveBytes } from '@ron/cas';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
@@ -416,6 +417,61 @@ test('one directory has no set in between, and nothing to decide about', async (
     headers: await service.allow(),
   });
   assertRefusal(refused, 409, 'conflict');
+});
+
+test('a drain is refused while the others lack room for it, and says how much; with room it begins', async (t) => {
+  await using temp = await tempDir();
+  const disk = join(temp.path, 'small');
+  await mkdir(disk);
+  using mount = mountTmpfs(disk, '16m');
+  if (mount === undefined) return t.skip(NO_MOUNT);
+  // Both others lie on the small disk: they share its room, which counts once.
+  await using service = await started(['a@weight=1', 'small/b@weight=1', 'small/c@weight=1'], {
+    dir: temp.path,
+    flags: ['--durability.replication_factor=2', '--durability.repair_interval=1h', '--storage.segment_bytes=4MiB'],
+  });
+  for (let key = 1; key <= 6; key++) await service.put(bytesOf(700 * KIB, key));
+  const { used_bytes } = await volume(service, 'a');
+  const ballast = join(disk, 'ballast');
+  // As much is left as half of what is to be moved: together twice that, if each were asked alone.
+  const { bavail, blocks, bsize } = await statfs(disk);
+  const room_bytes = bavail * bsize - reserveBytes(blocks * bsize);
+  await writeFile(ballast, Buffer.alloc(Math.ceil(room_bytes - 0.6 * used_bytes)));
+  const refused = await decide(service, 'drain', 'a');
+  assertRefusal(refused, 409, 'conflict');
+  assert.match(refused.text, /holds \d+ bytes, the others have room for \d+: add a volume/);
+  assert.equal((await volume(service, 'a')).life, 'active', 'nothing has begun');
+  await rm(ballast);
+  assert.equal((await decide(service, 'drain', 'a')).status, 200);
+  assert.match((await volume(service, 'a')).life, /^drain/);
+});
+
+test('a drain is refused that would leave too few volumes for copies, domains or the shards of a stripe', async () => {
+  const idle = ['--durability.repair_interval=1h'];
+  const refusal = async (dirs: string[], flags: string[], because: RegExp): Promise<void> => {
+    await using service = await started(dirs, { flags: [...idle, ...flags] });
+    const refused = await decide(service, 'drain', 'a');
+    assertRefusal(refused, 409, 'conflict');
+    assert.match(refused.text, because);
+    assert.equal((await volume(service, 'a')).life, 'active', 'nothing has begun');
+  };
+  const names = ['a', 'b', 'c', 'd', 'e'];
+  const stripes = ['--durability.ec=true', '--durability.ec_data_shards=3', '--durability.ec_parity_shards=2'];
+  await refusal(['a', 'b'], ['--durability.replication_factor=2'], /2 copies need 2 volumes, 1 would be left/);
+  await refusal(
+    ['a@domain=x', 'b@domain=y', 'c@domain=y'],
+    ['--durability.replication_factor=2'],
+    /2 copies lie in 2 domains, 1 would be left/,
+  );
+  await refusal(
+    names,
+    [...stripes, '--durability.replication_factor=1'],
+    /stripes of 3\+2 need 5 volumes, 4 would be left/,
+  );
+  await using service = await started([...names, 'f'], {
+    flags: [...idle, ...stripes, '--durability.replication_factor=1'],
+  });
+  assert.equal((await decide(service, 'drain', 'a')).status, 200, 'with one more it may go');
 });
 
 test('a directory that takes long to open holds up nobody: others are missed, reads and writes go on, and it joins in the end', async () => {
