@@ -45,6 +45,9 @@ interface PlainAnswer {
   readonly head: string;
 }
 
+/** Answers that wait for one another: more would make the first wait for longer than its waking costs. */
+const DUE_MAX = 64;
+
 export class PlainFront {
   readonly init: PlainFrontInit;
   readonly #bytes_max: number;
@@ -74,6 +77,7 @@ export class PlainFront {
   sendSoon(connection: PlainConnection): void {
     if (this.#due.length === 0) void sched.pause('plain.send').then(() => this.#sendDue());
     this.#due.push(connection);
+    if (this.#due.length >= DUE_MAX) this.#sendDue();
   }
 
   #sendDue(): void {
