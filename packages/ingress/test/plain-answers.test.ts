@@ -154,6 +154,20 @@ test('packets that come faster than answers are taken are answered in order, whe
   await eventually('its place is free', () => x.ingress.admission.inflight === 0);
 });
 
+test('of very many that come at once the first do not wait for the last', async () => {
+  await using x = await make();
+  const ends: [RawClient, Socket][] = [];
+  while (ends.length < 65) ends.push(await bothEnds(x));
+  const packet = Buffer.from(get('/x/small'));
+  for (const [, socket] of ends) socket.emit('data', packet);
+  assert.equal(x.ingress.admission.inflight, 1, 'all but the last are written');
+  for (const [client] of ends) {
+    await client.until(/in memory$/);
+    client.destroy();
+  }
+  assert.equal(x.ingress.admission.inflight, 0);
+});
+
 test('an answer that is due when its connection goes gives back its place', async () => {
   await using x = await make();
   const [client, socket] = await bothEnds(x);
