@@ -183,7 +183,7 @@ export interface ListInit extends KeyInit {
   length_max?: number;
 }
 
-/** Texts; in flags and environment separated by commas, so an item cannot hold one there. */
+/** Texts; in flags and environment separated by commas, or written as in a file: `["a", "b"]`. */
 function listKey(init: ListInit): Key<readonly string[]> {
   const { pattern, items_max = 64, length_max = 1024 } = init;
   const fromToml = (value: unknown): readonly string[] | undefined => {
@@ -195,13 +195,24 @@ function listKey(init: ListInit): Key<readonly string[]> {
     {
       kind: 'list',
       expected: `a list of at most ${items_max} ${init.expects ?? 'texts'}`,
-      fromText: (line) => fromToml(line === '' ? [] : line.split(',').map((item) => item.trim())),
+      fromText: (line) => fromToml(itemsIn(line)),
       fromToml,
       toToml: (value) => `[${value.map((item) => JSON.stringify(item)).join(', ')}]`,
     },
     init,
     init.default === undefined ? undefined : Object.freeze([...init.default]),
   );
+}
+
+/** Undefined when it begins like a list of a file and is none: it would make items that nobody meant. */
+function itemsIn(line: string): unknown {
+  if (line === '') return [];
+  if (!line.startsWith('["')) return line.split(',').map((item) => item.trim());
+  try {
+    return JSON.parse(line);
+  } catch {
+    return undefined;
+  }
 }
 
 export interface QuantityInit extends KeyInit {

@@ -94,6 +94,13 @@ test('flags take =, a space, a bare boolean and a list', () => {
   assert.equal(twice?.found, 'the flag twice', 'which of the two was meant?');
 });
 
+test('a list in a flag may be written as in a file; one that is only begun so is refused', () => {
+  assert.deepEqual(load({ flags: ['--data_dirs=["a", "b,c"]'] }).data_dirs, ['a', 'b,c']);
+  assert.deepEqual(load({ flags: ['--data_dirs=[::1],b'] }).data_dirs, ['[::1]', 'b']);
+  assert.equal(problemsOf({ flags: ['--data_dirs=["a","b"'] }).length, 1);
+  assert.equal(problemsOf({ flags: ['--data_dirs=["a",1]'] }).length, 1);
+});
+
 test('every problem of every source is listed, with key, source, expected and found', () => {
   const problems = problemsOf({
     file: {
