@@ -113,7 +113,7 @@ class Node implements AsyncDisposable {
   }
 }
 
-test('nine directories, 6+3, no copies: any three go, and three others after them', async () => {
+test('nine directories, 6+3, no copies: any three go, and three others after them', { timeout: 600_000 }, async () => {
   await using temp = await tempDir();
   await using node = await Node.start(temp.path);
   const objects = SIZES.map((size, index) => bytesOf(size, index + 1));

@@ -105,7 +105,7 @@ async function assertWhole(storage: StorageProcess, attempt: Attempt, mustBe: bo
   assert.equal(addressOf(reply.body), attempt.address);
 }
 
-test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 15_000 }, async () => {
+test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 60_000 }, async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const headers = await authorizationFrom(keysIn(temp.path));
