@@ -5,7 +5,7 @@
  * leaves. It is made once. The owner's capability has every scope of kms, is written for the owner alone (0600), and is
  * replaced when it nears its end or no longer verifies.
  */
-import { open, rename } from 'node:fs/promises';
+import { open, rename, stat } from 'node:fs/promises';
 import {
   Checker,
   inspectToken,
@@ -56,8 +56,13 @@ export interface OwnerFileInit {
   readonly signal: AbortSignal;
 }
 
-/** Leaves a capability for everything here to whoever owns the file. */
+/**
+ * Leaves a capability for everything here to whoever owns the file. One that others could read is not replaced: that would
+ * hide it, and the one that they may have read would still be good. Whoever is to use it refuses it and says so.
+ */
 export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileInit): Promise<void> {
+  const found = await stat(path).catch(() => undefined);
+  if (found?.isFile() === true && (found.mode & 0o077) !== 0) return;
   const kept = await readSecretFile(path).catch(() => undefined);
   if (kept !== undefined && (await isGood(kept, keys, epochs, signal))) return;
   const scopes = scopesOf('kms');
