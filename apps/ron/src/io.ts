@@ -17,6 +17,8 @@ export class Io {
   readonly env: Readonly<Record<string, string | undefined>> = process.env;
   /** Why nothing more can be written. */
   #broken: CliError | undefined;
+  /** Resolves when what was written last is out, or could not be written. */
+  #written: Promise<void> = Promise.resolve();
 
   constructor() {
     this.stdout.on('error', (error) => this.#breaks(error));
@@ -25,7 +27,8 @@ export class Io {
 
   /** The result: as text for people, or as a value with `--json`. */
   result(text: string, value: unknown): void {
-    this.stdout.write(this.json ? `${JSON.stringify(value)}\n` : text === '' ? '' : `${printable(text)}\n`);
+    if (this.json) this.#write(`${JSON.stringify(value)}\n`);
+    else if (text !== '') this.#write(`${printable(text)}\n`);
   }
 
   /** Something worth knowing that is not the result. Silent with `--json`. */
@@ -54,7 +57,7 @@ export class Io {
   /** Bytes of a result, as fast as the reader takes them. */
   async bytes(bytes: Uint8Array): Promise<void> {
     // A reader that is gone rejects the wait, or has set the mark before.
-    if (this.#broken === undefined && !this.stdout.write(bytes)) {
+    if (this.#broken === undefined && !this.#write(bytes)) {
       await once(this.stdout, 'drain').catch((error: unknown) => this.#breaks(error));
     }
     if (this.#broken !== undefined) throw this.#broken;
@@ -62,8 +65,18 @@ export class Io {
 
   /** Resolves when the result is out; rejects when it could not be written: a result that nobody got is none. */
   async flushed(): Promise<void> {
-    await new Promise<void>((resolve) => void this.stdout.write('', () => resolve()));
+    await this.#written;
     if (this.#broken !== undefined) throw this.#broken;
+  }
+
+  /** Whether the reader keeps up. A reader that leaves after the last byte has missed nothing: only writes can fail. */
+  #write(bytes: string | Uint8Array): boolean {
+    const { promise, resolve } = Promise.withResolvers<void>();
+    this.#written = promise;
+    return this.stdout.write(bytes, (error) => {
+      if (error !== null && error !== undefined) this.#breaks(error);
+      resolve();
+    });
   }
 
   #breaks(error: unknown): void {
