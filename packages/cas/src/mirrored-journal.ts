@@ -5,6 +5,7 @@
  * failed is given up, and the next write puts a whole one in another place. Of several copies the one counts that has come
  * furthest. Bound: `copies` files. Cancellation: none; calls end by themselves.
  */
+import { RonError } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { FileJournal, type Frame, type UploadJournal } from './upload-journal.ts';
 
@@ -24,6 +25,9 @@ export interface JournalPlaces {
   /** How many are enough. */
   readonly copies_min: number;
 }
+
+/** A volume that was away may be back by then. */
+const RETRY_AFTER_MS = 1000;
 
 export class MirroredJournal implements UploadJournal {
   readonly #places: JournalPlaces;
@@ -81,8 +85,10 @@ export class MirroredJournal implements UploadJournal {
       ),
     );
     this.#copies = good;
-    if (good.size >= Math.min(this.#places.copies_min, this.#places.copies)) return;
-    throw failures[0] ?? new Error(`ENOENT: ${good.size} places take the journal of an upload`);
+    const needed = Math.min(this.#places.copies_min, this.#places.copies);
+    if (good.size >= needed) return;
+    const what = `${good.size} of ${needed} copies of what is known of the upload could be written`;
+    throw failures[0] ?? new RonError('not_ready', what, { retry_after_ms: RETRY_AFTER_MS });
   }
 
   /** The copies whose places are still there. */
