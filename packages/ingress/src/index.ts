@@ -18,3 +18,4 @@ export * from './range.ts';
 export * from './readiness.ts';
 export * from './routes.ts';
 export * from './service.ts';
+export { StartingListener } from './starting-listener.ts';

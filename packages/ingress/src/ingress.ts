@@ -38,6 +38,7 @@ import { Responder } from './responder.ts';
 import { buildRouter } from './router.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
+import type { StartingListener } from './starting-listener.ts';
 import { Sweeper } from './sweeper.ts';
 import { readTls, reloadTls } from './tls.ts';
 
@@ -74,7 +75,8 @@ export interface Ingress extends AsyncDisposable {
   /** Where it listens. Throws before `listen`. */
   readonly url: string;
   readonly metrics_url: string | undefined;
-  listen(): Promise<string>;
+  /** `from`: answered probes at the same addresses until now; its listening sockets are taken over. */
+  listen(from?: StartingListener): Promise<string>;
   /** From now on work is refused; see `Drain`. */
   beginDrain(): void;
   /** Waits until every request in flight is answered; false when the signal aborted first. Cuts nothing. */
@@ -235,9 +237,11 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     get metrics_url() {
       return second?.url;
     },
-    async listen() {
-      if (second !== undefined && metrics_target !== undefined) await second.listen(metrics_target);
-      return main.listen(target);
+    async listen(from) {
+      if (second !== undefined && metrics_target !== undefined) {
+        await second.listen(metrics_target, from?.release(config.metrics_addr!));
+      }
+      return main.listen(target, from?.release(config.bind));
     },
     beginDrain: () => drain.begin(),
     drained: (signal) => drain.drained(signal),

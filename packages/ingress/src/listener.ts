@@ -21,6 +21,7 @@ import { Connection } from './connection.ts';
 import type { Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
+import { listening } from './listen.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
@@ -72,7 +73,8 @@ export class Listener {
     // Without a listener Node goes on with the request as if no upgrade had been asked for, which is what we want.
   }
 
-  async listen(target: BindTarget): Promise<string> {
+  /** `from`: a server at the same address whose listening socket is taken over. */
+  async listen(target: BindTarget, from?: Server): Promise<string> {
     const { backlog } = this.#init.config;
     if (target.kind === 'unix') {
       await prepareSocketPath(target.path);
@@ -80,7 +82,7 @@ export class Listener {
       await restrictSocket(target.path);
       this.#url = `unix:${target.path}`;
     } else {
-      await listening(this.server, { host: target.host, port: target.port, backlog });
+      await listening(this.server, from ?? { host: target.host, port: target.port, backlog });
       this.#url = urlOf(target.host, (this.server.address() as AddressInfo).port, this.#init.tls !== undefined);
     }
     return this.#url;
@@ -221,21 +223,6 @@ function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server
   server.maxHeadersCount = 0;
   server.timeout = 0;
   return server;
-}
-
-function listening(
-  server: Server,
-  where: { host?: string; port?: number; path?: string; backlog: number },
-): Promise<void> {
-  return new Promise((resolve, reject) => {
-    const onError = (error: Error): void =>
-      reject(new RonError('internal', `cannot listen: ${error.message}`, { cause: error }));
-    server.once('error', onError);
-    server.listen(where, () => {
-      server.off('error', onError);
-      resolve();
-    });
-  });
 }
 
 function peerKey(socket: Socket): string {

@@ -1,0 +1,63 @@
+/** A service that opens a lot of data answers probes meanwhile, and no connection is refused when it takes over. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Metrics } from '@ron/kernel';
+import { createIngress, StartingListener } from '@ron/ingress';
+
+const BIND = '127.0.0.1:0';
+
+test('healthz answers while the service starts, everything else is refused with Retry-After', async () => {
+  await using starting = await StartingListener.open({ bind: BIND });
+  const url = `http://127.0.0.1:${starting.portOf(BIND)}`;
+  const health = await fetch(`${url}/healthz`);
+  assert.equal(health.status, 200);
+  assert.deepEqual(await health.json(), { status: 'ok', starting: true });
+  for (const path of ['/readyz', '/o/b3:00', '/healthz?x']) {
+    const refused = await fetch(`${url}${path}`);
+    assert.equal(refused.status, 503, path);
+    assert.match(refused.headers.get('retry-after') ?? '', /^[1-9]\d*$/);
+    assert.equal(((await refused.json()) as { code: string }).code, 'not_ready');
+  }
+  assert.equal((await fetch(`${url}/healthz`, { method: 'HEAD' })).status, 200);
+  assert.equal((await fetch(`${url}/healthz`, { method: 'POST', body: 'x' })).status, 503);
+});
+
+test('the service takes over the socket: probes never see a refused connection, and the port stays', async () => {
+  const starting = await StartingListener.open({ bind: BIND });
+  const port = starting.portOf(BIND);
+  const ingress = await createIngress({
+    service: 'probe',
+    version: '0',
+    metrics: new Metrics('probe'),
+    config: { bind: BIND },
+    routes: [],
+  });
+  const over = new AbortController();
+  const answers: string[] = [];
+  const probing = (async () => {
+    while (!over.signal.aborted) {
+      const answer = await fetch(`http://127.0.0.1:${port}/healthz`).then(
+        (response) => response.text().then((text) => `${response.status} ${text}`),
+        (error: Error & { cause?: { code?: string } }) => error.cause?.code ?? error.message,
+      );
+      answers.push(answer);
+    }
+  })();
+  while (answers.length < 5) await new Promise((resolve) => void setImmediate(resolve));
+  assert.equal(new URL(await ingress.listen(starting)).port, String(port));
+  const before = answers.length;
+  while (answers.length < before + 5) await new Promise((resolve) => void setImmediate(resolve));
+  over.abort();
+  await probing;
+  assert.equal(starting.portOf(BIND), undefined, 'it has nothing left to close');
+  assert.ok(!answers.includes('ECONNREFUSED'), answers.join('\n'));
+  assert.match(answers[0]!, /"starting":true/);
+  assert.match(answers.at(-1)!, /^200 /);
+  assert.doesNotMatch(answers.at(-1)!, /starting/);
+  await ingress.close(AbortSignal.abort());
+});
+
+test('an address that is taken fails the start with the reason', async () => {
+  await using first = await StartingListener.open({ bind: BIND });
+  await assert.rejects(StartingListener.open({ bind: `127.0.0.1:${first.portOf(BIND)}` }), /cannot listen.*EADDRINUSE/);
+});
