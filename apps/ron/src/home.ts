@@ -10,6 +10,7 @@
  *     .ron/<service>/url     where it listens
  *     .ron/kms/owner.cap     a capability for all of kms, which mints the others through it
  *     .ron/<service>/data    what it stores
+ *     .ron/storage/volumes.json  the volumes that storage knows: a start without data_dirs uses their directories
  *     .ron/logs/<service>.log
  */
 import { readFileSync } from 'node:fs';
@@ -40,6 +41,8 @@ export interface ServiceHome {
   readonly url: string;
   readonly owner: string;
   readonly data: string;
+  /** The volumes that the service knows. */
+  readonly volumes: string;
   readonly log: string;
 }
 
@@ -58,6 +61,7 @@ export function homeAt(dir: string): Home {
       url: join(dir, service, 'url'),
       owner: join(dir, service, 'owner.cap'),
       data: join(dir, service, 'data'),
+      volumes: join(dir, service, 'volumes.json'),
       log: join(dir, 'logs', `${service}.log`),
     }),
   };

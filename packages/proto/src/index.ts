@@ -1,4 +1,5 @@
 export * from './address.ts';
+export * from './known-volumes.ts';
 export * from './scopes.ts';
 export * from './services.ts';
 export * from './storage.ts';

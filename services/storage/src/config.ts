@@ -15,6 +15,11 @@ const KEYS = {
     doc: 'Where objects are kept; with several, copies lie in different ones. Each may be followed by `@domain=NAME` (those of one domain fail together; default: each is its own), `@weight=NUMBER` (how much it gets; default: the size of its file system) and `@draining` (it is being emptied). With several, one that is added by a reload is filled, one that is taken out is emptied and then let go. Needed unless amnesia is on, which ignores it.',
     reloadable: true,
   }),
+  volumes_file: key.optional(
+    key.text({
+      doc: 'Where the volumes of this node are remembered. A start that misses a remembered volume names it. Default: not remembered.',
+    }),
+  ),
   'storage.chunk_size': key.size({
     default: '64KiB',
     min: '64KiB',

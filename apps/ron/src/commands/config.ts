@@ -49,6 +49,7 @@ async function load({ values, io }: ConfigInvocation): Promise<Loaded[]> {
     home: homeOf(values, io),
     base_port: parsePort(values['base-port'], BASE_PORT_DEFAULT),
     amnesia: values.amnesia === true,
+    degraded: values.degraded === true,
   };
   const services = await plan({ ...values, place, table: SERVICE_TABLE, env: io.env });
   const problems: string[] = [];

@@ -1,7 +1,7 @@
 /** `ron doctor`: looks at the machine and the node, and says what to do. */
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { dirname } from 'node:path';
+import { dirname, join } from 'node:path';
 import { once } from 'node:events';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
@@ -10,11 +10,12 @@ import { command, REACH_OPTIONS } from '../command.ts';
 import type { Exit } from '../exits.ts';
 import { humanDuration, humanSize } from '../format.ts';
 import { homeOf, isAlive, readState, type Home, type NodeState } from '../home.ts';
+import { readinessOf } from '../readiness.ts';
+import { knownVolumes } from '../up/known-volumes.ts';
 import { SERVICE_TABLE } from '../up/services.ts';
 
 const NODE_MAJOR_MIN = 26;
 const FREE_BYTES_MIN = 1024 ** 3;
-const PROBE_MS = 2000;
 
 interface Finding {
   readonly level: 'ok' | 'warn' | 'fail';
@@ -38,7 +39,9 @@ export default command({
       checkNode(),
       ...(await checkDirectory(home)),
       await checkCapability(home),
-      ...(running === undefined ? await checkPorts() : await checkServices(running, signal)),
+      ...(running === undefined
+        ? [...(await checkVolumes(home)), ...(await checkPorts())]
+        : await checkServices(running, signal)),
     ];
     const lines = findings.map(
       ({ level, what, fix }) => `${level.padEnd(4)}  ${what}${fix === undefined ? '' : `: ${fix}`}`,
@@ -109,44 +112,35 @@ async function checkServices(state: NodeState, signal: AbortSignal): Promise<Fin
   return await Promise.all(
     Object.entries(state.services).map(async ([name, url]): Promise<Finding> => {
       const began_ms = sched.now_ms();
+      const what = `${name} at ${url}`;
       try {
-        const response = await fetch(`${url}/readyz`, { signal: AbortSignal.any([signal, after(PROBE_MS)]) });
-        const answer = (await response.json()) as ReadyAnswer;
-        const what = `${name} at ${url}`;
-        const why = reasonsOf(answer);
-        if (!response.ok)
-          return { level: 'fail', what: `${what} is not ready`, fix: why || `status ${response.status}` };
-        if (why !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: why };
+        const { isReady, reasons } = await readinessOf(url, signal);
+        if (!isReady) return { level: 'fail', what: `${what} is not ready`, fix: reasons };
+        if (reasons !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: reasons };
         return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
       } catch {
-        return {
-          level: 'fail',
-          what: `${name} at ${url} does not answer`,
-          fix: `see logs/${name}.log in the directory`,
-        };
+        return { level: 'fail', what: `${what} does not answer`, fix: `see logs/${name}.log in the directory` };
       }
     }),
   );
 }
 
-/** What counts here of an answer of `/readyz`. */
-interface ReadyAnswer {
-  readonly detail?: string;
-  readonly gates?: readonly { readonly gate: string; readonly open: boolean; readonly reason?: string }[];
-}
-
-/** Why a service is not all well; empty when it is. */
-function reasonsOf({ gates = [], detail }: ReadyAnswer): string {
-  const closed = gates
-    .filter(({ open }) => !open)
-    .map(({ gate, reason }) => `${gate} (${reason ?? 'no reason given'})`);
-  return closed.length > 0 ? closed.join(', ') : (detail ?? '');
-}
-
-function after(delay_ms: number): AbortSignal {
-  const controller = new AbortController();
-  sched.timer(delay_ms, () => controller.abort(), 'doctor');
-  return controller.signal;
+/** Of a node that does not run: whether the directories of its volumes are there. */
+async function checkVolumes(home: Home): Promise<Finding[]> {
+  try {
+    const known = knownVolumes(home.of('storage').volumes);
+    return await Promise.all(
+      known.map(async ({ item }): Promise<Finding> => {
+        const dir = item.replace(/(?:@(?:domain|weight)=[^@]*|@draining)+$/, '');
+        const found = await stat(join(dir, 'superblock')).catch(() => undefined);
+        if (found !== undefined) return { level: 'ok', what: `volume ${dir}` };
+        const fix = 'mount its disk, or after the start give it up with `ron volumes lose`';
+        return { level: 'fail', what: `volume ${dir} is missing`, fix };
+      }),
+    );
+  } catch (error) {
+    return [{ level: 'fail', what: 'volumes of storage', fix: error instanceof Error ? error.message : String(error) }];
+  }
 }
 
 async function checkPorts(): Promise<Finding[]> {

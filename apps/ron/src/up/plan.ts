@@ -29,6 +29,10 @@ export const PLAN_OPTIONS = {
     value: 'SERVICE.KEY=VALUE',
     doc: 'One key; stronger than the file. Repeatable.',
   },
+  degraded: {
+    type: 'boolean',
+    doc: 'Answer 404 for objects that are not found even if volumes are missing that may hold them.',
+  },
   amnesia: { type: 'boolean', doc: 'Keep nothing: objects live in memory and are gone when it stops.' },
 } as const satisfies Record<string, Option>;
 

@@ -10,6 +10,7 @@ import { CliError, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
+import { readinessOf } from '../readiness.ts';
 import { Custody } from './custody.ts';
 import { holdHome, type HeldHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
@@ -33,8 +34,9 @@ export async function runUp(
   const stop = new StopSignals(io);
   const base_port = parsePort(values['base-port'], BASE_PORT_DEFAULT);
   const amnesia = values.amnesia === true;
+  const degraded = values.degraded === true;
   const planAt = (home: Home): Promise<Planned[]> =>
-    plan({ ...values, place: { home, base_port, amnesia }, table, env: io.env });
+    plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: io.env });
   // A slip is found before anything is made; where it will be made may not be known before.
   await planAt(homeOf(values, io));
   await using held = await holdHome(values, io, stop.signal);
@@ -93,6 +95,7 @@ async function onAllReady(
     capability_file: home.capability,
     pids: node.pids,
   });
+  await noteProblems(io, services, stopping);
   const renewLater = (): void => {
     sched.timer(
       RENEW_EVERY_MS,
@@ -106,6 +109,17 @@ async function onAllReady(
     );
   };
   renewLater();
+}
+
+/** A service may be ready and lack something, such as a volume: the operator learns it at the start. */
+async function noteProblems(io: Io, services: Node['urls'], signal: AbortSignal): Promise<void> {
+  for (const [name, url] of Object.entries(services)) {
+    const reasons = await readinessOf(url, signal).then(
+      (found) => found.reasons,
+      () => '',
+    );
+    if (reasons !== '') io.note(`${name} is degraded: ${reasons}`);
+  }
 }
 
 async function renewNow(custody: Custody, stopping: AbortSignal): Promise<void> {

@@ -1,11 +1,11 @@
 /**
  * The services that `ron up` starts, in one place: a new one is a line in the table.
  */
-import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { ConfigSchema, KeyTable } from '@ron/kernel';
 import { defaultPort, type Service } from '@ron/proto';
 import type { Home } from '../home.ts';
+import { knownVolumes } from './known-volumes.ts';
 
 /** What a node's place on this machine says about the configuration of its services. */
 export interface Place {
@@ -13,6 +13,8 @@ export interface Place {
   /** 0 lets each service pick a free port. */
   readonly base_port: number;
   readonly amnesia: boolean;
+  /** The operator accepts that known volumes are missing. */
+  readonly degraded?: boolean;
   /** What runs there. */
   readonly services: readonly Service[];
 }
@@ -76,10 +78,18 @@ function service(
   };
 }
 
+/** The directories that storage had before, unless the operator names others; at the first start one below the node's own. */
+function storageDefaults({ home, degraded }: Place): Record<string, string> {
+  const { data, volumes } = home.of('storage');
+  const known = knownVolumes(volumes);
+  const data_dirs = known.length === 0 ? data : JSON.stringify(known.map(({ item }) => item));
+  return { data_dirs, volumes_file: volumes, ...(degraded === true && { 'durability.degraded': 'true' }) };
+}
+
 /** Rounds: 1 edge, interop; 2 index, storage, mailbox; 3 passport; 4 kms. */
 export const SERVICE_TABLE: readonly ServiceEntry[] = [
-  service('storage', 2, import.meta.resolve('@ron/storage'), ({ home, amnesia }): Record<string, string> =>
-    amnesia ? { 'amnesia.enabled': 'true' } : { data_dirs: join(home.of('storage').data) },
+  service('storage', 2, import.meta.resolve('@ron/storage'), (place): Record<string, string> =>
+    place.amnesia ? { 'amnesia.enabled': 'true' } : storageDefaults(place),
   ),
   service(
     'kms',
