@@ -28,14 +28,30 @@ export async function firstLine(child: ChildProcess): Promise<string> {
   throw new Error('the server ended before it said where it listens');
 }
 
+export interface StartInit {
+  /** The checkout whose storage runs. Default: this one. */
+  readonly root?: string;
+  /** A module that is loaded first; it talks over IPC. */
+  readonly preload?: string;
+}
+
 /** Storage with its data in `data`. It takes over the flags of this process: `node --cpu-prof bench/...` shows it as well. */
-export async function startStorage(data: string, ...flags: string[]): Promise<Storage> {
+export async function startStorage(data: string, init: StartInit, ...flags: string[]): Promise<Storage> {
+  const { root = path('..'), preload } = init;
   const { signal } = new AbortController();
   const keys = await FileKeySource.open({ path: join(data, 'keys') }, signal);
   const { token } = await mint(keys, { audience: 'storage', scopes: ['storage:put'], ttl_ms: 3_600_000 }, signal);
-  const main = path('../services/storage/src/main.ts');
-  const args = [...process.execArgv, main, '--server.bind=127.0.0.1:0', `--data_dirs=${data}`, ...flags];
-  const child = spawn(process.execPath, args, { stdio: ['ignore', 'pipe', 'ignore'] });
+  const main = join(root, 'services/storage/src/main.ts');
+  const node = [...process.execArgv, ...(preload === undefined ? [] : [`--import=${preload}`])];
+  const bind = flags.some((flag) => flag.startsWith('--server.bind=')) ? [] : ['--server.bind=127.0.0.1:0'];
+  const args = [...node, main, ...bind, `--data_dirs=${data}`, ...flags];
+  const stdio = [
+    'ignore' as const,
+    'pipe' as const,
+    'ignore' as const,
+    ...(preload === undefined ? [] : ['ipc' as const]),
+  ];
+  const child = spawn(process.execPath, args, { stdio });
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
   return { port: Number(new URL(url).port), pid: child.pid!, child, token, authorization: `Bearer ${token}` };
 }

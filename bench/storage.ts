@@ -29,7 +29,7 @@ const children: ChildProcess[] = [];
 
 /** Storage with its data below the directory of this run. */
 async function storage(name: string, ...flags: string[]): Promise<Storage> {
-  const started = await startStorage(join(dir, name), ...flags);
+  const started = await startStorage(join(dir, name), {}, ...flags);
   children.push(started.child);
   return started;
 }

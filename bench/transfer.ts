@@ -56,7 +56,7 @@ function copySyncHash_s(): number {
   return seconds;
 }
 
-const server = await startStorage(file('data'));
+const server = await startStorage(file('data'), {});
 const memory_bytes = ownMemory_bytes(server.pid);
 let growth_bytes = 0;
 
