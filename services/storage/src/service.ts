@@ -26,7 +26,7 @@ import {
 } from '@ron/kernel';
 import { RepairQueue } from '@ron/durability';
 import { addressBytes, formatAddress, type Address, type Durability, type TaskKind } from '@ron/proto';
-import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
+import { createIngress, ingressConfigOf, Readiness, StartingListener, type Ingress } from '@ron/ingress';
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
@@ -65,6 +65,17 @@ const FLUSH_MS = 500;
 const EXPIRE_EVERY_MS = 60_000;
 
 export async function startStorage(init: StorageInit): Promise<Storage> {
+  // Opening volumes may take long: probes are answered meanwhile.
+  const starting = await StartingListener.open(ingressConfigOf(init.config));
+  try {
+    return await start(init, starting);
+  } catch (error) {
+    starting.close();
+    throw error;
+  }
+}
+
+async function start(init: StorageInit, starting: StartingListener): Promise<Storage> {
   const { config, metrics, log, onFatal, fs } = init;
   const source = init.source ?? { value: config };
   const signal = init.signal ?? NEVER;
@@ -186,7 +197,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     await runtime.stop({ drain_ms: 0 });
     await close();
   };
-  const url = await ingress.listen();
+  const url = await ingress.listen(starting);
   return {
     url,
     ingress,
