@@ -4,6 +4,8 @@
  * A turn is measured by the CPU time of the main thread, so other processes on the machine are not in it. Watching keeps the
  * loop turning, which costs CPU time itself: rates and turns are therefore measured in separate runs.
  */
+export type WatchOrder = 'watch' | 'stop';
+
 let longest_us = 0;
 let turns = 0;
 let isWatching = false;
@@ -17,7 +19,7 @@ function watch(before: NodeJS.CpuUsage): void {
   setImmediate(() => watch(now));
 }
 
-process.on('message', (order: 'watch' | 'stop') => {
+process.on('message', (order: WatchOrder) => {
   isWatching = order === 'watch';
   if (isWatching) {
     longest_us = 0;
@@ -28,5 +30,3 @@ process.on('message', (order: 'watch' | 'stop') => {
 });
 // The channel alone must not keep the server from ending.
 process.channel?.unref();
-
-export {};
