@@ -12,13 +12,14 @@
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, NEVER, RonError } from '@ron/kernel';
 import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
-import { IndexFlusher, isDurableAt } from './index-flusher.ts';
+import { IndexFlusher } from './index-flusher.ts';
 import { lockOf, openIndexedLog, type IndexedLog } from './open-index.ts';
 import type { Place, PlaceIndex, PlaceStore } from './place-index.ts';
+import { namesShards } from './record-places.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
@@ -144,17 +145,20 @@ export class LocalVolume implements Volume {
       const kept = `its last ${this.#reserve.bytes} bytes are kept for what makes room again (removals, compaction)`;
       throw new RonError('storage_full', `the disk is full: ${kept}`, { retry_after_ms: 1000 });
     }
-    await this.log.append(records, signal, { durable: durability === 'now' });
+    // The index needs the payload of a record that names shards, and the log keeps payloads only for durable appends.
+    const durable = durability === 'now' || records.some(({ type }) => namesShards(type));
+    await this.log.append(records, signal, { durable });
     this.#reserve.wrote(bytes);
   }
 
   async sync(signal: AbortSignal): Promise<void> {
     await this.#watchState(this.log.sync(signal));
+    this.#flusher.soon();
   }
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
     const place = this.#placeOf(kind, id);
-    return place !== undefined && place.isDamaged !== true && isDurableAt(this.log, place);
+    return place !== undefined && place.isDamaged !== true;
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
@@ -280,6 +284,7 @@ export class LocalVolume implements Volume {
   async #close(): Promise<void> {
     this.#flusher.stop();
     await this.#recovery.close();
+    await this.log.sync(NEVER).catch(() => undefined);
     await this.#flusher.flush().catch(() => undefined);
     await this.log.close();
     await this.index.close();

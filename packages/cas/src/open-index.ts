@@ -12,8 +12,8 @@ import { isReadOnly, realFileSystem, SegmentLog } from '@ron/log';
 import { LmdbStore } from './lmdb-store.ts';
 import type { LocalVolumeInit } from './local-volume.ts';
 import { MemoryStore } from './memory-store.ts';
-import { PlaceIndex, type Place, type PlaceStore } from './place-index.ts';
-import { enter, enterNew, onDisk, placeOfHead } from './record-places.ts';
+import { PlaceIndex, type PlaceStore } from './place-index.ts';
+import { enter, onDisk, placeOfAppended, placeOfHead } from './record-places.ts';
 
 export interface IndexedLog {
   readonly log: SegmentLog;
@@ -23,12 +23,9 @@ export interface IndexedLog {
 }
 
 export async function openIndexedLog(init: LocalVolumeInit): Promise<IndexedLog> {
-  let opened: SegmentLog | undefined;
-  // What is replayed is durable.
-  const isDurable = (place: Place): boolean => opened?.isDurable(place.segment, place.offset + onDisk(place)) ?? true;
   let isDoubtful = false;
   const onLost = (): void => void (isDoubtful = true);
-  const index = new PlaceIndex(await openStore(init, onLost), isDurable);
+  const index = new PlaceIndex(await openStore(init, onLost));
   const { applied } = index;
   let seq_last = applied?.seq ?? 0;
   const log = await SegmentLog.open({
@@ -44,17 +41,19 @@ export async function openIndexedLog(init: LocalVolumeInit): Promise<IndexedLog>
       seq_last = Math.max(seq_last, head.seq);
       if (!index.isFull) return undefined;
       const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
-      return index.flush({ ...REPLAY, applied: () => ({ position: reached, seq: seq_last }) });
+      return index.flush({ applied: () => ({ position: reached, seq: seq_last }) });
     },
     onDamage: (damage) => {
       // A torn tail was promised to nobody.
       if (damage.what === 'gap') onLost();
       init.onLogDamage?.(damage);
     },
-    onAppended: (records, places) => enterNew(index, records, places),
-    onCut: ({ segment, offset }) => index.forget((place) => place.segment === segment && place.offset >= offset),
+    onDurable: (records, places) => {
+      for (const [at, record] of records.entries()) {
+        enter(index, record.id, placeOfAppended(record, places[at]!), record.payload);
+      }
+    },
   });
-  opened = log;
   return { log, index, isDoubtful };
 }
 
@@ -67,9 +66,6 @@ export async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit): Pro
   if (lock === undefined) throw new RonError('conflict', `another process has ${dir} open: stop it first`);
   return lock;
 }
-
-/** What is replayed is durable: the log sees to it before. */
-const REPLAY = { syncLog: (): Promise<void> => Promise.resolve(), isDurable: (): boolean => true };
 
 /** The stored index, unless it knows more than the log holds: then the log decides, and somebody has to hear of it. */
 async function openStore(init: LocalVolumeInit, onLost: () => void): Promise<PlaceStore> {

@@ -1,11 +1,11 @@
 /**
  * Where each record lies: a cache of the log, which can be thrown away at any time.
  *
- * Promise: what `set` was told is found at once, from memory until a flush has taken it to the store. How far the log is
- * reflected is stored after everything else, so a start replays at least what is missing; what it replays twice does no
- * harm. What the log could still lose is never stored, and when it is lost what was known before counts again.
- * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` they are to be
- * refused. Overflow: back-pressure. Cancellation: none; a flush ends by itself.
+ * Contract: an entry is found as soon as `set` returns, in memory until a flush has stored it. Only durable records are
+ * entered, so every entry may be stored. `applied` is stored after the entries that it covers: a start replays at least
+ * the missing records, and replaying a record twice does no harm.
+ * Bound: `PENDING_MAX` entries in memory, then `isFull` tells writers to wait for a flush; at `isOverfull` they are
+ * refused. Overflow: back-pressure.
  */
 import type { Position } from '@ron/log';
 
@@ -48,11 +48,8 @@ export interface PlaceStore {
 }
 
 export interface FlushInit {
-  /** How far the log is reflected by what was set until now. */
+  /** How far the log is reflected by the entries that are set. Called in the step that takes them. */
   applied(): Applied;
-  /** Makes the log durable. What it could not make so is told by `isDurable`. */
-  syncLog(): Promise<void>;
-  isDurable(place: Place): boolean;
 }
 
 const keyOf = (table: Table, id: Uint8Array): string =>
@@ -69,27 +66,16 @@ const same = (a: Applied, b: Applied | undefined): boolean =>
 
 type Entries = Map<string, Place | undefined>;
 
-/** Entries on their way to the store. */
-interface Layer {
-  readonly entries: Entries;
-  /** What entries of this layer have taken the place of, up to the last one that cannot be lost. */
-  readonly former: Map<string, (Place | undefined)[]>;
-}
-
-const emptyLayer = (): Layer => ({ entries: new Map(), former: new Map() });
-
 export class PlaceIndex implements AsyncDisposable {
   readonly #store: PlaceStore;
-  readonly #isDurable: (place: Place) => boolean;
-  #pending = emptyLayer();
-  #flushing = emptyLayer();
+  #pending: Entries = new Map();
+  #flushing: Entries = new Map();
   #running: Promise<void> = Promise.resolve();
-  /** A flush that waits for the one under way. It serves everybody who asks before it takes its entries. */
+  /** A flush that waits for the one under way. It serves all callers until it takes its entries. */
   #next: Promise<void> | undefined;
 
-  constructor(store: PlaceStore, isDurable: (place: Place) => boolean = () => true) {
+  constructor(store: PlaceStore) {
     this.#store = store;
-    this.#isDurable = isDurable;
   }
 
   /** As of the last flush. */
@@ -98,48 +84,35 @@ export class PlaceIndex implements AsyncDisposable {
   }
 
   get pending(): number {
-    return this.#pending.entries.size + this.#flushing.entries.size;
+    return this.#pending.size + this.#flushing.size;
   }
 
   get isFull(): boolean {
-    return this.#pending.entries.size >= PENDING_MAX;
+    return this.#pending.size >= PENDING_MAX;
   }
 
   get isOverfull(): boolean {
-    return this.#pending.entries.size >= 2 * PENDING_MAX;
+    return this.#pending.size >= 2 * PENDING_MAX;
   }
 
   get(table: Table, id: Uint8Array): Place | undefined {
     const key = keyOf(table, id);
-    const pending = this.#pending.entries.get(key);
-    if (pending !== undefined || this.#pending.entries.has(key)) return pending;
-    const flushing = this.#flushing.entries.get(key);
-    if (flushing !== undefined || this.#flushing.entries.has(key)) return flushing;
+    const pending = this.#pending.get(key);
+    if (pending !== undefined || this.#pending.has(key)) return pending;
+    const flushing = this.#flushing.get(key);
+    if (flushing !== undefined || this.#flushing.has(key)) return flushing;
     return this.#store.get(key);
   }
 
   set(table: Table, id: Uint8Array, place: Place): void {
-    const key = keyOf(table, id);
-    const { entries, former } = this.#pending;
-    const known = entries.get(key);
-    if (known === undefined ? entries.has(key) : this.#isDurable(known)) former.set(key, [known]);
-    else if (known !== undefined) former.set(key, [...(former.get(key) ?? []), known]);
-    entries.set(key, place);
+    this.#pending.set(keyOf(table, id), place);
   }
 
   remove(table: Table, id: Uint8Array): void {
-    const key = keyOf(table, id);
-    this.#pending.entries.set(key, undefined);
-    this.#pending.former.delete(key);
+    this.#pending.set(keyOf(table, id), undefined);
   }
 
-  /** Forgets what was set and leads to something that is gone: what was known before counts again. */
-  forget(isGone: (place: Place) => boolean): void {
-    forgetIn(this.#pending, isGone);
-    forgetIn(this.#flushing, isGone);
-  }
-
-  /** Takes what was set until now to the store. */
+  /** Stores the entries that are set. */
   flush(init: FlushInit): Promise<void> {
     this.#next ??= this.#running.then(() => {
       this.#next = undefined;
@@ -174,46 +147,17 @@ export class PlaceIndex implements AsyncDisposable {
 
   async #flushOnce(init: FlushInit): Promise<void> {
     const applied = init.applied();
-    if (this.#pending.entries.size === 0 && same(applied, this.#store.applied)) return;
+    if (this.#pending.size === 0 && same(applied, this.#store.applied)) return;
     this.#flushing = this.#pending;
-    this.#pending = emptyLayer();
+    this.#pending = new Map();
     try {
-      await init.syncLog();
-      await this.#store.store(durableOf(this.#flushing.entries, init), applied);
+      await this.#store.store(this.#flushing, applied);
     } catch (error) {
-      // What was not stored goes back to where it was, below what has been set since.
-      this.#pending = merged(this.#flushing, this.#pending);
+      // Entries that were not stored go back below those that were set since.
+      this.#pending = new Map([...this.#flushing, ...this.#pending]);
       throw error;
     } finally {
-      this.#flushing = emptyLayer();
+      this.#flushing = new Map();
     }
   }
-}
-
-function forgetIn({ entries, former }: Layer, isGone: (place: Place) => boolean): void {
-  for (const [key, place] of entries) {
-    if (place === undefined || !isGone(place)) continue;
-    const known = former.get(key) ?? [];
-    const last = known.findLastIndex((each) => each === undefined || !isGone(each));
-    former.delete(key);
-    if (last < 0) entries.delete(key);
-    else entries.set(key, known[last]);
-  }
-}
-
-function merged(below: Layer, above: Layer): Layer {
-  const entries = new Map([...below.entries, ...above.entries]);
-  const former = new Map(below.former);
-  for (const key of above.entries.keys()) {
-    const known = below.entries.has(key) ? [...(below.former.get(key) ?? []), below.entries.get(key)] : [];
-    former.set(key, [...known, ...(above.former.get(key) ?? [])]);
-  }
-  return { entries, former };
-}
-
-/** Without what the log could not make durable: it is gone, and nobody was told that it is there. */
-function durableOf(changes: Changes, init: FlushInit): Changes {
-  const isDurable = ([, place]: [string, Place | undefined]): boolean => place === undefined || init.isDurable(place);
-  const all = [...changes];
-  return all.every(isDurable) ? changes : new Map(all.filter(isDurable));
 }

@@ -1,10 +1,11 @@
 /**
  * How a log of records becomes an index: which tables a record is entered in, and which of two records wins.
  *
- * The newest record wins, and a record that was moved keeps its number: so the same log gives the same index, in whatever
- * order compaction has left it.
+ * The record with the higher number wins; of two with one number, the later place. A moved record keeps its number, so
+ * the same log gives the same index in any order that compaction has left.
  */
-import { recordBytes, type Appended, type RecordHead, type RecordInput } from '@ron/log';
+import { assert } from '@ron/kernel';
+import { recordBytes, type Appended, type DurableRecord, type RecordHead, type RecordInput } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
 import { isEnd, RecordType } from './record-types.ts';
 import { shardIdsOf } from './stripe.ts';
@@ -31,8 +32,11 @@ export const onDisk = (place: Place): number => recordBytes(place.payload_bytes,
 export const isAt = (place: Place | undefined, segment: number, offset: number): boolean =>
   place !== undefined && place.segment === segment && place.offset === offset;
 
-/** Enters a record that was found in the log, or that was moved. `body` begins with its payload. */
-export function enter(index: PlaceIndex, id: Uint8Array, place: Place, body: Uint8Array): void {
+/**
+ * Enters a durable record: appended, moved or replayed. `body` begins with its payload; a stripe is entered by its shards
+ * only with it.
+ */
+export function enter(index: PlaceIndex, id: Uint8Array, place: Place, body: Uint8Array | undefined): void {
   for (const table of tablesOf(place.type)) enterOne(index, table, id, place);
   for (const shard of shardsOf(place.type, body, place.payload_bytes)) enterOne(index, 'shard', shard, place);
 }
@@ -43,31 +47,23 @@ function enterOne(index: PlaceIndex, table: Table, id: Uint8Array, place: Place)
 }
 
 /** A stripe is found by each of its shards as well. */
-function shardsOf(type: number, body: Uint8Array, payload_bytes: number): readonly Uint8Array[] {
-  if (type !== RecordType.stripe && type !== RecordType.unstripe) return [];
+function shardsOf(type: number, body: Uint8Array | undefined, payload_bytes: number): readonly Uint8Array[] {
+  if (!namesShards(type)) return [];
+  assert(body !== undefined, 'a record that names shards waits for its sync');
   return shardIdsOf(body.subarray(0, payload_bytes));
 }
+
+/** Whether records of this type need their payload to be entered. */
+export const namesShards = (type: number): boolean => type === RecordType.stripe || type === RecordType.unstripe;
 
 /** A mark has no content: what the index knows of it is all that there was. Undefined when it is none. */
 export function markAt(table: Table, id: Uint8Array, { type, seq, time_s }: Place): RecordInput | undefined {
   return table === 'pin' || isEnd(type) ? { type, id, seq, time_s, payload: new Uint8Array(0) } : undefined;
 }
 
-/** Enters records that have just been appended. Their numbers are the newest there are: nothing has to be looked up. */
-export function enterNew(index: PlaceIndex, records: readonly RecordInput[], places: readonly Appended[]): void {
-  records.forEach((record, at) => {
-    // A moved record is entered by whoever moves it, when the copy is durable: until then the old place is the better one.
-    if (record.seq !== undefined) return;
-    const place = placeOfAppended(record, places[at]!);
-    for (const table of tablesOf(record.type)) index.set(table, record.id, place);
-    for (const shard of shardsOf(record.type, record.payload, record.payload.length)) index.set('shard', shard, place);
-  });
-}
-
-export function placeOfAppended(record: RecordInput, appended: Appended): Place {
+export function placeOfAppended({ type, payload_bytes, meta_bytes }: DurableRecord, appended: Appended): Place {
   const { segment, offset, seq, time_s } = appended;
-  const payload_bytes = record.payload.length;
-  return { segment, offset, seq, time_s, type: record.type, payload_bytes, meta_bytes: record.meta?.length ?? 0 };
+  return { segment, offset, seq, time_s, type, payload_bytes, meta_bytes };
 }
 
 export function placeOfHead(head: RecordHead, position: { segment: number; offset: number }): Place {

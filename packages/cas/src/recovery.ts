@@ -162,9 +162,9 @@ export class Recovery {
 const damaged = (id: Uint8Array): RonError =>
   new RonError('integrity', `a stored record is damaged: ${hexOf(id)}`, { details: { id: hexOf(id) } });
 
-/** Whether a place lies inside of what its segment holds. What an index says that no checksum covers may be anything. */
+/** Whether a place lies inside the durable part of its segment. An index entry without a checksum may hold any number. */
 export function isInLog({ files }: SegmentLog, place: Place): boolean {
-  return files.has(place.segment) && place.offset + onDisk(place) <= files.bytesOf(place.segment);
+  return files.has(place.segment) && place.offset + onDisk(place) <= files.durableBytesOf(place.segment);
 }
 
 /** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */

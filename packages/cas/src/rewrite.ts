@@ -2,8 +2,8 @@
  * Gives back the room of segments that hold little that is needed: what is needed moves to the end of the log, then the
  * segment goes.
  *
- * Promise: the index leads to a record that is durable, at every moment: it follows a moved record when the copy is durable,
- * and the old segment goes when the index knows no record in it and the last reader has left. Marks of removal and pins
+ * Promise: the index leads to a record that is durable, at every moment: the log enters a moved record once the copy is
+ * durable, and the old segment goes when the index knows no record in it and the last reader has left. Marks of removal and pins
  * always move. What the index does not lead to goes only when it leads to something as good: see stray-records.ts. A
  * damaged record is kept aside before its segment goes.
  * Bound: `BATCH_BYTES` of records are on their way; one entry for each segment; everybody else gets a turn after `STEP_BYTES`,
@@ -11,9 +11,9 @@
  * moved, and the rest is done another time.
  */
 import { RonError, isRonError } from '@ron/kernel';
-import type { Appended, Damage, Position, RecordHead, RecordInput, SegmentLog } from '@ron/log';
+import { recordBytes, type Damage, type Position, type RecordHead, type RecordInput, type SegmentLog } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { enter, isAt, markAt, onDisk, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
+import { isAt, markAt, onDisk, placeOfHead, tablesOf } from './record-places.ts';
 import type { Recovery } from './recovery.ts';
 import { claim, isAstray } from './stray-records.ts';
 import type { Kind, Reclaimed, ReclaimInit } from './volume.ts';
@@ -225,21 +225,17 @@ class Rewrite {
     return this.#batch_bytes >= BATCH_BYTES ? this.#move() : undefined;
   }
 
-  /** Writes what was gathered; the index follows when it is durable. */
+  /** Appends the gathered records; the log enters them into the index once they are durable. */
   async #move(): Promise<void> {
-    const { log, index, signal } = this.#init;
+    const { log, signal } = this.#init;
     const records = this.#batch.map((moving) => moving.record);
     const bytes = this.#batch_bytes;
     this.#batch = [];
     this.#batch_bytes = 0;
     if (records.length === 0) return;
     await this.#init.pace(bytes);
-    const places: readonly Appended[] = await log.append(records, signal);
-    records.forEach((record, at) => {
-      const place = placeOfAppended(record, places[at]!);
-      enter(index, record.id, place, record.payload);
-      this.#moved_bytes += onDisk(place);
-    });
+    await log.append(records, signal);
+    for (const { payload, meta } of records) this.#moved_bytes += recordBytes(payload.length, meta?.length ?? 0);
   }
 
   /** The index on disk must lead to the copies before the records that it led to go. Nothing moved: nothing to know. */

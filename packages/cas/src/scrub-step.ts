@@ -12,7 +12,7 @@
 import { blake3 } from '@napi-rs/blake-hash';
 import type { Damage, Position, RecordHead, SegmentLog } from '@ron/log';
 import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { enter, isAt, markAt, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
+import { isAt, markAt, placeOfHead, tablesOf } from './record-places.ts';
 import { isContent } from './record-types.ts';
 import { isInLog } from './recovery.ts';
 import { claim } from './stray-records.ts';
@@ -50,7 +50,7 @@ export async function scrubStep(init: ScrubInit, from: ScrubCursor | undefined):
   return cursor.table === '' ? undefined : await new Step(init, cursor).readIndex(table);
 }
 
-const endOf = ({ tail }: SegmentLog): readonly [number, number] => [tail.segment, tail.offset];
+const endOf = ({ durable: { position } }: SegmentLog): readonly [number, number] => [position.segment, position.offset];
 
 interface Suspect {
   readonly table: Table;
@@ -79,7 +79,7 @@ class Step {
     const { log, signal } = this.#init;
     const isLast = segment === this.#cursor.end[0];
     // Of a segment that is sealed since, or was not being written, all counts.
-    const end = isLast && this.#cursor.end[1] > 0 ? this.#cursor.end[1] : log.files.bytesOf(segment);
+    const end = isLast && this.#cursor.end[1] > 0 ? this.#cursor.end[1] : log.files.durableBytesOf(segment);
     const until = Math.min(from + STEP_BYTES, end);
     const onRecord = (head: RecordHead, at: Position, body: Buffer): void | Promise<void> =>
       this.#visit(head, at, body);
@@ -200,11 +200,10 @@ class Step {
 
   /** It keeps its number: what was decided later stays so. */
   async #rewrite({ table, id, place }: Suspect): Promise<void> {
-    const { log, index, signal, onMark } = this.#init;
+    const { log, signal, onMark } = this.#init;
     const mark = markAt(table, id, place)!;
     this.#count(table, place);
     onMark(id, `${table} at segment ${place.segment}, offset ${place.offset}`);
-    const [appended] = await log.append([mark], signal);
-    enter(index, id, placeOfAppended(mark, appended!), mark.payload);
+    await log.append([mark], signal);
   }
 }

@@ -121,13 +121,16 @@ export interface Volume extends AsyncDisposable {
    */
   readonly isDoneWithPayloads: boolean;
 
-  /** Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. */
+  /**
+   * Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. A record
+   * is visible to every other call once it is durable.
+   */
   put(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void>;
 
-  /** Makes durable what was put before. Afterwards `isDurable` tells what could not be. */
+  /** Makes earlier puts durable. Afterwards `isDurable` is false for each record that was lost. */
   sync(signal: AbortSignal): Promise<void>;
 
-  /** Whether it is here and would survive a crash. Only then may somebody else's write be answered with "it exists". */
+  /** Whether it is here, not known to be damaged, and survives a crash. Only then may a put be answered with "exists". */
   isDurable(kind: Kind, id: Uint8Array): boolean;
 
   /**
