@@ -74,11 +74,10 @@ for (const isStored of [true, false]) {
   ] as const) {
     test(`an object whose entry ${where} is still found when it was ${what} by a write that was lost`, async () => {
       if (isStored) await flush();
-      const known = volume.index.get('object', id);
+      const known = await volume.index.get('object', id);
       await loseBySync(type);
-      assert.deepEqual(volume.index.get('object', id), known);
+      assert.deepEqual(await volume.index.get('object', id), known);
       assertHere();
-      assert.equal(volume.relocated_total, 0);
     });
   }
 }

@@ -10,7 +10,6 @@ import { Compactor } from './compactor.ts';
 import { chunkKey } from './leases.ts';
 import { LocalVolume } from './local-volume.ts';
 import { PAGE_ENTRIES_MAX } from './manifest.ts';
-import { MemoryStore } from './memory-store.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore } from './object-store.ts';
 import type { WriterState } from './object-writer.ts';
@@ -179,7 +178,7 @@ test('the lease of a small object is there while it is put, and gone afterwards'
 });
 
 test('a chunk that occurs many times in one object is stored once, although no sync has made it visible', async () => {
-  const init = { dir: '/v', fs: new CrashFileSystem(), places: new MemoryStore(), signal };
+  const init = { dir: '/v', fs: new CrashFileSystem(), signal };
   await using volume = await LocalVolume.open({ ...init, flush_after_ms: Infinity });
   const store = new ObjectStore({ volume, chunk_bytes: CHUNK, cache_bytes: 0, batch_bytes: CHUNK });
   const writer = store.writer();

@@ -58,7 +58,7 @@ const AT = {
 
 /** A key is the table's number and the id, as latin1 text: the order of texts is the order of bytes. */
 export const keyOf = (table: Table, id: Uint8Array): string =>
-  TABLE_CHARACTER[table] + Buffer.from(id.buffer, id.byteOffset, id.length).latin1Slice(0, id.length);
+  TABLE_CHARACTER[table] + Buffer.from(id.buffer, id.byteOffset, id.length).toString('latin1');
 
 const TABLE_CHARACTER = Object.fromEntries(
   TABLES.map((table) => [table, String.fromCharCode(TABLE_NUMBER[table])]),
@@ -69,7 +69,7 @@ export const tagOf = (place: Place | undefined): number =>
   place === undefined ? FLAG_NONE << 8 : place.type | (place.isDamaged === true ? FLAG_DAMAGED << 8 : 0);
 
 export function encodeEntry(key: string, place: Place | undefined, into: Buffer, at: number): void {
-  into.latin1Write(key.slice(1), at, ID_BYTES);
+  into.write(key.slice(1), at, 'latin1');
   if (place === undefined) {
     into.fill(0, at + ID_BYTES, at + AT.crc);
     into[at + AT.flags] = FLAG_NONE;

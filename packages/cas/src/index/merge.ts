@@ -20,7 +20,7 @@ class Source {
   #index: number;
   readonly #end: number;
   readonly #block_entries: number;
-  #block = Buffer.alloc(0);
+  #block: Buffer = Buffer.alloc(0);
   #block_from = 0;
 
   constructor(run: Run, from: number, to: number, block_entries: number) {

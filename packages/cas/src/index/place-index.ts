@@ -28,6 +28,7 @@ import { sortEntries } from './sort-keys.ts';
 /** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
 const PENDING_MAX = 65_536;
 const PAGE_ENTRIES = 512;
+const PAGE_ATTEMPTS = 16;
 
 export interface PlaceIndexInit {
   runs: RunIndex;
@@ -41,21 +42,29 @@ export interface Tag {
   readonly isDamaged: boolean;
 }
 
-/** Watches one entry while a record is moved: whether a newer one was entered meanwhile. */
+/** Watches one entry while its record is read or moved. */
 export interface Hold extends Disposable {
-  /** The highest `seq` that was entered since; Infinity when the entry was removed. */
-  readonly newest_seq: number;
+  /** The entry as of now. */
+  readonly place: Place | undefined;
 }
 
 interface Held {
   count: number;
-  newest_seq: number;
+  /** The entry when the first hold began, once it is read. */
+  known: Place | undefined;
+  /** The last one that was set since. */
+  newest: Place | undefined;
+  /** The entry was removed since, and not set again. */
+  isRemoved: boolean;
 }
 
 type Entries = Map<string, Place | undefined>;
 
-const same = (a: Applied, b: Applied | undefined): boolean =>
-  a.seq === b?.seq && a.position.segment === b.position.segment && a.position.offset === b.position.offset;
+/** How far an index reaches that reflects nothing yet. */
+export const EMPTY_LOG: Applied = { position: { segment: 0, offset: 0 }, seq: 0 };
+
+const same = (a: Applied, b: Applied = EMPTY_LOG): boolean =>
+  a.seq === b.seq && a.position.segment === b.position.segment && a.position.offset === b.position.offset;
 
 /** `place` in the place of an older entry. Contents carry no range of superseded records: they are kept by need. */
 const newestOf = (key: string, place: Place | undefined, older: Place | undefined): Place | undefined =>
@@ -70,6 +79,7 @@ export class PlaceIndex implements AsyncDisposable {
   #running: Promise<void> = Promise.resolve();
   /** A flush that waits for the one under way. It serves every caller that comes before it takes its entries. */
   #next: Promise<void> | undefined;
+  #rebuilding: PlaceIndex | undefined;
 
   constructor(init: PlaceIndexInit) {
     this.#runs = init.runs;
@@ -113,7 +123,7 @@ export class PlaceIndex implements AsyncDisposable {
   /** The entry of an id; `ON_DISK` when that takes a read. */
   getNow(table: Table, id: Uint8Array): Place | typeof ON_DISK | undefined {
     const recent = this.#recent(keyOf(table, id));
-    return recent === ON_DISK ? this.#watch(() => this.#runs.placeNow(table, id)) : recent;
+    return recent === ON_DISK ? this.#storedNow(table, id) : recent;
   }
 
   async get(table: Table, id: Uint8Array): Promise<Place | undefined> {
@@ -130,46 +140,71 @@ export class PlaceIndex implements AsyncDisposable {
   /** Enters a record that is newer than what is known of the id. */
   set(table: Table, id: Uint8Array, place: Place): void {
     const key = keyOf(table, id);
-    this.#pending.set(key, newestOf(key, place, this.#pending.get(key))!);
-    this.#note(key, place.seq);
+    this.#pending.set(key, newestOf(key, place, this.#pending.get(key)));
+    const held = this.#held.get(key);
+    if (held !== undefined) [held.newest, held.isRemoved] = [place, false];
+    this.#rebuilding?.enter(table, id, place);
   }
 
   /**
-   * Enters a record that may be older than what is known: the higher `seq` wins, of equal ones the later place. An entry
-   * that only runs hold must be known by the caller, by `hold` or by `known`.
+   * Enters a durable record: the higher `seq` wins, of equal ones the later place. A record with a number of its own (one
+   * that was moved) must be held by its mover; of one that is replayed, `known` is the entry in the runs. Any other record
+   * is newer than every entry.
    */
   enter(table: Table, id: Uint8Array, place: Place, known?: Place): void {
     const key = keyOf(table, id);
+    const held = this.#held.get(key);
+    // The entry was dropped while its record was on the move.
+    if (held?.isRemoved === true && place.seq <= (held.known?.seq ?? 0)) return;
     const recent = this.#recent(key);
-    const rival = recent === ON_DISK ? known : recent;
-    const newest_seq = Math.max(rival?.seq ?? 0, recent === ON_DISK ? (this.#held.get(key)?.newest_seq ?? 0) : 0);
-    if (place.seq >= newest_seq) return this.set(table, id, rival === undefined ? place : superseding(place, rival));
-    if (rival !== undefined && table !== 'content') {
-      this.set(table, id, withDead(rival, place.segment, place.segment));
-    }
+    const rival = recent === ON_DISK ? (held?.newest ?? held?.known ?? known) : recent;
+    if (rival === undefined || place.seq >= rival.seq) this.set(table, id, superseding(place, rival));
+    else if (table !== 'content') this.set(table, id, withDead(rival, place.segment, place.segment));
+  }
+
+  /** Whether `enter` needs the entry in the runs for a record that is replayed. Of contents, any place will do. */
+  needsKnown(table: Table, id: Uint8Array): boolean {
+    return table !== 'content' && this.#recent(keyOf(table, id)) === ON_DISK && this.#runs.tag(table, id) !== undefined;
   }
 
   remove(table: Table, id: Uint8Array): void {
     const key = keyOf(table, id);
     this.#pending.set(key, undefined);
-    this.#note(key, Infinity);
+    const held = this.#held.get(key);
+    if (held !== undefined) [held.newest, held.isRemoved] = [undefined, true];
+    this.#rebuilding?.remove(table, id);
   }
 
-  /** Watches an entry until the result is disposed. */
-  hold(table: Table, id: Uint8Array): Hold {
+  /** Removes an entry that was listed a moment ago, unless it has changed. */
+  removeListed(table: Table, id: Uint8Array, { segment, offset }: Place): void {
+    const recent = this.#recent(keyOf(table, id));
+    const isSame = recent === ON_DISK || (recent?.segment === segment && recent.offset === offset);
+    if (isSame) this.remove(table, id);
+  }
+
+  /** Reads an entry and watches it until the result is disposed. */
+  async hold(table: Table, id: Uint8Array): Promise<Hold> {
     const key = keyOf(table, id);
     let held = this.#held.get(key);
-    if (held === undefined) this.#held.set(key, (held = { count: 0, newest_seq: 0 }));
+    if (held === undefined) this.#held.set(key, (held = { count: 0, known: undefined, newest: undefined, isRemoved: false }));
     held.count += 1;
     const mine = held;
+    const release = (): void => {
+      mine.count -= 1;
+      if (mine.count === 0) this.#held.delete(key);
+    };
+    try {
+      const known = await this.get(table, id);
+      mine.known ??= known;
+    } catch (error) {
+      release();
+      throw error;
+    }
     return {
-      get newest_seq() {
-        return mine.newest_seq;
+      get place() {
+        return mine.newest ?? (mine.isRemoved ? undefined : mine.known);
       },
-      [Symbol.dispose]: () => {
-        mine.count -= 1;
-        if (mine.count === 0) this.#held.delete(key);
-      },
+      [Symbol.dispose]: release,
     };
   }
 
@@ -189,7 +224,7 @@ export class PlaceIndex implements AsyncDisposable {
    * An empty page is the end; `last` is where the next page begins.
    */
   async page(table: Table, after: Uint8Array | undefined, count = PAGE_ENTRIES): Promise<Page> {
-    const stored = await this.#read(() => this.#runs.page(table, after, count));
+    const stored = await this.#read(() => this.#pageOf(table, after, count));
     const entries: [Buffer, Place][] = [];
     for (const [id, place] of stored) {
       const now = this.#withRecent(keyOf(table, id), place);
@@ -217,6 +252,7 @@ export class PlaceIndex implements AsyncDisposable {
 
   async close(): Promise<void> {
     await this.#running;
+    await this.cancelRebuild();
     await this.#runs.close();
   }
 
@@ -224,11 +260,32 @@ export class PlaceIndex implements AsyncDisposable {
     return this.close();
   }
 
-  /** Puts other runs in the place of those that are damaged. They hold everything up to their own `applied`. */
-  async replaceRuns(runs: RunIndex): Promise<void> {
-    const old = this.#runs;
-    this.#runs = runs;
+  /** From now on everything that is entered here is entered in `other` too, which is being rebuilt from the log. */
+  beginRebuild(other: PlaceIndex): void {
+    this.#rebuilding = other;
+  }
+
+  /** Goes on with the index that was rebuilt. At no time do both count on disk. */
+  adoptRebuilt(applied: () => Applied): Promise<void> {
+    const adopted = this.#running.then(() => this.#adopt(applied));
+    this.#running = adopted.catch(() => undefined);
+    return adopted;
+  }
+
+  async #adopt(applied: () => Applied): Promise<void> {
+    const [old, next] = [this.#runs, this.#rebuilding!];
+    await old.stop();
+    await old.discard();
+    await next.flush(applied);
+    [this.#runs, this.#pending, this.#rebuilding] = [next.#runs, next.#pending, undefined];
     await old.close();
+  }
+
+  /** Goes on without the index that was being rebuilt. */
+  async cancelRebuild(): Promise<void> {
+    const next = this.#rebuilding;
+    this.#rebuilding = undefined;
+    await next?.close();
   }
 
   /** An entry that is not in a run yet; `ON_DISK` when the runs have to be searched. */
@@ -239,6 +296,16 @@ export class PlaceIndex implements AsyncDisposable {
     return flushing !== undefined || this.#flushing.has(key) ? flushing : ON_DISK;
   }
 
+  /** When a run was added meanwhile it is read again: entries that were flushed in between would be missed. */
+  async #pageOf(table: Table, after: Uint8Array | undefined, count: number): Promise<[Buffer, Place | undefined][]> {
+    for (let attempt = 0; attempt < PAGE_ATTEMPTS; attempt++) {
+      const { applied } = this.#runs;
+      const stored = await this.#runs.page(table, after, count);
+      if (applied === this.#runs.applied) return stored;
+    }
+    throw new RonError('not_ready', 'the index changes faster than it can be read', { retry_after_ms: 1000 });
+  }
+
   /** The newest entry, when the runs hold `stored`. */
   #withRecent(key: string, stored: Place | undefined): Place | undefined {
     let place = stored;
@@ -246,11 +313,6 @@ export class PlaceIndex implements AsyncDisposable {
       if (layer.has(key)) place = newestOf(key, layer.get(key), place);
     }
     return place;
-  }
-
-  #note(key: string, seq: number): void {
-    const held = this.#held.get(key);
-    if (held !== undefined) held.newest_seq = Math.max(held.newest_seq, seq);
   }
 
   async #flushOnce(applied: () => Applied): Promise<void> {
@@ -271,11 +333,13 @@ export class PlaceIndex implements AsyncDisposable {
     }
   }
 
-  #watch<T>(look: () => T): T {
+  /** Damage is reported here, and thrown by the read that follows. */
+  #storedNow(table: Table, id: Uint8Array): Place | typeof ON_DISK | undefined {
     try {
-      return look();
+      return this.#runs.placeNow(table, id);
     } catch (error) {
-      throw this.#seen(error);
+      this.#seen(error);
+      return ON_DISK;
     }
   }
 

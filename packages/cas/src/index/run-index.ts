@@ -95,6 +95,11 @@ export class RunIndex {
     return this.#applied;
   }
 
+  /** It has been written to the end at least once: one that is being rebuilt has not. */
+  get isComplete(): boolean {
+    return this.#applied !== undefined && this.#applied.position.segment > 0;
+  }
+
   get runs(): readonly Run[] {
     return this.#runs;
   }
@@ -198,11 +203,24 @@ export class RunIndex {
     void this.#mergeSoon();
   }
 
-  /** Ends a merge that is under way, and closes the files. */
-  async close(): Promise<void> {
+  get dir(): string {
+    return this.#init.dir;
+  }
+
+  /** Ends a merge that is under way; nothing is written from now on. */
+  async stop(): Promise<void> {
     this.#isClosed = true;
     await this.#merging;
     await this.#committing.catch(() => undefined);
+  }
+
+  /** Removes the files. Those that are open can still be read. */
+  discard(): Promise<void> {
+    return RunIndex.discard(this.#init);
+  }
+
+  async close(): Promise<void> {
+    await this.stop();
     for (const run of this.#runs) await run.retire();
   }
 

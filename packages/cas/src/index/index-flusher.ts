@@ -53,7 +53,7 @@ export class IndexFlusher {
   async flush(): Promise<void> {
     const { log, index } = this.#init;
     try {
-      await index.flush({ applied: () => log.durable });
+      await index.flush(() => log.durable);
       this.failure = undefined;
     } catch (error) {
       this.failure = error;

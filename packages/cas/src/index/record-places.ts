@@ -6,9 +6,10 @@
  */
 import { assert } from '@ron/kernel';
 import { recordBytes, type Appended, type DurableRecord, type RecordHead, type RecordInput } from '@ron/log';
-import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { isEnd, RecordType } from './record-types.ts';
-import { shardIdsOf } from './stripe.ts';
+import { isEnd, RecordType } from '../record-types.ts';
+import { shardIdsOf } from '../stripe.ts';
+import type { Place, Table } from './entry.ts';
+import type { PlaceIndex } from './place-index.ts';
 
 const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
   [RecordType.chunk]: ['content'],
@@ -32,23 +33,45 @@ export const onDisk = (place: Place): number => recordBytes(place.payload_bytes,
 export const isAt = (place: Place | undefined, segment: number, offset: number): boolean =>
   place !== undefined && place.segment === segment && place.offset === offset;
 
-/**
- * Enters a durable record: appended, moved or replayed. `body` begins with its payload; a stripe is entered by its shards
- * only with it.
- */
+/** An entry that a record has: its table and the id that it is found by. */
+export type EntryKey = readonly [table: Table, id: Uint8Array];
+
+/** The entries of a record. A stripe has one for each of its shards, named in `body`, which begins with the payload. */
+export function entriesOf(
+  { type, payload_bytes }: Pick<Place, 'type' | 'payload_bytes'>,
+  id: Uint8Array,
+  body: Uint8Array | undefined,
+): readonly EntryKey[] {
+  const own = tablesOf(type).map((table) => [table, id] as const);
+  return namesShards(type) ? [...own, ...shardsOf(body, payload_bytes).map((shard) => ['shard', shard] as const)] : own;
+}
+
+/** Enters a record that has just become durable. */
 export function enter(index: PlaceIndex, id: Uint8Array, place: Place, body: Uint8Array | undefined): void {
-  for (const table of tablesOf(place.type)) enterOne(index, table, id, place);
-  for (const shard of shardsOf(place.type, body, place.payload_bytes)) enterOne(index, 'shard', shard, place);
+  for (const [table, key] of entriesOf(place, id, body)) index.enter(table, key, place);
 }
 
-function enterOne(index: PlaceIndex, table: Table, id: Uint8Array, place: Place): void {
-  const known = index.get(table, id);
-  if (known === undefined || place.seq >= known.seq) index.set(table, id, place);
+/** Enters a record that was found in the log. Entries in the runs are read only where they could be newer. */
+export function enterReplayed(
+  index: PlaceIndex,
+  id: Uint8Array,
+  place: Place,
+  body: Uint8Array,
+): void | Promise<void> {
+  const keys = entriesOf(place, id, body);
+  if (keys.some(([table, key]) => index.needsKnown(table, key))) return enterCompared(index, keys, place);
+  for (const [table, key] of keys) index.enter(table, key, place);
+  return undefined;
 }
 
-/** A stripe is found by each of its shards as well. */
-function shardsOf(type: number, body: Uint8Array | undefined, payload_bytes: number): readonly Uint8Array[] {
-  if (!namesShards(type)) return [];
+async function enterCompared(index: PlaceIndex, keys: readonly EntryKey[], place: Place): Promise<void> {
+  for (const [table, key] of keys) {
+    using hold = await index.hold(table, key);
+    index.enter(table, key, place, hold.place);
+  }
+}
+
+function shardsOf(body: Uint8Array | undefined, payload_bytes: number): readonly Uint8Array[] {
   assert(body !== undefined, 'a record that names shards waits for its sync');
   return shardIdsOf(body.subarray(0, payload_bytes));
 }
