@@ -14,12 +14,12 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint } from '@ron/auth';
-import { PlaceIndex, RecordType, type Place, type Volume } from '@ron/cas';
+import { PlaceIndex, RecordType, RunIndex, type Applied, type Volume } from '@ron/cas';
 import { Planner, RepairQueue, VolumeSet } from '@ron/durability';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { realFileSystem } from '@ron/log';
 import { Stripe } from '@ron/simd';
 import { schema, startStorage, type Storage } from '@ron/storage';
-import { LmdbStore } from '../packages/cas/src/lmdb-store.ts';
 import type { LoadOrder, LoadReport } from './http-load.ts';
 import { machineLine, median, quick, table } from './lib.ts';
 
@@ -220,53 +220,55 @@ function idOf(index: number, into: Buffer): Buffer {
   return into;
 }
 
+async function openPlaces(path: string): Promise<PlaceIndex> {
+  return new PlaceIndex({ runs: await RunIndex.open({ fs: realFileSystem, dir: path }) });
+}
+
+const appliedTo = (seq: number) => (): Applied => ({ position: { segment: 1, offset: 0 }, seq });
+
 /** An index of ten million chunks. */
 async function fillIndex(path: string): Promise<void> {
-  const { store } = LmdbStore.open(path);
+  await using index = await openPlaces(path);
   const id = Buffer.alloc(32);
-  let changes = new Map<string, Place>();
-  for (let index = 0; index < CHUNKS; index++) {
+  for (let at = 0; at < CHUNKS; at++) {
     const place = { segment: 1, offset: 0, payload_bytes: 65_536, meta_bytes: 0, type: RecordType.chunk };
-    changes.set(keyOf(index, id), { ...place, seq: index, time_s: 1 });
-    if (changes.size < 65_536 && index + 1 < CHUNKS) continue;
-    await store.store(changes, { position: { segment: 1, offset: 0 }, seq: index });
-    changes = new Map();
+    index.set('content', idOf(at, id), { ...place, seq: at + 1, time_s: 1 });
+    if (index.isFull || at + 1 === CHUNKS) await index.flush(appliedTo(at + 1));
   }
-  await store.close();
+  await index.runs.merged();
 }
 
 /** The same without some. */
 async function copyIndex(from: string, to: string): Promise<void> {
   cpSync(from, to, { recursive: true });
-  const { store } = LmdbStore.open(to);
+  await using index = await openPlaces(to);
   const id = Buffer.alloc(32);
   const step = Math.floor(CHUNKS / MISSING);
-  const keys = Array.from({ length: MISSING }, (_, at) => keyOf(at * step, id));
-  await store.store(new Map(keys.map((key) => [key, undefined])), { position: { segment: 1, offset: 0 }, seq: CHUNKS });
-  await store.close();
+  for (let at = 0; at < MISSING; at++) index.remove('content', idOf(at * step, id));
+  await index.flush(appliedTo(CHUNKS + 1));
 }
-
-const keyOf = (index: number, id: Buffer): string => `\u0001${idOf(index, id).toString('latin1')}`;
 
 /** A volume that is nothing but an index: what a plan looks at. */
 function indexVolume(name: string, index: PlaceIndex): Volume {
-  const held = (id: Uint8Array): Place | undefined => index.get('content', id);
+  const typeOf = (kind: string, id: Uint8Array): number | undefined =>
+    kind === 'content' ? index.tag('content', id)?.type : undefined;
   const volume = {
     name,
     domain: name,
     state: { condition: 'ok', reason: '' },
     put: () => Promise.resolve(),
     get: () => Promise.resolve(undefined),
-    has: (kind: string, id: Uint8Array) => kind === 'content' && held(id) !== undefined,
-    isDurable: (kind: string, id: Uint8Array) => kind === 'content' && held(id) !== undefined,
-    held: (kind: string, id: Uint8Array) => {
-      const place = kind === 'content' ? held(id) : undefined;
+    has: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
+    isDurable: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
+    typeOf,
+    held: async (kind: string, id: Uint8Array) => {
+      const place = kind === 'content' ? await index.get('content', id) : undefined;
       return place && { id, type: place.type, payload_bytes: place.payload_bytes, put_s: place.time_s };
     },
     isPinned: () => false,
     wasRemoved: () => false,
     listIds: (kind: string, after: Uint8Array | undefined, into: Buffer) =>
-      Promise.resolve(kind === 'content' ? index.ids('content', after, into) : 0),
+      kind === 'content' ? index.ids('content', after, into) : Promise.resolve(0),
     inventory: () => Promise.resolve([]),
     stats: () => ({ used_bytes: 0, segments: 0 }),
     close: () => index.close(),
@@ -287,7 +289,7 @@ const anonymous_mib = (): number =>
   Number(/RssAnon:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))![1]) / KIB;
 
 async function planPart(dir: string): Promise<Planned> {
-  const volumes = ['a', 'b'].map((name) => indexVolume(name, new PlaceIndex(LmdbStore.open(join(dir, name)).store)));
+  const volumes = await Promise.all(['a', 'b'].map(async (name) => indexVolume(name, await openPlaces(join(dir, name)))));
   const members = volumes.map((volume) => ({ volume }));
   const set = await VolumeSet.open({ members, replication_factor: 2, signal });
   const queue = new RepairQueue();

@@ -104,9 +104,9 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a writer relies on a chunk without a lease',
     file: './object-writer.ts',
-    find: 'leases.take(key);\n    this.#leased.push(key);\n    if (await isIntact(',
+    find: 'leases.take(key);\n    this.#leased.push(key);\n    if (this.#unsynced.has(',
     replace:
-      "if (volume.isDurable('content', record.id)) return;\n    leases.take(key);\n    this.#leased.push(key);\n    if (await isIntact(",
+      "if (volume.isDurable('content', record.id)) return;\n    leases.take(key);\n    this.#leased.push(key);\n    if (this.#unsynced.has(",
     entry: './object-store.ts',
     model: leaseAgainstSweep,
     caught: /missing|is not|durable/,

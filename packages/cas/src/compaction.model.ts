@@ -11,7 +11,7 @@ import type { Address } from '@ron/proto';
 import type { Compactor } from './compactor.ts';
 import { chunkKey } from './leases.ts';
 import type { LocalVolume } from './local-volume.ts';
-import { MemoryStore } from './memory-store.ts';
+import { memoryFiles } from './index/memory-files.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import type { ObjectStore } from './object-store.ts';
 import type { StoredObject } from './stored-object.ts';
@@ -128,8 +128,8 @@ async function open(
 ): Promise<Opened> {
   const { LocalVolume, ObjectStore, Compactor } = engine;
   const onDamage = (): never => assert.fail('a good record was taken for a damaged one');
-  const places = new MemoryStore();
-  const volume = await LocalVolume.open({ dir: '/v', fs: disk, places, flush_after_ms: Infinity, onDamage, signal });
+  const indexFs = memoryFiles();
+  const volume = await LocalVolume.open({ dir: '/v', fs: disk, indexFs, flush_after_ms: Infinity, onDamage, signal });
   const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0, lease_ms });
   await setUp(store);
   disk.isLive = true;
@@ -166,7 +166,6 @@ export function compactionAgainstRead(engine: Engine, reads: 'a small object' | 
     return {
       final: () => {
         assert.deepEqual(opened?.volume.log.files.numbers(), [2], 'the old segment is still there');
-        assert.equal(opened.volume.relocated_total, 0, 'the log had to be searched for a good record');
       },
     };
   };
@@ -261,7 +260,7 @@ export function expiryAgainst(engine: Engine, what: 'put' | 'pin'): Build {
       };
       const { store } = await open(engine, disk, setUp, 5_000);
       const id = Buffer.from(address!.slice(3), 'hex');
-      const expired_s = store.volume.putTime_s('object', id)! + 5;
+      const expired_s = (await store.volume.putTime_s('object', id))! + 5;
       let promised = false;
       let ended = 0;
       const check = (): void => {

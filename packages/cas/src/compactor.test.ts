@@ -9,7 +9,7 @@ import { installSched, isRonError, realSched, TokenBucket } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
 import { Compactor, type CompactorInit } from './compactor.ts';
 import { LocalVolume } from './local-volume.ts';
-import { MemoryStore } from './memory-store.ts';
+import { memoryFiles } from './index/memory-files.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore, type ObjectStoreInit } from './object-store.ts';
 import { RecordType } from './record-types.ts';
@@ -174,9 +174,9 @@ test('a pin and a removal whose records rotted are written anew', async () => {
   const { kept, removed } = await fill(store);
   const pinned = [...kept.keys()][1]!;
   await store.pin(pinned, signal);
-  const at = volume!.index.get('pin', Buffer.from(pinned.slice(3), 'hex'))!;
-  const gone = volume!.index.get('object', Buffer.from(removed[0]!.slice(3), 'hex'))!;
-  for (const place of [at, gone]) {
+  const at = await volume!.index.get('pin', Buffer.from(pinned.slice(3), 'hex'));
+  const gone = await volume!.index.get('object', Buffer.from(removed[0]!.slice(3), 'hex'));
+  for (const place of [at!, gone!]) {
     const path = volume!.log.files.path(place.segment);
     const bytes = readFileSync(path);
     bytes[place.offset]! ^= 1;
@@ -199,7 +199,7 @@ test('while a manifest is damaged no content is reclaimed', async () => {
   const garbage = volume!.stats().used_bytes;
   // The page begins with the id of the first chunk, which the page's own record and no other holds at its payload.
   await volume!.inventory('content', undefined, 1);
-  const page = volume!.index.get('content', pageIdOf(bytes))!;
+  const page = (await volume!.index.get('content', await pageIdOf(bytes)))!;
   const path = volume!.log.files.path(page.segment);
   const segment = readFileSync(path);
   segment[page.offset + 70]! ^= 1;
@@ -217,9 +217,9 @@ test('while a manifest is damaged no content is reclaimed', async () => {
 });
 
 /** The id of the only page of an object's manifest. */
-function pageIdOf(bytes: Buffer): Uint8Array {
+async function pageIdOf(bytes: Buffer): Promise<Uint8Array> {
   const { index } = volume!;
-  for (const [id, place] of index.entries('content')) {
+  for (const [id, place] of (await index.page('content', undefined, 10_000)).entries) {
     if (place.type === 3 && place.payload_bytes === 64 * Math.ceil(bytes.length / CHUNK)) {
       const path = volume!.log.files.path(place.segment);
       const first = readFileSync(path).subarray(place.offset + 64, place.offset + 96);
@@ -361,7 +361,7 @@ test('what an open writer relies on stays, and what it left behind goes', async 
 });
 
 test('a segment of very many small records is rewritten in small steps: puts are taken all the while', async () => {
-  volume = await LocalVolume.open({ dir, signal, flush_after_ms: Infinity, places: new MemoryStore() });
+  volume = await LocalVolume.open({ dir, signal, flush_after_ms: Infinity, indexFs: memoryFiles() });
   const records = (from: number, count: number): NewRecord[] =>
     Array.from({ length: count }, (_, index) => {
       const payload = Buffer.from(`record ${from + index}`);

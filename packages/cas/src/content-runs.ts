@@ -5,15 +5,17 @@
  * left to `contentOf`. A batch is valid until the next is asked for.
  * Bound: `SPAN_BYTES_MAX` for a batch. Cancellation: by the signal, between two reads.
  */
-import { blake3 } from '@napi-rs/blake-hash';
 import { RonError } from '@ron/kernel';
 import { decodeHeader, HEADER_BYTES, type SegmentLog } from '@ron/log';
 import { BufferPool } from './buffer-pool.ts';
 import { hexOf } from './hex.ts';
-import type { Place } from './place-index.ts';
-import { onDisk } from './record-places.ts';
-import { isInLog } from './recovery.ts';
+import type { Place } from './index/entry.ts';
+import { onDisk } from './index/record-places.ts';
+import { ON_DISK } from './index/run-index.ts';
+import { isContentOf, isInLog } from './intact.ts';
 
+/** Index entries that are read side by side. */
+const PLACES_AHEAD = 16;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
 
@@ -25,7 +27,9 @@ export interface ContentSource {
   /** The volume's. */
   readonly name: string;
   readonly log: SegmentLog;
-  readonly placeOf: (id: Uint8Array) => Place | undefined;
+  /** Where a content lies; `ON_DISK` when that takes a read. */
+  readonly placeNow: (id: Uint8Array) => Place | typeof ON_DISK | undefined;
+  readonly placeOf: (id: Uint8Array) => Promise<Place | undefined>;
   /** One content, wherever it is; throws when it is nowhere. */
   readonly contentOf: (id: Uint8Array) => Promise<Uint8Array>;
 }
@@ -39,7 +43,7 @@ export async function* contentRuns(
   let next = 0;
   while (next < ids.length) {
     signal.throwIfAborted();
-    const places = runFrom(source, ids, next);
+    const places = await runFrom(source, ids, next);
     const buffer = bufferFor(log, places);
     // A read that failed may still be under way: then its buffer is not for anybody else.
     const run = await readRun(log, places, buffer);
@@ -59,11 +63,20 @@ export async function* contentRuns(
 }
 
 /** The places of the ids from `from` on that lie one after another on disk. */
-function runFrom({ name, log, placeOf }: ContentSource, ids: readonly Uint8Array[], from: number): Place[] {
+async function runFrom(source: ContentSource, ids: readonly Uint8Array[], from: number): Promise<Place[]> {
+  const { name, log } = source;
   const run: Place[] = [];
   let bytes = 0;
+  let read: readonly (Place | undefined)[] = [];
+  let read_from = from;
   for (let at = from; at < ids.length; at++) {
-    const place = placeOf(ids[at]!);
+    let place = at < read_from + read.length ? read[at - read_from] : source.placeNow(ids[at]!);
+    if (place === ON_DISK) {
+      // Entries of neighbours lie anywhere in the index: those that will be needed next are read side by side.
+      read = await Promise.all(ids.slice(at, at + PLACES_AHEAD).map((id) => source.placeOf(id)));
+      read_from = at;
+      place = read[0];
+    }
     if (place === undefined) {
       if (run.length > 0) break;
       throw new RonError('not_found', `${name} does not hold ${hexOf(ids[at]!)}`);
@@ -94,7 +107,7 @@ function bufferFor(log: SegmentLog, run: readonly Place[]): Buffer {
   return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
 }
 
-/** Choosing the run and leasing its segment are one step: compaction cannot come between. */
+/** A run whose segment compaction has removed meanwhile reads as nothing: its contents are looked up again. */
 async function readRun(log: SegmentLog, run: readonly Place[], buffer: Buffer): Promise<Run> {
   const { segment, offset } = run[0]!;
   if (!isInLog(log, run[0]!)) return { bytes: buffer.subarray(0, 0), offset, salt: 0 };
@@ -112,5 +125,5 @@ function contentIn(run: Run, place: Place, id: Uint8Array): Uint8Array | undefin
   if (head === undefined || head.payload_bytes !== place.payload_bytes) return undefined;
   const payload = run.bytes.subarray(at + HEADER_BYTES, at + HEADER_BYTES + place.payload_bytes);
   if (payload.length < place.payload_bytes) return undefined;
-  return Buffer.compare(blake3(payload), id) === 0 ? payload : undefined;
+  return isContentOf(payload, id) ? payload : undefined;
 }

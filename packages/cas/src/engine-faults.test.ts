@@ -11,7 +11,6 @@ import { CrashFileSystem } from '@ron/log/testing';
 import { formatAddress, type Address } from '@ron/proto';
 import { Compactor } from './compactor.ts';
 import { LocalVolume } from './local-volume.ts';
-import { MemoryStore } from './memory-store.ts';
 import { ObjectStore } from './object-store.ts';
 import { Uploads } from './uploads.ts';
 
@@ -51,7 +50,7 @@ interface Engine {
 
 async function open(fs: CrashFileSystem): Promise<Engine> {
   const init = { dir: DIR, fs, segment_bytes: 8192, flush_after_ms: Infinity, signal };
-  const volume = await LocalVolume.open({ ...init, places: new MemoryStore() });
+  const volume = await LocalVolume.open(init);
   const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0 });
   return { volume, store, uploads: await Uploads.open({ store, dir: DIR, fs }) };
 }

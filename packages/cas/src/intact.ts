@@ -1,9 +1,16 @@
+/** The one place that decides whether a record is the one that was asked for, and whether its bytes are right. */
+import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
+import { bodyCrc, type LogRecord, type SegmentLog } from '@ron/log';
+import type { Place } from './index/entry.ts';
+import { onDisk } from './index/record-places.ts';
+import { isContent, isOfKind } from './record-types.ts';
+import { shardIdsOf } from './stripe.ts';
 import type { Kind, Volume } from './volume.ts';
 
 /**
- * Whether it is here, would survive a crash, and reads back as what it should be. Only then may somebody else's write be
- * answered with "it exists": the good bytes are at hand now, and may not be when the damage is found.
+ * Whether it is here, would survive a crash, and reads back as what it should be. Only then may a put be answered with
+ * "it exists": the good bytes are at hand now, and may not be when the damage is found.
  */
 export async function isIntact(volume: Volume, kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<boolean> {
   if (!volume.isDurable(kind, id)) return false;
@@ -16,3 +23,32 @@ export async function isIntact(volume: Volume, kind: Kind, id: Uint8Array, signa
     throw error;
   }
 }
+
+/** Whether a place lies inside the durable part of its segment. */
+export function isInLog({ files }: SegmentLog, place: Place): boolean {
+  return files.has(place.segment) && place.offset + onDisk(place) <= files.durableBytesOf(place.segment);
+}
+
+/** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */
+export async function readAt(log: SegmentLog, place: Place): Promise<LogRecord | undefined> {
+  if (!isInLog(log, place)) return undefined;
+  return await log.read(place, place.payload_bytes, place.meta_bytes);
+}
+
+/** Whether bytes are the content with this id. */
+export const isContentOf = (payload: Uint8Array, id: Uint8Array): boolean => Buffer.compare(blake3(payload), id) === 0;
+
+/**
+ * Whether a record is the one that was asked for: its header names it, and content has the hash that it is found by. The
+ * checksum covers the bytes that no hash covers: the size in a manifest and the media type of an object.
+ */
+export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean {
+  const { type, body_crc } = record.head;
+  const isNamed = Buffer.compare(record.head.id, id) === 0 || (kind === 'shard' && isShardOf(record.payload, id));
+  if (!isNamed || !isOfKind(type, kind)) return false;
+  if (kind !== 'content' && bodyCrc(record.payload, record.meta) !== body_crc) return false;
+  return !isContent(type) || isContentOf(record.payload, id);
+}
+
+const isShardOf = (payload: Uint8Array, id: Uint8Array): boolean =>
+  shardIdsOf(payload).some((shard) => Buffer.compare(shard, id) === 0);

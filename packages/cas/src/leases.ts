@@ -25,6 +25,7 @@ export class Leases {
   readonly #released_max: number;
   readonly #held = new Map<ChunkKey, number>();
   readonly #pages = new Map<ChunkKey, number>();
+  readonly #watched = new Map<ChunkKey, { wasTaken: boolean }>();
   /** Set while a sweep runs: what was leased when it began, or later, and is no longer. */
   #released: IdSet | undefined;
 
@@ -36,8 +37,20 @@ export class Leases {
     return this.#held.size + this.#pages.size;
   }
 
+  /** Watches a content until the result is disposed: whether it was leased since. */
+  watch(key: ChunkKey): Disposable & { readonly wasTaken: boolean } {
+    touch(this);
+    // A second one of the same key learns nothing, and says so.
+    if (this.#watched.has(key)) return { wasTaken: true, [Symbol.dispose]: () => undefined };
+    const watch = { wasTaken: this.isHeld(key), [Symbol.dispose]: () => void this.#watched.delete(key) };
+    this.#watched.set(key, watch);
+    return watch;
+  }
+
   take(key: ChunkKey): void {
     touch(this);
+    const watch = this.#watched.get(key);
+    if (watch !== undefined) watch.wasTaken = true;
     increment(this.#held, key);
   }
 

@@ -1,26 +1,32 @@
 /**
  * A volume in a directory: a segment log that is the truth, and an index of it that can be thrown away.
  *
- *     DIR/segments/*.seg   the log          DIR/index/        LMDB, rebuilt from the log when missing or broken
- *     DIR/quarantine/      damaged records, kept for whoever wants to know, never deleted
+ *     DIR/segments/*.seg   the log          DIR/index/        see index/run-index.ts; rebuilt from the log when damaged
+ *     DIR/quarantine/      damaged records, never deleted
  *     DIR/lock             held while a process has the volume open
  *
- * Promise: as `Volume` says. Every read checks the record's own id and the hash of its bytes, so neither a flipped bit on
- * disk nor a wrong entry in the index can make it give back wrong bytes.
- * Bound: the log's queue, the index's pending entries, one scan at a time for records that the index lost. The last
+ * Contract: as `Volume`. Every read checks the record's own id and the hash of its bytes, so a flipped bit on disk never
+ * reaches a reader. `has`, `isDurable`, `isPinned`, `wasRemoved` and `typeOf` answer from memory; no call blocks the event
+ * loop on a disk.
+ * Bound: the log's queue, the index's pending entries and its part in memory. The last
  * 256 MiB of a disk (a sixteenth of a small one) are kept for what makes room: see reserve.ts.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, NEVER, RonError } from '@ron/kernel';
 import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
-import { IndexFlusher, isDurableAt } from './index-flusher.ts';
-import { lockOf, openIndexedLog, type IndexedLog } from './open-index.ts';
-import type { Place, PlaceIndex, PlaceStore } from './place-index.ts';
+import type { Place } from './index/entry.ts';
+import { IndexFlusher } from './index/index-flusher.ts';
+import { isWritableDir, lockOf, openIndexedLog, type IndexedLog } from './index/open-index.ts';
+import type { PlaceIndex } from './index/place-index.ts';
+import { rebuildIndex } from './index/rebuild.ts';
+import { isAt, namesShards } from './index/record-places.ts';
+import { ON_DISK } from './index/run-index.ts';
+import { isInLog, isRecord, readAt } from './intact.ts';
+import { damaged, Quarantine } from './quarantine.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
-import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import { scrubStep } from './scrub-step.ts';
@@ -50,17 +56,20 @@ export interface LocalVolumeInit extends VolumeEvents {
   segment_bytes?: number;
   queue_bytes_max?: number;
   onLogDamage?: (damage: Damage) => void;
-  /** Told when the index was thrown away, and why. */
+  /** Called when the index is thrown away and rebuilt from the log, with the reason. */
   onRebuild?(why: string): void;
   /** The index is taken to disk this long after a change. Default 3 s; Infinity: only when it is full, and at the end. */
   flush_after_ms?: number;
-  /** Where the index is kept. Default: LMDB in the directory, or memory when the directory is read-only. */
-  places?: PlaceStore;
+  /** Where the files of the index go. Default: with the log, or in memory when the directory is read-only. */
+  indexFs?: FileSystem;
   signal: AbortSignal;
 }
 
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
+const PAGE_ENTRIES = 512;
+/** A record that moves while it is read is looked up again this often. */
+const READ_ATTEMPTS = 8;
 
 export class LocalVolume implements Volume {
   readonly name: string;
@@ -71,15 +80,20 @@ export class LocalVolume implements Volume {
   readonly index: PlaceIndex;
   readonly isDoubtful: boolean;
   readonly #events: VolumeEvents;
-  readonly #recovery: Recovery;
+  readonly #onRebuild: ((why: string) => void) | undefined;
+  readonly #indexFs: FileSystem;
+  readonly #quarantine: Quarantine;
   readonly #lock: Disposable | undefined;
   readonly #reserve: Reserve;
   readonly #flusher: IndexFlusher;
   #state: VolumeState = OK;
-  #isReclaiming = false;
+  #reclaiming: Promise<Reclaimed> | undefined;
+  #rebuilding: Promise<void> | undefined;
+  /** Ends compaction when the index has to be rebuilt, and the rebuilding when the volume is closed. */
+  readonly #stop = { reclaim: new AbortController(), rebuild: new AbortController() };
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, { log, index, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
+  private constructor(init: LocalVolumeInit, { log, index, indexFs, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
@@ -89,16 +103,21 @@ export class LocalVolume implements Volume {
     this.#lock = lock;
     this.#reserve = new Reserve(log.files.fs, init.dir);
     this.#events = init;
+    this.#onRebuild = init.onRebuild?.bind(init);
+    this.#indexFs = indexFs;
     this.#flusher = new IndexFlusher({ log, index, flush_after_ms: init.flush_after_ms ?? FLUSH_AFTER_MS });
     const onDamage = init.onDamage?.bind(init);
-    this.#recovery = new Recovery({ volume: this.name, dir: init.dir, log, index, onDamage });
+    this.#quarantine = new Quarantine({ volume: this.name, dir: init.dir, log, index, onDamage });
   }
 
   /** Refused while another process has the directory. */
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
-    const lock = await lockOf(init);
+    const isWritable = await isWritableDir(init.dir, init.fs);
+    const lock = await lockOf(init, isWritable);
     try {
-      const volume = new LocalVolume(init, await openIndexedLog(init), lock);
+      let volume: LocalVolume | undefined;
+      const onIndexDamage = ({ message }: Error): void => (volume === undefined ? undefined : volume.#rebuildIndex(message));
+      volume = new LocalVolume(init, await openIndexedLog({ ...init, isWritable, onIndexDamage }), lock);
       await volume.#begin();
       return volume;
     } catch (error) {
@@ -117,11 +136,6 @@ export class LocalVolume implements Volume {
 
   get state(): VolumeState {
     return this.#state;
-  }
-
-  /** How often the index led elsewhere than to its record, and was corrected. */
-  get relocated_total(): number {
-    return this.#recovery.relocated_total;
   }
 
   async put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
@@ -144,113 +158,160 @@ export class LocalVolume implements Volume {
       const kept = `its last ${this.#reserve.bytes} bytes are kept for what makes room again (removals, compaction)`;
       throw new RonError('storage_full', `the disk is full: ${kept}`, { retry_after_ms: 1000 });
     }
-    await this.log.append(records, signal, { durable: durability === 'now' });
+    // The index needs the payload of a record that names shards, and the log keeps payloads only for durable appends.
+    const durable = durability === 'now' || records.some(({ type }) => namesShards(type));
+    await this.log.append(records, signal, { durable });
     this.#reserve.wrote(bytes);
   }
 
   async sync(signal: AbortSignal): Promise<void> {
     await this.#watchState(this.log.sync(signal));
+    this.#flusher.soon();
   }
 
   isDurable(kind: Kind, id: Uint8Array): boolean {
-    const place = this.#placeOf(kind, id);
-    return place !== undefined && place.isDamaged !== true && isDurableAt(this.log, place);
+    const tag = this.index.tag(kind, id);
+    return tag !== undefined && !isEnd(tag.type) && !tag.isDamaged;
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
-    const place = this.#placeOf(kind, id);
-    if (place === undefined) return undefined;
-    signal.throwIfAborted();
-    const now = this.#readNow(kind, id, place, 'keep');
-    if (now !== undefined) return now;
-    const record = await readAt(this.log, place);
-    if (record !== undefined && isRecord(record, kind, id)) return stored(record);
-    try {
-      return stored(await this.#recovery.recover(kind, id, place, signal));
-    } finally {
-      this.#flusher.soon();
+    let last: Place | undefined;
+    for (let attempt = 0; attempt < READ_ATTEMPTS; attempt++) {
+      const place = await this.#placeOf(kind, id);
+      if (place === undefined) return undefined;
+      signal.throwIfAborted();
+      // The record was not at this place, and the index still leads there: it was not moved meanwhile.
+      if (last !== undefined && isAt(place, last.segment, last.offset)) return await this.#failDamaged(kind, id, place);
+      const record = this.#readNow(kind, id, place, 'keep') ?? (await readAt(this.log, place));
+      if (record !== undefined && isRecord(record, kind, id)) return stored(record);
+      last = place;
     }
+    throw new RonError('not_ready', `${hexOf(id)} moves faster than it can be read`, { retry_after_ms: 1000 });
+  }
+
+  async #failDamaged(kind: Kind, id: Uint8Array, place: Place): Promise<never> {
+    if (place.isDamaged !== true) await this.#quarantine.add(kind, id, place);
+    this.#flusher.soon();
+    throw damaged(id);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
-    const place = this.#placeOf(kind, id);
-    return place === undefined ? undefined : this.#readNow(kind, id, place, 'look');
+    const place = this.index.getNow(kind, id);
+    if (place === undefined || place === ON_DISK || isEnd(place.type)) return undefined;
+    const record = this.#readNow(kind, id, place, 'look');
+    return record && stored(record);
   }
 
-  #readNow(kind: Kind, id: Uint8Array, place: Place, use: 'keep' | 'look'): StoredRecord | undefined {
+  #readNow(kind: Kind, id: Uint8Array, place: Place, use: 'keep' | 'look'): LogRecord | undefined {
     const { log } = this;
     if (!isInLog(log, place)) return undefined;
     const { payload_bytes, meta_bytes } = place;
     const record =
       use === 'keep' ? log.readNow(place, payload_bytes, meta_bytes) : log.peekNow(place, payload_bytes, meta_bytes);
-    return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
+    return record !== undefined && isRecord(record, kind, id) ? record : undefined;
   }
 
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
-    const placeOf = (id: Uint8Array): Place | undefined => this.#placeOf('content', id);
+    const { name, log, index } = this;
+    const placeNow = (id: Uint8Array): ReturnType<PlaceIndex['getNow']> => index.getNow('content', id);
+    const placeOf = (id: Uint8Array): Promise<Place | undefined> => index.get('content', id);
     const contentOf = (id: Uint8Array): Promise<Uint8Array> => this.#contentOf(id, signal);
-    return contentRuns({ name: this.name, log: this.log, placeOf, contentOf }, ids, signal);
+    return contentRuns({ name, log, placeNow, placeOf, contentOf }, ids, signal);
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
-    return this.#placeOf(kind, id) !== undefined;
+    return this.typeOf(kind, id) !== undefined;
   }
 
   isPinned(id: Uint8Array): boolean {
-    return this.index.get('pin', id)?.type === RecordType.pin;
+    return this.index.tag('pin', id)?.type === RecordType.pin;
   }
 
   wasRemoved(id: Uint8Array): boolean {
-    return this.index.get('object', id)?.type === RecordType.remove;
+    return this.index.tag('object', id)?.type === RecordType.remove;
   }
 
-  putTime_s(kind: Kind, id: Uint8Array): number | undefined {
-    return this.#placeOf(kind, id)?.time_s;
+  typeOf(kind: Kind, id: Uint8Array): number | undefined {
+    const type = this.index.tag(kind, id)?.type;
+    return type === undefined || isEnd(type) ? undefined : type;
+  }
+
+  async putTime_s(kind: Kind, id: Uint8Array): Promise<number | undefined> {
+    return (await this.#placeOf(kind, id))?.time_s;
   }
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
     if (after === undefined) await this.#flusher.flush();
     const held: Held[] = [];
-    for (const [id, { type, payload_bytes, time_s }] of this.index.entries(kind, after)) {
-      if (isEnd(type)) continue;
-      held.push({ id: Uint8Array.from(id), type, payload_bytes, put_s: time_s });
-      if (held.length === count) break;
+    let last = after;
+    while (held.length < count) {
+      const page = await this.index.page(kind, last, Math.min(PAGE_ENTRIES, count - held.length));
+      for (const [id, place] of page.entries) {
+        if (!isEnd(place.type) && held.length < count) held.push(heldAt(Uint8Array.from(id), place));
+      }
+      if (page.last === undefined) break;
+      last = page.last;
     }
     return held;
   }
 
   async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
     if (after === undefined) await this.#flusher.flush();
-    // Of contents none has ended: so what the entries say need not be looked at.
-    if (kind === 'content') return this.index.ids(kind, after, into);
-    let bytes = 0;
-    for (const [id, { type, isDamaged }] of this.index.entries(kind, after)) {
-      if (bytes + ID_BYTES > into.length) break;
-      if (isEnd(type) || isDamaged === true) continue;
-      into.set(id, bytes);
-      bytes += ID_BYTES;
+    // No content is ever entered as ended or damaged.
+    if (kind === 'content') return await this.index.ids(kind, after, into);
+    const count = Math.floor(into.length / ID_BYTES);
+    let listed = 0;
+    let last = after;
+    while (listed < count) {
+      const page = await this.index.page(kind, last, Math.min(PAGE_ENTRIES, count - listed));
+      for (const [id, { type, isDamaged }] of page.entries) {
+        if (isEnd(type) || isDamaged === true || listed === count) continue;
+        into.set(id, listed * ID_BYTES);
+        listed += 1;
+      }
+      if (page.last === undefined) break;
+      last = page.last;
     }
-    return bytes / ID_BYTES;
+    return listed;
   }
 
-  held(kind: Kind, id: Uint8Array): Held | undefined {
-    const place = this.#placeOf(kind, id);
-    return place && { id, type: place.type, payload_bytes: place.payload_bytes, put_s: place.time_s };
+  async held(kind: Kind, id: Uint8Array): Promise<Held | undefined> {
+    const place = await this.#placeOf(kind, id);
+    return place && heldAt(id, place);
   }
 
   async reclaim(init: ReclaimInit): Promise<Reclaimed> {
-    if (this.#isReclaiming) throw new RonError('conflict', `${this.name} is being compacted already`);
-    this.#isReclaiming = true;
+    if (this.#reclaiming !== undefined) throw new RonError('conflict', `${this.name} is being compacted already`);
+    if (this.#rebuilding !== undefined) {
+      throw new RonError('not_ready', `the index of ${this.name} is being rebuilt`, { retry_after_ms: 1000 });
+    }
+    const signal = AbortSignal.any([init.signal, this.#stop.reclaim.signal]);
+    const { log, index } = this;
+    const flush = (): Promise<void> => this.#flusher.flush();
+    const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, signal);
+    this.#reclaiming = rewriteSegments({ ...init, signal, log, index, quarantine: this.#quarantine, flush, check });
     try {
-      const { log, index } = this;
-      const flush = (): Promise<void> => this.#flusher.flush();
-      const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, init.signal);
-      return await rewriteSegments({ ...init, log, index, recovery: this.#recovery, flush, check });
+      return await this.#reclaiming;
     } catch (error) {
       return rethrowDisk(error);
     } finally {
-      this.#isReclaiming = false;
+      this.#reclaiming = undefined;
     }
+  }
+
+  /** A run of the index turned out to be damaged: it is rebuilt from the log beside the damaged one. */
+  #rebuildIndex(why: string): void {
+    if (this.#rebuilding !== undefined || this.#closing !== undefined) return;
+    this.#onRebuild?.(why);
+    this.#stop.reclaim.abort(new RonError('not_ready', `the index of ${this.name} is being rebuilt`));
+    this.#rebuilding = this.#rebuild().catch(() => undefined).finally(() => (this.#rebuilding = undefined));
+  }
+
+  async #rebuild(): Promise<void> {
+    await this.#reclaiming?.catch(() => undefined);
+    this.#stop.reclaim = new AbortController();
+    const { log, index, dir } = this;
+    await rebuildIndex({ log, index, dir, fs: this.#indexFs, signal: this.#stop.rebuild.signal });
   }
 
   scrub(after: ScrubCursor | undefined, signal: AbortSignal): Promise<ScrubStep | undefined> {
@@ -279,15 +340,18 @@ export class LocalVolume implements Volume {
 
   async #close(): Promise<void> {
     this.#flusher.stop();
-    await this.#recovery.close();
+    this.#stop.rebuild.abort(new RonError('not_ready', `${this.name} is being closed`));
+    await this.#rebuilding;
+    await this.log.sync(NEVER).catch(() => undefined);
     await this.#flusher.flush().catch(() => undefined);
     await this.log.close();
     await this.index.close();
     this.#lock?.[Symbol.dispose]();
   }
 
-  #placeOf(kind: Kind, id: Uint8Array): Place | undefined {
-    const place = this.index.get(kind, id);
+  async #placeOf(kind: Kind, id: Uint8Array): Promise<Place | undefined> {
+    const now = this.index.getNow(kind, id);
+    const place = now === ON_DISK ? await this.index.get(kind, id) : now;
     return place === undefined || isEnd(place.type) ? undefined : place;
   }
 
@@ -315,6 +379,13 @@ export class LocalVolume implements Volume {
     this.#events.onState?.(state);
   }
 }
+
+const heldAt = (id: Uint8Array, { type, payload_bytes, time_s }: Place): Held => ({
+  id,
+  type,
+  payload_bytes,
+  put_s: time_s,
+});
 
 const stored = (record: LogRecord): StoredRecord => ({
   type: record.head.type,

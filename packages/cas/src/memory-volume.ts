@@ -107,8 +107,12 @@ export class MemoryVolume implements Volume {
     return false;
   }
 
-  putTime_s(kind: Kind, id: Uint8Array): number | undefined {
-    return this.#tables[kind].get(chunkKey(id))?.put_s;
+  typeOf(kind: Kind, id: Uint8Array): number | undefined {
+    return this.#tables[kind].get(chunkKey(id))?.type;
+  }
+
+  putTime_s(kind: Kind, id: Uint8Array): Promise<number | undefined> {
+    return Promise.resolve(this.#tables[kind].get(chunkKey(id))?.put_s);
   }
 
   inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
@@ -128,9 +132,9 @@ export class MemoryVolume implements Volume {
     return held.length;
   }
 
-  held(kind: Kind, id: Uint8Array): Held | undefined {
+  held(kind: Kind, id: Uint8Array): Promise<Held | undefined> {
     const kept = this.#tables[kind].get(chunkKey(id));
-    return kept && { id, type: kept.type, payload_bytes: kept.payload.length, put_s: kept.put_s };
+    return Promise.resolve(kept && { id, type: kept.type, payload_bytes: kept.payload.length, put_s: kept.put_s });
   }
 
   async reclaim(init: ReclaimInit): Promise<Reclaimed> {

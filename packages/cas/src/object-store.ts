@@ -164,8 +164,10 @@ export class ObjectStore {
 
   /** Removes an object that was last put before `before_s`, unless it is pinned or somebody is about to put or pin it. */
   async expire(hash: Uint8Array, before_s: number, signal: AbortSignal): Promise<boolean> {
-    const put_s = this.volume.putTime_s('object', hash) ?? before_s;
-    if (put_s >= before_s || this.volume.isPinned(hash) || this.leases.isHeld(chunkKey(hash))) return false;
+    using watch = this.leases.watch(chunkKey(hash));
+    const put_s = (await this.volume.putTime_s('object', hash)) ?? before_s;
+    // A put or pin that began since the look-up may have changed the time.
+    if (put_s >= before_s || this.volume.isPinned(hash) || watch.wasTaken) return false;
     // In one step with the check: a put or pin that comes later is ordered after this.
     await this.remove(formatAddress(hash), signal);
     return true;

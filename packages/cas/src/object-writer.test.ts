@@ -4,9 +4,11 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, TokenBucket } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
+import { CrashFileSystem } from '@ron/log/testing';
 import fc from 'fast-check';
 import { Compactor } from './compactor.ts';
 import { chunkKey } from './leases.ts';
+import { LocalVolume } from './local-volume.ts';
 import { PAGE_ENTRIES_MAX } from './manifest.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { ObjectStore } from './object-store.ts';
@@ -173,4 +175,15 @@ test('the lease of a small object is there while it is put, and gone afterwards'
   await writer.finish({}, signal);
   assert.ok(held);
   assert.equal(store.leases.size, 0);
+});
+
+test('a chunk that occurs many times in one object is stored once, although no sync has made it visible', async () => {
+  const init = { dir: '/v', fs: new CrashFileSystem(), signal };
+  await using volume = await LocalVolume.open({ ...init, flush_after_ms: Infinity });
+  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, cache_bytes: 0, batch_bytes: CHUNK });
+  const writer = store.writer();
+  for (let turn = 0; turn < 100; turn++) await writer.write(Buffer.alloc(CHUNK, 7), signal);
+  const { address } = await writer.finish({}, signal);
+  assert.ok(volume.stats().used_bytes < 20 * CHUNK, `${volume.stats().used_bytes} bytes are stored`);
+  assert.deepEqual(await get(store, address), Buffer.alloc(100 * CHUNK, 7));
 });

@@ -62,6 +62,8 @@ export class ObjectWriter {
   /** So many of them were found durable since the last page: a checkpoint looks at the others. */
   #durable = 0;
   readonly #leasedPages: ChunkKey[] = [];
+  /** Contents that were put since the last sync: the volume does not show them yet. At most those of one page. */
+  readonly #unsynced = new Set<ChunkKey>();
   readonly #pages: Entry[];
   #entries: Entry[];
   /** The entries of the last page that was stored: when it is the only one, they make the address. */
@@ -188,7 +190,9 @@ export class ObjectWriter {
     const key = chunkKey(record.id);
     leases.take(key);
     this.#leased.push(key);
+    if (this.#unsynced.has(key)) return this.#reuse(record);
     if (await isIntact(volume, 'content', record.id, signal)) return this.#reuse(record);
+    this.#unsynced.add(key);
     this.#batch.push(record);
     this.#batch_bytes += record.payload.length;
     if (this.#batch_bytes >= this.#batch_bytes_max) await this.#sendBatch(signal);
@@ -251,6 +255,7 @@ export class ObjectWriter {
     await this.#arrived();
     const { volume } = this.#init;
     await volume.sync(signal);
+    this.#unsynced.clear();
     await this.#requireLeased(signal);
   }
 

@@ -61,7 +61,7 @@ export async function putObject(
   leases.take(key);
   try {
     const existed = await isIntact(volume, 'object', record.id, signal);
-    const isRenewed = existed && isStale !== undefined && isStale(volume.putTime_s('object', record.id) ?? 0);
+    const isRenewed = existed && isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
     if (!existed || isRenewed) await volume.put([record], signal);
     return existed;
   } finally {

@@ -40,6 +40,9 @@ export function isObject(type: number): boolean {
 /** Records that say that something which was here before is not here any more. */
 export const isEnd = (type: number): boolean => type === RecordType.remove || type === RecordType.unstripe;
 
+/** Records that end an earlier one. They can go when no superseded record of their id is left in any segment. */
+export const isTombstone = (type: number): boolean => isEnd(type) || type === RecordType.unpin;
+
 /** Records that stand for bytes that somebody stores, not for a decision about them. */
 export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);
 

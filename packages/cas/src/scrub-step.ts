@@ -1,21 +1,20 @@
 /**
- * Reads everything that a volume keeps, a stretch at a time, and sees to what is damaged.
+ * Reads everything that a volume keeps, a stretch at a time, and handles damage.
  *
- * First the log, every byte of it: each record that the index leads to has to check, and content to have the hash that it
- * is found by. Then the index, whose entries must not lead to where nothing is. A mark (a pin, a removal) that rotted is
- * written anew from what the index knows; anything else is quarantined like by a read, and told, so that others mend it.
+ * First the log, every byte of it: each record that the index leads to must check, and content must have the hash that it
+ * is found by. Then the index: no entry may lead to a place without a record. A damaged mark (a pin, a removal) is written
+ * again from its index entry; any other record is quarantined like by a read and reported, so that repair replaces it.
  *
- * Promise: begun anew from the cursor of any step, it goes on there. What is written while a pass is under way is left to the
- * next. Bound: `STEP_BYTES` of the log, or `STEP_ENTRIES` of the index, in one step; `GAPS_MAX` damaged stretches are
- * remembered, of more the segments. Cancellation: by the signal, between two reads.
+ * Contract: a pass can be resumed from the cursor of any step. Records that are written during a pass are left to the next.
+ * Bound: `STEP_BYTES` of the log, or `STEP_ENTRIES` of the index, in one step; `GAPS_MAX` damaged stretches are remembered,
+ * of more only the segments. Cancellation: by the signal, between two reads.
  */
-import { blake3 } from '@napi-rs/blake-hash';
 import type { Damage, Position, RecordHead, SegmentLog } from '@ron/log';
-import type { Place, PlaceIndex, Table } from './place-index.ts';
-import { enter, isAt, markAt, placeOfAppended, placeOfHead, tablesOf } from './record-places.ts';
+import { TABLES, type Place, type Table } from './index/entry.ts';
+import type { PlaceIndex } from './index/place-index.ts';
+import { isAt, markAt, tablesOf } from './index/record-places.ts';
+import { isContentOf, isInLog } from './intact.ts';
 import { isContent } from './record-types.ts';
-import { isInLog } from './recovery.ts';
-import { claim } from './stray-records.ts';
 import type { Kind, ScrubCursor, ScrubStep } from './volume.ts';
 
 const STEP_BYTES = 1024 * 1024;
@@ -23,7 +22,6 @@ const STEP_ENTRIES = 512;
 /** What looking at an entry of the index counts as. */
 const ENTRY_COST_BYTES = 128;
 const GAPS_MAX = 64;
-const TABLES: readonly Table[] = ['content', 'object', 'pin', 'stripe', 'shard', 'note'];
 
 export interface ScrubInit {
   log: SegmentLog;
@@ -50,13 +48,12 @@ export async function scrubStep(init: ScrubInit, from: ScrubCursor | undefined):
   return cursor.table === '' ? undefined : await new Step(init, cursor).readIndex(table);
 }
 
-const endOf = ({ tail }: SegmentLog): readonly [number, number] => [tail.segment, tail.offset];
+const endOf = ({ durable: { position } }: SegmentLog): readonly [number, number] => [position.segment, position.offset];
 
-interface Suspect {
+/** A place that is doubtful, if the index leads to it. */
+interface Suspect extends Position {
   readonly table: Table;
   readonly id: Uint8Array;
-  /** Where the index leads to. */
-  readonly place: Place;
 }
 
 class Step {
@@ -79,10 +76,9 @@ class Step {
     const { log, signal } = this.#init;
     const isLast = segment === this.#cursor.end[0];
     // Of a segment that is sealed since, or was not being written, all counts.
-    const end = isLast && this.#cursor.end[1] > 0 ? this.#cursor.end[1] : log.files.bytesOf(segment);
+    const end = isLast && this.#cursor.end[1] > 0 ? this.#cursor.end[1] : log.files.durableBytesOf(segment);
     const until = Math.min(from + STEP_BYTES, end);
-    const onRecord = (head: RecordHead, at: Position, body: Buffer): void | Promise<void> =>
-      this.#visit(head, at, body);
+    const onRecord = (head: RecordHead, at: Position, body: Buffer): void => this.#visit(head, at, body);
     const onBadBody = (head: RecordHead, offset: number): void => this.#suspectAt(head, { segment, offset });
     const onDamage = (damage: Damage): void => void (damage.what === 'gap' && this.#remember(damage));
     const { tail, hasMore } = await log.scanSegment(segment, onRecord, onDamage, signal, { from, until, onBadBody });
@@ -95,7 +91,7 @@ class Step {
 
   async readIndex(table: Table): Promise<ScrubStep> {
     const { after } = this.#cursor;
-    const last = this.#lookThrough(table, after === undefined ? undefined : Buffer.from(after, 'hex'));
+    const last = await this.#lookThrough(table, after === undefined ? undefined : Buffer.from(after, 'hex'));
     await this.#settleAll();
     const next = last === undefined ? { table: TABLES[TABLES.indexOf(table) + 1] ?? '' } : { table, after: last };
     const { at, end, gaps } = this.#cursor;
@@ -106,40 +102,15 @@ class Step {
     return { cursor, bytes, records: this.#records, bad: this.#bad.size, faults: this.#faults };
   }
 
-  /** A record that is whole. Its entry in the index should lead here, or to something newer. */
-  #visit(head: RecordHead, at: Position, body: Buffer): void | Promise<void> {
+  /** A record whose checksum is right. */
+  #visit(head: RecordHead, at: Position, body: Buffer): void {
     this.#records += 1;
-    if (isContent(head.type) && Buffer.compare(blake3(body.subarray(0, head.payload_bytes)), head.id) !== 0) {
-      return this.#suspectAt(head, at);
-    }
-    const here = placeOfHead(head, at);
-    for (const table of tablesOf(head.type)) {
-      const known = this.#init.index.get(table, head.id);
-      if (isAt(known, at.segment, at.offset) && known!.payload_bytes === head.payload_bytes) continue;
-      // What compaction has forgotten is still in the log, for a while.
-      if (known === undefined ? table === 'content' : known.seq > head.seq) continue;
-      return this.#claim(head, here);
-    }
-    return undefined;
-  }
-
-  /** The index knows nothing as good as this record: it is led here. */
-  async #claim(head: RecordHead, here: Place): Promise<void> {
-    const { log, index } = this.#init;
-    const init = { log, index, isNeeded: () => true, pace: () => Promise.resolve() };
-    for (const table of tablesOf(head.type)) {
-      const known = index.get(table, head.id);
-      if (isAt(known, here.segment, here.offset)) index.set(table, head.id, here);
-      else if (known !== undefined || table !== 'content') await claim(init, table, head, here);
-    }
+    if (isContent(head.type) && !isContentOf(body.subarray(0, head.payload_bytes), head.id)) this.#suspectAt(head, at);
   }
 
   /** The record here is damaged: that matters when the index leads to it. */
   #suspectAt(head: RecordHead, { segment, offset }: Position): void {
-    for (const table of tablesOf(head.type)) {
-      const place = this.#init.index.get(table, head.id);
-      if (place !== undefined && isAt(place, segment, offset)) this.#suspects.push({ table, id: head.id, place });
-    }
+    for (const table of tablesOf(head.type)) this.#suspects.push({ table, id: head.id, segment, offset });
   }
 
   /** Damage in a header hides what it is: the entries of the index that lead into it are seen to when those are read. */
@@ -151,20 +122,18 @@ class Step {
   }
 
   /** The last id when there are more. */
-  #lookThrough(table: Table, after: Uint8Array | undefined): string | undefined {
+  async #lookThrough(table: Table, after: Uint8Array | undefined): Promise<string | undefined> {
     const { log, index } = this.#init;
-    let count = 0;
-    for (const [id, stored] of index.entries(table, after)) {
-      // What was set since it was stored counts.
-      const place = index.get(table, id) ?? stored;
+    const { entries, last } = await index.page(table, after, STEP_ENTRIES);
+    for (const [id, place] of entries) {
       const isDoubtful = place.isDamaged === true || !isInLog(log, place) || this.#isInGap(place);
-      if (isDoubtful) this.#suspects.push({ table, id: Uint8Array.from(id), place });
-      if (++count === STEP_ENTRIES) return Buffer.from(id).toString('hex');
+      const { segment, offset } = place;
+      if (isDoubtful) this.#suspects.push({ table, id: Uint8Array.from(id), segment, offset });
     }
-    return undefined;
+    return last && Buffer.from(last).toString('hex');
   }
 
-  #isInGap({ segment, offset }: Place): boolean {
+  #isInGap({ segment, offset }: Position): boolean {
     return this.#gaps.some(([each, from, bytes]) => each === segment && offset >= from && offset < from + bytes);
   }
 
@@ -175,18 +144,20 @@ class Step {
     }
   }
 
-  async #settle({ table, id, place }: Suspect): Promise<void> {
+  async #settle({ table, id, segment, offset }: Suspect): Promise<void> {
     const { index, check, signal } = this.#init;
-    // It may have been moved or stored anew meanwhile.
-    if (!isAt(index.get(table, id), place.segment, place.offset)) return;
+    using hold = await index.hold(table, id);
+    const { place } = hold;
+    // It may have been moved or stored again meanwhile, or never have been needed.
+    if (place === undefined || !isAt(place, segment, offset)) return;
     try {
-      if (markAt(table, id, place) !== undefined) await this.#rewrite({ table, id, place });
+      if (markAt(table, id, place) !== undefined) await this.#rewrite(table, id, place);
       else if (table !== 'pin') await check(table, id);
     } catch (error) {
       signal.throwIfAborted();
       this.#count(table, place);
       const reason = error instanceof Error ? error.message : String(error);
-      // A stripe is told by its own id.
+      // A stripe is reported by its own id.
       if (table !== 'pin' && table !== 'shard') this.#faults.push({ kind: table, id, reason });
     }
   }
@@ -198,13 +169,11 @@ class Step {
     if (table !== 'shard' && !isKnown) this.#bad.add(`${place.segment} ${place.offset}`);
   }
 
-  /** It keeps its number: what was decided later stays so. */
-  async #rewrite({ table, id, place }: Suspect): Promise<void> {
-    const { log, index, signal, onMark } = this.#init;
-    const mark = markAt(table, id, place)!;
+  /** The mark keeps its number, so that a later decision stays in force. The caller holds its entry. */
+  async #rewrite(table: Table, id: Uint8Array, place: Place): Promise<void> {
+    const { log, signal, onMark } = this.#init;
     this.#count(table, place);
     onMark(id, `${table} at segment ${place.segment}, offset ${place.offset}`);
-    const [appended] = await log.append([mark], signal);
-    enter(index, id, placeOfAppended(mark, appended!), mark.payload);
+    await log.append([markAt(table, id, place)!], signal);
   }
 }

@@ -90,6 +90,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       await using opened = await open();
       const records = Array.from({ length: 64 }, (_, index) => chunk(`${index} `.repeat(10_000)));
       for (const record of records) await opened.volume.put([record], signal, 'later');
+      await opened.volume.sync(signal);
       const readers = [0, 1, 2].map((start) => {
         const wanted = records.slice(start * 20, start * 20 + 20);
         const ids = wanted.map((record) => record.id);

@@ -54,6 +54,11 @@ export interface ReclaimInit {
   live_ratio: number;
   /** A segment that is still being written is rewritten only when it holds this many bytes that nobody needs. */
   seal_bytes_min: number;
+  /**
+   * Whether tombstones may be dropped once this volume holds no superseded record of their id. False while a volume that is
+   * away could bring such a record back. Default: always true.
+   */
+  mayForgetRemovals?(): boolean;
   /** Waits until `bytes` more may be read or written. */
   pace(bytes: number): Promise<void>;
   onProgress?(reclaimed: Reclaimed): void;
@@ -121,13 +126,16 @@ export interface Volume extends AsyncDisposable {
    */
   readonly isDoneWithPayloads: boolean;
 
-  /** Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. */
+  /**
+   * Stores records that stand or fall together; durable when it resolves, unless `later` leaves that to `sync`. A record
+   * is visible to every other call once it is durable.
+   */
   put(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void>;
 
-  /** Makes durable what was put before. Afterwards `isDurable` tells what could not be. */
+  /** Makes earlier puts durable. Afterwards `isDurable` is false for each record that was lost. */
   sync(signal: AbortSignal): Promise<void>;
 
-  /** Whether it is here and would survive a crash. Only then may somebody else's write be answered with "it exists". */
+  /** Whether it is here, not known to be damaged, and survives a crash. Only then may a put be answered with "exists". */
   isDurable(kind: Kind, id: Uint8Array): boolean;
 
   /**
@@ -155,8 +163,11 @@ export interface Volume extends AsyncDisposable {
   /** Whether the last word about an object is that it was removed. One that was never here was not removed. */
   wasRemoved(id: Uint8Array): boolean;
 
+  /** The record type of an entry, from memory; undefined when it is not here. */
+  typeOf(kind: Kind, id: Uint8Array): number | undefined;
+
   /** When it was put, in seconds of Unix time; undefined when it is not here. */
-  putTime_s(kind: Kind, id: Uint8Array): number | undefined;
+  putTime_s(kind: Kind, id: Uint8Array): Promise<number | undefined>;
 
   /**
    * What is held of a kind after the id `after`, ascending, at most `count`. A listing from the beginning has everything
@@ -171,7 +182,7 @@ export interface Volume extends AsyncDisposable {
   listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number>;
 
   /** The line of an inventory; undefined when it is not here. */
-  held(kind: Kind, id: Uint8Array): Held | undefined;
+  held(kind: Kind, id: Uint8Array): Promise<Held | undefined>;
 
   /**
    * Reads the next stretch of everything that is kept, after a cursor or from the beginning, and sees to what is damaged;

@@ -239,7 +239,7 @@ export class PlanWalk {
 
   async #jobOf(kind: 'content' | 'object', id: Uint8Array, missing: RepairClass | 'shard'): Promise<RepairJob> {
     if (missing !== 'shard') {
-      const bytes = this.#holdersOf(kind, id)[0]?.volume.held(kind, id)?.payload_bytes;
+      const bytes = (await this.#holdersOf(kind, id)[0]?.volume.held(kind, id))?.payload_bytes;
       return { kind, id, class: missing, ...(bytes !== undefined && { bytes }) };
     }
     const layout = await this.#set.stripes.find(id, this.#signal);

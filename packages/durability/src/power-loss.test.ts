@@ -6,7 +6,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { Compactor, LocalVolume, MemoryStore, ObjectStore } from '@ron/cas';
+import { Compactor, LocalVolume, memoryFiles, ObjectStore } from '@ron/cas';
 import { mutant } from '@ron/explorer';
 import { TokenBucket } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
@@ -69,7 +69,7 @@ function withSlowSyncs(disk: CrashFileSystem): FileSystem {
 async function openSet(parts: Parts, shape: Shape, names: readonly string[], fs: FileSystem): Promise<VolumeSet> {
   const init = { fs, segment_bytes: 16_384, flush_after_ms: Infinity, signal };
   const open = (name: string): Promise<LocalVolume> =>
-    LocalVolume.open({ ...init, dir: `/${name}`, name, places: new MemoryStore() });
+    LocalVolume.open({ ...init, dir: `/${name}`, name, indexFs: memoryFiles() });
   const volumes = await Promise.all(names.map(open));
   const { replication_factor, parity_shards } = shape;
   const members = volumes.map((volume) => ({ volume }));

@@ -56,9 +56,7 @@ export class SetWriter {
   async #putContent(record: NewRecord, signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
     const copies = await this.#write({
       order: this.#set.placement.order(record.id).filter((member) => member.takesRecords),
-      // What is left to a sync need not be there durably. A second one would hide the first, which a sync may have reached.
-      has: (member) =>
-        durability === 'later' ? member.holds('content', record.id) : member.holdsDurably('content', record.id),
+      has: (member) => member.holdsDurably('content', record.id),
       write: (member) => member.write([record], signal, durability),
       target: this.#set.targetOf(record.type, record.id),
     });

@@ -53,7 +53,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     // What a stripe is made of that could not be read is not known: so all parity stays.
     isHome: (member, id) =>
       homes.get(member.name)?.has(id) === true ||
-      (hasUnread && member.volume.held('content', id)?.type === RecordType.parity),
+      (hasUnread && member.volume.typeOf('content', id) === RecordType.parity),
     // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
     // may have made a stripe less than whole.
     isReleased: (member, id) =>

@@ -230,11 +230,16 @@ export class VolumeSet implements Volume {
     return !this.has('object', id) && isRemoved(this.members, id);
   }
 
-  putTime_s(kind: Kind, id: Uint8Array): number | undefined {
-    const times = this.members.flatMap((member) =>
-      member.isReadable ? (member.volume.putTime_s(kind, id) ?? []) : [],
-    );
-    return times.length === 0 ? undefined : Math.max(...times);
+  typeOf(kind: Kind, id: Uint8Array): number | undefined {
+    if (kind === 'object' && !this.has('object', id)) return undefined;
+    return this.holdersOf(kind, id)[0]?.volume.typeOf(kind, id);
+  }
+
+  async putTime_s(kind: Kind, id: Uint8Array): Promise<number | undefined> {
+    const readable = this.members.filter((member) => member.isReadable);
+    const times = await Promise.all(readable.map((member) => member.volume.putTime_s(kind, id)));
+    const known = times.filter((time) => time !== undefined);
+    return known.length === 0 ? undefined : Math.max(...known);
   }
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
@@ -254,9 +259,9 @@ export class VolumeSet implements Volume {
     return held.length;
   }
 
-  held(kind: Kind, id: Uint8Array): Held | undefined {
+  async held(kind: Kind, id: Uint8Array): Promise<Held | undefined> {
     if (kind === 'object' && !this.has('object', id)) return undefined;
-    return this.holdersOf(kind, id)[0]?.volume.held(kind, id);
+    return await this.holdersOf(kind, id)[0]?.volume.held(kind, id);
   }
 
   /** Each volume gives back its room, one after the other: also that of copies which others have in its place. */

@@ -5,7 +5,7 @@ import type { VolumeSet } from './volume-set.ts';
 
 /** What a volume has a content as. */
 export const typeOf = (member: Member, id: Uint8Array): number =>
-  member.volume.held('content', id)?.type ?? RecordType.chunk;
+  member.volume.typeOf('content', id) ?? RecordType.chunk;
 
 /** How many copies there are to be of a content: what one volume has as a chunk another may have as a part of a manifest. */
 export function targetOfContent(set: VolumeSet, id: Uint8Array, holders: readonly Member[]): number {

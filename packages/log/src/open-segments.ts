@@ -45,12 +45,21 @@ export async function openSegments(files: SegmentFiles, segment_bytes: number, i
       await file.close();
     }
   }
-  const lastOpened = last && (await openLast(replay, last.segment, segment_bytes));
-  return { ...(lastOpened ?? NOTHING), segment_last: last?.segment ?? 0, seq: replay.seq };
+  const opened = last && (await openLast(replay, last.segment, segment_bytes));
+  const segment_last = Math.max(last?.segment ?? 0, init.from?.segment ?? 0);
+  const position = opened?.end ?? init.from ?? { segment: segment_last, offset: 0 };
+  return {
+    active: opened?.active,
+    failure: opened?.failure,
+    segment_last,
+    durable: { position, seq: replay.seq },
+  };
 }
 
-type LastOpened = Pick<LogEnd, 'active' | 'failure'>;
-const NOTHING: LastOpened = { active: undefined, failure: undefined };
+interface LastOpened extends Pick<LogEnd, 'active' | 'failure'> {
+  /** Undefined if the caller knows all records of the segment. */
+  readonly end: Position | undefined;
+}
 
 /** The last segment is opened to go on with it, unless the disk is read-only or it is as long as it may be. */
 async function openLast(replay: Replay, segment: number, segment_bytes: number): Promise<LastOpened> {
@@ -63,7 +72,7 @@ async function openLast(replay: Replay, segment: number, segment_bytes: number):
       if (end.torn_bytes > 0) await replay.cut(segment, opened.file, end.tail);
       if (end.tail < segment_bytes) active = await activeOf(segment, opened.file, end.tail);
     }
-    return { active, failure: opened.failure };
+    return { active, failure: opened.failure, end: end && { segment, offset: end.tail } };
   } finally {
     if (active === undefined) await opened.file.close();
   }

@@ -55,6 +55,23 @@ export interface Appended extends Position {
   readonly time_s: number;
 }
 
+/** A record that a sync has made durable. */
+export interface DurableRecord {
+  readonly type: number;
+  readonly id: Uint8Array;
+  readonly payload_bytes: number;
+  readonly meta_bytes: number;
+  /** Undefined if the append did not wait for the sync: its payload belongs to the caller again. */
+  readonly payload: Uint8Array | undefined;
+}
+
+/** The end of the durable part of a log. */
+export interface DurableEnd {
+  readonly position: Position;
+  /** The largest number of a durable record. */
+  readonly seq: number;
+}
+
 export interface LogRecord {
   readonly head: RecordHead;
   readonly payload: Uint8Array;

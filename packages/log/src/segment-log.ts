@@ -1,15 +1,15 @@
 /**
  * An append-only log in segment files.
  *
- * Promise: what a durable `append` acknowledged is there after any crash, byte for byte, or is reported as damaged. What
- * was appended with `durable: false` is as safe once `isDurable` says so; until then a crash or a failed sync may take it.
- * A record that was not acknowledged may be there or not, but never in part. A torn tail is cut at open; damage in the
- * middle is reported and skipped. A segment whose write or sync failed is retired: its descriptor is never used again, and
- * what was not durable in it is cut off.
- * Bound: segments of `segment_bytes`, appends as GroupCommit says. Overflow: `busy`. A full disk is `storage_full`, a disk
- * that fails otherwise `not_ready`; for a while after a failure appends are refused at once, so that a broken disk does
- * not fill up with new segments.
- * Cancellation: as GroupCommit says.
+ * Contract: a record that a durable `append` acknowledged survives any crash, byte for byte, or is reported as damaged. A
+ * record that was appended with `durable: false` is as safe once `onDurable` has reported it; before that a crash or a
+ * failed sync may lose it. A record that was not acknowledged may survive or not, but never in part. A torn tail is cut at
+ * open; damage in the middle is reported and skipped. A segment whose write or sync failed is retired: its descriptor is
+ * never used again, and its bytes that are not durable are cut off.
+ * Bound: segments of `segment_bytes`; appends as in GroupCommit; 64 MiB or 4096 records wait for a sync, then the log
+ * syncs by itself. Overflow: `busy`. A full disk is `storage_full`, any other disk failure `not_ready`; for a while after
+ * a failure appends are refused at once, so that a broken disk does not fill up with new segments.
+ * Cancellation: as in GroupCommit.
  */
 import { join } from 'node:path';
 import { assert, RonError } from '@ron/kernel';
@@ -24,6 +24,8 @@ import {
   recordBytes,
   recordIn,
   type Appended,
+  type DurableEnd,
+  type DurableRecord,
   type LogRecord,
   type Position,
   type RecordHead,
@@ -59,17 +61,18 @@ export interface SegmentLogInit {
    */
   onRecord?: (head: RecordHead, position: Position, body: Buffer) => void | Promise<void>;
   onDamage?: (damage: Damage) => void;
-  /** Called when what lies in a segment from an offset on is gone: its write or sync failed, and nobody was promised it. */
-  onCut?: (position: Position) => void;
-  /** Called when records have been appended, before their appends resolve: `tail` and this never disagree. */
-  onAppended?: (records: readonly RecordInput[], places: readonly Appended[]) => void;
+  /**
+   * Called for each appended group of records once it is durable, in log order, in the same synchronous step in which
+   * `durable` advances past it and before its append resolves. Must not throw.
+   */
+  onDurable?: (records: readonly DurableRecord[], places: readonly Appended[]) => void;
   signal: AbortSignal;
 }
 
 export interface AppendInit {
   /**
-   * Resolve only when the records are durable. Default true. With false it resolves when they are written; what makes
-   * them durable is the next durable append or `sync`, and `isDurable` tells whether it did.
+   * Resolve only when the records are durable. Default true. With false the append resolves when they are written. The
+   * next durable append or `sync` makes them durable, and `onDurable` reports them then.
    */
   durable?: boolean;
 }
@@ -106,11 +109,11 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   static async open(init: SegmentLogInit): Promise<SegmentLog> {
-    const { fs = realFileSystem, segment_bytes = 256 * MIB, onAppended, onCut } = init;
+    const { fs = realFileSystem, segment_bytes = 256 * MIB, onDurable } = init;
     const files = new SegmentFiles(fs, join(init.dir, 'segments'));
     await files.openDir();
     const end = await openSegments(files, segment_bytes, init);
-    return new SegmentLog(init, { files, segment_bytes, onAppended, onCut }, end);
+    return new SegmentLog(init, { files, segment_bytes, onDurable }, end);
   }
 
   /** The segment that is being written, if any. */
@@ -118,13 +121,9 @@ export class SegmentLog implements AsyncDisposable {
     return this.#writer.active;
   }
 
-  /** The end of the last acknowledged record; what `from` may be at the next open. */
-  get tail(): Position {
-    return this.#writer.tail;
-  }
-
-  get seq(): number {
-    return this.#writer.seq;
+  /** The end of the durable part: `onDurable` has reported exactly the records before it. Valid as `from` at an open. */
+  get durable(): DurableEnd {
+    return this.#writer.durable;
   }
 
   get stats(): { batches_total: number; entries_total: number; waiting_bytes: number } {
@@ -154,14 +153,9 @@ export class SegmentLog implements AsyncDisposable {
     return this.#commits.append({ records, bytes, durable: init.durable ?? true }, bytes, signal);
   }
 
-  /** Makes durable what was appended before; what could not be made so is told by `isDurable`. */
+  /** Makes earlier appends durable. Records that an earlier failed sync has lost stay lost. */
   async sync(signal: AbortSignal): Promise<void> {
     await this.#commits.append({ records: [], bytes: 0, durable: true }, 0, signal);
-  }
-
-  /** Whether what lies before `end` of a segment survives a crash. */
-  isDurable(segment: number, end: number): boolean {
-    return this.files.has(segment) && end <= this.files.durableBytesOf(segment);
   }
 
   /** The record at a position; undefined when there is none, or it is damaged. */
@@ -243,7 +237,7 @@ export class SegmentLog implements AsyncDisposable {
   /** Commits what waits, then closes the files. */
   async close(): Promise<void> {
     await this.#commits.close();
-    // What waits for no sync was acknowledged to nobody: a failure here loses nothing that was promised.
+    // Appends that waited for a sync have been answered: a failure here loses no acknowledged record.
     await this.#writer.seal().catch(() => undefined);
     await this.files.close();
   }

@@ -1,16 +1,18 @@
 /**
  * The end of a log: the segment that is being written, and the change to the next one.
  *
- * Promise: what `commit` was told to make durable is so when it resolves. A segment whose write or sync failed is retired: its
- * descriptor is never used again, and what was not durable in it is cut off. For a while after a failure `refusal` says
- * so, so that a broken disk does not fill up with new segments.
- * Bound: one commit at a time, one segment being written. Cancellation: none; file calls end by themselves.
+ * Contract: a durable group is durable when `commit` resolves. `onDurable` receives every group of records in log order,
+ * in the same synchronous step in which `durable` advances past it; a group whose write or sync failed is never reported.
+ * A segment whose write or sync failed is retired: its descriptor is never used again, and its bytes that are not durable
+ * are cut off. For a while after a failure `refusal` is set, so that a broken disk does not fill up with new segments.
+ * Bound: one commit at a time, one segment being written. At most `UNSYNCED_BYTES_MAX` bytes and `UNSYNCED_RECORDS_MAX`
+ * records, and the batch that exceeds one of them, wait for a sync. Overflow: the commit syncs them.
  */
 import { sched, type RonError } from '@ron/kernel';
 import { BatchMemory, BatchWrite } from './batch-write.ts';
 import { diskError, isFull, isGone } from './disk-error.ts';
 import type { File } from './file-system.ts';
-import type { Appended, Position, RecordInput } from './record.ts';
+import type { Appended, DurableEnd, DurableRecord, RecordInput } from './record.ts';
 import type { SegmentFiles } from './segment-files.ts';
 
 /** Records that stand or fall together. */
@@ -39,7 +41,7 @@ export interface LogEnd {
   /** The last segment, when it has room and can be written. */
   readonly active: Active | undefined;
   readonly segment_last: number;
-  readonly seq: number;
+  readonly durable: DurableEnd;
   /** Why the last segment cannot be written, if that is so. */
   readonly failure: unknown;
 }
@@ -47,9 +49,17 @@ export interface LogEnd {
 export interface SegmentWriterInit {
   files: SegmentFiles;
   segment_bytes: number;
-  onAppended: ((records: readonly RecordInput[], places: readonly Appended[]) => void) | undefined;
-  onCut: ((position: Position) => void) | undefined;
+  onDurable: ((records: readonly DurableRecord[], places: readonly Appended[]) => void) | undefined;
 }
+
+/** Written and not synced, all in the active segment. */
+interface Unsynced {
+  readonly records: readonly DurableRecord[];
+  readonly places: readonly Appended[];
+}
+
+const UNSYNCED_BYTES_MAX = 64 * 1024 * 1024;
+const UNSYNCED_RECORDS_MAX = 4096;
 
 const RETRY_AFTER_FAILURE_MS_MIN = 100;
 const RETRY_AFTER_FAILURE_MS_MAX = 5000;
@@ -61,6 +71,9 @@ export class SegmentWriter {
   #active: Active | undefined;
   #segment_last: number;
   #seq: number;
+  #durable: DurableEnd;
+  #unsynced: Unsynced[] = [];
+  #unsynced_records = 0;
   #rotateNext = false;
   #failures = 0;
   #refuse_until_ms = 0;
@@ -71,7 +84,8 @@ export class SegmentWriter {
     this.#files = init.files;
     this.#active = end.active;
     this.#segment_last = end.segment_last;
-    this.#seq = end.seq;
+    this.#seq = end.durable.seq;
+    this.#durable = end.durable;
     if (end.failure !== undefined) this.#refuseAfter(end.failure);
   }
 
@@ -80,15 +94,9 @@ export class SegmentWriter {
     return this.#active?.segment;
   }
 
-  /** The end of the last record. */
-  get tail(): Position {
-    return this.#active === undefined
-      ? { segment: this.#segment_last, offset: 0 }
-      : { segment: this.#active.segment, offset: this.#active.tail };
-  }
-
-  get seq(): number {
-    return this.#seq;
+  /** The end of the durable part of the log. */
+  get durable(): DurableEnd {
+    return this.#durable;
   }
 
   /** Why nothing is written now, after a failure a moment ago. */
@@ -101,11 +109,11 @@ export class SegmentWriter {
     this.#rotateNext = true;
   }
 
-  /** Writes a batch, and syncs it when one of its groups is to be durable; the places of each group's records. */
+  /** Writes a batch, and syncs it if one of its groups is durable. Returns the places of each group's records. */
   async commit(batch: readonly Group[]): Promise<readonly (readonly Appended[])[]> {
     const results: (readonly Appended[])[] = [];
     while (results.length < batch.length) await this.#commitPart(batch, results);
-    if (batch.some((group) => group.durable)) await this.#makeDurable();
+    if (batch.some((group) => group.durable) || this.#hasManyUnsynced()) await this.#makeDurable();
     this.#failures = 0;
     this.#refusal = undefined;
     return results;
@@ -129,8 +137,29 @@ export class SegmentWriter {
     }
     await this.#write(active, write);
     for (let index = first; index < results.length; index++) {
-      this.#init.onAppended?.((batch[index] as Group).records, results[index] as readonly Appended[]);
+      this.#hold(batch[index] as Group, results[index] as readonly Appended[]);
     }
+  }
+
+  /** The payloads of a group that is not durable belong to the caller again: they are not kept until the sync. */
+  #hold({ records, durable }: Group, places: readonly Appended[]): void {
+    if (records.length === 0) return;
+    this.#unsynced_records += records.length;
+    if (this.#init.onDurable === undefined) return;
+    const held = records.map((record) => ({
+      type: record.type,
+      id: record.id,
+      payload_bytes: record.payload.length,
+      meta_bytes: record.meta?.length ?? 0,
+      payload: durable ? record.payload : undefined,
+    }));
+    this.#unsynced.push({ records: held, places });
+  }
+
+  #hasManyUnsynced(): boolean {
+    if (this.#active === undefined) return false;
+    const bytes = this.#active.tail - this.#files.durableBytesOf(this.#active.segment);
+    return bytes > UNSYNCED_BYTES_MAX || this.#unsynced_records > UNSYNCED_RECORDS_MAX;
   }
 
   async #write(active: Active, write: BatchWrite): Promise<void> {
@@ -147,8 +176,8 @@ export class SegmentWriter {
   }
 
   /**
-   * Also when there is nothing to sync it looks whether the segment is where it belongs: a descriptor syncs as well into a
-   * file that was deleted, and nobody would ever find what was acknowledged there.
+   * Verifies even without unsynced records that the segment is still at its path: a sync of a deleted file succeeds, but
+   * its records cannot be found after a restart.
    */
   async #makeDurable(): Promise<void> {
     const active = this.#active;
@@ -160,7 +189,20 @@ export class SegmentWriter {
       if (active !== undefined) await this.#retire(active, error);
       throw this.#refuseAfter(error);
     }
-    if (active !== undefined) this.#files.setDurableBytes(active.segment, tail);
+    if (active !== undefined) this.#advance(active.segment, tail);
+  }
+
+  #advance(segment: number, offset: number): void {
+    this.#files.setDurableBytes(segment, offset);
+    this.#durable = { position: { segment, offset }, seq: this.#seq };
+    for (const { records, places } of this.#takeUnsynced()) this.#init.onDurable?.(records, places);
+  }
+
+  #takeUnsynced(): readonly Unsynced[] {
+    const taken = this.#unsynced;
+    this.#unsynced = [];
+    this.#unsynced_records = 0;
+    return taken;
   }
 
   /** The segment to write to, a new one when `bytes` do not fit. */
@@ -169,12 +211,13 @@ export class SegmentWriter {
     if (active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#init.segment_bytes) return active;
     await this.seal();
     this.#rotateNext = false;
-    const segment = this.#segment_last + 1;
+    // The attempt takes the number: a create that fails or is late may still leave a file with it.
+    const segment = ++this.#segment_last;
     try {
-      // Its name is as durable as the records that will be acknowledged in it.
+      // The directory is synced: the name is as durable as the records that will be acknowledged in the segment.
       const file = await this.#files.create(segment);
-      this.#segment_last = segment;
       this.#active = await activeOf(segment, file, 0);
+      this.#advance(segment, 0);
       return this.#active;
     } catch (error) {
       throw this.#refuseAfter(error);
@@ -188,19 +231,19 @@ export class SegmentWriter {
   }
 
   /**
-   * Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. What it
-   * was to make durable can still be read, and would count as durable after a restart: it is cut off.
+   * Never uses the descriptor again: after a failed sync the kernel may have dropped the pages and report success. The
+   * records after the durable part can still be read and would count as durable after a restart: they are cut off.
    */
   async #retire(active: Active, cause: unknown): Promise<void> {
     this.#active = undefined;
-    await active.file.close().catch(() => undefined);
+    this.#takeUnsynced();
     const { segment } = active;
     const offset = this.#files.durableBytesOf(segment);
     this.#files.setBytes(segment, offset);
-    this.#init.onCut?.({ segment, offset });
-    // What lies there now is not ours to cut.
+    await active.file.close().catch(() => undefined);
+    // Another file may be at that path now.
     if (isGone(cause)) return;
-    // On a disk that is quite dead this fails as well; then whoever opens it again has more to worry about.
+    // A dead disk fails this too. The records were not acknowledged, so that replaying them after a restart is harmless.
     await this.#truncate(segment, offset).catch(() => undefined);
   }
 

@@ -1,14 +1,12 @@
 /**
- * Takes the index of a volume to disk: a while after a change, when it is full, and when somebody needs it there.
+ * Flushes the index of a volume to disk: some time after a change, when it is full, and on request.
  *
- * Promise: what the log could still lose is not stored. A flush that fails leaves the entries in memory and is tried again;
- * the log has them all.
- * Bound: one flush at a time, and one that waits for it. Cancellation: `stop`, for what has not begun.
+ * Contract: a flush that fails leaves the entries in memory and is retried; the log has all of them.
+ * Bound: one flush at a time, and one that waits for it. Cancellation: `stop` cancels a flush that has not begun.
  */
-import { NEVER, sched, type Timer } from '@ron/kernel';
+import { sched, type Timer } from '@ron/kernel';
 import type { SegmentLog } from '@ron/log';
-import type { Place, PlaceIndex } from './place-index.ts';
-import { onDisk } from './record-places.ts';
+import type { PlaceIndex } from './place-index.ts';
 
 export interface IndexFlusherInit {
   log: SegmentLog;
@@ -55,11 +53,7 @@ export class IndexFlusher {
   async flush(): Promise<void> {
     const { log, index } = this.#init;
     try {
-      await index.flush({
-        applied: () => ({ position: log.tail, seq: log.seq }),
-        syncLog: () => log.sync(NEVER),
-        isDurable: (place) => place.isDamaged === true || isDurableAt(log, place),
-      });
+      await index.flush(() => log.durable);
       this.failure = undefined;
     } catch (error) {
       this.failure = error;
@@ -72,6 +66,3 @@ export class IndexFlusher {
     this.#timer?.cancel();
   }
 }
-
-export const isDurableAt = (log: SegmentLog, place: Place): boolean =>
-  log.isDurable(place.segment, place.offset + onDisk(place));

@@ -1,0 +1,160 @@
+/**
+ * Opens the index of a volume, and the log that it is an index of.
+ *
+ * Contract: an index that is damaged, missing, of an earlier version, or that knows more than the log holds is thrown away
+ * and rebuilt from the log; `onRebuild` is called with the reason. In a read-only directory the index is kept in memory.
+ * Opening reads the footers and the part of the runs that is kept in memory, then replays the log after `applied`; every
+ * step is asynchronous.
+ * Bound: the index's pending entries. Cancellation: by the signal, while the log is replayed.
+ */
+import { join } from 'node:path';
+import { RonError } from '@ron/kernel';
+import { isReadOnly, realFileSystem, SegmentLog, type FileSystem } from '@ron/log';
+import type { LocalVolumeInit } from '../local-volume.ts';
+import { memoryFiles } from './memory-files.ts';
+import { PlaceIndex } from './place-index.ts';
+import { enter, enterReplayed, onDisk, placeOfAppended, placeOfHead } from './record-places.ts';
+import { RunDamaged } from './run-file.ts';
+import { RunIndex } from './run-index.ts';
+
+export interface IndexedLog {
+  readonly log: SegmentLog;
+  readonly index: PlaceIndex;
+  readonly indexFs: FileSystem;
+  /** The log had records that neither it nor the index knows any more. */
+  readonly isDoubtful: boolean;
+}
+
+/** How the index is opened, apart from the volume's own settings. */
+export interface OpenIndexInit extends LocalVolumeInit {
+  isWritable: boolean;
+  /** Called when a run turns out to be damaged after it was opened. */
+  onIndexDamage(error: RunDamaged): void;
+}
+
+/** The index lies in one of these; the other is empty, or holds one that is being rebuilt. */
+export const INDEX_DIRS = ['index', 'index.next'] as const;
+
+export async function openIndexedLog(init: OpenIndexInit): Promise<IndexedLog> {
+  const fs = indexFilesOf(init);
+  let damage: RunDamaged | undefined;
+  const onIndexDamage = (error: RunDamaged): void => {
+    damage ??= error;
+    init.onIndexDamage(error);
+  };
+  try {
+    return await openWith({ ...init, onIndexDamage }, fs);
+  } catch (error) {
+    // The log was replayed against an entry that is damaged.
+    if (damage === undefined) throw error;
+    init.onRebuild?.((damage as RunDamaged).message);
+    for (const name of INDEX_DIRS) await RunIndex.discard({ fs, dir: join(init.dir, name) });
+    return await openWith(init, fs);
+  }
+}
+
+async function openWith(init: OpenIndexInit, fs: FileSystem): Promise<IndexedLog> {
+  let isDoubtful = false;
+  const onLost = (): void => void (isDoubtful = true);
+  const index = new PlaceIndex({ runs: await openRuns(init, fs, onLost), onDamage: init.onIndexDamage });
+  const { applied } = index;
+  let seq_last = applied?.seq ?? 0;
+  const log = await SegmentLog.open({
+    dir: init.dir,
+    signal: init.signal,
+    ...(init.fs && { fs: init.fs }),
+    ...(init.segment_bytes !== undefined && { segment_bytes: init.segment_bytes }),
+    ...(init.queue_bytes_max !== undefined && { queue_bytes_max: init.queue_bytes_max }),
+    ...(applied && { from: applied.position, seq_known: applied.seq }),
+    onRecord: (head, position, body) => {
+      const place = placeOfHead(head, position);
+      const busy = enterReplayed(index, head.id, place, body);
+      seq_last = Math.max(seq_last, head.seq);
+      if (!index.isFull) return busy;
+      const reached = { segment: place.segment, offset: place.offset + onDisk(place) };
+      const flush = (): Promise<void> => index.flush(() => ({ position: reached, seq: seq_last }));
+      return busy === undefined ? flush() : busy.then(flush);
+    },
+    onDamage: (damage) => {
+      // A torn tail was never acknowledged.
+      if (damage.what === 'gap') onLost();
+      init.onLogDamage?.(damage);
+    },
+    onDurable: (records, places) => {
+      for (const [at, record] of records.entries()) {
+        enter(index, record.id, placeOfAppended(record, places[at]!), record.payload);
+      }
+    },
+  });
+  return { log, index, indexFs: fs, isDoubtful };
+}
+
+/** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
+export async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit, isWritable: boolean): Promise<Disposable | undefined> {
+  // Nothing to hold in a read-only directory, nor on a disk that no other process can see.
+  if (fs.lock === undefined || !isWritable) return undefined;
+  await fs.makeDir(dir);
+  const lock = fs.lock(join(dir, 'lock'));
+  if (lock === undefined) throw new RonError('conflict', `another process has ${dir} open: stop it first`);
+  return lock;
+}
+
+/** The stored index, unless it cannot be trusted or knows more than the log holds. */
+async function openRuns(init: OpenIndexInit, fs: FileSystem, onLost: () => void): Promise<RunIndex> {
+  const runs = await openStored(init, fs);
+  const { applied } = runs;
+  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return runs;
+  const { segment, offset } = applied.position;
+  onLost();
+  init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
+  await runs.close();
+  return await openAnew(init.dir, fs);
+}
+
+const indexFilesOf = (init: OpenIndexInit): FileSystem =>
+  init.indexFs ?? (init.isWritable ? (init.fs ?? realFileSystem) : memoryFiles());
+
+async function openStored(init: OpenIndexInit, fs: FileSystem): Promise<RunIndex> {
+  try {
+    for (const name of INDEX_DIRS) {
+      const dir = join(init.dir, name);
+      await removeFormerVersion(init, fs, dir);
+      const runs = await RunIndex.open({ fs, dir });
+      if (runs.isComplete) return runs;
+      await runs.close();
+    }
+  } catch (error) {
+    if (!(error instanceof RunDamaged)) throw error;
+    init.onRebuild?.(error.message);
+  }
+  return await openAnew(init.dir, fs);
+}
+
+async function openAnew(dir: string, fs: FileSystem): Promise<RunIndex> {
+  for (const name of INDEX_DIRS) await RunIndex.discard({ fs, dir: join(dir, name) });
+  return await RunIndex.open({ fs, dir: join(dir, INDEX_DIRS[0]) });
+}
+
+/** Earlier versions kept an LMDB file here. */
+async function removeFormerVersion(init: OpenIndexInit, fs: FileSystem, dir: string): Promise<void> {
+  await fs.makeDir(dir);
+  const former = (await fs.list(dir)).filter((name) => name.endsWith('.mdb'));
+  if (former.length === 0) return;
+  for (const name of former) await fs.remove(join(dir, name));
+  init.onRebuild?.('it was made by an earlier version');
+}
+
+/** Whether files can be made in a directory. A disk that is full, or fails otherwise, is not read-only. */
+export async function isWritableDir(dir: string, fs: FileSystem = realFileSystem): Promise<boolean> {
+  const path = join(dir, 'writable.tmp');
+  try {
+    await fs.makeDir(dir);
+    const file = await fs.create(path);
+    await file.close();
+    await fs.remove(path);
+    return true;
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'EEXIST') await fs.remove(path).catch(() => undefined);
+    return !isReadOnly(error);
+  }
+}
