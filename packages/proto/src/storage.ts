@@ -77,6 +77,8 @@ export interface ScrubInfo {
 export interface VolumesAnswer {
   readonly volumes: readonly VolumeInfo[];
   readonly scrubs: readonly ScrubInfo[];
+  /** Why nothing is reclaimed now: the volumes that have not answered completely. */
+  readonly incomplete?: string;
   /** Verified chunks in memory. */
   readonly cache: { readonly used_bytes: number; readonly bytes_max: number };
 }

@@ -63,6 +63,8 @@ export interface Storage extends Service, AsyncDisposable {
 const VERSION = '0.1.0';
 const FLUSH_MS = 500;
 const EXPIRE_EVERY_MS = 60_000;
+/** How often a compaction that is due checks whether the volumes that it needs are back. */
+const COMPACT_RETRY_MS = 10_000;
 
 export async function startStorage(init: StorageInit): Promise<Storage> {
   const { config, metrics, log, onFatal, fs } = init;
@@ -170,6 +172,8 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   runtime.spawn('compact_timer', async ({ stopping }) => {
     for (;;) {
       await sleep(source.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
+      if (volumes.incomplete !== undefined) log.warn({ reason: volumes.incomplete }, 'compaction is postponed');
+      while (volumes.incomplete !== undefined) await sleep(COMPACT_RETRY_MS, stopping, 'compact_timer');
       tasks.start('compact', compaction);
     }
   });
@@ -228,17 +232,22 @@ function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (addre
 function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
-  // Reads and writes go on without it: but somebody should know.
-  readiness.gate('durability', {
-    kind: 'soft',
-    sample: () => (volumes.isSingle || volumes.problems.length === 0 ? undefined : volumes.problems.join('; ')),
-  });
+  // Reads and writes go on: the operator has to know.
+  readiness.gate('durability', { kind: 'soft', sample: () => durabilityProblem(volumes) });
   readiness.gate('overload', {
     kind: 'soft',
     sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
   });
   auth.report(readiness);
   return readiness;
+}
+
+function durabilityProblem(volumes: Volumes): string | undefined {
+  if (volumes.isSingle) return undefined;
+  const { problems, incomplete } = volumes;
+  const paused = incomplete === undefined ? [] : [`compaction is paused: ${incomplete}`];
+  const all = [...problems, ...paused];
+  return all.length === 0 ? undefined : all.join('; ');
 }
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {

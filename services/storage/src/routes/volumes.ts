@@ -42,6 +42,7 @@ const VolumesSchema = Type.Object(
   {
     volumes: Type.Array(VolumeSchema),
     scrubs: Type.Array(ScrubSchema),
+    incomplete: Type.Optional(Type.String()),
     cache: Type.Object({ used_bytes: Count, bytes_max: Count }, strict),
   } satisfies Fields<VolumesAnswer>,
   strict,
@@ -71,6 +72,7 @@ export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutes
   const shown = (): VolumesAnswer => ({
     volumes: volumes.views,
     scrubs: upkeep.scrubs,
+    ...(volumes.incomplete !== undefined && { incomplete: volumes.incomplete }),
     cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
   });
   const decides = (verb: VolumeVerb, summary: string, act: (name: string) => Promise<void>): Route =>
