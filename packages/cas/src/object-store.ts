@@ -200,8 +200,8 @@ export class ObjectStore {
   }
 
   #requireCertainAbsence(address: Address): void {
-    const { absenceDoubt } = this.volume;
-    if (absenceDoubt === undefined) return;
+    const { absenceDoubt, isDegradedAccepted } = this.volume;
+    if (absenceDoubt === undefined || isDegradedAccepted === true) return;
     throw notComplete(`${address} was not found, but it may be on a volume that is away: ${absenceDoubt}`);
   }
 

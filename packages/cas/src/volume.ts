@@ -127,6 +127,8 @@ export interface Volume extends AsyncDisposable {
   readonly away?: string | undefined;
   /** Why an object that is not found may still be stored. Undefined when its absence is certain. */
   readonly absenceDoubt?: string | undefined;
+  /** The operator accepts that such an object counts as not found. */
+  readonly isDegradedAccepted?: boolean;
   /** Grows whenever a part comes, goes or changes its role. */
   readonly changes_total?: number | undefined;
   /** The name of the part that changed last. */

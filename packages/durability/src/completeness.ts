@@ -48,8 +48,8 @@ export class Completeness {
    */
   get absenceDoubt(): string | undefined {
     const { away } = this;
-    const { membership, write_min, isDegradedAccepted } = this.#set;
-    if (away.length === 0 || isDegradedAccepted) return undefined;
+    const { membership, write_min } = this.#set;
+    if (away.length === 0) return undefined;
     if (away.length < write_min && membership.roster.lost.length === 0) return undefined;
     return isAway(away);
   }

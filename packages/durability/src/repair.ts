@@ -221,8 +221,9 @@ async function shardBytes(
   try {
     return (await init.set.get('content', id, signal))?.payload;
   } catch (error) {
-    if (!isRonError(error, 'integrity')) throw error;
-    await saveRest(init, layout, signal);
+    const isLost = isRonError(error, 'integrity');
+    if (isLost || init.set.away !== undefined) await saveRest(init, layout, signal);
+    if (!isLost) throw error;
     return undefined;
   }
 }

@@ -101,7 +101,6 @@ export class VolumeSet implements Volume {
   /** Its volumes, and what is decided about them. */
   readonly life: SetLife;
   readonly completeness = new Completeness(this);
-  /** The operator accepts that objects on volumes which are away count as not found. */
   isDegradedAccepted = false;
   readonly #writer: SetWriter;
   readonly #reader: SetReader;

@@ -166,7 +166,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   runtime.spawn('upload_expiry', async ({ stopping }) => {
     for (;;) {
       await sleep(EXPIRE_EVERY_MS, stopping, 'upload_expiry');
-      await engine.uploads.expire();
+      await engine.uploads.expire().catch((error: unknown) => log.warn({ err: error }, 'uploads were not expired'));
     }
   });
   runtime.spawn('compact_timer', async ({ stopping }) => {
