@@ -17,6 +17,7 @@ import type { Address } from '@ron/proto';
 import { notComplete } from './completeness.ts';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
+import { NO_JOURNALS, scrubJournals, type JournalScrub } from './journal-scrub.ts';
 import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
 import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
@@ -212,6 +213,21 @@ export class Uploads implements AsyncDisposable {
       );
     }
     return expired;
+  }
+
+  /** Checks every frame of the journals in a directory. A damaged copy is written anew from the state that is known. */
+  async scrubJournals(dir: string, signal: AbortSignal): Promise<JournalScrub> {
+    const place = this.#places?.all().find((each) => each.dir === dir);
+    if (place === undefined) return NO_JOURNALS;
+    return await scrubJournals({
+      place,
+      uploadOf: (id) => (this.#uncertain.has(id) ? undefined : (this.#open.get(id) ?? this.#finished.get(id))),
+      isTaken: (id) => this.#turns.isTaken(id),
+      rewrite: (upload) => this.#turns.run(upload.terms.id, signal, () => upload.rewriteJournal()),
+      onDamage: (id) =>
+        this.#init.onDamage?.({ volume: dir, id_hex: id, what: 'a copy of the journal of an upload' }),
+      signal,
+    });
   }
 
   /** Ends what is under way, keeping what came. The journals stay, and the leases go. */

@@ -72,6 +72,8 @@ export interface ScrubInfo {
   readonly ended_s: number;
   /** Why it could not be read to the end. */
   readonly problem?: string;
+  /** Why the pass cannot end within its period. */
+  readonly late?: string;
 }
 
 export interface VolumesAnswer {

@@ -30,7 +30,7 @@ import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/in
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
-import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
+import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { HotObjects } from './hot-objects.ts';
 import { Latency } from './latency.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
@@ -104,6 +104,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
     latency_ms,
     onWaited: meters.onWaited,
     broken: () => engine.compactor.broken,
+    journals: journalScrubOf(engine),
     log,
   });
   measureUpkeep(metrics, upkeep);
@@ -138,7 +139,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       lookup: (target) => hot.lookup(target),
       openNow: (target) => hot.openNow(target, engine.store),
     },
-    readiness: readinessOf(volumes, [workGet, workPut], auth),
+    readiness: readinessOf(volumes, upkeep, [workGet, workPut], auth),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -229,11 +230,17 @@ function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (addre
   return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
 }
 
-function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
+function readinessOf(
+  volumes: Volumes,
+  upkeep: Upkeep,
+  queues: readonly WorkQueue[],
+  auth: ServiceAuth,
+): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
   // Reads and writes go on: the operator has to know.
   readiness.gate('durability', { kind: 'soft', sample: () => durabilityProblem(volumes) });
+  readiness.gate('scrub', { kind: 'soft', sample: () => upkeep.scrubProblem });
   readiness.gate('overload', {
     kind: 'soft',
     sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),

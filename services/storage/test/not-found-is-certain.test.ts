@@ -78,7 +78,7 @@ test('a known object with chunks on directories that are away is 503; integrity 
     await move(service, pair, 'away');
     // Repair may have made copies of all of it before: then it is served.
     const reply = await service.send('GET', path).catch(() => undefined);
-    assert.ok(reply === undefined || reply.status === 200 || reply.problem?.code === 'not_ready', reply?.text);
+    assert.ok(reply === undefined || reply.status === 200 || reply.problem?.code === 'not_ready', reply?.text ?? '');
     await move(service, pair, 'back');
   }
   const whole = await service.send('GET', path);

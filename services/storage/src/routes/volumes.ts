@@ -35,6 +35,7 @@ const ScrubSchema = Type.Object(
     begun_s: Count,
     ended_s: Count,
     problem: Type.Optional(Type.String()),
+    late: Type.Optional(Type.String()),
   } satisfies Fields<ScrubInfo>,
   strict,
 );
