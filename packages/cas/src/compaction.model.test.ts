@@ -114,8 +114,8 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'leases are remembered only from after the marking',
     file: './compactor.ts',
-    find: 'const needed = await this.#mark(pages, signal);',
-    replace: 'leases.endSweep(); const needed = await this.#mark(pages, signal); leases.beginSweep();',
+    find: 'const needed = await this.#mark(pages, guard, signal);',
+    replace: 'leases.endSweep(); const needed = await this.#mark(pages, guard, signal); leases.beginSweep();',
     entry: './compactor.ts',
     model: leaseAgainstSweep,
     caught: /missing|is not|durable/,

@@ -2,8 +2,10 @@
  * Gives back the room of what nobody needs: objects whose time is over, contents that no object names, and the segments
  * that are mostly made of them.
  *
- * Promise: what an object names, what is pinned, and what a writer or an upload relies on is never reclaimed. While it works
- * everything else goes on: there is no lock, reads and writes meet it record by record.
+ * Promise: what an object names, what is pinned, and what a writer or an upload relies on is never reclaimed. Nothing is
+ * expired or reclaimed unless every part of the volume has answered completely: a run that meets a part which is away, or
+ * that comes or goes during it, ends with `not_ready` and names it. While it works everything else goes on: there is no
+ * lock, reads and writes meet it record by record.
  * Bound: eight to twenty-four bytes of memory for each chunk of the volume, at most `ids_max` of them: beyond that nothing
  * is reclaimed. What it reads and writes is paced by one bucket. Overflow: one run at a time, the next is `conflict`.
  * Cancellation: by the signal, at any wait. What was done until then stays done.
@@ -12,6 +14,7 @@
  */
 import { RonError, sched, TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
+import { CompletenessGuard } from './completeness.ts';
 import { IdSet } from './id-set.ts';
 import { markNeeded } from './mark.ts';
 import type { ObjectStore } from './object-store.ts';
@@ -92,29 +95,31 @@ export class Compactor {
 
   async run(signal: AbortSignal): Promise<CompactionReport> {
     if (this.#report.phase !== 'idle') throw new RonError('conflict', 'a compaction is under way');
+    const guard = new CompletenessGuard(this.#init.store.volume);
     this.#report = { ...NOTHING, phase: 'expire' };
     try {
+      guard.check();
       await this.#init.uploads?.expire();
-      await this.#expireObjects(signal);
-      await this.#sweep(signal);
+      await this.#expireObjects(guard, signal);
+      await this.#sweep(guard, signal);
     } finally {
       this.#report = { ...this.#report, phase: 'idle' };
     }
     return this.#report;
   }
 
-  async #sweep(signal: AbortSignal): Promise<void> {
+  async #sweep(guard: CompletenessGuard, signal: AbortSignal): Promise<void> {
     const { leases } = this.#init.store;
     const pages = leases.beginSweep();
     try {
-      const needed = await this.#mark(pages, signal);
-      await this.#reclaim(needed, signal);
+      const needed = await this.#mark(pages, guard, signal);
+      await this.#reclaim(needed, guard, signal);
     } finally {
       leases.endSweep();
     }
   }
 
-  async #expireObjects(signal: AbortSignal): Promise<void> {
+  async #expireObjects(guard: CompletenessGuard, signal: AbortSignal): Promise<void> {
     const { store } = this.#init;
     if (store.lease_ms === undefined) return;
     const before_s = Math.floor((sched.wall_ms() - store.lease_ms) / 1000);
@@ -122,6 +127,8 @@ export class Compactor {
     do {
       signal.throwIfAborted();
       const listed = await store.volume.inventory('object', after, LIST_COUNT);
+      // In one step with the removals: a volume that is away may have a later put, or a pin.
+      guard.check();
       const old = listed.filter((held) => held.put_s < before_s);
       const expired = await Promise.all(old.map((held) => store.expire(held.id, before_s, signal)));
       this.#report = { ...this.#report, expired: this.#report.expired + expired.filter(Boolean).length };
@@ -130,23 +137,30 @@ export class Compactor {
     } while (after !== undefined);
   }
 
-  async #mark(pages: readonly Uint8Array[], signal: AbortSignal): Promise<IdSet> {
+  async #mark(pages: readonly Uint8Array[], guard: CompletenessGuard, signal: AbortSignal): Promise<IdSet> {
     this.#report = { ...this.#report, phase: 'mark' };
     const { volume } = this.#init.store;
     const into = new IdSet({ ids_max: this.#init.ids_max ?? 64 * MIB });
-    const pace = (bytes: number): Promise<void> => this.#pace(bytes, signal);
+    const pace = async (bytes: number): Promise<void> => {
+      await this.#pace(bytes, signal);
+      guard.check();
+    };
     const marked = await markNeeded({ volume, pages, into, pace, signal });
+    guard.check();
     this.#report = { ...this.#report, ...marked };
     this.#broken = marked.broken;
     return into;
   }
 
-  async #reclaim(needed: IdSet, signal: AbortSignal): Promise<void> {
+  async #reclaim(needed: IdSet, guard: CompletenessGuard, signal: AbortSignal): Promise<void> {
     this.#report = { ...this.#report, phase: 'rewrite' };
     const { store, live_ratio, seal_bytes_min } = this.#init;
     const { isComplete } = this.#report;
     const reclaimed = await store.volume.reclaim({
-      isNeeded: (id) => !isComplete || needed.has(id) || !store.leases.isFree(id),
+      isNeeded: (id) => {
+        guard.check();
+        return !isComplete || needed.has(id) || !store.leases.isFree(id);
+      },
       live_ratio: live_ratio ?? 0.5,
       seal_bytes_min: seal_bytes_min ?? 16 * MIB,
       pace: (bytes) => this.#pace(bytes, signal),

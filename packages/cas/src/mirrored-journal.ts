@@ -42,6 +42,10 @@ export class MirroredJournal implements UploadJournal {
     this.#copies = copies;
   }
 
+  copyIn(dir: string): FileJournal | undefined {
+    return this.#copies.get(dir);
+  }
+
   isWasteful(state_bytes: number): boolean {
     const here = this.#here();
     const wanted = Math.min(this.#places.copies, this.#places.now().length);

@@ -6,9 +6,10 @@
  * Bound: the cache has a byte bound; reads under way are bounded by whoever admits requests.
  * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
  */
-import { RonError, sched } from '@ron/kernel';
+import { RonError, sched, type RonErrorInit } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { BufferPool } from './buffer-pool.ts';
+import { notComplete } from './completeness.ts';
 import { chunkKey, Leases } from './leases.ts';
 import { parseManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
@@ -110,13 +111,16 @@ export class ObjectStore {
     return this.volume.has('object', addressBytes(address));
   }
 
-  /** The object, or undefined when it is not here. */
+  /** The object, or undefined when it is certain that it is not stored. `not_ready` when volumes are away that may have it. */
   async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
     const known = this.#objects.get(address);
     if (known !== undefined) return known;
     const hash = addressBytes(address);
     const record = await this.volume.get('object', hash, signal);
-    if (record === undefined) return undefined;
+    if (record === undefined) {
+      this.#requireCertainAbsence(address);
+      return undefined;
+    }
     const object = this.#objectOf(address, hash, record);
     // It may have been removed while it was read.
     if (this.has(address)) this.#objects.put(address, object, KIB + record.payload.length);
@@ -192,7 +196,22 @@ export class ObjectStore {
   }
 
   #requireHere(address: Address): void {
-    if (!this.has(address)) throw new RonError('not_found', `${address} is not stored here`);
+    if (this.has(address)) return;
+    this.#requireCertainAbsence(address);
+    throw new RonError('not_found', `${address} is not stored here`);
+  }
+
+  #requireCertainAbsence(address: Address): void {
+    const { absenceDoubt, isDegradedAccepted } = this.volume;
+    if (absenceDoubt === undefined || isDegradedAccepted === true) return;
+    throw notComplete(`${address} was not found, but it may be on a volume that is away: ${absenceDoubt}`);
+  }
+
+  /** A part that is missing is lost only when no volume that is away can have it. */
+  #missingPart(more: RonErrorInit): RonError {
+    const { away } = this.volume;
+    if (away !== undefined) return notComplete(`a part of the object cannot be read: ${away}`);
+    return new RonError('integrity', 'a part of the object is missing', more);
   }
 
   #objectOf(address: Address, hash: Uint8Array, record: StoredRecord): StoredObject {
@@ -223,11 +242,7 @@ export class ObjectStore {
     if (known !== undefined) return known;
     return await this.#reads.run(key, signal, async (flight) => {
       const record = await this.volume.get('content', id, flight);
-      if (record === undefined) {
-        throw new RonError('integrity', 'a part of the object is missing', {
-          details: { id: Buffer.from(id).toString('hex') },
-        });
-      }
+      if (record === undefined) throw this.#missingPart({ details: { id: Buffer.from(id).toString('hex') } });
       this.cache.put(key, record.payload, record.payload.length);
       return record.payload;
     });
@@ -282,7 +297,7 @@ export class ObjectStore {
       yield* this.volume.getMany(ids, signal);
     } catch (error) {
       if (!(error instanceof RonError) || error.code !== 'not_found') throw error;
-      throw new RonError('integrity', 'a part of the object is missing', { cause: error });
+      throw this.#missingPart({ cause: error });
     }
   }
 }

@@ -31,6 +31,8 @@ export interface UploadJournal {
   /** Writes a new journal in place of the old one. */
   replace(frames: readonly Frame[]): Promise<void>;
   remove(): Promise<void>;
+  /** The copy in a directory, when it is one that counts. */
+  copyIn?(dir: string): FileJournal | undefined;
 }
 
 /** For uploads that need not survive. */
@@ -71,6 +73,9 @@ export interface LoadedJournal {
   readonly isEmpty: boolean;
   /** A frame that does not check has a good one behind it: no torn end, but damage. */
   readonly isDamaged: boolean;
+  /** Where the frames that check end, and how long the file is. */
+  readonly end_bytes: number;
+  readonly bytes: number;
 }
 
 /** Whether a frame that checks follows the one at `at`, which does not. */
@@ -110,10 +115,21 @@ export class FileJournal implements UploadJournal {
       const { frames, end } = decodeFrames(bytes.subarray(0, count));
       // A torn end is not written over: the next call makes a new file.
       const journal = new FileJournal(fs, dir, name, end, end < count);
-      return { journal, frames, isEmpty: count <= HEADER_BYTES, isDamaged: isFollowed(bytes.subarray(0, count), end) };
+      const isDamaged = isFollowed(bytes.subarray(0, count), end);
+      return { journal, frames, isEmpty: count <= HEADER_BYTES, isDamaged, end_bytes: end, bytes: count };
     } finally {
       await file.close();
     }
+  }
+
+  /** How many bytes of the file are durable frames; undefined while it is written anew, or has to be. */
+  get durable_bytes(): number | undefined {
+    return this.#isBroken ? undefined : this.#bytes;
+  }
+
+  /** The file turned out damaged: the next write makes a new one. */
+  markBroken(): void {
+    this.#isBroken = true;
   }
 
   isWasteful(state_bytes: number): boolean {

@@ -10,7 +10,7 @@ import type { Address } from '@ron/proto';
 import { chunkKey, type Leases } from './leases.ts';
 import { encodePage, entriesOfPage, PAGE_ENTRIES_MAX } from './manifest.ts';
 import type { WriterState } from './object-writer.ts';
-import { FrameType, type Frame, type UploadJournal } from './upload-journal.ts';
+import { FrameType, type FileJournal, type Frame, type UploadJournal } from './upload-journal.ts';
 import type { Volume } from './volume.ts';
 
 const ENTRY_BYTES = 64;
@@ -166,12 +166,21 @@ export class Upload {
     await this.#init.journal.replace(this.#snapshot());
   }
 
+  /** The copy of its journal in a directory. */
+  journalIn(dir: string): FileJournal | undefined {
+    return this.#init.journal.copyIn?.(dir);
+  }
+
+  /** Writes every copy of the journal anew. */
+  async rewriteJournal(): Promise<void> {
+    await this.#init.journal.replace(this.#snapshot());
+  }
+
   /** It is an object now. Its chunks are the object's business. */
   async finish(address: Address): Promise<void> {
     const size = this.offset;
     const touched_ms = sched.wall_ms();
-    const finished = { type: FrameType.finished, payload: json({ address, size, touched_ms }) };
-    await this.#init.journal.replace([this.#created(), finished]);
+    await this.#init.journal.replace([this.#created(), finishedFrame(address, size, touched_ms)]);
     this.#finished(address, size, touched_ms);
     this.release();
   }
@@ -211,6 +220,7 @@ export class Upload {
 
   #snapshot(): Frame[] {
     const frames = [this.#created()];
+    if (this.#address !== undefined) return [...frames, finishedFrame(this.#address, this.offset, this.#touched_ms)];
     if (this.#size !== this.terms.size) frames.push({ type: FrameType.size, payload: json({ size: this.#size }) });
     return [...frames, progressFrame(NOTHING, this.#state, this.#touched_ms)];
   }
@@ -290,5 +300,9 @@ function progressFrame(before: Packed, next: Packed, touched_ms: number): Frame 
   return { type: FrameType.progress, payload: Buffer.concat([header, pages, entries, tail]) };
 }
 
+const finishedFrame = (address: Address, size: number, touched_ms: number): Frame => ({
+  type: FrameType.finished,
+  payload: json({ address, size, touched_ms }),
+});
 const json = (value: unknown): Buffer => Buffer.from(JSON.stringify(value), 'utf8');
 const parse = (frame: Frame): unknown => JSON.parse(Buffer.from(frame.payload).toString('utf8'));

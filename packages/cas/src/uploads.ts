@@ -2,8 +2,10 @@
  * Uploads that can be interrupted and resumed, also after a restart: the durable state behind tus.
  *
  * Promise: an offset that was told is durable: the client need not send those bytes again. When the last byte is there, the
- * upload becomes an object, and keeps telling its address until it expires. Who goes on with an upload takes it over from
- * a request that is still under way: that one ends with `conflict`, and what it brought until then counts.
+ * upload becomes an object, and keeps telling its address until it expires. A request that goes on with an upload takes it
+ * over from one that is still under way: that one ends with `conflict`, and the bytes that it brought count. An upload
+ * whose journal or chunks may be on volumes that are away answers `not_ready`: it is not reset, expired or quarantined
+ * until every volume has answered completely. Journals on volumes that join later are loaded before the next answer.
  * Bound: `uploads_max` uploads that are not finished, `finished_max` that are; for each of them what Upload says, and while
  * bytes come what ObjectWriter says. Overflow: `busy` for a new upload; the finished one that was touched least recently
  * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
@@ -12,20 +14,24 @@ import { join } from 'node:path';
 import { NEVER, RonError, sched } from '@ron/kernel';
 import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
+import { notComplete } from './completeness.ts';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
-import { MirroredJournal, type JournalPlace, type JournalPlaces } from './mirrored-journal.ts';
+import { NO_JOURNALS, scrubJournals, type JournalScrub } from './journal-scrub.ts';
+import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
 import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
-import { FileJournal, FrameType, NO_JOURNAL, type LoadedJournal } from './upload-journal.ts';
+import { NO_JOURNAL } from './upload-journal.ts';
+import { findJournals, isWholeInPages, progressOf, removeUnfinished, type FoundJournal } from './upload-restore.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
-import type { DamagedRecord } from './volume.ts';
+import type { DamagedRecord, Volume } from './volume.ts';
 
 const KIB = 1024;
 const METADATA_BYTES_MAX = 8 * KIB;
 /** While a body comes, what has come is made durable this often. */
 const CHECKPOINT_BYTES = 16 * KIB * KIB;
-const NAME = /^[0-9a-f]{32}$/;
+/** How often directories of journals that could not be read are tried again. */
+const RELOAD_EVERY_MS = 1000;
 
 export interface UploadsInit {
   store: ObjectStore;
@@ -75,6 +81,15 @@ export class Uploads implements AsyncDisposable {
   readonly #open = new Map<string, Upload>();
   readonly #finished = new Map<string, Upload>();
   readonly #turns = new Turns();
+  /** Uploads whose newest journal may be on a volume that is away. */
+  readonly #uncertain = new Set<string>();
+  /** By upload: `changes_total` of the volume when all its chunks were last known to be there. */
+  readonly #verified = new WeakMap<Upload, number | undefined>();
+  /** Directories whose journals could not be read. */
+  #unread: readonly string[] = [];
+  #loaded_changes: number | undefined;
+  #loaded_ms = -Infinity;
+  #loading: Promise<void> | undefined;
 
   private constructor(init: UploadsInit) {
     this.#init = init;
@@ -85,7 +100,10 @@ export class Uploads implements AsyncDisposable {
   /** Loads what a former process left, and leases its chunks: before anything is compacted. */
   static async open(init: UploadsInit): Promise<Uploads> {
     const uploads = new Uploads(init);
-    if (uploads.#places !== undefined) await uploads.#load(uploads.#places);
+    if (uploads.#places !== undefined) {
+      await removeUnfinished(uploads.#places);
+      await uploads.#load(uploads.#places);
+    }
     return uploads;
   }
 
@@ -105,6 +123,7 @@ export class Uploads implements AsyncDisposable {
     const journal = this.#places === undefined ? NO_JOURNAL : new MirroredJournal(this.#places, terms.id);
     const upload = new Upload({ terms, journal, leases: this.#init.store.leases, expiry_ms: this.#expiry_ms });
     this.#open.set(terms.id, upload);
+    this.#verified.set(upload, this.#volume.changes_total);
     try {
       await upload.begin();
     } catch (error) {
@@ -117,6 +136,27 @@ export class Uploads implements AsyncDisposable {
   /** What is known of an upload right now; undefined when there is none. */
   status(id: string): UploadStatus | undefined {
     return this.#find(id)?.status;
+  }
+
+  /** The same for a client: undefined only when it is certain that there is none, `not_ready` when volumes have to return. */
+  async find(id: string, signal: AbortSignal): Promise<UploadStatus | undefined> {
+    await this.refresh();
+    const upload = this.#find(id);
+    if (upload === undefined) {
+      const doubt = this.#doubt();
+      if (doubt !== undefined) throw notComplete(`the upload was not found, but its journal may be away: ${doubt}`);
+      return undefined;
+    }
+    if (!this.#turns.isTaken(id)) await this.#requireReadable(upload, signal);
+    return upload.status;
+  }
+
+  /** Loads the journals of volumes that joined since the last time. */
+  async refresh(): Promise<void> {
+    const places = this.#places;
+    if (places === undefined || this.#turns.isClosed || !this.#isLoadDue()) return;
+    this.#loading ??= this.#load(places).finally(() => (this.#loading = undefined));
+    await this.#loading;
   }
 
   /**
@@ -156,11 +196,16 @@ export class Uploads implements AsyncDisposable {
     await this.#inTurn(id, signal, (upload) => this.#forget(upload));
   }
 
-  /** Forgets every upload whose time is over and that nobody is adding to. How many they were. */
+  /**
+   * Forgets every upload whose time is over and that no request is adding to. How many they were: none while a volume is
+   * away. `not_ready` when journals cannot be read: then it is not known which chunks uploads need.
+   */
   async expire(): Promise<number> {
+    await this.refresh();
+    if (this.#unread.length > 0) throw notComplete(`journals of uploads cannot be read: ${this.#unread.join('; ')}`);
     let expired = 0;
     for (const upload of [...this.#open.values(), ...this.#finished.values()]) {
-      if (!isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
+      if (!this.#isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
       // A journal that could not be removed is tried again the next time.
       await this.#forget(upload).then(
         () => (expired += 1),
@@ -168,6 +213,21 @@ export class Uploads implements AsyncDisposable {
       );
     }
     return expired;
+  }
+
+  /** Checks every frame of the journals in a directory. A damaged copy is written anew from the state that is known. */
+  async scrubJournals(dir: string, signal: AbortSignal): Promise<JournalScrub> {
+    const place = this.#places?.all().find((each) => each.dir === dir);
+    if (place === undefined) return NO_JOURNALS;
+    return await scrubJournals({
+      place,
+      uploadOf: (id) => (this.#uncertain.has(id) ? undefined : (this.#open.get(id) ?? this.#finished.get(id))),
+      isTaken: (id) => this.#turns.isTaken(id),
+      rewrite: (upload) => this.#turns.run(upload.terms.id, signal, () => upload.rewriteJournal()),
+      onDamage: (id) =>
+        this.#init.onDamage?.({ volume: dir, id_hex: id, what: 'a copy of the journal of an upload' }),
+      signal,
+    });
   }
 
   /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
@@ -180,6 +240,10 @@ export class Uploads implements AsyncDisposable {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
+  }
+
+  get #volume(): Volume {
+    return this.#init.store.volume;
   }
 
   get #uploads_max(): number {
@@ -217,7 +281,7 @@ export class Uploads implements AsyncDisposable {
   #find(id: string): Upload | undefined {
     const upload = this.#open.get(id) ?? this.#finished.get(id);
     // Whoever adds to it keeps it alive.
-    return upload !== undefined && (this.#turns.isTaken(id) || !isOver(upload)) ? upload : undefined;
+    return upload !== undefined && (this.#turns.isTaken(id) || !this.#isOver(upload)) ? upload : undefined;
   }
 
   #writerOf(upload: Upload): ObjectWriter {
@@ -232,7 +296,8 @@ export class Uploads implements AsyncDisposable {
   ): Promise<T> {
     return await this.#turns.run(id, signal, async (mine) => {
       const upload = this.#open.get(id) ?? this.#finished.get(id);
-      if (upload === undefined || isOver(upload)) throw new RonError('not_found', 'there is no such upload');
+      if (upload === undefined || this.#isOver(upload)) throw new RonError('not_found', 'there is no such upload');
+      await this.#requireReadable(upload, mine);
       return await work(upload, mine);
     });
   }
@@ -285,7 +350,7 @@ export class Uploads implements AsyncDisposable {
     } catch (error) {
       // Bytes that are refused will always be refused; a part that was lost has to be sent again.
       if (isRefused) await this.#forget(upload).catch(() => undefined);
-      else if (!upload.isWhole(this.#init.store.volume)) await upload.reset().catch(() => undefined);
+      else if (!upload.isWhole(this.#volume)) await this.#reset(upload);
       throw error;
     }
     this.#open.delete(upload.terms.id);
@@ -311,18 +376,61 @@ export class Uploads implements AsyncDisposable {
     map.set(upload.terms.id, upload);
   }
 
-  async #load(places: JournalPlaces): Promise<void> {
-    const found = new Map<string, Found[]>();
-    for (const place of places.all()) {
-      // A directory that cannot be read is one of several, or the volume in it would not have been opened.
-      for (const copy of await copiesIn(place)) found.set(copy.name, [...(found.get(copy.name) ?? []), copy]);
-    }
-    for (const [name, copies] of found) await this.#restore(places, name, copies);
+  /** While a volume is away an upload may have been added to there. */
+  #isOver(upload: Upload): boolean {
+    return upload.expires_ms <= sched.wall_ms() && this.#volume.incomplete === undefined;
   }
 
-  /** The copy that has come furthest counts; the others are written anew with it. */
-  async #restore(places: JournalPlaces, name: string, copies: readonly Found[]): Promise<void> {
-    const { leases, volume } = this.#init.store;
+  /** Why the newest copy of a journal may be out of reach. */
+  #doubt(): string | undefined {
+    const { absenceDoubt, away } = this.#volume;
+    if (absenceDoubt !== undefined) return absenceDoubt;
+    const isShort = this.#unread.length >= (this.#places?.copies_min ?? 1) || away !== undefined;
+    return this.#unread.length > 0 && isShort ? this.#unread.join('; ') : undefined;
+  }
+
+  #isLoadDue(): boolean {
+    if (this.#loaded_changes !== this.#volume.changes_total) return true;
+    if (this.#unread.length > 0) return sched.now_ms() - this.#loaded_ms >= RELOAD_EVERY_MS;
+    return this.#uncertain.size > 0 && this.#doubt() === undefined;
+  }
+
+  /** Throws `not_ready` unless the journal is known to be the newest and all chunks are there. Resets one that lost chunks. */
+  async #requireReadable(upload: Upload, signal: AbortSignal): Promise<void> {
+    const { away, incomplete, changes_total } = this.#volume;
+    if (this.#uncertain.has(upload.terms.id)) {
+      throw notComplete(`a newer state of the upload may be away: ${this.#doubt() ?? incomplete ?? 'journals are read'}`);
+    }
+    const isVerified = this.#verified.has(upload) && this.#verified.get(upload) === changes_total;
+    if (isVerified || upload.address !== undefined) return;
+    const isWhole =
+      away === undefined ? upload.isWhole(this.#volume) : await isWholeInPages(upload, this.#volume, signal);
+    if (isWhole) this.#verified.set(upload, changes_total);
+    else await this.#reset(upload);
+  }
+
+  /** Begins an upload again that lost chunks. While a volume is away they may be there: then it waits. */
+  async #reset(upload: Upload): Promise<void> {
+    const { incomplete, changes_total } = this.#volume;
+    if (incomplete !== undefined) throw notComplete(`a part of the upload cannot be read: ${incomplete}`);
+    await upload.reset().catch(() => undefined);
+    this.#verified.set(upload, changes_total);
+  }
+
+  async #load(places: JournalPlaces): Promise<void> {
+    const { changes_total } = this.#volume;
+    const { copies, unread } = await findJournals(places);
+    this.#unread = unread;
+    this.#loaded_ms = sched.now_ms();
+    for (const [name, found] of copies) await this.#restore(places, name, found);
+    this.#loaded_changes = changes_total;
+  }
+
+  /** The copy that has come furthest counts; the others are written anew with it. One that is known to be newest stays. */
+  async #restore(places: JournalPlaces, name: string, copies: readonly FoundJournal[]): Promise<void> {
+    const { leases } = this.#init.store;
+    const known = this.#open.get(name) ?? this.#finished.get(name);
+    if (known !== undefined && (!this.#uncertain.has(name) || this.#turns.isTaken(name))) return;
     const best = copies.toSorted((a, b) => progressOf(b) - progressOf(a))[0]!;
     const equals = copies.filter((each) => progressOf(each) === progressOf(best) && !each.loaded.isDamaged);
     const journal = new MirroredJournal(
@@ -331,45 +439,41 @@ export class Uploads implements AsyncDisposable {
       new Map(equals.map(({ place, loaded }) => [place.dir, loaded.journal])),
     );
     const upload = Upload.restore(name, best.loaded.frames, { journal, leases, expiry_ms: this.#expiry_ms });
-    const isWhole = upload !== undefined && equals.length > 0;
-    for (const { loaded } of copies) {
-      if (!loaded.isDamaged && (upload !== undefined || loaded.isEmpty)) continue;
-      const what = upload === undefined ? 'the journal of an upload' : 'the later part of the journal of an upload';
-      this.#init.onDamage?.({ volume: volume.name, id_hex: name, what: isWhole ? `a copy of ${what}` : what });
-    }
+    const doubt = this.#doubt();
+    if (known === undefined) this.#report(name, copies, upload === undefined, equals.length > 0);
     if (upload === undefined) {
-      for (const { place, loaded } of copies) {
-        const aside = loaded.isEmpty
-          ? loaded.journal.remove()
-          : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));
-        await aside.catch(() => undefined);
-      }
+      // A good copy may be away: then these stay as they are.
+      if (doubt === undefined && this.#volume.incomplete === undefined) await setAside(copies);
       return;
     }
+    // After the new one has its leases: no chunk is free in between.
+    known?.release();
+    this.#open.delete(name);
+    this.#finished.delete(name);
     (upload.address === undefined ? this.#open : this.#finished).set(name, upload);
-    if (!upload.isWhole(volume)) await upload.reset().catch(() => undefined);
+    if (doubt !== undefined) this.#uncertain.add(name);
+    else this.#uncertain.delete(name);
+    if (doubt === undefined && this.#volume.incomplete === undefined) await this.#requireReadable(upload, NEVER);
+  }
+
+  #report(name: string, copies: readonly FoundJournal[], isLost: boolean, hasGood: boolean): void {
+    for (const { loaded } of copies) {
+      if (!loaded.isDamaged && (!isLost || loaded.isEmpty)) continue;
+      const what = isLost ? 'the journal of an upload' : 'the later part of the journal of an upload';
+      const isWhole = !isLost && hasGood;
+      this.#init.onDamage?.({ volume: this.#volume.name, id_hex: name, what: isWhole ? `a copy of ${what}` : what });
+    }
   }
 }
 
-/** A copy of a journal. */
-interface Found {
-  readonly name: string;
-  readonly place: JournalPlace;
-  readonly loaded: LoadedJournal;
-}
-
-const progressOf = ({ loaded }: Found): number =>
-  loaded.frames[0]?.type === FrameType.created ? Upload.progressOf(loaded.frames) : -1;
-
-async function copiesIn(place: JournalPlace): Promise<Found[]> {
-  const { fs, dir } = place;
-  await fs.makeDir(dir);
-  const found: Found[] = [];
-  for (const name of await fs.list(dir)) {
-    if (NAME.test(name)) found.push({ name, place, loaded: await FileJournal.load(fs, dir, name) });
-    else if (name.endsWith('.new')) await fs.remove(join(dir, name)).catch(() => undefined);
+/** Journals that tell of no upload: empty ones go, damaged ones are quarantined. */
+async function setAside(copies: readonly FoundJournal[]): Promise<void> {
+  for (const { place, loaded } of copies) {
+    const aside = loaded.isEmpty
+      ? loaded.journal.remove()
+      : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));
+    await aside.catch(() => undefined);
   }
-  return found;
 }
 
 /** One directory, and each journal once. */
@@ -379,5 +483,4 @@ function placeIn(dir: string | undefined, fs: FileSystem = realFileSystem): Jour
   return { all: () => places, now: () => places, copies: 1, copies_min: 1 };
 }
 
-const isOver = (upload: Upload): boolean => upload.expires_ms <= sched.wall_ms();
 const isComplete = (upload: Upload): boolean => upload.address === undefined && upload.offset === upload.size;

@@ -48,7 +48,10 @@ export interface Held {
 }
 
 export interface ReclaimInit {
-  /** Whether a content is needed. Asked, and the answer acted upon, in one step. What objects are stays in any case. */
+  /**
+   * Whether a content is needed. Asked, and the answer acted upon, in one step. What objects are stays in any case. An error
+   * that it throws ends the run; the segment at hand stays.
+   */
   isNeeded(id: Uint8Array): boolean;
   /** Segments with a smaller part of needed bytes are rewritten. */
   live_ratio: number;
@@ -120,6 +123,21 @@ export interface Volume extends AsyncDisposable {
    * objects counts again when it has been told everything.
    */
   readonly isDoubtful?: boolean;
+  /**
+   * Of a volume that is made of several: why its answers may be incomplete, with the names of the parts; undefined when every
+   * part has answered completely. Nothing is reclaimed while it is set.
+   */
+  readonly incomplete?: string | undefined;
+  /** The parts that are away: a content that is not found may be there. Undefined when all parts are here. */
+  readonly away?: string | undefined;
+  /** Why an object that is not found may still be stored. Undefined when its absence is certain. */
+  readonly absenceDoubt?: string | undefined;
+  /** The operator accepts that such an object counts as not found. */
+  readonly isDegradedAccepted?: boolean;
+  /** Grows whenever a part comes, goes or changes its role. */
+  readonly changes_total?: number | undefined;
+  /** The name of the part that changed last. */
+  readonly lastChange?: string | undefined;
   /**
    * Whether nobody reads the payloads of a put any more once it has succeeded. False where a put is told before the last
    * copy is written: then they are left as they are.

@@ -1,3 +1,4 @@
+export { isAway } from './completeness.ts';
 export * from './inventories.ts';
 export * from './member.ts';
 export { readKnown, rosterOf, type Known, type Roster } from './membership.ts';

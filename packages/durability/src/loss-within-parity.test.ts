@@ -102,6 +102,12 @@ class Upkeep {
   }
 }
 
+/** It is gone for good: while it could come back, nothing is reclaimed. */
+async function giveUp(set: VolumeSet, name: string): Promise<void> {
+  set.life.lose(name, 'test');
+  await set.life.giveUp(name, true, signal);
+}
+
 async function assertAnyTwoMayGo(directories: Directories, addresses: readonly Address[]): Promise<void> {
   for (const lost of combinations(NAMES.length, 2)) {
     const left = NAMES.filter((_, index) => !lost.includes(index));
@@ -139,7 +145,7 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
     ['e', 'f'],
   ];
   for (const [wave, names] of waves.entries()) {
-    for (const name of names) set.life.lose(name, 'test');
+    for (const name of names) await giveUp(set, name);
     await assertServed(set, addresses);
     // With four volumes for six shards, some have to share.
     addresses.push(...(await store(set, BODIES.slice(10 + wave, 11 + wave))));
@@ -199,7 +205,7 @@ test('with three domains of three directories, a whole domain may go, and shards
   };
   await assertSpread();
   // While a domain is away, what it had is made again in the others.
-  for (const name of ['y1', 'y2', 'y3']) set.life.lose(name, 'test');
+  for (const name of ['y1', 'y2', 'y3']) await giveUp(set, name);
   await upkeep.run();
   for (const name of ['y1', 'y2', 'y3']) {
     await set.life.remove(name, { signal });

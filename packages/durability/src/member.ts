@@ -47,6 +47,8 @@ export class Member implements Place {
   isApart = false;
   /** Somebody said so. */
   isTakenIn = false;
+  /** It was told everything since it was opened, so that records which it lost at that time do not matter. */
+  isReconciled = false;
   /** Decisions about objects that it did not hear. Whoever tells it what it missed begins anew when there are more. */
   missed_total = 0;
   /** Everything that it holds is held elsewhere: found by a plan since which nothing has changed. */

@@ -279,6 +279,7 @@ export class Membership {
     const { name } = member;
     this.#change({ members: withName(members, name), current: withName(current, name) });
     member.isCurrent = true;
+    member.isReconciled = true;
     const heard = noteOf(HEARD_ID, this.#heard);
     const noted = member.write([heard], signal);
     await Promise.all([noted.catch(() => this.strike([name], signal)), this.#tell(signal)]);

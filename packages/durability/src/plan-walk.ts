@@ -133,9 +133,13 @@ export class PlanWalk {
     this.#queue.offer(job);
   }
 
-  /** Not when a volume came, went or changed meanwhile, nor when there are fewer volumes than copies. */
+  /**
+   * Not when a volume came, went or changed meanwhile, nor when there are fewer volumes than copies, nor while a volume is
+   * away: it may know what the records on this one are for.
+   */
   #tellDrained(): void {
-    const { life, placement, lone_copies } = this.#set;
+    const { life, placement, lone_copies, incomplete } = this.#set;
+    if (incomplete !== undefined) return;
     if (life.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
     for (const member of this.#drainable) member.isDrained = !this.#undrained.has(member);
   }

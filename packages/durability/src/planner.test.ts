@@ -202,6 +202,9 @@ suite('copies', () => {
     await empty();
     set.life.lose('v1', 'test');
     assert.ok(!set.member('v2').isDrained, 'what moved there is only here again');
+    for (let round = 0; round < 2; round++) await repairs.round();
+    assert.ok(!set.member('v2').isDrained, 'a volume that is away may need its records');
+    await set.life.giveUp('v1', true, signal);
     await empty();
     const record = RECORDS.find(({ id }) => set.member('v3').holds('content', id))!;
     volumes[3]!.fail('get', () => new RonError('integrity', 'damaged'));

@@ -165,9 +165,11 @@ class History {
     await this.#change(address, false, () => storeOn(this.#set!).remove(address, signal));
   }
 
-  lose(name: string): void {
+  /** For good: while it could come back, nothing is reclaimed. */
+  async lose(name: string): Promise<void> {
     this.#set!.life.lose(name, 'test');
     this.lost.push({ name, at: this.disk.operations });
+    await this.#set!.life.giveUp(name, true, signal);
   }
 
   async #change(address: Address, isThere: boolean, work: () => Promise<void>): Promise<void> {
@@ -361,7 +363,7 @@ const PLANTED: readonly Planted[] = [
     ],
     history: STRIPES,
     shape: TWO,
-    caught: /shards of a stripe|is missing|not repaired/,
+    caught: /shards of a stripe|is missing|cannot be read|not repaired/,
   },
   {
     bug: 'one volume alone knows a stripe, and copies go',
@@ -381,7 +383,7 @@ const PLANTED: readonly Planted[] = [
     ],
     history: UNCHECKED,
     shape: TWO,
-    caught: /is missing/,
+    caught: /is missing|cannot be read/,
   },
 ];
 

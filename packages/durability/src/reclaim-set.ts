@@ -3,10 +3,11 @@
  * copies on volumes that are not to have them.
  *
  * Promise: a copy goes only while those who are to have it have it durably, asked in the step in which it goes; so it is
- * always found by somebody who asks again. What is being made or repaired stays.
+ * always found by a reader that asks again. Records that are being made or repaired stay. Nothing goes unless every volume
+ * on the roster has answered completely; a run during which a volume comes or goes ends with `not_ready`.
  * Bound: as the volumes, and some bytes for each shard of a stripe. Cancellation: by the signal. One at a time.
  */
-import type { Reclaimed, ReclaimInit } from '@ron/cas';
+import { CompletenessGuard, type Reclaimed, type ReclaimInit } from '@ron/cas';
 import type { Member } from './member.ts';
 import { surveyStripes, type StripeSurvey } from './stripe-survey.ts';
 import type { VolumeSet } from './volume-set.ts';
@@ -14,18 +15,21 @@ import type { VolumeSet } from './volume-set.ts';
 export async function reclaimSet(set: VolumeSet, init: ReclaimInit): Promise<Reclaimed> {
   const total = { segments: 0, moved_bytes: 0, freed_bytes: 0 };
   let failure: unknown;
+  const guard = new CompletenessGuard(set);
+  guard.check();
   set.holds.beginSweep();
   try {
     const survey = await surveyStripes(set, init);
     for (const member of set.members.filter((each) => each.isWritable)) {
       try {
-        const reclaimed = await reclaimOn(set, member, survey, init);
+        const reclaimed = await reclaimOn(set, member, survey, guard, init);
         total.segments += reclaimed.segments;
         total.moved_bytes += reclaimed.moved_bytes;
         total.freed_bytes += reclaimed.freed_bytes;
         init.onProgress?.({ ...total });
       } catch (error) {
         init.signal.throwIfAborted();
+        guard.check();
         failure ??= error;
       }
     }
@@ -36,10 +40,17 @@ export async function reclaimSet(set: VolumeSet, init: ReclaimInit): Promise<Rec
   return total;
 }
 
-async function reclaimOn(set: VolumeSet, member: Member, survey: StripeSurvey, init: ReclaimInit): Promise<Reclaimed> {
+async function reclaimOn(
+  set: VolumeSet,
+  member: Member,
+  survey: StripeSurvey,
+  guard: CompletenessGuard,
+  init: ReclaimInit,
+): Promise<Reclaimed> {
   return await member.volume.reclaim({
     ...init,
     isNeeded: (id) => {
+      guard.check();
       if (!set.holds.isFree(id) || survey.isHome(member, id)) return true;
       return init.isNeeded(id) && !survey.isReleased(member, id) && !isSurplus(set, member, id);
     },

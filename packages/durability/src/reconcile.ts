@@ -78,12 +78,15 @@ async function bringUpSlowly(set: VolumeSet, member: Member, id: Uint8Array, sig
   }
 }
 
-/** A stripe that nobody else knows, and whose shards are not all there, was given up meanwhile. */
+/**
+ * A stripe that no other volume knows, and whose shards are not all there, was given up meanwhile. While another volume is
+ * away that cannot be told: then repair gives the stripe up later.
+ */
 async function checkStripe(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
   const isKnown = set.members.some((each) => each !== member && each.isCurrent && each.holds('stripe', id));
   const record = isKnown ? undefined : await member.volume.get('stripe', id, signal);
   const shards = (record && decodeStripe(record.payload)?.shards) ?? [];
   const isWhole = shards.every((shard) => set.members.some((each) => each.holds('content', shard.id)));
-  if (record === undefined || isWhole) return;
+  if (record === undefined || isWhole || set.completeness.reason(member) !== undefined) return;
   await member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal);
 }

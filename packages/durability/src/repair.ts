@@ -221,15 +221,16 @@ async function shardBytes(
   try {
     return (await init.set.get('content', id, signal))?.payload;
   } catch (error) {
-    if (!isRonError(error, 'integrity')) throw error;
-    await saveRest(init, layout, signal);
+    const isLost = isRonError(error, 'integrity');
+    if (isLost || init.set.away !== undefined) await saveRest(init, layout, signal);
+    if (!isLost) throw error;
     return undefined;
   }
 }
 
 /**
- * Too little is left of a stripe: what is left has to live on copies. It is given up when nobody can come back any more
- * who had a part of it.
+ * Too little is left of a stripe: its remaining data gets copies. The stripe is given up only when every volume on the
+ * roster has answered completely: a volume that is away may have the shards that are missing.
  */
 async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSignal): Promise<void> {
   const { set } = init;
@@ -238,6 +239,7 @@ async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSig
     if (isThere(id)) await repairContent(init, { kind: 'content', id, class: 'last', bytes }, signal);
   }
   const lost = layout.shards.filter((shard) => !isThere(shard.id));
+  if (set.incomplete !== undefined) return;
   if (lost.some((shard) => set.members.some((member) => member.name === shard.home))) return;
   await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
 }

@@ -1,15 +1,16 @@
 /**
  * Reads everything that the volumes hold, parity too, and has mended what is damaged.
  *
- * Promise: a pass reads every byte of a volume and checks it. What a volume cannot make whole by itself is told, so that it
- * is repaired like anything else. A volume that cannot be read, or takes too long, ends its own pass and no other one's:
- * somebody is told, and it goes on from there the next time. How far a pass has come is kept on the volume itself: after a
- * restart it goes on from there. Passes begin a period apart, give or take a tenth, so that volumes which were set up
- * together are not read together.
- * Bound: a step of one volume at a time; each is paced by what it read. Cancellation: by the signal, at any wait; what was
- * read since the last note is read again.
+ * Promise: a pass reads every byte of a volume and checks it, the journals of uploads at its end. Records that a volume
+ * cannot make whole by itself are reported, so that repair does. A volume that cannot be read, or takes too long, ends its
+ * own pass and no other one's: the pass has a `problem`, and goes on from there the next time. How far a pass has come is
+ * kept on the volume itself: after a restart it goes on from there. Passes over a volume begin a period apart, give or take
+ * a tenth, counted from the beginning of the last one. Volumes are read side by side and share one pace. A pass that
+ * cannot end within its period at the configured rate is named by `late`.
+ * Bound: one pass for each volume, one step of it at a time; each is paced by the bytes that it read. Cancellation: by the
+ * signal, at any wait; bytes that were read since the last note are read again.
  */
-import { RecordType, type ScrubCursor, type ScrubStep } from '@ron/cas';
+import { RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
 import { noteId } from './membership.ts';
@@ -22,6 +23,10 @@ export interface ScrubberInit {
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
   /** Told of each damaged record; the planner files it. */
   onFault: (fault: Fault) => void;
+  /** Checks journals of uploads that lie beside a volume. */
+  journals?: (volume: Volume, signal: AbortSignal) => Promise<JournalScrub>;
+  /** The rate that all passes share, in bytes per second. Default: no limit. */
+  rate_bytes_per_s?: () => number;
   /** How often a volume is read. Default 30 days. */
   period_ms?: number;
   /** A note is taken after this many bytes. Default 64 MiB. */
@@ -64,7 +69,8 @@ export class Scrubber {
   readonly #period_ms: number;
   readonly #note_every_bytes: number;
   readonly #states = new Map<string, ScrubState>();
-  #isRunning = false;
+  /** By volume: its pass, and the reason why it could not be read to the end. */
+  readonly #passes = new Map<string, Promise<string | undefined>>();
 
   constructor(init: ScrubberInit) {
     this.#init = init;
@@ -78,40 +84,58 @@ export class Scrubber {
   }
 
   /**
-   * Reads all volumes now: goes on with passes that were interrupted, and begins one where there was none. When some could not
-   * be read to the end, it fails after the others.
+   * Passes that cannot end within their period, by volume, with the reason. They share the rate: until one has ended, each
+   * other one has read as much, or has ended.
+   */
+  get late(): ReadonlyMap<string, string> {
+    const running = this.#readable().flatMap(({ name, volume }) => {
+      const state = this.#states.get(name);
+      if (state?.isRunning !== true) return [];
+      const left_bytes = Math.max(0, volume.stats().used_bytes - state.bytes);
+      return [{ name, left_bytes, left_ms: state.begun_s * 1000 + this.#period_ms - sched.wall_ms() }];
+    });
+    const rate_bytes_per_s = this.#init.rate_bytes_per_s?.() ?? Infinity;
+    const late = new Map<string, string>();
+    for (const { name, left_bytes, left_ms } of running) {
+      const before_bytes = running.reduce((sum, each) => sum + Math.min(each.left_bytes, left_bytes), 0);
+      const needed_ms = left_bytes === 0 ? 0 : (before_bytes / rate_bytes_per_s) * 1000;
+      if (needed_ms > left_ms) late.set(name, lateness(left_bytes, needed_ms, left_ms));
+    }
+    return late;
+  }
+
+  /**
+   * Reads all volumes now: goes on with passes that were interrupted, joins those under way, and begins one where there is
+   * none. When some could not be read to the end, it fails after the others.
    */
   async run(signal: AbortSignal): Promise<void> {
-    if (this.#isRunning) throw new RonError('conflict', 'volumes are being scrubbed already');
-    const problems = await this.#scrubAll(() => Promise.resolve(true), signal);
+    const passes = this.#readable().map((member) => this.#passes.get(member.name) ?? this.#begin(member, signal));
+    const problems = (await settled(passes)).flatMap((problem) => problem ?? []);
     if (problems.length > 0) throw new RonError('not_ready', `not everything could be read: ${problems.join('; ')}`);
   }
 
   /** Reads each volume when it is due, until it is told to stop. */
   async runForever(stopping: AbortSignal): Promise<void> {
-    while (!stopping.aborted) {
-      try {
-        if (!this.#isRunning) await this.#scrubAll((member) => this.#isDue(member, stopping), stopping);
+    try {
+      while (!stopping.aborted) {
+        for (const member of shuffled(this.#readable())) {
+          if (!this.#passes.has(member.name) && (await this.#isDue(member, stopping))) this.#begin(member, stopping);
+        }
         await sleep(LOOK_EVERY_MS * (1 + sched.random()), stopping, 'scrub.look');
-      } catch (error) {
-        if (!stopping.aborted) throw error;
       }
+    } catch (error) {
+      if (!stopping.aborted) throw error;
+    } finally {
+      await Promise.allSettled(this.#passes.values());
     }
   }
 
-  /** One volume after the other; what was wrong with which. */
-  async #scrubAll(isDue: (member: Member) => Promise<boolean>, signal: AbortSignal): Promise<string[]> {
-    const problems: string[] = [];
-    this.#isRunning = true;
-    try {
-      for (const member of shuffled(this.#readable())) {
-        const problem = (await isDue(member)) ? await this.#scrub(member, signal) : undefined;
-        if (problem !== undefined) problems.push(problem);
-      }
-    } finally {
-      this.#isRunning = false;
-    }
-    return problems;
+  #begin(member: Member, signal: AbortSignal): Promise<string | undefined> {
+    const pass = this.#scrub(member, signal).finally(() => this.#passes.delete(member.name));
+    this.#passes.set(member.name, pass);
+    // `run` and `runForever` wait for it; it fails only by the signal.
+    pass.catch(() => undefined);
+    return pass;
   }
 
   #readable(): Member[] {
@@ -122,7 +146,7 @@ export class Scrubber {
     const state = await this.#stateOf(member, signal);
     if (state.isRunning) return true;
     const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.name, state.pass));
-    return sched.wall_ms() >= state.ended_s * 1000 + wait_ms;
+    return sched.wall_ms() >= state.begun_s * 1000 + wait_ms;
   }
 
   async #stateOf(member: Member, signal: AbortSignal): Promise<ScrubState> {
@@ -164,8 +188,17 @@ export class Scrubber {
       noted_bytes = state.bytes;
       await this.#note(member, state, signal);
     }
+    state = await this.#readJournals(member, state, signal);
     const ended_s = Math.floor(sched.wall_ms() / 1000);
     await this.#note(member, { ...state, cursor: undefined, isRunning: false, ended_s }, signal);
+  }
+
+  async #readJournals(member: Member, state: ScrubState, signal: AbortSignal): Promise<ScrubState> {
+    const read = await this.#init.journals?.(member.volume, signal);
+    if (read === undefined) return state;
+    await this.#init.pace(read.bytes, signal);
+    const { bytes, records, bad } = state;
+    return { ...state, bytes: bytes + read.bytes, records: records + read.records, bad: bad + read.bad };
   }
 
   async #tell(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
@@ -184,6 +217,23 @@ export class Scrubber {
     await patiently(noted).catch(() => signal.throwIfAborted());
   }
 }
+
+/** All of them have ended when it resolves; the first that failed fails it. */
+async function settled<T>(work: readonly Promise<T>[]): Promise<T[]> {
+  await Promise.allSettled(work);
+  return await Promise.all(work);
+}
+
+const HOUR_MS = 60 * 60 * 1000;
+const GIB = 1024 ** 3;
+
+function lateness(left_bytes: number, needed_ms: number, left_ms: number): string {
+  const left = `${(left_bytes / GIB).toFixed(1)} GiB are left to read`;
+  if (left_ms <= 0) return `${left}, and the period of the pass is over`;
+  return `${left}, which takes ${hours(needed_ms)} h; its period ends in ${hours(left_ms)} h`;
+}
+
+const hours = (time_ms: number): string => (time_ms / HOUR_MS).toFixed(1);
 
 async function readState(member: Member, signal: AbortSignal): Promise<ScrubState> {
   try {

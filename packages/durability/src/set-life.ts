@@ -27,6 +27,7 @@ export class SetLife {
   #placement: Placement<Member>;
   #membership!: Membership;
   #changes_total = 0;
+  #lastChange = '';
 
   private constructor(init: SetLifeInit) {
     this.#copies = init.copies;
@@ -62,6 +63,11 @@ export class SetLife {
     return this.#changes_total;
   }
 
+  /** The name of the volume that came, went or changed last. */
+  get lastChange(): string {
+    return this.#lastChange;
+  }
+
   member(name: string): Member {
     const member = this.#members.find((each) => each.name === name);
     if (member === undefined) throw new RonError('not_found', `there is no volume ${name}`);
@@ -76,7 +82,7 @@ export class SetLife {
     // What it heard and what not is known when it has been asked.
     member.isCurrent = false;
     if (this.#membership.roster.draining.includes(member.name)) member.life = 'draining';
-    this.#change([...this.#members.filter((each) => each !== former), member]);
+    this.#change(member.name, [...this.#members.filter((each) => each !== former), member]);
     return member;
   }
 
@@ -86,7 +92,7 @@ export class SetLife {
     if (member.weight === weight && member.domain === domain) return;
     member.weight = weight;
     member.domain = domain;
-    this.#change(this.#members);
+    this.#change(name, this.#members);
   }
 
   /** Why the volume cannot be emptied: the others could not hold what is wished for. */
@@ -119,7 +125,7 @@ export class SetLife {
     const member = this.member(name);
     if (member.life !== 'active') return;
     member.life = 'draining';
-    this.#change(this.#members);
+    this.#change(name, this.#members);
   }
 
   /** It stays after all. */
@@ -127,7 +133,7 @@ export class SetLife {
     const member = this.member(name);
     if (member.life === 'draining') {
       member.life = 'active';
-      this.#change(this.#members);
+      this.#change(name, this.#members);
     }
     await this.#membership.note('draining', name, false, signal);
   }
@@ -135,7 +141,7 @@ export class SetLife {
   /** Expects nothing of it any more, until it is added again. What it had is repaired from elsewhere. */
   lose(name: string, reason: string): void {
     this.member(name).lose(reason);
-    this.#change(this.#members);
+    this.#change(name, this.#members);
     this.#onLost?.(name, reason);
   }
 
@@ -153,7 +159,7 @@ export class SetLife {
     if (!rest.some((each) => each.isReadable)) {
       throw new RonError('conflict', `${name} is the last volume: what it holds has nowhere else to be`);
     }
-    this.#change(rest);
+    this.#change(name, rest);
     await this.#membership.forget(name, init.signal);
     await member.volume.close();
   }
@@ -167,8 +173,9 @@ export class SetLife {
     return member;
   }
 
-  #change(members: readonly Member[]): void {
+  #change(name: string, members: readonly Member[]): void {
     this.#changes_total += 1;
+    this.#lastChange = name;
     this.#members = members;
     this.#placement = this.#place();
     this.doubt();

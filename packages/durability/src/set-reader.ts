@@ -4,8 +4,8 @@
  * Promise: a read goes on with another copy, or with what a stripe gives, inside of the same call, and somebody is told.
  * Bound: it waits for a volume `lag_ms` at most when another one could give it. Cancellation: by the signal.
  */
-import { RecordType, type Kind, type StoredRecord } from '@ron/cas';
-import { RonError } from '@ron/kernel';
+import { notComplete, RecordType, type Kind, type StoredRecord } from '@ron/cas';
+import { isRonError, RonError } from '@ron/kernel';
 import type { Member } from './member.ts';
 import { LATE, within } from './patience.ts';
 import { readMany, type Batch } from './read-many.ts';
@@ -41,8 +41,15 @@ export class SetReader {
     }
     const rebuilt = kind === 'content' ? await stripes.rebuild(id, signal) : undefined;
     if (rebuilt !== undefined) return { type: RecordType.chunk, payload: rebuilt, meta: new Uint8Array(0) };
-    if (failures.length > 0) throw failures[0];
+    if (failures.length > 0) throw this.#lastResort(failures[0]);
     return undefined;
+  }
+
+  /** A damaged record is lost only when no volume that is away can have a good copy. */
+  #lastResort(failure: unknown): unknown {
+    const { away } = this.#set;
+    if (away === undefined || !isRonError(failure, 'integrity')) return failure;
+    return notComplete(`no good copy is here; ${away}`);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {

@@ -118,7 +118,10 @@ suite('a stripe', () => {
     const { set, striper } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    for (const shard of layout.shards.slice(0, 4)) set.life.lose(shard.home, 'test');
+    const gone = layout.shards.slice(0, 4).map((shard) => shard.home);
+    for (const name of gone) set.life.lose(name, 'test');
+    await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'not_ready'));
+    for (const name of gone) await set.life.giveUp(name, true, signal);
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
     assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
     await set.put([CHUNKS[0]!], signal);

@@ -7,7 +7,7 @@
  * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { chunkKey, decodeStripe, encodeStripe, IdSet, RecordType, type StripeLayout } from '@ron/cas';
+import { chunkKey, decodeStripe, encodeStripe, IdSet, notComplete, RecordType, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { Stripe, type CodeName } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
@@ -145,8 +145,13 @@ export class Stripes {
     return memory.shards.slice(contents.length).map((shard) => shard.slice(0, bytes));
   }
 
-  /** Gives up a stripe: from this step on nobody relies on it. Durable when it resolves; one that fails keeps it for another time. */
+  /**
+   * Gives up a stripe: from this step on no read relies on it. Durable when it resolves; one that fails keeps it for another
+   * time. `not_ready` while a volume is away, which may need the stripe.
+   */
   async end(stripe: FoundStripe, signal: AbortSignal): Promise<void> {
+    const { incomplete } = this.#set;
+    if (incomplete !== undefined) throw notComplete(`a stripe cannot be given up: ${incomplete}`);
     const keys = stripe.layout.shards.map((shard) => chunkKey(shard.id));
     for (const key of keys) this.#ending.add(key);
     try {
@@ -225,10 +230,11 @@ export class Stripes {
       else missing.push(index);
     }
     if (shards.size >= layout.data_shards) return { shards, missing };
-    // What could not be read now may be read another time: only what is not there is lost.
-    const isLost = shards.size + unread < layout.data_shards;
+    // Shards that could not be read now, or are on a volume that is away, may be read another time.
+    const { away } = this.#set;
+    const isLost = shards.size + unread < layout.data_shards && away === undefined;
     const what = `${shards.size} shards of a stripe could be read, ${layout.data_shards} are needed`;
-    throw new RonError(isLost ? 'integrity' : 'not_ready', what);
+    throw isLost ? new RonError('integrity', what) : notComplete(away === undefined ? what : `${what}; ${away}`);
   }
 
   async #shard(id: Uint8Array, signal: AbortSignal): Promise<ShardRead> {

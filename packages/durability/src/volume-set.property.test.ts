@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { RecordType, type NewRecord } from '@ron/cas';
+import { isRonError } from '@ron/kernel';
 import fc from 'fast-check';
 import { Pacing } from './pacing.ts';
 import { Planner } from './planner.ts';
@@ -78,7 +79,9 @@ class World {
   async compact(): Promise<void> {
     const needed = [...this.chunks].map((number) => Buffer.from(chunk(number).id).toString('hex'));
     const isNeeded = (id: Uint8Array): boolean => needed.includes(Buffer.from(id).toString('hex'));
-    await this.set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
+    const reclaimed = this.set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
+    if (this.set.incomplete === undefined) await reclaimed;
+    else await assert.rejects(reclaimed, (error) => isRonError(error, 'not_ready'));
   }
 
   async repair(): Promise<void> {

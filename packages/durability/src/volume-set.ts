@@ -26,6 +26,7 @@ import {
 } from '@ron/cas';
 import { assert, isRonError, NEVER } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
+import { Completeness, isAway } from './completeness.ts';
 import { mergeInventories } from './inventories.ts';
 import type { Member, MemberInit, MemberView } from './member.ts';
 import type { Membership } from './membership.ts';
@@ -99,6 +100,8 @@ export class VolumeSet implements Volume {
   readonly stripes: Stripes;
   /** Its volumes, and what is decided about them. */
   readonly life: SetLife;
+  readonly completeness = new Completeness(this);
+  isDegradedAccepted = false;
   readonly #writer: SetWriter;
   readonly #reader: SetReader;
   readonly #onFault: ((fault: Fault) => void) | undefined;
@@ -147,6 +150,27 @@ export class VolumeSet implements Volume {
     const condition = broken.find((view) => view.condition === 'full')?.condition ?? broken[0]?.condition ?? 'failed';
     const reason = broken.map((view) => view.reason).join('; ');
     return { condition, reason: reason || `${writable.length} volumes are left, ${this.write_min} are needed` };
+  }
+
+  get incomplete(): string | undefined {
+    return this.completeness.reason();
+  }
+
+  get away(): string | undefined {
+    const { away } = this.completeness;
+    return away.length === 0 ? undefined : isAway(away);
+  }
+
+  get absenceDoubt(): string | undefined {
+    return this.completeness.absenceDoubt;
+  }
+
+  get changes_total(): number {
+    return this.life.changes_total;
+  }
+
+  get lastChange(): string {
+    return this.life.lastChange;
   }
 
   member(name: string): Member {

@@ -72,11 +72,15 @@ export interface ScrubInfo {
   readonly ended_s: number;
   /** Why it could not be read to the end. */
   readonly problem?: string;
+  /** Why the pass cannot end within its period. */
+  readonly late?: string;
 }
 
 export interface VolumesAnswer {
   readonly volumes: readonly VolumeInfo[];
   readonly scrubs: readonly ScrubInfo[];
+  /** Why nothing is reclaimed now: the volumes that have not answered completely. */
+  readonly incomplete?: string;
   /** Verified chunks in memory. */
   readonly cache: { readonly used_bytes: number; readonly bytes_max: number };
 }

@@ -105,6 +105,11 @@ const KEYS = {
       doc: 'Copies that are durable before a write is acknowledged. Default: the replication factor.',
     }),
   ),
+  'durability.degraded': key.boolean({
+    default: false,
+    doc: 'Answer 404 for objects that are not found while directories are away which may hold them. Without it such reads get 503.',
+    reloadable: true,
+  }),
   'durability.ec': key.boolean({
     default: false,
     doc: 'Whether chunks of large objects are turned from copies into stripes with parity, within about durability.repair_interval after they were written, or when a repair is asked for. What makes no stripe, such as an object of one chunk, has one copy more than there are parity shards.',

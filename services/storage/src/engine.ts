@@ -7,6 +7,7 @@ import {
   Uploads,
   type JournalPlace,
   type JournalPlaces,
+  type JournalScrub,
   type DamagedRecord,
   type Volume,
   type VolumeState,
@@ -76,6 +77,14 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
   });
   return { volumes, volume, dir, store, uploads, compactor };
 }
+
+/** Checks the journals of uploads that lie beside a volume. */
+export const journalScrubOf =
+  ({ uploads }: Engine) =>
+  async (volume: Volume, signal: AbortSignal): Promise<JournalScrub> =>
+    volume instanceof LocalVolume
+      ? await uploads.scrubJournals(join(volume.dir, 'uploads'), signal)
+      : { bytes: 0, records: 0, bad: 0 };
 
 /** On as many volumes as a chunk: a volume that goes takes no upload with it. */
 function journalPlaces({ set }: Volumes): JournalPlaces {

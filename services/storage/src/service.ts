@@ -30,7 +30,7 @@ import { createIngress, ingressConfigOf, Readiness, StartingListener, type Ingre
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
-import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
+import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { HotObjects } from './hot-objects.ts';
 import { Latency } from './latency.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
@@ -63,6 +63,8 @@ export interface Storage extends Service, AsyncDisposable {
 const VERSION = '0.1.0';
 const FLUSH_MS = 500;
 const EXPIRE_EVERY_MS = 60_000;
+/** How often a compaction that is due checks whether the volumes that it needs are back. */
+const COMPACT_RETRY_MS = 10_000;
 
 export async function startStorage(init: StorageInit): Promise<Storage> {
   // Opening volumes may take long: probes are answered meanwhile.
@@ -113,6 +115,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
     latency_ms,
     onWaited: meters.onWaited,
     broken: () => engine.compactor.broken,
+    journals: journalScrubOf(engine),
     log,
   });
   measureUpkeep(metrics, upkeep);
@@ -147,7 +150,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
       lookup: (target) => hot.lookup(target),
       openNow: (target) => hot.openNow(target, engine.store),
     },
-    readiness: readinessOf(volumes, [workGet, workPut], auth),
+    readiness: readinessOf(volumes, upkeep, [workGet, workPut], auth),
     health: () => {
       const { fatal } = runtime.supervisor;
       return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
@@ -175,12 +178,14 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   runtime.spawn('upload_expiry', async ({ stopping }) => {
     for (;;) {
       await sleep(EXPIRE_EVERY_MS, stopping, 'upload_expiry');
-      await engine.uploads.expire();
+      await engine.uploads.expire().catch((error: unknown) => log.warn({ err: error }, 'uploads were not expired'));
     }
   });
   runtime.spawn('compact_timer', async ({ stopping }) => {
     for (;;) {
       await sleep(source.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
+      if (volumes.incomplete !== undefined) log.warn({ reason: volumes.incomplete }, 'compaction is postponed');
+      while (volumes.incomplete !== undefined) await sleep(COMPACT_RETRY_MS, stopping, 'compact_timer');
       tasks.start('compact', compaction);
     }
   });
@@ -236,20 +241,31 @@ function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (addre
   return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
 }
 
-function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
+function readinessOf(
+  volumes: Volumes,
+  upkeep: Upkeep,
+  queues: readonly WorkQueue[],
+  auth: ServiceAuth,
+): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
-  // Reads and writes go on without it: but somebody should know.
-  readiness.gate('durability', {
-    kind: 'soft',
-    sample: () => (volumes.isSingle || volumes.problems.length === 0 ? undefined : volumes.problems.join('; ')),
-  });
+  // Reads and writes go on: the operator has to know.
+  readiness.gate('durability', { kind: 'soft', sample: () => durabilityProblem(volumes) });
+  readiness.gate('scrub', { kind: 'soft', sample: () => upkeep.scrubProblem });
   readiness.gate('overload', {
     kind: 'soft',
     sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
   });
   auth.report(readiness);
   return readiness;
+}
+
+function durabilityProblem(volumes: Volumes): string | undefined {
+  if (volumes.isSingle) return undefined;
+  const { problems, incomplete } = volumes;
+  const paused = incomplete === undefined ? [] : [`compaction is paused: ${incomplete}`];
+  const all = [...problems, ...paused];
+  return all.length === 0 ? undefined : all.join('; ');
 }
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {

@@ -20,6 +20,7 @@ import {
   type PlanReport,
   type Repaired,
   type RepairQueue,
+  type ScrubberInit,
 } from '@ron/durability';
 import { RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
 import type { RepairStatus, ScrubInfo } from '@ron/proto';
@@ -39,6 +40,8 @@ export interface UpkeepInit {
   readonly onWaited: (waited_ms: number) => void;
   /** Objects that nobody can give whole, as far as is known. */
   readonly broken: () => number | undefined;
+  /** Checks the journals of uploads beside a volume. */
+  readonly journals: NonNullable<ScrubberInit['journals']>;
   readonly log: Log;
 }
 
@@ -81,6 +84,8 @@ export class Upkeep {
       set,
       pace,
       onFault: (fault) => this.planner.file(fault),
+      journals: init.journals,
+      rate_bytes_per_s: () => this.pacing.rate_bytes_per_s,
       period_ms: durability.scrub_interval,
     });
     const { ec_data_shards: data_shards, ec_parity_shards: parity_shards } = durability;
@@ -196,8 +201,15 @@ export class Upkeep {
     };
   }
 
+  /** Why a scrub cannot end in time, by volume. */
+  get scrubProblem(): string | undefined {
+    const late = [...this.scrubber.late].map(([name, why]) => `${name}: ${why}`);
+    return late.length === 0 ? undefined : `scrub is late: ${late.join('; ')}; raise durability.repair_pacing`;
+  }
+
   /** By volume: how far the pass is, or the last one was. */
   get scrubs(): ScrubInfo[] {
+    const { late } = this.scrubber;
     return this.#init.volumes.views.map(({ name, used_bytes }) => {
       const state = this.scrubber.states.get(name);
       return {
@@ -211,6 +223,7 @@ export class Upkeep {
         begun_s: state?.begun_s ?? 0,
         ended_s: state?.ended_s ?? 0,
         ...(state?.problem !== undefined && { problem: state.problem }),
+        ...(late.has(name) && { late: late.get(name)! }),
       };
     });
   }

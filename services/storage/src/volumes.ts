@@ -92,6 +92,7 @@ export class Volumes implements AsyncDisposable {
       signal: init.signal,
     });
     const slots = opened.map(([slot]) => slot);
+    set.isDegradedAccepted = durability.degraded;
     volumes = new Volumes(init, set, slots, isSingle ? opened[0]![1] : set);
     for (const { name, life, reason } of set.views) if (life === 'lost') volumes.#lost(name, reason);
     return volumes;
@@ -119,6 +120,11 @@ export class Volumes implements AsyncDisposable {
   /** What is wrong with which volume. */
   get problems(): string[] {
     return this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
+  }
+
+  /** Why nothing is reclaimed now, with the names of the volumes; undefined when every volume has answered completely. */
+  get incomplete(): string | undefined {
+    return this.isSingle ? undefined : this.set.incomplete;
   }
 
   get views(): VolumeInfo[] {
@@ -164,6 +170,7 @@ export class Volumes implements AsyncDisposable {
 
   async #follow(config: StorageConfig, signal: AbortSignal): Promise<void> {
     const specs = config.amnesia.enabled ? [] : dirsOf(config);
+    this.set.isDegradedAccepted = config.durability.degraded;
     if (this.isSingle) {
       if (specs.length > 1) this.publish('single', this.volume.name, 'more directories need a restart');
       return;
@@ -202,14 +209,18 @@ export class Volumes implements AsyncDisposable {
     this.onChange();
   }
 
-  /** Lets go of those that are no longer configured and hold nothing that others do not. */
+  /**
+   * Lets go of volumes that are no longer configured and are either drained or were given up. One that is away is kept: it
+   * may hold the last copy of something.
+   */
   letGo(signal: AbortSignal): Promise<void> {
     return this.#inTurn(() => this.#letGo(signal));
   }
 
   async #letGo(signal: AbortSignal): Promise<void> {
     for (const slot of this.#slots.filter((each) => each.isLeaving)) {
-      if (slot.lost === undefined && this.memberOf(slot)?.isDrained !== true) continue;
+      const isDrained = slot.lost === undefined && this.memberOf(slot)?.isDrained === true;
+      if (!isDrained && !slot.isGivenUp) continue;
       await this.remove(slot, { force: false, signal });
     }
   }

@@ -40,7 +40,11 @@ export default command({
         (each) =>
           [
             each.name,
-            `${each.records} records, ${humanSize(each.bytes)}, ${each.bad} damaged${each.problem === undefined ? '' : `, stopped: ${each.problem}`}`,
+            [
+              `${each.records} records, ${humanSize(each.bytes)}, ${each.bad} damaged`,
+              ...(each.problem === undefined ? [] : [`stopped: ${each.problem}`]),
+              ...(each.late === undefined ? [] : [`late: ${each.late}`]),
+            ].join(', '),
           ] as const,
       );
       io.result(columns(rows), { volumes });

@@ -1,5 +1,5 @@
 /** `ron volumes`: what storage stands on, and what becomes of it. */
-import { VOLUME_VERBS, type VolumeInfo } from '@ron/proto';
+import { VOLUME_VERBS, type VolumeInfo, type VolumesAnswer } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, REACH_OPTIONS } from '../command.ts';
 import { humanSize } from '../format.ts';
@@ -36,9 +36,18 @@ export default command({
         ? admin.volumes({ signal })
         : admin.decide(found, name, { signal, force: values.force === true }),
     );
-    io.result(tableOf(answer.volumes), answer);
+    io.result([tableOf(answer.volumes), ...adviceOf(answer)].join('\n'), answer);
   },
 });
+
+function adviceOf({ incomplete }: VolumesAnswer): string[] {
+  if (incomplete === undefined) return [];
+  return [
+    '',
+    `Compaction is paused: ${incomplete}.`,
+    'Bring the volumes back, or give up one that is gone for good: ron volumes lose VOLUME',
+  ];
+}
 
 function tableOf(volumes: readonly VolumeInfo[]): string {
   const head = ['volume', 'life', 'state', 'domain', 'used', ''];

@@ -138,7 +138,10 @@ async function append(init: UploadRoutesInit, context: Context, id: string): Pro
   const offset = numberIn(headers, 'upload-offset');
   if (offset === undefined) throw new RonError('bad_request', 'Upload-Offset says where these bytes belong');
   if (!bringsBytes(headers)) throw new RonError('unsupported_media', 'the bytes of an upload have a type of their own');
-  requireRoom(requireMine(init, context, id), offset, headers);
+  {
+    using due = init.uploadStep();
+    requireRoom(await requireMine(init, context, id, due.signal), offset, headers);
+  }
   const status = await receive(init, context, id, offset, numberIn(headers, 'upload-length'));
   return empty(204, tusHeaders(init, status));
 }
@@ -157,7 +160,7 @@ async function receive(
 async function tell(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
   requireVersion(context.headers);
   // HEAD is the question of a client that wants to go on: then a request that still adds to the upload is a dead one.
-  const known = requireMine(init, context, id);
+  const known = await requireMine(init, context, id, signal);
   const status = context.method === 'HEAD' ? await init.uploads.settle(id, signal) : known;
   const { metadata: _, ...shown } = status;
   return json(200, shown, headHeaders(status, formatDurability(init.durability(status.address))));
@@ -165,7 +168,7 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
 
 async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
   requireVersion(context.headers);
-  requireMine(init, context, id);
+  await requireMine(init, context, id, signal);
   await init.uploads.terminate(id, signal);
   return empty(204, { 'Tus-Resumable': REFUSAL_HEADERS['Tus-Resumable']! });
 }
@@ -174,8 +177,13 @@ async function terminate(init: UploadRoutesInit, context: Context, id: string, s
  * Throws unless there is such an upload and the capability allows the address that it claims. One that restricts a body, by
  * a hash or a ceiling, says nothing about an upload, which is many: it is refused as well.
  */
-function requireMine({ uploads }: UploadRoutesInit, context: Context, id: string): UploadStatus {
-  const status = uploads.status(id);
+async function requireMine(
+  { uploads }: UploadRoutesInit,
+  context: Context,
+  id: string,
+  signal: AbortSignal,
+): Promise<UploadStatus> {
+  const status = await uploads.find(id, signal);
   if (status === undefined) throw new RonError('not_found', 'there is no such upload, or it has expired');
   context.actsOn({ address: metadataFrom(status.metadata).address });
   return status;

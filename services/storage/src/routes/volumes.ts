@@ -35,6 +35,7 @@ const ScrubSchema = Type.Object(
     begun_s: Count,
     ended_s: Count,
     problem: Type.Optional(Type.String()),
+    late: Type.Optional(Type.String()),
   } satisfies Fields<ScrubInfo>,
   strict,
 );
@@ -42,6 +43,7 @@ const VolumesSchema = Type.Object(
   {
     volumes: Type.Array(VolumeSchema),
     scrubs: Type.Array(ScrubSchema),
+    incomplete: Type.Optional(Type.String()),
     cache: Type.Object({ used_bytes: Count, bytes_max: Count }, strict),
   } satisfies Fields<VolumesAnswer>,
   strict,
@@ -71,6 +73,7 @@ export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutes
   const shown = (): VolumesAnswer => ({
     volumes: volumes.views,
     scrubs: upkeep.scrubs,
+    ...(volumes.incomplete !== undefined && { incomplete: volumes.incomplete }),
     cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
   });
   const decides = (verb: VolumeVerb, summary: string, act: (name: string) => Promise<void>): Route =>
