@@ -230,12 +230,7 @@ function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (addre
   return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
 }
 
-function readinessOf(
-  volumes: Volumes,
-  upkeep: Upkeep,
-  queues: readonly WorkQueue[],
-  auth: ServiceAuth,
-): Readiness {
+function readinessOf(volumes: Volumes, upkeep: Upkeep, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
   // Reads and writes go on: the operator has to know.

@@ -59,7 +59,10 @@ function p95_ms(took: readonly Took[], from_ms: number, to_ms: number): number {
     const slice = Math.floor((at_ms - from_ms) / 500);
     slices.set(slice, [...(slices.get(slice) ?? []), took_ms]);
   }
-  return percentile([...slices.values()].map((slice) => percentile(slice, 0.95)), 0.5);
+  return percentile(
+    [...slices.values()].map((slice) => percentile(slice, 0.95)),
+    0.5,
+  );
 }
 
 const percentile = (values: readonly number[], share: number): number =>
@@ -134,8 +137,8 @@ class Loaded implements AsyncDisposable {
     }
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    return this.service[Symbol.asyncDispose]();
+  async [Symbol.asyncDispose](): Promise<void> {
+    await this.service[Symbol.asyncDispose]();
   }
 }
 
