@@ -23,10 +23,10 @@ export const NO_JOURNALS: JournalScrub = { bytes: 0, records: 0, bad: 0 };
 export interface JournalScrubInit {
   place: JournalPlace;
   /** Undefined when its state is not known for certain. */
-  uploadOf(id: string): Upload | undefined;
-  isTaken(id: string): boolean;
-  rewrite(upload: Upload): Promise<void>;
-  onDamage(id: string): void;
+  readonly uploadOf: (id: string) => Upload | undefined;
+  readonly isTaken: (id: string) => boolean;
+  readonly rewrite: (upload: Upload) => Promise<void>;
+  readonly onDamage: (id: string) => void;
   signal: AbortSignal;
 }
 

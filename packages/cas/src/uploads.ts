@@ -18,20 +18,18 @@ import { notComplete } from './completeness.ts';
 import type { ObjectStore } from './object-store.ts';
 import type { ObjectWriter } from './object-writer.ts';
 import { NO_JOURNALS, scrubJournals, type JournalScrub } from './journal-scrub.ts';
+import { KnownUploads } from './known-uploads.ts';
 import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
 import { piecesUntilAborted } from './pieces-until-aborted.ts';
 import { Turns } from './turns.ts';
 import { NO_JOURNAL } from './upload-journal.ts';
-import { findJournals, isWholeInPages, progressOf, removeUnfinished, type FoundJournal } from './upload-restore.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
-import type { DamagedRecord, Volume } from './volume.ts';
+import type { DamagedRecord } from './volume.ts';
 
 const KIB = 1024;
 const METADATA_BYTES_MAX = 8 * KIB;
 /** While a body comes, what has come is made durable this often. */
 const CHECKPOINT_BYTES = 16 * KIB * KIB;
-/** How often directories of journals that could not be read are tried again. */
-const RELOAD_EVERY_MS = 1000;
 
 export interface UploadsInit {
   store: ObjectStore;
@@ -77,57 +75,49 @@ export class Uploads implements AsyncDisposable {
   /** Undefined when they are kept in memory. */
   readonly #places: JournalPlaces | undefined;
   readonly #expiry_ms: number;
-  /** Unfinished and finished ones, each in the order in which they were touched. */
-  readonly #open = new Map<string, Upload>();
-  readonly #finished = new Map<string, Upload>();
+  readonly #known: KnownUploads;
   readonly #turns = new Turns();
-  /** Uploads whose newest journal may be on a volume that is away. */
-  readonly #uncertain = new Set<string>();
-  /** By upload: `changes_total` of the volume when all its chunks were last known to be there. */
-  readonly #verified = new WeakMap<Upload, number | undefined>();
-  /** Directories whose journals could not be read. */
-  #unread: readonly string[] = [];
-  #loaded_changes: number | undefined;
-  #loaded_ms = -Infinity;
-  #loading: Promise<void> | undefined;
 
   private constructor(init: UploadsInit) {
     this.#init = init;
     this.#places = init.places ?? placeIn(init.dir, init.fs);
     this.#expiry_ms = init.expiry_ms ?? 24 * 60 * 60 * 1000;
+    this.#known = new KnownUploads({
+      store: init.store,
+      places: this.#places,
+      expiry_ms: this.#expiry_ms,
+      isTaken: (id) => this.#turns.isTaken(id),
+      onDamage: init.onDamage,
+    });
   }
 
   /** Loads what a former process left, and leases its chunks: before anything is compacted. */
   static async open(init: UploadsInit): Promise<Uploads> {
     const uploads = new Uploads(init);
-    if (uploads.#places !== undefined) {
-      await removeUnfinished(uploads.#places);
-      await uploads.#load(uploads.#places);
-    }
+    await uploads.#known.load();
     return uploads;
   }
 
   /** Uploads that are not finished, and that are. */
   get counts(): { open: number; finished: number } {
-    return { open: this.#open.size, finished: this.#finished.size };
+    return { open: this.#known.open.size, finished: this.#known.finished.size };
   }
 
   /** It exists, also after a restart, when this resolves. One of no bytes is finished at once. */
   async create(init: CreateInit): Promise<UploadStatus> {
     this.#requireOpen();
     const terms = this.#termsOf(init);
-    if (this.#open.size >= this.#uploads_max) await this.expire();
-    if (this.#open.size >= this.#uploads_max) {
-      throw new RonError('busy', `${this.#open.size} uploads are under way`, { retry_after_ms: 10_000 });
+    if (this.#known.open.size >= this.#uploads_max) await this.expire();
+    if (this.#known.open.size >= this.#uploads_max) {
+      throw new RonError('busy', `${this.#known.open.size} uploads are under way`, { retry_after_ms: 10_000 });
     }
     const journal = this.#places === undefined ? NO_JOURNAL : new MirroredJournal(this.#places, terms.id);
     const upload = new Upload({ terms, journal, leases: this.#init.store.leases, expiry_ms: this.#expiry_ms });
-    this.#open.set(terms.id, upload);
-    this.#verified.set(upload, this.#volume.changes_total);
+    this.#known.add(upload);
     try {
       await upload.begin();
     } catch (error) {
-      this.#open.delete(terms.id);
+      this.#known.delete(terms.id);
       return rethrowDisk(error);
     }
     return upload.size === 0 ? await this.settle(terms.id, NEVER) : upload.status;
@@ -140,23 +130,15 @@ export class Uploads implements AsyncDisposable {
 
   /** The same for a client: undefined only when it is certain that there is none, `not_ready` when volumes have to return. */
   async find(id: string, signal: AbortSignal): Promise<UploadStatus | undefined> {
-    await this.refresh();
+    await this.#known.refresh();
     const upload = this.#find(id);
     if (upload === undefined) {
-      const doubt = this.#doubt();
+      const doubt = this.#known.doubt();
       if (doubt !== undefined) throw notComplete(`the upload was not found, but its journal may be away: ${doubt}`);
       return undefined;
     }
-    if (!this.#turns.isTaken(id)) await this.#requireReadable(upload, signal);
+    if (!this.#turns.isTaken(id)) await this.#known.requireReadable(upload, signal);
     return upload.status;
-  }
-
-  /** Loads the journals of volumes that joined since the last time. */
-  async refresh(): Promise<void> {
-    const places = this.#places;
-    if (places === undefined || this.#turns.isClosed || !this.#isLoadDue()) return;
-    this.#loading ??= this.#load(places).finally(() => (this.#loading = undefined));
-    await this.#loading;
   }
 
   /**
@@ -201,11 +183,12 @@ export class Uploads implements AsyncDisposable {
    * away. `not_ready` when journals cannot be read: then it is not known which chunks uploads need.
    */
   async expire(): Promise<number> {
-    await this.refresh();
-    if (this.#unread.length > 0) throw notComplete(`journals of uploads cannot be read: ${this.#unread.join('; ')}`);
+    await this.#known.refresh();
+    if (this.#known.unread.length > 0)
+      throw notComplete(`journals of uploads cannot be read: ${this.#known.unread.join('; ')}`);
     let expired = 0;
-    for (const upload of [...this.#open.values(), ...this.#finished.values()]) {
-      if (!this.#isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
+    for (const upload of [...this.#known.open.values(), ...this.#known.finished.values()]) {
+      if (!this.#known.isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
       // A journal that could not be removed is tried again the next time.
       await this.#forget(upload).then(
         () => (expired += 1),
@@ -221,11 +204,10 @@ export class Uploads implements AsyncDisposable {
     if (place === undefined) return NO_JOURNALS;
     return await scrubJournals({
       place,
-      uploadOf: (id) => (this.#uncertain.has(id) ? undefined : (this.#open.get(id) ?? this.#finished.get(id))),
+      uploadOf: (id) => this.#known.getCertain(id),
       isTaken: (id) => this.#turns.isTaken(id),
       rewrite: (upload) => this.#turns.run(upload.terms.id, signal, () => upload.rewriteJournal()),
-      onDamage: (id) =>
-        this.#init.onDamage?.({ volume: dir, id_hex: id, what: 'a copy of the journal of an upload' }),
+      onDamage: (id) => this.#init.onDamage?.({ volume: dir, id_hex: id, what: 'a copy of the journal of an upload' }),
       signal,
     });
   }
@@ -233,17 +215,13 @@ export class Uploads implements AsyncDisposable {
   /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
   async close(): Promise<void> {
     await this.#turns.close();
-    for (const upload of this.#open.values()) upload.release();
-    this.#open.clear();
-    this.#finished.clear();
+    for (const upload of this.#known.open.values()) upload.release();
+    this.#known.open.clear();
+    this.#known.finished.clear();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.close();
-  }
-
-  get #volume(): Volume {
-    return this.#init.store.volume;
   }
 
   get #uploads_max(): number {
@@ -279,9 +257,9 @@ export class Uploads implements AsyncDisposable {
   }
 
   #find(id: string): Upload | undefined {
-    const upload = this.#open.get(id) ?? this.#finished.get(id);
+    const upload = this.#known.get(id);
     // Whoever adds to it keeps it alive.
-    return upload !== undefined && (this.#turns.isTaken(id) || !this.#isOver(upload)) ? upload : undefined;
+    return upload !== undefined && (this.#turns.isTaken(id) || !this.#known.isOver(upload)) ? upload : undefined;
   }
 
   #writerOf(upload: Upload): ObjectWriter {
@@ -295,9 +273,10 @@ export class Uploads implements AsyncDisposable {
     work: (upload: Upload, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
     return await this.#turns.run(id, signal, async (mine) => {
-      const upload = this.#open.get(id) ?? this.#finished.get(id);
-      if (upload === undefined || this.#isOver(upload)) throw new RonError('not_found', 'there is no such upload');
-      await this.#requireReadable(upload, mine);
+      const upload = this.#known.get(id);
+      if (upload === undefined || this.#known.isOver(upload))
+        throw new RonError('not_found', 'there is no such upload');
+      await this.#known.requireReadable(upload, mine);
       return await work(upload, mine);
     });
   }
@@ -333,7 +312,7 @@ export class Uploads implements AsyncDisposable {
     if (writer.size === upload.offset) return;
     const state = await writer.checkpoint(NEVER);
     await upload.advance(state).catch(rethrowDisk);
-    this.#moveLast(this.#open, upload);
+    this.#moveLast(this.#known.open, upload);
   }
 
   async #finish(upload: Upload, writer: ObjectWriter, onAddress: AppendInit['onAddress']): Promise<void> {
@@ -350,23 +329,22 @@ export class Uploads implements AsyncDisposable {
     } catch (error) {
       // Bytes that are refused will always be refused; a part that was lost has to be sent again.
       if (isRefused) await this.#forget(upload).catch(() => undefined);
-      else if (!upload.isWhole(this.#volume)) await this.#reset(upload);
+      else if (!upload.isWhole(this.#init.store.volume)) await this.#known.reset(upload);
       throw error;
     }
-    this.#open.delete(upload.terms.id);
-    this.#moveLast(this.#finished, upload);
+    this.#known.open.delete(upload.terms.id);
+    this.#moveLast(this.#known.finished, upload);
     await this.#boundFinished();
   }
 
   async #forget(upload: Upload): Promise<void> {
     await upload.remove().catch(rethrowDisk);
-    this.#open.delete(upload.terms.id);
-    this.#finished.delete(upload.terms.id);
+    this.#known.delete(upload.terms.id);
   }
 
   async #boundFinished(): Promise<void> {
-    for (const upload of this.#finished.values()) {
-      if (this.#finished.size <= (this.#init.finished_max ?? 4096)) return;
+    for (const upload of this.#known.finished.values()) {
+      if (this.#known.finished.size <= (this.#init.finished_max ?? 4096)) return;
       if (!this.#turns.isTaken(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
     }
   }
@@ -374,105 +352,6 @@ export class Uploads implements AsyncDisposable {
   #moveLast(map: Map<string, Upload>, upload: Upload): void {
     map.delete(upload.terms.id);
     map.set(upload.terms.id, upload);
-  }
-
-  /** While a volume is away an upload may have been added to there. */
-  #isOver(upload: Upload): boolean {
-    return upload.expires_ms <= sched.wall_ms() && this.#volume.incomplete === undefined;
-  }
-
-  /** Why the newest copy of a journal may be out of reach. */
-  #doubt(): string | undefined {
-    const { absenceDoubt, away } = this.#volume;
-    if (absenceDoubt !== undefined) return absenceDoubt;
-    const isShort = this.#unread.length >= (this.#places?.copies_min ?? 1) || away !== undefined;
-    return this.#unread.length > 0 && isShort ? this.#unread.join('; ') : undefined;
-  }
-
-  #isLoadDue(): boolean {
-    if (this.#loaded_changes !== this.#volume.changes_total) return true;
-    if (this.#unread.length > 0) return sched.now_ms() - this.#loaded_ms >= RELOAD_EVERY_MS;
-    return this.#uncertain.size > 0 && this.#doubt() === undefined;
-  }
-
-  /** Throws `not_ready` unless the journal is known to be the newest and all chunks are there. Resets one that lost chunks. */
-  async #requireReadable(upload: Upload, signal: AbortSignal): Promise<void> {
-    const { away, incomplete, changes_total } = this.#volume;
-    if (this.#uncertain.has(upload.terms.id)) {
-      throw notComplete(`a newer state of the upload may be away: ${this.#doubt() ?? incomplete ?? 'journals are read'}`);
-    }
-    const isVerified = this.#verified.has(upload) && this.#verified.get(upload) === changes_total;
-    if (isVerified || upload.address !== undefined) return;
-    const isWhole =
-      away === undefined ? upload.isWhole(this.#volume) : await isWholeInPages(upload, this.#volume, signal);
-    if (isWhole) this.#verified.set(upload, changes_total);
-    else await this.#reset(upload);
-  }
-
-  /** Begins an upload again that lost chunks. While a volume is away they may be there: then it waits. */
-  async #reset(upload: Upload): Promise<void> {
-    const { incomplete, changes_total } = this.#volume;
-    if (incomplete !== undefined) throw notComplete(`a part of the upload cannot be read: ${incomplete}`);
-    await upload.reset().catch(() => undefined);
-    this.#verified.set(upload, changes_total);
-  }
-
-  async #load(places: JournalPlaces): Promise<void> {
-    const { changes_total } = this.#volume;
-    const { copies, unread } = await findJournals(places);
-    this.#unread = unread;
-    this.#loaded_ms = sched.now_ms();
-    for (const [name, found] of copies) await this.#restore(places, name, found);
-    this.#loaded_changes = changes_total;
-  }
-
-  /** The copy that has come furthest counts; the others are written anew with it. One that is known to be newest stays. */
-  async #restore(places: JournalPlaces, name: string, copies: readonly FoundJournal[]): Promise<void> {
-    const { leases } = this.#init.store;
-    const known = this.#open.get(name) ?? this.#finished.get(name);
-    if (known !== undefined && (!this.#uncertain.has(name) || this.#turns.isTaken(name))) return;
-    const best = copies.toSorted((a, b) => progressOf(b) - progressOf(a))[0]!;
-    const equals = copies.filter((each) => progressOf(each) === progressOf(best) && !each.loaded.isDamaged);
-    const journal = new MirroredJournal(
-      places,
-      name,
-      new Map(equals.map(({ place, loaded }) => [place.dir, loaded.journal])),
-    );
-    const upload = Upload.restore(name, best.loaded.frames, { journal, leases, expiry_ms: this.#expiry_ms });
-    const doubt = this.#doubt();
-    if (known === undefined) this.#report(name, copies, upload === undefined, equals.length > 0);
-    if (upload === undefined) {
-      // A good copy may be away: then these stay as they are.
-      if (doubt === undefined && this.#volume.incomplete === undefined) await setAside(copies);
-      return;
-    }
-    // After the new one has its leases: no chunk is free in between.
-    known?.release();
-    this.#open.delete(name);
-    this.#finished.delete(name);
-    (upload.address === undefined ? this.#open : this.#finished).set(name, upload);
-    if (doubt !== undefined) this.#uncertain.add(name);
-    else this.#uncertain.delete(name);
-    if (doubt === undefined && this.#volume.incomplete === undefined) await this.#requireReadable(upload, NEVER);
-  }
-
-  #report(name: string, copies: readonly FoundJournal[], isLost: boolean, hasGood: boolean): void {
-    for (const { loaded } of copies) {
-      if (!loaded.isDamaged && (!isLost || loaded.isEmpty)) continue;
-      const what = isLost ? 'the journal of an upload' : 'the later part of the journal of an upload';
-      const isWhole = !isLost && hasGood;
-      this.#init.onDamage?.({ volume: this.#volume.name, id_hex: name, what: isWhole ? `a copy of ${what}` : what });
-    }
-  }
-}
-
-/** Journals that tell of no upload: empty ones go, damaged ones are quarantined. */
-async function setAside(copies: readonly FoundJournal[]): Promise<void> {
-  for (const { place, loaded } of copies) {
-    const aside = loaded.isEmpty
-      ? loaded.journal.remove()
-      : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));
-    await aside.catch(() => undefined);
   }
 }
 

@@ -6,7 +6,7 @@ const { signal } = new AbortController();
 
 test('it gives way when foreground work gets slower, down to a floor, and takes it back', async () => {
   let latency_ms: number | undefined = 10;
-  const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latency_ms: () => latency_ms });
+  const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
   const work = (): Promise<void> => pacing.take(1, signal);
   pacing.adjust();
   await work();
@@ -38,7 +38,7 @@ test('it gives way when foreground work gets slower, down to a floor, and takes 
 
 test('slow times without background work are not its fault', async () => {
   let latency_ms = 10;
-  const pacing = new Pacing({ rate_bytes_per_s: 1000, burst_bytes: 1000, latency_ms: () => latency_ms });
+  const pacing = new Pacing({ rate_bytes_per_s: 1000, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
   pacing.adjust();
   latency_ms = 100;
   for (let round = 0; round < 50; round++) pacing.adjust();
@@ -55,4 +55,31 @@ test('more than a burst is taken in parts, and waits are told', async () => {
   // The second 100 bytes take 100 ms: longer than anything may come between the first and the second.
   assert.ok(waited[1]! + waited[2]! > 0);
   assert.equal(pacing.taken_bytes_total, 250);
+});
+
+test('one kind of foreground work that gets slower is enough, whatever the others do', async () => {
+  const latencies_ms = [10, 20];
+  const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => latencies_ms });
+  pacing.adjust();
+  latencies_ms[1] = 40;
+  await pacing.take(1, signal);
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 800);
+});
+
+test('foreground work that was never seen alone is measured at the floor, and given way to from then on', async () => {
+  let latency_ms = 80;
+  const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
+  await pacing.take(1, signal);
+  pacing.adjust();
+  assert.equal(pacing.allowed_bytes_per_s, 100);
+  latency_ms = 10;
+  await pacing.take(1, signal);
+  pacing.adjust();
+  const grown = pacing.allowed_bytes_per_s;
+  assert.ok(grown > 100, 'its latency without much background work is known now');
+  latency_ms = 80;
+  await pacing.take(1, signal);
+  pacing.adjust();
+  assert.ok(pacing.allowed_bytes_per_s < grown);
 });

@@ -2,8 +2,9 @@
  * How fast background work may go: a byte rate that is never exceeded, and that gives way when foreground work gets slower.
  *
  * Promise: everything that takes from here together takes at most `rate * t + burst` bytes in any `t` seconds, also when the
- * rate changes. When the latency of foreground work, as told by `latency_ms`, is more than `SLOWER_BY` times what it is
- * without background work, the rate is halved, again and again, down to a floor; when it is not, it grows back.
+ * rate changes. When one of the latencies of foreground work, as given by `latencies_ms`, is more than `SLOWER_BY` times its
+ * value without background work, the rate is halved, again and again, down to a floor; otherwise it grows back. A latency
+ * that was never seen without background work is compared with its value at the floor.
  * Bound: as TokenBucket. Cancellation: by the signal.
  */
 import { sched, sleep, TokenBucket } from '@ron/kernel';
@@ -13,8 +14,11 @@ export interface PacingInit {
   rate_bytes_per_s?: number;
   /** Default 4 MiB. */
   burst_bytes?: number;
-  /** What foreground work takes, lately: a p95, say. Undefined when there was none. Default: nobody tells. */
-  latency_ms?: () => number | undefined;
+  /**
+   * What foreground work took lately, one figure (such as a p95) for each kind of it, always in the same order. Undefined where
+   * there was none. Default: no figures.
+   */
+  latencies_ms?: () => readonly (number | undefined)[];
   /** Told of each wait. */
   onWaited?: (waited_ms: number) => void;
 }
@@ -31,16 +35,17 @@ const CALM_WEIGHT = 0.2;
 
 export class Pacing implements AsyncDisposable {
   readonly bucket: TokenBucket;
-  readonly #latency_ms: (() => number | undefined) | undefined;
+  readonly #latencies_ms: PacingInit['latencies_ms'];
   #rate_bytes_per_s: number;
   #share = 1;
-  #calm_ms: number | undefined;
+  /** By kind of foreground work: its latency without background work. */
+  readonly #calm_ms: (number | undefined)[] = [];
   #taken_bytes = 0;
   #seen_bytes = 0;
 
   constructor(init: PacingInit = {}) {
     this.#rate_bytes_per_s = init.rate_bytes_per_s ?? 50 * MIB;
-    this.#latency_ms = init.latency_ms;
+    this.#latencies_ms = init.latencies_ms;
     this.bucket = new TokenBucket('repair', {
       rate_per_s: this.#rate_bytes_per_s,
       burst: init.burst_bytes ?? 4 * MIB,
@@ -89,11 +94,18 @@ export class Pacing implements AsyncDisposable {
   adjust(): void {
     const wasIdle = this.#seen_bytes === this.#taken_bytes && this.bucket.waiters === 0;
     this.#seen_bytes = this.#taken_bytes;
-    const latency_ms = this.#latency_ms?.();
-    if (wasIdle) this.#learn(latency_ms);
-    const limit_ms = Math.max((this.#calm_ms ?? Infinity) * SLOWER_BY, (this.#calm_ms ?? 0) + SLOWER_MS_MIN);
-    const isSlower = !wasIdle && latency_ms !== undefined && latency_ms > limit_ms;
-    this.#share = isSlower ? Math.max(FLOOR_SHARE, this.#share / 2) : Math.min(1, this.#share * GROWTH);
+    const latencies_ms = this.#latencies_ms?.() ?? [];
+    const isAlone = wasIdle || this.#share === FLOOR_SHARE;
+    let [isSlower, isUnknown] = [false, false];
+    for (const [kind, latency_ms] of latencies_ms.entries()) {
+      if (latency_ms === undefined) continue;
+      const calm_ms = this.#calm_ms[kind];
+      if (wasIdle || (calm_ms === undefined && isAlone)) this.#learn(kind, latency_ms);
+      else if (calm_ms === undefined) isUnknown = true;
+      else if (latency_ms > Math.max(calm_ms * SLOWER_BY, calm_ms + SLOWER_MS_MIN)) isSlower = true;
+    }
+    if (isUnknown) this.#share = FLOOR_SHARE;
+    else this.#share = isSlower ? Math.max(FLOOR_SHARE, this.#share / 2) : Math.min(1, this.#share * GROWTH);
     this.bucket.setRate(this.#rate_bytes_per_s * this.#share);
   }
 
@@ -101,9 +113,8 @@ export class Pacing implements AsyncDisposable {
     return this.bucket[Symbol.asyncDispose]();
   }
 
-  #learn(latency_ms: number | undefined): void {
-    if (latency_ms === undefined) return;
-    this.#calm_ms =
-      this.#calm_ms === undefined ? latency_ms : this.#calm_ms + CALM_WEIGHT * (latency_ms - this.#calm_ms);
+  #learn(kind: number, latency_ms: number): void {
+    const calm_ms = this.#calm_ms[kind] ?? latency_ms;
+    this.#calm_ms[kind] = calm_ms + CALM_WEIGHT * (latency_ms - calm_ms);
   }
 }

@@ -100,7 +100,10 @@ test('a pass that cannot end within its period at this rate is named, with what 
   await scrubbing([6 * GIB, 6 * GIB, GIB], async ({ clock, scrubber }) => {
     // Side by side the large ones end after thirteen hours, the small one after three.
     assert.deepEqual([...scrubber.late.keys()].toSorted(), ['v0', 'v1']);
-    assert.match(scrubber.late.get('v0')!, /5\.8 GiB are left to read, which takes 12\.3 h; its period ends in 10\.0 h/);
+    assert.match(
+      scrubber.late.get('v0')!,
+      /5\.8 GiB are left to read, which takes 12\.3 h; its period ends in 10\.0 h/,
+    );
     await clock.advance(11 * HOUR_MS);
     assert.match(scrubber.late.get('v0')!, /the period of the pass is over/);
   });

@@ -119,7 +119,10 @@ export class Scrubber {
     try {
       while (!stopping.aborted) {
         for (const member of shuffled(this.#readable())) {
-          if (!this.#passes.has(member.name) && (await this.#isDue(member, stopping))) this.#begin(member, stopping);
+          if (!this.#passes.has(member.name) && (await this.#isDue(member, stopping))) {
+            // It is in `passes`, which are waited for at the end.
+            void this.#begin(member, stopping);
+          }
         }
         await sleep(LOOK_EVERY_MS * (1 + sched.random()), stopping, 'scrub.look');
       }

@@ -1,5 +1,5 @@
 /**
- * How long reads took of late, for whoever has to give way to them.
+ * How long one kind of request took lately: a 95th percentile over the last samples.
  *
  * Bound: `SAMPLES_MAX` numbers; the oldest are overwritten. Cancellation: none; no call waits.
  */

@@ -2,10 +2,11 @@
  * Objects as HTTP sees them: a stored object becomes bytes with a tag and headers, a body becomes a stored object.
  */
 import type { FinishInit, ObjectStore, SmallObject, StoredObject, Written } from '@ron/cas';
-import { NEVER, releaseBytes, RonError, type Deadline } from '@ron/kernel';
+import { NEVER, releaseBytes, RonError, sched, type Deadline } from '@ron/kernel';
 import { checkAddress, type Address, type Durability, type ObjectReceipt } from '@ron/proto';
 import { sliceBytes } from '@ron/simd';
 import { CopiedBytes, FastEntry, type ByteSource } from '@ron/ingress';
+import type { Foreground } from './foreground.ts';
 import { inSteps } from './steps.ts';
 
 export const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
@@ -77,12 +78,21 @@ export async function storeBody(
   body: AsyncIterable<Uint8Array>,
   init: FinishInit,
   step: () => Deadline,
+  foreground: Foreground,
 ): Promise<Written> {
   const writer = store.writer();
+  const onWritten = foreground.putWrites();
   try {
     return await inSteps(body, step, async (pieces, signal) => {
-      for await (const bytes of pieces) await writer.write(bytes, signal);
-      return await writer.finish(init, signal);
+      for await (const bytes of pieces) {
+        const began_ms = sched.now_ms();
+        await writer.write(bytes, signal);
+        onWritten(bytes.length, sched.now_ms() - began_ms);
+      }
+      const ended_ms = sched.now_ms();
+      const written = await writer.finish(init, signal);
+      foreground.putEnded(sched.now_ms() - ended_ms);
+      return written;
     });
   } finally {
     writer.abort();
@@ -95,10 +105,13 @@ export async function storeWhole(
   bytes: Uint8Array,
   init: FinishInit,
   step: () => Deadline,
+  foreground: Foreground,
 ): Promise<Written> {
   using due = step();
-  // Once it waits for its sync it is as good as stored: whoever gave up waiting may ask again.
+  const began_ms = sched.now_ms();
+  // Once it waits for its sync it is as good as stored: a client that gave up waiting may ask again.
   const written = await due.within(store.put(bytes, init, NEVER));
+  foreground.putEnded(sched.now_ms() - began_ms);
   if (store.volume.isDoneWithPayloads) releaseBytes(bytes);
   return written;
 }

@@ -31,8 +31,8 @@ import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
 import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
+import { Foreground } from './foreground.ts';
 import { HotObjects } from './hot-objects.ts';
-import { Latency } from './latency.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
 import { patientQueue } from './patience.ts';
 import { routes } from './routes.ts';
@@ -104,15 +104,14 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   const { keys } = auth;
   measureEngine(metrics, engine, hot);
   const { volumes } = engine;
-  const latency = new Latency();
+  const foreground = new Foreground();
   const meters = repairMeters(metrics);
   const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
-  const latency_ms = (): number | undefined => latency.takeP95_ms();
   const upkeep = new Upkeep({
     volumes,
     queue,
     source,
-    latency_ms,
+    latencies_ms: () => foreground.takeP95s_ms(),
     onWaited: meters.onWaited,
     broken: () => engine.compactor.broken,
     journals: journalScrubOf(engine),
@@ -136,6 +135,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
       tasks,
       compaction,
       upkeep,
+      foreground,
       guardReads: config.auth.reads,
       durability: durabilityOf(volumes, config),
       putStep: (parent) => runtime.deadline('put', { parent }),
@@ -158,7 +158,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
     log,
   });
 
-  runtime.spawn('get_pool', (task) => serve(workGet, task, latency));
+  runtime.spawn('get_pool', (task) => serve(workGet, task));
   runtime.spawn('put_pool', (task) => serve(workPut, task));
   runtime.spawn('event_log', async ({ stopping }) => {
     for (;;) {
@@ -241,12 +241,7 @@ function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (addre
   return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
 }
 
-function readinessOf(
-  volumes: Volumes,
-  upkeep: Upkeep,
-  queues: readonly WorkQueue[],
-  auth: ServiceAuth,
-): Readiness {
+function readinessOf(volumes: Volumes, upkeep: Upkeep, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
   // Reads and writes go on: the operator has to know.
@@ -278,12 +273,10 @@ function compactionOf({ compactor }: Engine): TaskWork {
   return { run: (signal) => compactor.run(signal), progress: () => ({ ...compactor.report }) };
 }
 
-async function serve(queue: WorkQueue, { signal, stopping }: TaskContext, latency?: Latency): Promise<void> {
+async function serve(queue: WorkQueue, { signal, stopping }: TaskContext): Promise<void> {
   // A worker that was ended must not take another job: it could only refuse it.
   const ending = AbortSignal.any([stopping, signal]);
   for (let job = await queue.take(ending); job !== undefined; job = await queue.take(ending)) {
-    const began_ms = sched.now_ms();
     await job.run(signal);
-    latency?.add(sched.now_ms() - began_ms);
   }
 }

@@ -34,8 +34,8 @@ export interface UpkeepInit {
   readonly queue: RepairQueue;
   /** The config in force; may change while this runs. */
   readonly source: { readonly value: StorageConfig };
-  /** What reads take, lately. */
-  readonly latency_ms: () => number | undefined;
+  /** What clients waited for the disks lately, by kind of request. */
+  readonly latencies_ms: () => readonly (number | undefined)[];
   /** Told of each wait for the byte rate. */
   readonly onWaited: (waited_ms: number) => void;
   /** Objects that nobody can give whole, as far as is known. */
@@ -76,7 +76,7 @@ export class Upkeep {
     this.planner = new Planner({ set, queue });
     this.pacing = new Pacing({
       rate_bytes_per_s: durability.repair_pacing,
-      latency_ms: init.latency_ms,
+      latencies_ms: init.latencies_ms,
       onWaited: init.onWaited,
     });
     const pace = (bytes: number, signal: AbortSignal): Promise<void> => this.pacing.take(bytes, signal);

@@ -3,7 +3,16 @@ import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf, assertRefusal, bytesOf, eventually, MIB, startService, type Json, type TestService } from './support.ts';
+import {
+  addressOf,
+  assertRefusal,
+  bytesOf,
+  eventually,
+  MIB,
+  startService,
+  type Json,
+  type TestService,
+} from './support.ts';
 
 const DIRS = ['d0', 'd1', 'd2', 'd3'];
 const FLAGS = [

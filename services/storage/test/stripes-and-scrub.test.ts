@@ -139,3 +139,52 @@ test('stripes that cannot be made now are tried again, and the service goes on',
   assert.ok(service.lines.some((line) => line.includes('stripes could not be made')));
   await assertServed(service, [bytes]);
 });
+
+test('a damaged copy of the journal of an upload is found by a scrub and written anew', async () => {
+  await using service = await startService({
+    dirs: ['a', 'b', 'c'],
+    flags: [...COLD, '--durability.replication_factor=2'],
+  });
+  const headers = { 'Tus-Resumable': '1.0.0', ...(await service.allow()) };
+  const created = await service.send('POST', '/uploads', { headers: { ...headers, 'Upload-Length': '300000' } });
+  const path = created.headers.location!;
+  const part = { 'Upload-Offset': '0', 'Content-Type': 'application/offset+octet-stream' };
+  const sent = await service.send('PATCH', path, { headers: { ...headers, ...part }, body: bytesOf(200_000, 1) });
+  assert.equal(sent.status, 204, sent.text);
+  const journals: string[] = [];
+  for (const name of ['a', 'b', 'c']) {
+    const dir = join(service.dir, name, 'uploads');
+    journals.push(...(await readdir(dir)).map((file) => join(dir, file)));
+  }
+  assert.equal(journals.length, 2);
+  const whole = await readFile(journals[0]!);
+  const damaged = Buffer.from(whole);
+  damaged[20]! ^= 1;
+  await writeFile(journals[0]!, damaged);
+  const { volumes } = await ended(service, 'scrub');
+  assert.equal(
+    volumes.reduce((sum: number, each: Json) => sum + each.bad, 0),
+    1,
+  );
+  assert.ok((await readFile(journals[0]!)).equals(await readFile(journals[1]!)), 'both copies say the same again');
+  const again = await ended(service, 'scrub');
+  assert.ok(again.volumes.every((each: Json) => each.bad === 0));
+  const head = await service.send('HEAD', path, { headers });
+  assert.equal(head.headers['upload-offset'], '200000');
+});
+
+test('a scrub that cannot end within its period at the configured rate is reported', async () => {
+  const flags = [...COLD, '--durability.repair_pacing=64KiB/s', '--durability.scrub_interval=1m'];
+  await using service = await startService({ dirs: ['a', 'b'], flags });
+  // Four copies of 2 MiB are more than 64 KiB/s read in a minute, and more than a burst.
+  for (let index = 0; index < 4; index++) await service.put(bytesOf(2048 * KIB, index + 1));
+  await service.ask('POST', '/admin/scrub');
+  const gateOf = async (): Promise<Json> => {
+    const { gates } = JSON.parse((await service.send('GET', '/readyz')).text);
+    return gates.find((each: Json) => each.gate === 'scrub');
+  };
+  await eventually('it is reported', async () => !(await gateOf()).open);
+  assert.match((await gateOf()).reason, /scrub is late: .*GiB are left to read.*raise durability.repair_pacing/);
+  const { scrubs } = await service.ask('GET', '/admin/volumes');
+  assert.ok(scrubs.some((each: Json) => /its period ends in/.test(each.late ?? '')));
+});

@@ -1,9 +1,10 @@
 /** Objects: read whole, in ranges or with a proof; their manifests; stored by address or to learn it. */
 import type { ObjectStore, StoredObject } from '@ron/cas';
 import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
-import { RonError, type Deadline } from '@ron/kernel';
+import { RonError, sched, type Deadline } from '@ron/kernel';
 import { formatDurability, type Address, type Durability, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
+import type { Foreground } from '../foreground.ts';
 import {
   addressFrom,
   byteSource,
@@ -47,6 +48,8 @@ export interface ObjectRoutesInit {
   readonly durability: (address?: Address) => Durability;
   /** A fresh budget for what the disk takes, within that of the request. */
   readonly putStep: (parent: Deadline) => Deadline;
+  /** Measures how long clients wait. */
+  readonly foreground: Foreground;
   /** Told of each object that a request opened, so that the next one is answered from RAM. */
   readonly onOpened: (object: StoredObject) => void;
 }
@@ -55,7 +58,7 @@ export function objectRoutes(init: ObjectRoutesInit): Route[] {
   return [...readRoutes(init), ...writeRoutes(init)];
 }
 
-function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesInit): Route[] {
+function readRoutes({ store, guardReads, durability, foreground, onOpened }: ObjectRoutesInit): Route[] {
   const read = {
     scope: guardReads ? 'storage:get' : null,
     lane: 'get',
@@ -73,12 +76,14 @@ function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesIni
       handler: async ({ params, query, deadline }) => {
         const address = addressFrom(params.addr);
         requireProofForRange(query);
+        const began_ms = sched.now_ms();
         const object = await openObject(store, address, deadline.signal);
         if (query.proof === undefined) {
           onOpened(object);
-          return bytes(byteSource(object));
+          return bytes(foreground.watchRead(byteSource(object), sched.now_ms() - began_ms));
         }
-        return bytes(proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size)));
+        const proof = proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size));
+        return bytes(foreground.watchRead(proof, sched.now_ms() - began_ms));
       },
     }),
     route({
@@ -135,7 +140,7 @@ function writeRoutes(init: ObjectRoutesInit): Route[] {
 }
 
 async function put(
-  { store, durability, putStep }: ObjectRoutesInit,
+  { store, durability, putStep, foreground }: ObjectRoutesInit,
   context: PutContext,
   expected: Address | undefined,
 ): Promise<Answer> {
@@ -145,8 +150,8 @@ async function put(
   const init = { expected, media_type, onAddress };
   const step = (): Deadline => putStep(deadline);
   const written = await (body_bytes === undefined
-    ? storeBody(store, context.stream, init, step)
-    : storeWhole(store, body_bytes, init, step));
+    ? storeBody(store, context.stream, init, step, foreground)
+    : storeWhole(store, body_bytes, init, step, foreground));
   const receipt = receiptOf(written, durability(written.address));
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
