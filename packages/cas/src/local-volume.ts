@@ -21,7 +21,7 @@ import { lockOf, openIndexedLog, type IndexedLog } from './open-index.ts';
 import type { Place, PlaceIndex, PlaceStore } from './place-index.ts';
 import { namesShards } from './record-places.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
-import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
+import { isInLog, isRecord, readAt, readInitOf, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import { scrubStep } from './scrub-step.ts';
@@ -167,7 +167,7 @@ export class LocalVolume implements Volume {
     signal.throwIfAborted();
     const now = this.#readNow(kind, id, place, 'keep');
     if (now !== undefined) return now;
-    const record = await readAt(this.log, place);
+    const record = await readAt(this.log, place, kind);
     if (record !== undefined && isRecord(record, kind, id)) return stored(record);
     try {
       return stored(await this.#recovery.recover(kind, id, place, signal));
@@ -185,8 +185,11 @@ export class LocalVolume implements Volume {
     const { log } = this;
     if (!isInLog(log, place)) return undefined;
     const { payload_bytes, meta_bytes } = place;
+    const init = readInitOf(kind);
     const record =
-      use === 'keep' ? log.readNow(place, payload_bytes, meta_bytes) : log.peekNow(place, payload_bytes, meta_bytes);
+      use === 'keep'
+        ? log.readNow(place, payload_bytes, meta_bytes, init)
+        : log.peekNow(place, payload_bytes, meta_bytes, init);
     return record !== undefined && isRecord(record, kind, id) ? stored(record) : undefined;
   }
 

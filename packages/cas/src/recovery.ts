@@ -12,7 +12,7 @@
 import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, RonError } from '@ron/kernel';
-import { bodyCrc, decodeHeader, HEADER_BYTES, type LogRecord, type RecordHead, type SegmentLog } from '@ron/log';
+import { decodeHeader, HEADER_BYTES, type LogRecord, type ReadInit, type RecordHead, type SegmentLog } from '@ron/log';
 import { hexOf } from './hex.ts';
 import { LogSearch, type Wanted } from './log-search.ts';
 import type { Place, PlaceIndex } from './place-index.ts';
@@ -101,7 +101,7 @@ export class Recovery {
   /** From where the index leads to by now. */
   async #readIndexed({ kind, id }: Wanted): Promise<LogRecord | undefined> {
     const now = this.#init.index.get(kind, id);
-    const record = now && (await readAt(this.#init.log, now));
+    const record = now && (await readAt(this.#init.log, now, kind));
     return record !== undefined && isRecord(record, kind, id) ? record : undefined;
   }
 
@@ -122,7 +122,7 @@ export class Recovery {
   async #readHere({ kind, id, place }: Wanted, head: RecordHead): Promise<LogRecord | undefined> {
     const { log, index } = this.#init;
     const here = placeOfHead(head, place);
-    const record = await readAt(log, here);
+    const record = await readAt(log, here, kind);
     if (record === undefined || !isRecord(record, kind, id)) return undefined;
     if (isAt(index.get(kind, id), place.segment, place.offset)) index.set(kind, id, here);
     return record;
@@ -133,7 +133,7 @@ export class Recovery {
     const { log, index } = this.#init;
     const { kind, id, place } = wanted;
     for (const candidate of candidates) {
-      const record = await readAt(log, candidate);
+      const record = await readAt(log, candidate, kind);
       if (record === undefined || !isRecord(record, kind, id) || !log.files.has(candidate.segment)) continue;
       // Somebody may have stored or removed it meanwhile.
       if (!isAt(index.get(kind, id), place.segment, place.offset)) return;
@@ -167,21 +167,25 @@ export function isInLog({ files }: SegmentLog, place: Place): boolean {
   return files.has(place.segment) && place.offset + onDisk(place) <= files.durableBytesOf(place.segment);
 }
 
+/**
+ * How a record of a kind is read. Content is verified by its hash in `isRecord`. Of anything else the log verifies the
+ * checksum, which covers the size in a manifest and the media type of an object.
+ */
+export const readInitOf = (kind: Kind | undefined): ReadInit => (kind === 'content' ? BY_HASH : BY_CHECKSUM);
+const BY_HASH: ReadInit = { verify: 'caller' };
+const BY_CHECKSUM: ReadInit = { verify: 'log' };
+
 /** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */
-export async function readAt(log: SegmentLog, place: Place): Promise<LogRecord | undefined> {
+export async function readAt(log: SegmentLog, place: Place, kind?: Kind): Promise<LogRecord | undefined> {
   if (!isInLog(log, place)) return undefined;
-  return await log.read(place, place.payload_bytes, place.meta_bytes);
+  return await log.read(place, place.payload_bytes, place.meta_bytes, readInitOf(kind));
 }
 
-/**
- * Whether a record is the one that was asked for: its header says so, and for content its bytes do. What no hash covers,
- * the size in a manifest and the media type of any object, is covered by the checksum.
- */
+/** Whether a record that was read by `readInitOf` its kind is the one with this id: by its header, and for content by its hash. */
 export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean {
-  const { type, body_crc } = record.head;
+  const { type } = record.head;
   const isNamed = Buffer.compare(record.head.id, id) === 0 || (kind === 'shard' && isShardOf(record.payload, id));
   if (!isNamed || !isOfKind(type, kind)) return false;
-  if (kind !== 'content' && bodyCrc(record.payload, record.meta) !== body_crc) return false;
   return !isContent(type) || Buffer.compare(blake3(record.payload), id) === 0;
 }
 
