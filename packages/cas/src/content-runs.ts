@@ -1,25 +1,26 @@
 /**
- * Reads contents that lie one after another on disk together.
+ * Reads contents that are adjacent on disk with one system call.
  *
- * Promise: contents in the order asked for, each with the hash that it is asked for by. What is not where the index says is
- * left to `contentOf`. A batch is valid until the next is asked for.
- * Bound: `SPAN_BYTES_MAX` for a batch. Cancellation: by the signal, between two reads.
+ * Contract: contents in the order asked for, each verified against its id. A content that is not at the place in the index
+ * is read by `contentOf`. A batch is valid until the next is asked for.
+ * Bound: `SPAN_BYTES_MAX` for a batch, and never more than the ids asked for. Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError } from '@ron/kernel';
 import { decodeHeader, HEADER_BYTES, type SegmentLog } from '@ron/log';
-import { BufferPool } from './buffer-pool.ts';
 import { hexOf } from './hex.ts';
 import type { Place } from './place-index.ts';
 import { onDisk } from './record-places.ts';
 import { isInLog } from './recovery.ts';
+import { RunBuffers } from './run-buffers.ts';
 
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
 
-/** For runs of neighbours on their way to somebody, of all volumes together. */
-const RUNS = new BufferPool(SPAN_BYTES_MAX, 16);
-const POOLED_BYTES_MIN = 128 * 1024;
+/** Shared by all volumes. */
+const RUNS = new RunBuffers(16 * 1024 * 1024);
+/** Smaller runs get memory of their own. */
+const POOLED_BYTES_MIN = 34 * 1024;
 
 export interface ContentSource {
   /** The volume's. */
@@ -40,10 +41,13 @@ export async function* contentRuns(
   while (next < ids.length) {
     signal.throwIfAborted();
     const places = runFrom(source, ids, next);
-    const buffer = bufferFor(log, places);
-    // A read that failed may still be under way: then its buffer is not for anybody else.
-    const run = await readRun(log, places, buffer);
+    const bytes = isInLog(log, places[0]!) ? bytesOf(places) : 0;
+    const isPooled = bytes >= POOLED_BYTES_MIN && bytes <= SPAN_BYTES_MAX;
+    const buffer = isPooled ? RUNS.take(bytes) : Buffer.allocUnsafeSlow(bytes);
+    let isRead = false;
     try {
+      const run = await readRun(log, places, buffer);
+      isRead = true;
       const contents: Uint8Array[] = [];
       for (const place of places) {
         const id = ids[next]!;
@@ -52,8 +56,9 @@ export async function* contentRuns(
       }
       yield contents;
     } finally {
-      // Whoever asks for the next batch, or for no more, is done with this one.
-      if (buffer.length === RUNS.bytes) RUNS.give(buffer);
+      // The consumer asked for the next batch or stopped. A read that failed may still be writing into the buffer.
+      if (isPooled && isRead) RUNS.give(buffer);
+      else if (isPooled) RUNS.lose(buffer);
     }
   }
 }
@@ -88,11 +93,6 @@ interface Run {
 }
 
 const bytesOf = (run: readonly Place[]): number => run.reduce((sum, place) => sum + onDisk(place), 0);
-
-function bufferFor(log: SegmentLog, run: readonly Place[]): Buffer {
-  const bytes = isInLog(log, run[0]!) ? bytesOf(run) : 0;
-  return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
-}
 
 /** Choosing the run and leasing its segment are one step: compaction cannot come between. */
 async function readRun(log: SegmentLog, run: readonly Place[], buffer: Buffer): Promise<Run> {

@@ -10,13 +10,14 @@ import { RonError, sched } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { BufferPool } from './buffer-pool.ts';
 import { chunkKey, Leases } from './leases.ts';
-import { parseManifest } from './manifest.ts';
+import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';
+import { readManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
 import { putSmall, type FinishInit, type Written } from './put-object.ts';
 import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
 import { SingleFlight } from './single-flight.ts';
-import { StoredObject, type Contents } from './stored-object.ts';
+import { StoredObject, type Contents, type PageRef } from './stored-object.ts';
 import type { StoredRecord, Volume } from './volume.ts';
 
 export interface ObjectStoreInit {
@@ -42,10 +43,12 @@ export interface SmallObject {
 }
 
 const KIB = 1024;
-/** What is cached is handed on in batches of this size. */
-const BATCH_BYTES = KIB * KIB;
+/** Pages of manifests have a cache of at least this size: three full pages. */
+const PAGES_BYTES_MIN = 1024 * KIB;
 /** Of chunks on their way to the disk so much memory is kept for the next ones: what a few writers need. */
 const CHUNKS_KEPT_BYTES = 4 * KIB * KIB;
+/** An open object without its bytes: its address, hash, type and layout. */
+const OBJECT_OVERHEAD_BYTES = 1024;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
 
@@ -59,7 +62,9 @@ export class ObjectStore {
   readonly #batch_bytes: number | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
   readonly #objects: RamCache<StoredObject>;
+  readonly #pages: RamCache<EntryTree>;
   readonly #reads = new SingleFlight<Uint8Array>();
+  readonly #pageReads = new SingleFlight<EntryTree>();
   readonly #contents: Contents;
   readonly #chunks: BufferPool;
 
@@ -74,10 +79,14 @@ export class ObjectStore {
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
     this.#objects = new RamCache(cache_bytes / 8);
+    const pages_bytes = cache_bytes === 0 ? 0 : Math.max(cache_bytes / 8, PAGES_BYTES_MIN);
+    this.#pages = new RamCache(pages_bytes, { entry_share_max: 1 / 2 });
     this.#contents = {
       get: (id, signal) => this.#content(id, signal),
       getMany: (ids, signal) => this.#contentsOf(ids, signal),
       cached: (ids) => this.#cached(ids),
+      page: (page, signal) => this.#page(page, signal),
+      cachedPage: (page) => this.#pages.get(pageKey(page)),
     };
   }
 
@@ -117,9 +126,9 @@ export class ObjectStore {
     const hash = addressBytes(address);
     const record = await this.volume.get('object', hash, signal);
     if (record === undefined) return undefined;
-    const object = this.#objectOf(address, hash, record);
+    const { object, bytes } = await this.#objectOf(address, hash, record, signal);
     // It may have been removed while it was read.
-    if (this.has(address)) this.#objects.put(address, object, KIB + record.payload.length);
+    if (this.has(address)) this.#objects.put(address, object, bytes);
     return object;
   }
 
@@ -193,26 +202,37 @@ export class ObjectStore {
     if (!this.has(address)) throw new RonError('not_found', `${address} is not stored here`);
   }
 
-  #objectOf(address: Address, hash: Uint8Array, record: StoredRecord): StoredObject {
+  async #objectOf(
+    address: Address,
+    hash: Uint8Array,
+    record: StoredRecord,
+    signal: AbortSignal,
+  ): Promise<{ object: StoredObject; bytes: number }> {
     const media_type = mediaTypeOf(record);
     if (record.type === RecordType.object) {
       const whole = record.payload;
       const layout = { size: whole.length, chunk_bytes: this.chunk_bytes, whole, manifest: undefined };
-      return new StoredObject(address, hash, media_type, layout, this.#contents);
+      const object = new StoredObject(address, hash, media_type, layout, this.#contents);
+      return { object, bytes: OBJECT_OVERHEAD_BYTES + whole.length };
     }
-    try {
-      const manifest = parseManifest(record.payload, hash);
-      const { size, chunk_bytes } = manifest;
-      return new StoredObject(
-        address,
-        hash,
-        media_type,
-        { size, chunk_bytes, whole: undefined, manifest },
-        this.#contents,
-      );
-    } catch (error) {
-      throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
-    }
+    const manifest = await readManifest(record.payload, hash, signal).catch(rethrowDamaged);
+    const layout = { size: manifest.size, chunk_bytes: manifest.chunk_bytes, whole: undefined, manifest };
+    const object = new StoredObject(address, hash, media_type, layout, this.#contents);
+    return { object, bytes: OBJECT_OVERHEAD_BYTES + manifest.pages.cost_bytes };
+  }
+
+  /** Read and verified once for all concurrent readers, each of which may leave by its own signal. */
+  async #page(page: PageRef, signal: AbortSignal): Promise<EntryTree> {
+    const key = pageKey(page);
+    return await this.#pageReads.run(key, signal, async (flight) => {
+      const { payload } = await this.#contentRecord(page.id, flight);
+      if (payload.length !== page.entries * ENTRY_BYTES) {
+        throw new RonError('integrity', `a page of the manifest has ${payload.length} bytes`);
+      }
+      const tree = await EntryTree.verify(payload, page.expected, flight).catch(rethrowDamaged);
+      this.#pages.put(key, tree, tree.cost_bytes);
+      return tree;
+    });
   }
 
   async #content(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
@@ -220,14 +240,17 @@ export class ObjectStore {
     const known = this.cache.get(key);
     if (known !== undefined) return known;
     return await this.#reads.run(key, signal, async (flight) => {
-      const record = await this.volume.get('content', id, flight);
-      if (record === undefined) {
-        throw new RonError('integrity', 'a part of the object is missing', {
-          details: { id: Buffer.from(id).toString('hex') },
-        });
-      }
-      this.cache.put(key, record.payload, record.payload.length);
-      return record.payload;
+      const { payload } = await this.#contentRecord(id, flight);
+      this.cache.put(key, payload, payload.length);
+      return payload;
+    });
+  }
+
+  async #contentRecord(id: Uint8Array, signal: AbortSignal): Promise<StoredRecord> {
+    const record = await this.volume.get('content', id, signal);
+    if (record !== undefined) return record;
+    throw new RonError('integrity', 'a part of the object is missing', {
+      details: { id: Buffer.from(id).toString('hex') },
     });
   }
 
@@ -265,12 +288,10 @@ export class ObjectStore {
 
   #cachedFrom(ids: readonly Uint8Array[], from: number): readonly Uint8Array[] {
     const cached: Uint8Array[] = [];
-    let bytes = 0;
-    for (let at = from; at < ids.length && bytes < BATCH_BYTES; at++) {
+    for (let at = from; at < ids.length; at++) {
       const known = this.cache.get(chunkKey(ids[at]!));
       if (known === undefined) break;
       cached.push(known);
-      bytes += known.length;
     }
     return cached;
   }
@@ -283,6 +304,14 @@ export class ObjectStore {
       throw new RonError('integrity', 'a part of the object is missing', { cause: error });
     }
   }
+}
+
+/** The value is part of the key: a page that is verified for one object proves nothing about another value. */
+const pageKey = ({ id, expected }: PageRef): string => chunkKey(id) + chunkKey(expected.value);
+
+function rethrowDamaged(error: unknown): never {
+  if (!(error instanceof ManifestError)) throw error;
+  throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
 }
 
 const mediaTypeOf = ({ meta }: StoredRecord): string => utf8.decode(meta);

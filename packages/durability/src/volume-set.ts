@@ -73,14 +73,6 @@ export interface Fault {
   readonly reason: string;
 }
 
-/** How well something is kept. */
-export interface DurabilityReceipt {
-  /** Always: nothing is acknowledged before. */
-  readonly fsynced: true;
-  readonly copies: number;
-  readonly target: number;
-}
-
 const LAG_MS = 1000;
 const READ_LAG_MS = 1000;
 const OK: VolumeState = { condition: 'ok', reason: '' };
@@ -195,11 +187,6 @@ export class VolumeSet implements Volume {
     let copies = 0;
     for (const member of this.members) if (member.holdsDurably(kind, id)) copies += 1;
     return copies;
-  }
-
-  /** For an object that was put: of each of its parts there are at least `write_min` copies, of its own record these. */
-  receiptOf(id: Uint8Array): DurabilityReceipt {
-    return { fsynced: true, copies: this.copiesOf('object', id), target: this.lone_copies };
   }
 
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {

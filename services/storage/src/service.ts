@@ -25,11 +25,12 @@ import {
   type WorkQueue,
 } from '@ron/kernel';
 import { RepairQueue } from '@ron/durability';
-import { addressBytes, formatAddress, type Address, type Durability, type TaskKind } from '@ron/proto';
+import { formatAddress, type TaskKind } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
+import { durabilityMeter } from './durability.ts';
 import { openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { HotObjects } from './hot-objects.ts';
 import { Latency } from './latency.ts';
@@ -123,7 +124,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       compaction,
       upkeep,
       guardReads: config.auth.reads,
-      durability: durabilityOf(volumes, config),
+      meter: durabilityMeter(volumes, config),
       putStep: (parent) => runtime.deadline('put', { parent }),
       uploadStep: () => runtime.deadline('put'),
       // It may have been removed since it was opened; then `forget` has been called already.
@@ -217,13 +218,6 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
 
 /** The tasks that an operator starts, by what they are called. */
 const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
-
-/** How safe an object is; without one, how safe every object is that was acknowledged. */
-function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (address?: Address) => Durability {
-  if (isSingle) return () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 });
-  const least = { fsynced: true, copies: set.write_min, target: set.replication_factor };
-  return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
-}
 
 function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();

@@ -2,8 +2,10 @@
 import type { ObjectStore, StoredObject } from '@ron/cas';
 import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
-import { formatDurability, type Address, type Durability, type ObjectManifest } from '@ron/proto';
+import { formatDurability, type Address, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
+import { receiptDurability, type DurabilityMeter } from '../durability.ts';
+import { manifestSource } from '../manifest-document.ts';
 import {
   addressFrom,
   byteSource,
@@ -36,15 +38,12 @@ const ManifestSchema = Type.Object(
 
 /** Bodies up to this size, and to one chunk, are complete before a worker takes them. */
 const GATHER_BYTES_MAX = 64 * 1024;
-/** A manifest of more chunks than this (64 GiB of data) is not one message any more. */
-const MANIFEST_CHUNKS_MAX = 1_048_576;
 
 export interface ObjectRoutesInit {
   readonly store: ObjectStore;
   /** Whether reads need a capability. */
   readonly guardReads: boolean;
-  /** Of an object that is here; without one, what a write promises at least. */
-  readonly durability: (address?: Address) => Durability;
+  readonly meter: DurabilityMeter;
   /** A fresh budget for what the disk takes, within that of the request. */
   readonly putStep: (parent: Deadline) => Deadline;
   /** Told of each object that a request opened, so that the next one is answered from RAM. */
@@ -55,7 +54,7 @@ export function objectRoutes(init: ObjectRoutesInit): Route[] {
   return [...readRoutes(init), ...writeRoutes(init)];
 }
 
-function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesInit): Route[] {
+function readRoutes({ store, guardReads, meter, onOpened }: ObjectRoutesInit): Route[] {
   const read = {
     scope: guardReads ? 'storage:get' : null,
     lane: 'get',
@@ -89,8 +88,7 @@ function readRoutes({ store, guardReads, durability, onOpened }: ObjectRoutesIni
       schema: { params: Addr, response: { 200: ManifestSchema } },
       handler: async ({ params, deadline }) => {
         const object = await openObject(store, addressFrom(params.addr), deadline.signal);
-        const document = await object.document(MANIFEST_CHUNKS_MAX, deadline.signal);
-        return json(200, { ...document, durability: durability(object.address) });
+        return bytes(manifestSource(object, meter));
       },
     }),
   ];
@@ -135,7 +133,7 @@ function writeRoutes(init: ObjectRoutesInit): Route[] {
 }
 
 async function put(
-  { store, durability, putStep }: ObjectRoutesInit,
+  { store, meter, putStep }: ObjectRoutesInit,
   context: PutContext,
   expected: Address | undefined,
 ): Promise<Answer> {
@@ -147,7 +145,7 @@ async function put(
   const written = await (body_bytes === undefined
     ? storeBody(store, context.stream, init, step)
     : storeWhole(store, body_bytes, init, step));
-  const receipt = receiptOf(written, durability(written.address));
+  const receipt = receiptOf(written, receiptDurability(meter, written.address));
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
     'Ron-Durability': formatDurability(receipt.durability),
