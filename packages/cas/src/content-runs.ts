@@ -18,7 +18,7 @@ import { RunBuffers } from './run-buffers.ts';
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
 
 /** Shared by all volumes. */
-const RUNS = new RunBuffers(16 * 1024 * 1024);
+const RUNS = new RunBuffers(SPAN_BYTES_MAX);
 /** Smaller runs get memory of their own. */
 const POOLED_BYTES_MIN = 34 * 1024;
 
@@ -56,7 +56,7 @@ export async function* contentRuns(
       }
       yield contents;
     } finally {
-      // The consumer asked for the next batch or stopped. A read that failed may still be writing into the buffer.
+      // A consumer that asked for the next batch, or stopped, no longer uses this one; a read that failed may.
       if (isPooled && isRead) RUNS.give(buffer);
       else if (isPooled) RUNS.lose(buffer);
     }

@@ -32,8 +32,10 @@ export interface ObjectStoreInit {
   object_bytes_max?: number;
   /** How long an object that is not pinned is kept after it was last put. Default: for ever. */
   lease_ms?: number | undefined;
-  /** Told of each object that was removed, for caches above this one. */
+  /** Called for each removed object so that outer caches can evict it. */
   onRemoved?: (address: Address) => void;
+  /** Called for each object whose media type changed so that outer caches can evict it. */
+  onRetyped?: (address: Address) => void;
 }
 
 /** An object that is one record. */
@@ -61,6 +63,9 @@ export class ObjectStore {
   readonly lease_ms: number | undefined;
   readonly #batch_bytes: number | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
+  readonly #onRetyped: ((address: Address) => void) | undefined;
+  /** Reads of object records under way; one that a change of the media type overtakes is repeated. */
+  readonly #opening = new Map<Address, Set<{ isOutdated: boolean }>>();
   readonly #objects: RamCache<StoredObject>;
   readonly #pages: RamCache<EntryTree>;
   readonly #reads = new SingleFlight<Uint8Array>();
@@ -76,6 +81,7 @@ export class ObjectStore {
     this.#batch_bytes = init.batch_bytes;
     this.#chunks = chunkPool(this.chunk_bytes);
     this.#onRemoved = init.onRemoved;
+    this.#onRetyped = init.onRetyped;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
     this.#objects = new RamCache(cache_bytes / 8);
@@ -96,16 +102,15 @@ export class ObjectStore {
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
     // An upload that was begun with other chunks keeps to them.
     const chunks = chunk_bytes === this.chunk_bytes ? this.#chunks : chunkPool(chunk_bytes);
-    const isStale = this.#isStale;
-    const batch_bytes = this.#batch_bytes;
-    return new ObjectWriter({ volume, leases, chunk_bytes, chunks, bytes_max, batch_bytes, from, isStale });
+    const place = { volume, leases, isStale: this.#isStale, onRetyped: this.#retyped };
+    return new ObjectWriter({ ...place, chunk_bytes, chunks, bytes_max, batch_bytes: this.#batch_bytes, from });
   }
 
   /** Stores an object whose bytes are all here. */
   async put(bytes: Uint8Array, init: FinishInit, signal: AbortSignal): Promise<Written> {
     const { volume, leases, chunk_bytes } = this;
     if (bytes.length <= chunk_bytes)
-      return await putSmall({ volume, leases, isStale: this.#isStale }, bytes, init, signal);
+      return await putSmall({ volume, leases, isStale: this.#isStale, onRetyped: this.#retyped }, bytes, init, signal);
     const writer = this.writer();
     try {
       await writer.write(bytes, signal);
@@ -119,18 +124,59 @@ export class ObjectStore {
     return this.volume.has('object', addressBytes(address));
   }
 
-  /** The object, or undefined when it is not here. */
-  async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
+  /**
+   * The object, or undefined when it is not here. `onOpened` is called in the step in which the object is known to be up to
+   * date, so that an outer cache cannot keep one that was removed or got another media type meanwhile.
+   */
+  async open(
+    address: Address,
+    signal: AbortSignal,
+    onOpened?: (object: StoredObject) => void,
+  ): Promise<StoredObject | undefined> {
     const known = this.#objects.get(address);
-    if (known !== undefined) return known;
+    if (known !== undefined) {
+      onOpened?.(known);
+      return known;
+    }
     const hash = addressBytes(address);
-    const record = await this.volume.get('object', hash, signal);
-    if (record === undefined) return undefined;
-    const { object, bytes } = await this.#objectOf(address, hash, record, signal);
-    // It may have been removed while it was read.
-    if (this.has(address)) this.#objects.put(address, object, bytes);
-    return object;
+    const reading = { isOutdated: false };
+    this.#watch(address, reading);
+    try {
+      for (;;) {
+        reading.isOutdated = false;
+        const record = await this.volume.get('object', hash, signal);
+        if (record === undefined) return undefined;
+        const { object, bytes } = await this.#objectOf(address, hash, record, signal);
+        if (reading.isOutdated) continue;
+        // It may have been removed while it was read.
+        if (this.has(address)) {
+          this.#objects.put(address, object, bytes);
+          onOpened?.(object);
+        }
+        return object;
+      }
+    } finally {
+      this.#unwatch(address, reading);
+    }
   }
+
+  #watch(address: Address, reading: { isOutdated: boolean }): void {
+    const readings = this.#opening.get(address);
+    if (readings === undefined) this.#opening.set(address, new Set([reading]));
+    else readings.add(reading);
+  }
+
+  #unwatch(address: Address, reading: { isOutdated: boolean }): void {
+    const readings = this.#opening.get(address);
+    if (readings?.delete(reading) === true && readings.size === 0) this.#opening.delete(address);
+  }
+
+  readonly #retyped = (hash: Uint8Array): void => {
+    const address = formatAddress(hash);
+    this.#objects.delete(address);
+    for (const reading of this.#opening.get(address) ?? []) reading.isOutdated = true;
+    this.#onRetyped?.(address);
+  };
 
   /**
    * A small object, verified, when it can be had without waiting for a disk. Undefined says nothing. `whole` is valid until

@@ -9,7 +9,7 @@
 import { sched } from '@ron/kernel';
 
 const WINDOW_BYTES_MAX = 1024 * 1024;
-const AHEAD_BYTES_MAX = 16 * 1024 * 1024;
+const AHEAD_BYTES_MAX = 12 * 1024 * 1024;
 const KEEPS_UP_MS = 50;
 const FALLS_BEHIND_MS = 500;
 

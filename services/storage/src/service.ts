@@ -79,7 +79,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
   const publish = (event: EngineEvent): void => {
     // What must not be missed is done here; subscribers may lag.
     count(event);
-    if (event.kind === 'removed') hot.forget(event.address);
+    if (event.kind === 'removed' || event.kind === 'retyped') hot.forget(event.address);
     if (event.kind === 'damaged') {
       const hash = Buffer.from(event.record.id_hex, 'hex');
       hot.forget(formatAddress(hash));
@@ -127,8 +127,7 @@ export async function startStorage(init: StorageInit): Promise<Storage> {
       meter: durabilityMeter(volumes, config),
       putStep: (parent) => runtime.deadline('put', { parent }),
       uploadStep: () => runtime.deadline('put'),
-      // It may have been removed since it was opened; then `forget` has been called already.
-      onOpened: (object) => void (engine.store.has(object.address) && hot.remember(object)),
+      onOpened: (object) => hot.remember(object),
     }),
     lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
     access: new Checker({ audience: 'storage', keys, epochs: auth.epochs }),
@@ -236,7 +235,7 @@ function readinessOf(volumes: Volumes, queues: readonly WorkQueue[], auth: Servi
 }
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {
-  if (event.kind === 'removed') return 'debug';
+  if (event.kind === 'removed' || event.kind === 'retyped') return 'debug';
   if (event.kind === 'volume') return event.change === 'lost' ? 'error' : 'info';
   return event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error';
 }

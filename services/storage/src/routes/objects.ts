@@ -46,7 +46,7 @@ export interface ObjectRoutesInit {
   readonly meter: DurabilityMeter;
   /** A fresh budget for what the disk takes, within that of the request. */
   readonly putStep: (parent: Deadline) => Deadline;
-  /** Told of each object that a request opened, so that the next one is answered from RAM. */
+  /** Called for each object that a request opened, so that the next request is answered from memory. */
   readonly onOpened: (object: StoredObject) => void;
 }
 
@@ -72,11 +72,9 @@ function readRoutes({ store, guardReads, meter, onOpened }: ObjectRoutesInit): R
       handler: async ({ params, query, deadline }) => {
         const address = addressFrom(params.addr);
         requireProofForRange(query);
-        const object = await openObject(store, address, deadline.signal);
-        if (query.proof === undefined) {
-          onOpened(object);
-          return bytes(byteSource(object));
-        }
+        const isPlain = query.proof === undefined;
+        const object = await openObject(store, address, deadline.signal, isPlain ? onOpened : undefined);
+        if (isPlain) return bytes(byteSource(object));
         return bytes(proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size)));
       },
     }),
