@@ -1,27 +1,28 @@
 /**
- * Reads contents that lie one after another on disk together.
+ * Reads contents that are adjacent on disk with one system call.
  *
- * Promise: contents in the order asked for, each with the hash that it is asked for by. What is not where the index says is
- * left to `contentOf`. A batch is valid until the next is asked for.
- * Bound: `SPAN_BYTES_MAX` for a batch. Cancellation: by the signal, between two reads.
+ * Contract: contents in the order asked for, each verified against its id. A content that is not at the place in the index
+ * is read by `contentOf`. A batch is valid until the next is asked for.
+ * Bound: `SPAN_BYTES_MAX` for a batch, and never more than the ids asked for. Cancellation: by the signal, between two reads.
  */
 import { RonError } from '@ron/kernel';
 import { decodeHeader, HEADER_BYTES, type SegmentLog } from '@ron/log';
-import { BufferPool } from './buffer-pool.ts';
 import { hexOf } from './hex.ts';
 import type { Place } from './index/entry.ts';
 import { onDisk } from './index/record-places.ts';
 import { ON_DISK } from './index/run-index.ts';
 import { isContentOf, isInLog } from './intact.ts';
+import { RunBuffers } from './run-buffers.ts';
 
 /** Index entries that are read side by side. */
 const PLACES_AHEAD = 16;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
 
-/** For runs of neighbours on their way to somebody, of all volumes together. */
-const RUNS = new BufferPool(SPAN_BYTES_MAX, 16);
-const POOLED_BYTES_MIN = 128 * 1024;
+/** Shared by all volumes. */
+const RUNS = new RunBuffers(SPAN_BYTES_MAX);
+/** Smaller runs get memory of their own. */
+const POOLED_BYTES_MIN = 34 * 1024;
 
 export interface ContentSource {
   /** The volume's. */
@@ -44,10 +45,13 @@ export async function* contentRuns(
   while (next < ids.length) {
     signal.throwIfAborted();
     const places = await runFrom(source, ids, next);
-    const buffer = bufferFor(log, places);
-    // A read that failed may still be under way: then its buffer is not for anybody else.
-    const run = await readRun(log, places, buffer);
+    const bytes = isInLog(log, places[0]!) ? bytesOf(places) : 0;
+    const isPooled = bytes >= POOLED_BYTES_MIN && bytes <= SPAN_BYTES_MAX;
+    const buffer = isPooled ? RUNS.take(bytes) : Buffer.allocUnsafeSlow(bytes);
+    let isRead = false;
     try {
+      const run = await readRun(log, places, buffer);
+      isRead = true;
       const contents: Uint8Array[] = [];
       for (const place of places) {
         const id = ids[next]!;
@@ -56,8 +60,9 @@ export async function* contentRuns(
       }
       yield contents;
     } finally {
-      // Whoever asks for the next batch, or for no more, is done with this one.
-      if (buffer.length === RUNS.bytes) RUNS.give(buffer);
+      // A consumer that asked for the next batch, or stopped, no longer uses this one; a read that failed may.
+      if (isPooled && isRead) RUNS.give(buffer);
+      else if (isPooled) RUNS.lose(buffer);
     }
   }
 }
@@ -101,11 +106,6 @@ interface Run {
 }
 
 const bytesOf = (run: readonly Place[]): number => run.reduce((sum, place) => sum + onDisk(place), 0);
-
-function bufferFor(log: SegmentLog, run: readonly Place[]): Buffer {
-  const bytes = isInLog(log, run[0]!) ? bytesOf(run) : 0;
-  return bytes >= POOLED_BYTES_MIN && bytes <= RUNS.bytes ? RUNS.take() : Buffer.allocUnsafeSlow(bytes);
-}
 
 /** A run whose segment compaction has removed meanwhile reads as nothing: its contents are looked up again. */
 async function readRun(log: SegmentLog, run: readonly Place[], buffer: Buffer): Promise<Run> {

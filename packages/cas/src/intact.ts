@@ -56,3 +56,24 @@ export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean
 
 const isShardOf = (payload: Uint8Array, id: Uint8Array): boolean =>
   shardIdsOf(payload).some((shard) => Buffer.compare(shard, id) === 0);
+
+export interface StoredMeta {
+  /** A copy; undefined when there is no record that can be read. */
+  readonly meta: Uint8Array | undefined;
+  /** As `isIntact` says. */
+  readonly isIntact: boolean;
+}
+
+/** The meta of an object's record, and whether the record is intact. */
+export async function storedMeta(volume: Volume, id: Uint8Array, signal: AbortSignal): Promise<StoredMeta> {
+  if (!volume.has('object', id)) return { meta: undefined, isIntact: false };
+  const now = volume.getNow?.('object', id);
+  if (now !== undefined) return { meta: Uint8Array.from(now.meta), isIntact: volume.isDurable('object', id) };
+  try {
+    const record = await volume.get('object', id, signal);
+    return { meta: record?.meta, isIntact: record !== undefined && volume.isDurable('object', id) };
+  } catch (error) {
+    if (isRonError(error, 'integrity') || isRonError(error, 'not_ready')) return { meta: undefined, isIntact: false };
+    throw error;
+  }
+}

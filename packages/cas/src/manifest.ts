@@ -5,13 +5,15 @@
  *     page:     for each of up to 4096 chunks its id (32) and its subtree value (32)
  *
  * A full page is a complete subtree of the BLAKE3 tree. So the values of the pages combine to the address, the values in
- * a page combine to the page's value, and nothing in a manifest has to be believed: `parseManifest` checks it against
- * the address, `parsePage` a page against the manifest.
+ * a page combine to the page's value, and nothing in a manifest has to be trusted. Readers verify with `readManifest` and
+ * `EntryTree`, which keep entries packed; background walks use `parseManifest` and `parsePage`.
  */
-import { BLAKE3_BYTES, combineSubtrees, parentValue } from '@ron/simd';
+import { BLAKE3_BYTES, combineInner } from '@ron/simd';
+import { ENTRY_BYTES, EntryTree, ManifestError, type ExpectedValue } from './entry-tree.ts';
+
+export { ManifestError };
 
 export const PAGE_ENTRIES_MAX = 4096;
-const ENTRY_BYTES = 2 * BLAKE3_BYTES;
 const HEADER_BYTES = 16;
 const VERSION = 1;
 
@@ -26,11 +28,6 @@ export interface Manifest {
   readonly pages: readonly Entry[];
 }
 
-/** A manifest or page that does not fit what points to it. */
-export class ManifestError extends Error {
-  override readonly name = 'ManifestError';
-}
-
 export const chunksOf = (size: number, chunk_bytes: number): number => Math.ceil(size / chunk_bytes);
 
 function encodeEntries(entries: readonly Entry[], into: Buffer, at: number): void {
@@ -40,9 +37,9 @@ function encodeEntries(entries: readonly Entry[], into: Buffer, at: number): voi
   });
 }
 
-function decodeEntries(bytes: Uint8Array, at: number): Entry[] {
+function decodeEntries(bytes: Uint8Array): Entry[] {
   const entries: Entry[] = [];
-  for (let from = at; from < bytes.length; from += ENTRY_BYTES) {
+  for (let from = 0; from < bytes.length; from += ENTRY_BYTES) {
     entries.push({
       id: bytes.subarray(from, from + BLAKE3_BYTES),
       subtree: bytes.subarray(from + BLAKE3_BYTES, from + ENTRY_BYTES),
@@ -51,8 +48,8 @@ function decodeEntries(bytes: Uint8Array, at: number): Entry[] {
   return entries;
 }
 
-/** What a page names, unchecked. */
-export const entriesOfPage = (bytes: Uint8Array): Entry[] => decodeEntries(bytes, 0);
+/** The entries of a page, not verified. */
+export const entriesOfPage = (bytes: Uint8Array): Entry[] => decodeEntries(bytes);
 
 export function encodePage(entries: readonly Entry[]): Buffer {
   const bytes = Buffer.allocUnsafe(entries.length * ENTRY_BYTES);
@@ -70,59 +67,66 @@ export function encodeManifest(manifest: Manifest): Buffer {
 }
 
 /** Combines the values of neighbours, not at the root. */
-export const subtreeOf = (values: readonly Uint8Array[]): Uint8Array => levelsOf(values).at(-1)![0]!;
+export const subtreeOf = (values: readonly Uint8Array[]): Uint8Array => combineInner(values);
 
-/** The values, those of pairs of them, those of pairs of pairs, up to the one of all; an odd one goes up as it is. */
-export function levelsOf(values: readonly Uint8Array[]): readonly (readonly Uint8Array[])[] {
-  if (values.length === 0) throw new ManifestError('no values to combine');
-  const levels = [values];
-  for (let level = values; level.length > 1; level = levels.at(-1)!) {
-    const next: Uint8Array[] = [];
-    for (let at = 0; at + 1 < level.length; at += 2) next.push(parentValue(level[at]!, level[at + 1]!, false));
-    if (level.length % 2 === 1) next.push(level.at(-1)!);
-    levels.push(next);
-  }
-  return levels;
+/** A manifest as readers keep it. */
+export interface PackedManifest {
+  readonly size: number;
+  readonly chunk_bytes: number;
+  readonly pages: EntryTree;
 }
 
-/** The manifest in `bytes`, checked as far as it can be without its pages. */
+/** The manifest in `bytes`, verified as far as it can be without its pages. Keeps a copy of its entries. */
+export async function readManifest(
+  bytes: Uint8Array,
+  address_hash: Uint8Array,
+  signal: AbortSignal,
+): Promise<PackedManifest> {
+  const sizes = sizesIn(bytes);
+  const entries = Uint8Array.from(bytes.subarray(HEADER_BYTES));
+  return { ...sizes, pages: await EntryTree.verify(entries, expectedOfPages(entries, address_hash), signal) };
+}
+
+/** With one page the root lies inside it: then only the page can prove the address. */
+function expectedOfPages(entries: Uint8Array, address_hash: Uint8Array): ExpectedValue {
+  if (entries.length > ENTRY_BYTES) return { value: address_hash, isRoot: true };
+  return { value: entries.subarray(BLAKE3_BYTES), isRoot: false };
+}
+
+/** The manifest in `bytes`, verified as far as it can be without its pages. */
 export function parseManifest(bytes: Uint8Array, address_hash: Uint8Array): Manifest {
+  const sizes = sizesIn(bytes);
+  const entries = bytes.subarray(HEADER_BYTES);
+  EntryTree.verifyNow(entries, expectedOfPages(entries, address_hash));
+  return { ...sizes, pages: decodeEntries(entries) };
+}
+
+function sizesIn(bytes: Uint8Array): Pick<Manifest, 'size' | 'chunk_bytes'> {
   const buffer = Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length);
   if (buffer.length <= HEADER_BYTES || (buffer.length - HEADER_BYTES) % ENTRY_BYTES !== 0) {
     throw new ManifestError(`a manifest of ${buffer.length} bytes`);
   }
   if (buffer.readUInt32LE(12) !== VERSION) throw new ManifestError(`manifest version ${buffer.readUInt32LE(12)}`);
-  const manifest = {
-    size: Number(buffer.readBigUInt64LE(0)),
-    chunk_bytes: buffer.readUInt32LE(8),
-    pages: decodeEntries(bytes, HEADER_BYTES),
-  };
-  requireFits(manifest);
-  // With one page the root is inside it: then the page proves the address.
-  if (manifest.pages.length > 1) {
-    const root = combineSubtrees(manifest.pages.map((page) => page.subtree));
-    if (Buffer.compare(root, address_hash) !== 0) throw new ManifestError('the manifest is of another object');
-  }
-  return manifest;
-}
-
-function requireFits({ size, chunk_bytes, pages }: Manifest): void {
+  const size = Number(buffer.readBigUInt64LE(0));
+  const chunk_bytes = buffer.readUInt32LE(8);
   const isPower = chunk_bytes >= 1024 && Number.isInteger(Math.log2(chunk_bytes));
   const chunks = chunksOf(size, chunk_bytes);
   if (!Number.isSafeInteger(size) || !isPower || chunks < 2) throw new ManifestError('impossible sizes in a manifest');
-  if (pages.length !== Math.ceil(chunks / PAGE_ENTRIES_MAX)) throw new ManifestError('pages are missing in a manifest');
+  const pages = (buffer.length - HEADER_BYTES) / ENTRY_BYTES;
+  if (pages !== Math.ceil(chunks / PAGE_ENTRIES_MAX)) throw new ManifestError('pages are missing in a manifest');
+  return { size, chunk_bytes };
 }
 
-/** The entries of page `index`, checked against the manifest and, when it is the only page, against the address. */
+/** How many entries page `index` has. */
+export function pageEntries({ size, chunk_bytes }: Pick<Manifest, 'size' | 'chunk_bytes'>, index: number): number {
+  return Math.min(PAGE_ENTRIES_MAX, chunksOf(size, chunk_bytes) - index * PAGE_ENTRIES_MAX);
+}
+
+/** The entries of page `index`, verified against the manifest and, when it is the only page, against the address. */
 export function parsePage(bytes: Uint8Array, manifest: Manifest, index: number, address_hash: Uint8Array): Entry[] {
-  const chunks = chunksOf(manifest.size, manifest.chunk_bytes);
-  const expected = Math.min(PAGE_ENTRIES_MAX, chunks - index * PAGE_ENTRIES_MAX);
-  if (bytes.length !== expected * ENTRY_BYTES) throw new ManifestError(`page ${index} has ${bytes.length} bytes`);
-  const entries = decodeEntries(bytes, 0);
-  const values = entries.map((entry) => entry.subtree);
-  const isOnly = manifest.pages.length === 1;
-  const value = isOnly ? combineSubtrees(values) : subtreeOf(values);
-  const wanted = isOnly ? address_hash : manifest.pages[index]!.subtree;
-  if (Buffer.compare(value, wanted) !== 0) throw new ManifestError(`page ${index} does not fit the object`);
-  return entries;
+  const expected = pageEntries(manifest, index) * ENTRY_BYTES;
+  if (bytes.length !== expected) throw new ManifestError(`page ${index} has ${bytes.length} bytes`);
+  const isRoot = manifest.pages.length === 1;
+  EntryTree.verifyNow(bytes, { value: isRoot ? address_hash : manifest.pages[index]!.subtree, isRoot });
+  return decodeEntries(bytes);
 }

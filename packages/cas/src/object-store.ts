@@ -11,13 +11,14 @@ import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { BufferPool } from './buffer-pool.ts';
 import { notComplete } from './completeness.ts';
 import { chunkKey, Leases } from './leases.ts';
-import { parseManifest } from './manifest.ts';
+import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';
+import { readManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
 import { putSmall, type FinishInit, type Written } from './put-object.ts';
 import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
 import { SingleFlight } from './single-flight.ts';
-import { StoredObject, type Contents } from './stored-object.ts';
+import { StoredObject, type Contents, type PageRef } from './stored-object.ts';
 import type { StoredRecord, Volume } from './volume.ts';
 
 export interface ObjectStoreInit {
@@ -32,8 +33,10 @@ export interface ObjectStoreInit {
   object_bytes_max?: number;
   /** How long an object that is not pinned is kept after it was last put. Default: for ever. */
   lease_ms?: number | undefined;
-  /** Told of each object that was removed, for caches above this one. */
+  /** Called for each removed object so that outer caches can evict it. */
   onRemoved?: (address: Address) => void;
+  /** Called for each object whose media type changed so that outer caches can evict it. */
+  onRetyped?: (address: Address) => void;
 }
 
 /** An object that is one record. */
@@ -43,10 +46,12 @@ export interface SmallObject {
 }
 
 const KIB = 1024;
-/** What is cached is handed on in batches of this size. */
-const BATCH_BYTES = KIB * KIB;
+/** Pages of manifests have a cache of at least this size: three full pages. */
+const PAGES_BYTES_MIN = 1024 * KIB;
 /** Of chunks on their way to the disk so much memory is kept for the next ones: what a few writers need. */
 const CHUNKS_KEPT_BYTES = 4 * KIB * KIB;
+/** An open object without its bytes: its address, hash, type and layout. */
+const OBJECT_OVERHEAD_BYTES = 1024;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
 
@@ -59,8 +64,13 @@ export class ObjectStore {
   readonly lease_ms: number | undefined;
   readonly #batch_bytes: number | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
+  readonly #onRetyped: ((address: Address) => void) | undefined;
+  /** Reads of object records under way; one that a change of the media type overtakes is repeated. */
+  readonly #opening = new Map<Address, Set<{ isOutdated: boolean }>>();
   readonly #objects: RamCache<StoredObject>;
+  readonly #pages: RamCache<EntryTree>;
   readonly #reads = new SingleFlight<Uint8Array>();
+  readonly #pageReads = new SingleFlight<EntryTree>();
   readonly #contents: Contents;
   readonly #chunks: BufferPool;
 
@@ -72,13 +82,18 @@ export class ObjectStore {
     this.#batch_bytes = init.batch_bytes;
     this.#chunks = chunkPool(this.chunk_bytes);
     this.#onRemoved = init.onRemoved;
+    this.#onRetyped = init.onRetyped;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
     this.cache = new RamCache(cache_bytes);
     this.#objects = new RamCache(cache_bytes / 8);
+    const pages_bytes = cache_bytes === 0 ? 0 : Math.max(cache_bytes / 8, PAGES_BYTES_MIN);
+    this.#pages = new RamCache(pages_bytes, { entry_share_max: 1 / 2 });
     this.#contents = {
       get: (id, signal) => this.#content(id, signal),
       getMany: (ids, signal) => this.#contentsOf(ids, signal),
       cached: (ids) => this.#cached(ids),
+      page: (page, signal) => this.#page(page, signal),
+      cachedPage: (page) => this.#pages.get(pageKey(page)),
     };
   }
 
@@ -88,16 +103,15 @@ export class ObjectStore {
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
     // An upload that was begun with other chunks keeps to them.
     const chunks = chunk_bytes === this.chunk_bytes ? this.#chunks : chunkPool(chunk_bytes);
-    const isStale = this.#isStale;
-    const batch_bytes = this.#batch_bytes;
-    return new ObjectWriter({ volume, leases, chunk_bytes, chunks, bytes_max, batch_bytes, from, isStale });
+    const place = { volume, leases, isStale: this.#isStale, onRetyped: this.#retyped };
+    return new ObjectWriter({ ...place, chunk_bytes, chunks, bytes_max, batch_bytes: this.#batch_bytes, from });
   }
 
   /** Stores an object whose bytes are all here. */
   async put(bytes: Uint8Array, init: FinishInit, signal: AbortSignal): Promise<Written> {
     const { volume, leases, chunk_bytes } = this;
     if (bytes.length <= chunk_bytes)
-      return await putSmall({ volume, leases, isStale: this.#isStale }, bytes, init, signal);
+      return await putSmall({ volume, leases, isStale: this.#isStale, onRetyped: this.#retyped }, bytes, init, signal);
     const writer = this.writer();
     try {
       await writer.write(bytes, signal);
@@ -111,21 +125,63 @@ export class ObjectStore {
     return this.volume.has('object', addressBytes(address));
   }
 
-  /** The object, or undefined when it is certain that it is not stored. `not_ready` when volumes are away that may have it. */
-  async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
+  /**
+   * The object, or undefined when it is certain that it is not stored. `not_ready` when volumes are away that may have it.
+   * `onOpened` is called in the step in which the object is known to be up to date, so that an outer cache cannot keep one
+   * that was removed or got another media type meanwhile.
+   */
+  async open(
+    address: Address,
+    signal: AbortSignal,
+    onOpened?: (object: StoredObject) => void,
+  ): Promise<StoredObject | undefined> {
     const known = this.#objects.get(address);
-    if (known !== undefined) return known;
-    const hash = addressBytes(address);
-    const record = await this.volume.get('object', hash, signal);
-    if (record === undefined) {
-      this.#requireCertainAbsence(address);
-      return undefined;
+    if (known !== undefined) {
+      onOpened?.(known);
+      return known;
     }
-    const object = this.#objectOf(address, hash, record);
-    // It may have been removed while it was read.
-    if (this.has(address)) this.#objects.put(address, object, KIB + record.payload.length);
-    return object;
+    const hash = addressBytes(address);
+    const reading = { isOutdated: false };
+    this.#watch(address, reading);
+    try {
+      for (;;) {
+        reading.isOutdated = false;
+        const record = await this.volume.get('object', hash, signal);
+        if (record === undefined) {
+          this.#requireCertainAbsence(address);
+          return undefined;
+        }
+        const { object, bytes } = await this.#objectOf(address, hash, record, signal);
+        if (reading.isOutdated) continue;
+        // It may have been removed while it was read.
+        if (this.has(address)) {
+          this.#objects.put(address, object, bytes);
+          onOpened?.(object);
+        }
+        return object;
+      }
+    } finally {
+      this.#unwatch(address, reading);
+    }
   }
+
+  #watch(address: Address, reading: { isOutdated: boolean }): void {
+    const readings = this.#opening.get(address);
+    if (readings === undefined) this.#opening.set(address, new Set([reading]));
+    else readings.add(reading);
+  }
+
+  #unwatch(address: Address, reading: { isOutdated: boolean }): void {
+    const readings = this.#opening.get(address);
+    if (readings?.delete(reading) === true && readings.size === 0) this.#opening.delete(address);
+  }
+
+  readonly #retyped = (hash: Uint8Array): void => {
+    const address = formatAddress(hash);
+    this.#objects.delete(address);
+    for (const reading of this.#opening.get(address) ?? []) reading.isOutdated = true;
+    this.#onRetyped?.(address);
+  };
 
   /**
    * A small object, verified, when it can be had without waiting for a disk. Undefined says nothing. `whole` is valid until
@@ -214,26 +270,37 @@ export class ObjectStore {
     return new RonError('integrity', 'a part of the object is missing', more);
   }
 
-  #objectOf(address: Address, hash: Uint8Array, record: StoredRecord): StoredObject {
+  async #objectOf(
+    address: Address,
+    hash: Uint8Array,
+    record: StoredRecord,
+    signal: AbortSignal,
+  ): Promise<{ object: StoredObject; bytes: number }> {
     const media_type = mediaTypeOf(record);
     if (record.type === RecordType.object) {
       const whole = record.payload;
       const layout = { size: whole.length, chunk_bytes: this.chunk_bytes, whole, manifest: undefined };
-      return new StoredObject(address, hash, media_type, layout, this.#contents);
+      const object = new StoredObject(address, hash, media_type, layout, this.#contents);
+      return { object, bytes: OBJECT_OVERHEAD_BYTES + whole.length };
     }
-    try {
-      const manifest = parseManifest(record.payload, hash);
-      const { size, chunk_bytes } = manifest;
-      return new StoredObject(
-        address,
-        hash,
-        media_type,
-        { size, chunk_bytes, whole: undefined, manifest },
-        this.#contents,
-      );
-    } catch (error) {
-      throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
-    }
+    const manifest = await readManifest(record.payload, hash, signal).catch(rethrowDamaged);
+    const layout = { size: manifest.size, chunk_bytes: manifest.chunk_bytes, whole: undefined, manifest };
+    const object = new StoredObject(address, hash, media_type, layout, this.#contents);
+    return { object, bytes: OBJECT_OVERHEAD_BYTES + manifest.pages.cost_bytes };
+  }
+
+  /** Read and verified once for all concurrent readers, each of which may leave by its own signal. */
+  async #page(page: PageRef, signal: AbortSignal): Promise<EntryTree> {
+    const key = pageKey(page);
+    return await this.#pageReads.run(key, signal, async (flight) => {
+      const { payload } = await this.#contentRecord(page.id, flight);
+      if (payload.length !== page.entries * ENTRY_BYTES) {
+        throw new RonError('integrity', `a page of the manifest has ${payload.length} bytes`);
+      }
+      const tree = await EntryTree.verify(payload, page.expected, flight).catch(rethrowDamaged);
+      this.#pages.put(key, tree, tree.cost_bytes);
+      return tree;
+    });
   }
 
   async #content(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
@@ -241,11 +308,16 @@ export class ObjectStore {
     const known = this.cache.get(key);
     if (known !== undefined) return known;
     return await this.#reads.run(key, signal, async (flight) => {
-      const record = await this.volume.get('content', id, flight);
-      if (record === undefined) throw this.#missingPart({ details: { id: Buffer.from(id).toString('hex') } });
-      this.cache.put(key, record.payload, record.payload.length);
-      return record.payload;
+      const { payload } = await this.#contentRecord(id, flight);
+      this.cache.put(key, payload, payload.length);
+      return payload;
     });
+  }
+
+  async #contentRecord(id: Uint8Array, signal: AbortSignal): Promise<StoredRecord> {
+    const record = await this.volume.get('content', id, signal);
+    if (record === undefined) throw this.#missingPart({ details: { id: Buffer.from(id).toString('hex') } });
+    return record;
   }
 
   /** All of them, if all are in memory. */
@@ -282,12 +354,10 @@ export class ObjectStore {
 
   #cachedFrom(ids: readonly Uint8Array[], from: number): readonly Uint8Array[] {
     const cached: Uint8Array[] = [];
-    let bytes = 0;
-    for (let at = from; at < ids.length && bytes < BATCH_BYTES; at++) {
+    for (let at = from; at < ids.length; at++) {
       const known = this.cache.get(chunkKey(ids[at]!));
       if (known === undefined) break;
       cached.push(known);
-      bytes += known.length;
     }
     return cached;
   }
@@ -300,6 +370,14 @@ export class ObjectStore {
       throw this.#missingPart({ cause: error });
     }
   }
+}
+
+/** The value is part of the key: a page that is verified for one object proves nothing about another value. */
+const pageKey = ({ id, expected }: PageRef): string => chunkKey(id) + chunkKey(expected.value);
+
+function rethrowDamaged(error: unknown): never {
+  if (!(error instanceof ManifestError)) throw error;
+  throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
 }
 
 const mediaTypeOf = ({ meta }: StoredRecord): string => utf8.decode(meta);

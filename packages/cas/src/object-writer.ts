@@ -17,15 +17,7 @@ import type { BufferPool } from './buffer-pool.ts';
 import { isIntact } from './intact.ts';
 import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
-import {
-  metaOf,
-  putObject,
-  putSmall,
-  requireAllowed,
-  type FinishInit,
-  type ObjectPlace,
-  type Written,
-} from './put-object.ts';
+import { putObject, putSmall, requireAllowed, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';
 import { RecordType } from './record-types.ts';
 import type { NewRecord } from './volume.ts';
 
@@ -238,7 +230,7 @@ export class ObjectWriter {
     const address = requireAllowed(formatAddress(id), init);
     const { chunk_bytes } = this.#init;
     const payload = encodeManifest({ size: this.#size, chunk_bytes, pages: this.#pages });
-    const existed = await putObject(this.#init, { type: RecordType.manifest, id, payload, meta: metaOf(init) }, signal);
+    const existed = await putObject(this.#init, { type: RecordType.manifest, id, payload }, init, signal);
     return { address, size: this.#size, existed };
   }
 

@@ -1,14 +1,15 @@
 /**
  * The last step of every put: the record under which an object is known.
  *
- * Promise: the object is durable and visible when it resolves, under an address that the sender's claim and `onAddress`
- * agree with. One that is here already, whole and durable, is not written again unless it is about to expire.
+ * Contract: the object is durable and visible when it resolves, under an address that the sender's claim and `onAddress`
+ * agree with. An object that is already stored, intact and durable, is written again only when it is about to expire or
+ * when the sender states another media type: the last stated media type wins. A put without one keeps the stored type.
  * Bound: one record. Cancellation: by the signal; a put that is cancelled while it waits was not written.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
-import { isIntact } from './intact.ts';
+import { storedMeta } from './intact.ts';
 import { chunkKey, type Leases } from './leases.ts';
 import { RecordType } from './record-types.ts';
 import type { NewRecord, Volume } from './volume.ts';
@@ -36,6 +37,8 @@ export interface ObjectPlace {
   leases: Leases;
   /** Whether an object that was put at this time has to be put again to stay. Default: never. */
   isStale?: ((put_s: number) => boolean) | undefined;
+  /** Called when the media type of a stored object has changed, so that caches can evict it. */
+  onRetyped?: ((id: Uint8Array) => void) | undefined;
 }
 
 /** Stores an object that fits one chunk: one record, one share of a sync. */
@@ -47,23 +50,32 @@ export async function putSmall(
 ): Promise<Written> {
   const id = blake3(payload);
   const address = requireAllowed(formatAddress(id), init);
-  const existed = await putObject(place, { type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
+  const existed = await putObject(place, { type: RecordType.object, id, payload }, init, signal);
   return { address, size: payload.length, existed };
 }
 
 /** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
 export async function putObject(
-  { volume, leases, isStale }: ObjectPlace,
-  record: NewRecord,
+  { volume, leases, isStale, onRetyped }: ObjectPlace,
+  record: Omit<NewRecord, 'meta' | 'replaces'>,
+  { media_type }: FinishInit,
   signal: AbortSignal,
 ): Promise<boolean> {
   const key = chunkKey(record.id);
   leases.take(key);
   try {
-    const existed = await isIntact(volume, 'object', record.id, signal);
-    const isRenewed = existed && isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
-    if (!existed || isRenewed) await volume.put([record], signal);
-    return existed;
+    const stored = await storedMeta(volume, record.id, signal);
+    const stated = media_type === undefined ? undefined : Buffer.from(media_type, 'utf8');
+    const meta = stated ?? stored.meta ?? Buffer.from(MEDIA_TYPE_DEFAULT, 'utf8');
+    const isRetyped =
+      stored.meta !== undefined &&
+      stated !== undefined &&
+      !(await hasMeta(volume, record.id, stored.meta, stated, signal));
+    const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
+    if (stored.isIntact && !isRenewed && !isRetyped) return true;
+    await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal);
+    if (isRetyped) onRetyped?.(record.id);
+    return stored.isIntact;
   } finally {
     leases.release(key);
   }
@@ -77,4 +89,13 @@ export function requireAllowed(address: Address, { expected, onAddress }: Finish
   });
 }
 
-export const metaOf = (init: FinishInit): Buffer => Buffer.from(init.media_type ?? MEDIA_TYPE_DEFAULT, 'utf8');
+async function hasMeta(
+  volume: Volume,
+  id: Uint8Array,
+  stored: Uint8Array,
+  stated: Uint8Array,
+  signal: AbortSignal,
+): Promise<boolean> {
+  if (Buffer.compare(stored, stated) !== 0) return false;
+  return (await volume.allHaveMeta?.(id, stated, signal)) ?? true;
+}

@@ -4,8 +4,8 @@
  * Promise: `get` gives back exactly what was `put`. One sweep over many things does not push out what is used again and
  * again: an entry begins on probation and is protected only when it is asked for a second time.
  * What passes by once is not even copied: `offer` takes what it was offered before.
- * Bound: `bytes_max` over both parts, with a fixed cost for each entry; an entry larger than an eighth of it is not kept; keys of as many bytes that were
- * offered once: what comes again later than that would have been pushed out anyway. Overflow: the least recent entry
+ * Bound: `bytes_max` over both parts, with a fixed cost for each entry; an entry larger than its share is not kept; keys of
+ * as many bytes that were offered once: what comes again later than that would have been pushed out anyway. Overflow: the least recent entry
  * on probation goes, then the protected one that was longest not asked for. Cancellation: none.
  */
 const PROTECTED_SHARE = 0.8;
@@ -55,8 +55,12 @@ export class RamCache<V> {
   hits_total = 0;
   misses_total = 0;
 
-  constructor(bytes_max: number) {
+  readonly #entry_bytes_max: number;
+
+  /** `entry_share_max`: the largest part of `bytes_max` that one entry may take. Default an eighth. */
+  constructor(bytes_max: number, { entry_share_max = ENTRY_SHARE_MAX }: { entry_share_max?: number } = {}) {
     this.bytes_max = bytes_max;
+    this.#entry_bytes_max = bytes_max * entry_share_max;
   }
 
   get used_bytes(): number {
@@ -87,7 +91,7 @@ export class RamCache<V> {
   }
 
   put(key: string, value: V, bytes: number): void {
-    if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
+    if (bytes > this.#entry_bytes_max) return;
     this.delete(key);
     this.#probation.add(key, { value, bytes: bytes + ENTRY_OVERHEAD_BYTES, used: false });
     while (this.used_bytes > this.bytes_max) {
@@ -97,7 +101,7 @@ export class RamCache<V> {
 
   /** Keeps what `make` gives, if it was offered before: reading something once is no reason to keep it. */
   offer(key: string, bytes: number, make: () => V): void {
-    if (bytes > this.bytes_max * ENTRY_SHARE_MAX) return;
+    if (bytes > this.#entry_bytes_max) return;
     if (this.#withdraw(key)) return this.put(key, make(), bytes);
     this.#offered.set(key, bytes + ENTRY_OVERHEAD_BYTES);
     this.#offered_bytes += bytes + ENTRY_OVERHEAD_BYTES;

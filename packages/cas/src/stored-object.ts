@@ -1,63 +1,50 @@
 /**
- * An object to read: its size and type, any range of its bytes, and slices that prove themselves.
+ * An object to read: its size and type, any range of its bytes, and slices with proofs.
  *
- * Promise: every byte that comes out was checked against the address: chunks against their ids, ids against their page,
- * pages against the manifest, the manifest against the address. The first wrong one ends the read with `integrity`.
- * Bound: one run of neighbouring chunks (about 1 MiB) and one page of the manifest are held at a time.
- * Cancellation: by the signal, between two reads of the disk; stopping the iteration stops reading.
+ * Contract: every byte that comes out was verified against the address: chunks against their ids, ids against their page,
+ * pages against the manifest, the manifest against the address. The first mismatch ends the read with `integrity`.
+ * Bound: a reader holds one window of chunks (see read-ahead.ts) and `LOOKUP_CHUNKS` ids. Pages of the manifest belong to
+ * the cache behind `Contents`; the object refers to none. Cancellation: by the signal, between two reads of the disk;
+ * stopping the iteration stops reading.
  */
 import { RonError } from '@ron/kernel';
 import type { Address } from '@ron/proto';
-import { encodeSlice, type Tree } from '@ron/simd';
-import { hexOf } from './hex.ts';
-import {
-  chunksOf,
-  levelsOf,
-  ManifestError,
-  PAGE_ENTRIES_MAX,
-  parsePage,
-  subtreeOf,
-  type Entry,
-  type Manifest,
-} from './manifest.ts';
+import { BLAKE3_BYTES as ID_BYTES, encodeSlice, type Tree } from '@ron/simd';
+import { ManifestError, type EntryTree, type ExpectedValue } from './entry-tree.ts';
+import { chunksOf, PAGE_ENTRIES_MAX, pageEntries, type PackedManifest } from './manifest.ts';
+import { ReadWindow } from './read-ahead.ts';
 
-/** Where the parts of an object come from. Contents are checked against their ids. */
+/** Where the parts of an object come from. Contents are verified against their ids. */
 export interface Contents {
   get(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
   /** In batches, each valid until the next is asked for. */
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
   /** All of them, if all are in memory. */
   cached(ids: readonly Uint8Array[]): readonly Uint8Array[] | undefined;
+  /** A page of a manifest, verified against its id and the value that its entries must combine to. */
+  page(page: PageRef, signal: AbortSignal): Promise<EntryTree>;
+  /** The same if it is in memory. */
+  cachedPage(page: PageRef): EntryTree | undefined;
 }
 
-export interface ManifestDocument {
-  readonly address: Address;
-  readonly size: number;
-  readonly chunk_bytes: number;
-  readonly chunks: readonly string[];
-  readonly subtrees: readonly string[];
-  readonly media_type: string;
+/** A page as the manifest refers to it. */
+export interface PageRef {
+  readonly id: Uint8Array;
+  readonly entries: number;
+  readonly expected: ExpectedValue;
 }
 
-/** What an object is made of, whichever way it is stored. */
+/** How an object is stored: one record, or a manifest. */
 interface Layout {
   readonly size: number;
   readonly chunk_bytes: number;
   /** The whole object, when it is one record. */
   readonly whole: Uint8Array | undefined;
-  readonly manifest: Manifest | undefined;
+  readonly manifest: PackedManifest | undefined;
 }
 
-/** The part of the manifest that was needed last. */
-interface Page {
-  readonly index: number;
-  readonly entries: readonly Entry[];
-  /** Made when a proof needs them. */
-  levels: readonly (readonly Uint8Array[])[] | undefined;
-}
-
-/** Chunks whose ids are looked up together: a few runs of neighbours. */
-const LOOKUP_CHUNKS = 64;
+/** A reader copies this many ids at a time from the page, so that it does not keep the page in memory. */
+const LOOKUP_CHUNKS = 128;
 
 export class StoredObject {
   readonly address: Address;
@@ -67,7 +54,6 @@ export class StoredObject {
   readonly #hash: Uint8Array;
   readonly #layout: Layout;
   readonly #contents: Contents;
-  #page: Page | undefined;
 
   constructor(address: Address, hash: Uint8Array, media_type: string, layout: Layout, contents: Contents) {
     this.address = address;
@@ -88,8 +74,9 @@ export class StoredObject {
   get inMemory(): readonly Uint8Array[] | undefined {
     const { whole, manifest } = this.#layout;
     if (whole !== undefined) return [whole];
-    if (manifest?.pages.length !== 1 || this.#page === undefined) return undefined;
-    return this.#contents.cached(this.#page.entries.map((entry) => entry.id));
+    if (manifest?.pages.count !== 1) return undefined;
+    const page = this.#contents.cachedPage(this.#pageRef(0));
+    return page && this.#contents.cached(Array.from({ length: page.count }, (_, index) => page.idAt(index)));
   }
 
   /** The bytes from `start` up to and without `end`, in batches. A batch is valid until the next is asked for. */
@@ -99,16 +86,23 @@ export class StoredObject {
       if (end > start) yield [whole.subarray(start, end)];
       return;
     }
-    let chunk = Math.floor(start / this.chunk_bytes);
     const last = Math.ceil(end / this.chunk_bytes);
-    while (chunk < last) {
-      const entries = await this.#entriesFrom(chunk, Math.min(last - chunk, LOOKUP_CHUNKS), signal);
-      const ids = entries.map((entry) => entry.id);
-      for await (const batch of this.#contents.getMany(ids, signal)) {
+    using window = new ReadWindow(this.chunk_bytes);
+    let ids: readonly Uint8Array[] = [];
+    for (let chunk = Math.floor(start / this.chunk_bytes); chunk < last; window.ended()) {
+      const left = last - chunk;
+      if (ids.length < Math.min(left, window.wanted)) {
+        ids = await this.#idsFrom(chunk, Math.min(left, Math.max(LOOKUP_CHUNKS, window.wanted)), signal);
+      }
+      const count = window.next(ids.length);
+      for await (const batch of this.#contents.getMany(ids.slice(0, count), signal)) {
         const first = chunk;
         chunk += batch.length;
+        window.given();
         yield batch.map((bytes, index) => this.#within(bytes, first + index, start, end));
+        window.taken();
       }
+      ids = ids.slice(count);
     }
   }
 
@@ -117,25 +111,26 @@ export class StoredObject {
     return encodeSlice(this.#tree(), offset, length, signal);
   }
 
-  /** The whole manifest. For objects so large that this would not fit a message, refused with `payload_too_large`. */
-  async document(chunks_max: number, signal: AbortSignal): Promise<ManifestDocument> {
-    const { address, size, chunk_bytes, media_type } = this;
-    const count = this.#layout.manifest === undefined ? 1 : chunksOf(size, chunk_bytes);
-    if (count > chunks_max) {
-      throw new RonError('payload_too_large', `a manifest of ${count} chunks is not served: use bao slices`);
-    }
-    const chunks: string[] = [];
-    const subtrees: string[] = [];
-    if (this.#layout.manifest === undefined) chunks.push(hexOf(this.#hash));
-    else {
-      for (let chunk = 0; chunk < count; chunk += PAGE_ENTRIES_MAX) {
-        for (const entry of (await this.#pageAt(chunk / PAGE_ENTRIES_MAX, signal)).entries) {
-          chunks.push(hexOf(entry.id));
-          subtrees.push(hexOf(entry.subtree));
-        }
-      }
-    }
-    return { address, size, chunk_bytes, chunks, subtrees, media_type };
+  /** How many chunks it has. An object of one record is its own only chunk. */
+  get chunks(): number {
+    return this.#layout.manifest === undefined ? 1 : chunksOf(this.size, this.chunk_bytes);
+  }
+
+  /** The ids of up to `count` chunks from `first` on, those of one page. Copies. */
+  chunkIds(first: number, count: number, signal: AbortSignal): Promise<readonly Uint8Array[]> {
+    return this.#layout.manifest === undefined ? Promise.resolve([this.#hash]) : this.#idsFrom(first, count, signal);
+  }
+
+  /** The chaining values of the same; an object of one record has none. */
+  async chunkSubtrees(first: number, count: number, signal: AbortSignal): Promise<readonly Uint8Array[]> {
+    const page = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
+    return copiesOf(page, first, count, (index) => page.subtreeAt(index));
+  }
+
+  /** The ids of the pages of its manifest. */
+  *pageIds(): Generator<Uint8Array, void, void> {
+    const { manifest } = this.#layout;
+    for (let page = 0; page < (manifest?.pages.count ?? 0); page++) yield manifest!.pages.idAt(page);
   }
 
   #tree(): Tree {
@@ -155,10 +150,10 @@ export class StoredObject {
     else yield* this.read(first * this.chunk_bytes, Math.min(this.size, (last + 1) * this.chunk_bytes), signal);
   }
 
-  /** Of an answer with one group it is known before the read that many may want it: read once for all, and kept. */
+  /** A single group is likely to be asked for by many: it is read once for all of them, and kept. */
   async #group(index: number, signal: AbortSignal): Promise<Uint8Array> {
-    const [entry] = await this.#entriesFrom(index, 1, signal);
-    const bytes = await this.#contents.get(entry!.id, signal);
+    const [id] = await this.#idsFrom(index, 1, signal);
+    const bytes = await this.#contents.get(id!, signal);
     this.#requireLength(bytes, index);
     return bytes;
   }
@@ -167,43 +162,31 @@ export class StoredObject {
   async #value(first: number, count: number, signal: AbortSignal): Promise<Uint8Array> {
     const { manifest } = this.#layout;
     if (manifest === undefined) throw new ManifestError('an object of one chunk has no inner values');
-    if (count > PAGE_ENTRIES_MAX || (first % PAGE_ENTRIES_MAX === 0 && isWholePage(manifest, first, count))) {
-      const page = first / PAGE_ENTRIES_MAX;
-      const pages = manifest.pages.slice(page, page + Math.ceil(count / PAGE_ENTRIES_MAX));
-      return subtreeOf(pages.map((each) => each.subtree));
-    }
-    const page = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
-    page.levels ??= levelsOf(page.entries.map((entry) => entry.subtree));
-    const level = Math.ceil(Math.log2(count));
-    return page.levels[level]![(first % PAGE_ENTRIES_MAX) >> level]!;
-  }
-
-  /** At most `count` entries from chunk `first` on, all of one page. */
-  async #entriesFrom(first: number, count: number, signal: AbortSignal): Promise<readonly Entry[]> {
-    const { entries } = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
+    const page = Math.floor(first / PAGE_ENTRIES_MAX);
     const at = first % PAGE_ENTRIES_MAX;
-    return entries.slice(at, at + count);
+    const isPages = manifest.pages.count > 1 && at === 0 && count >= pageEntries(manifest, page);
+    if (isPages) return manifest.pages.valueOf(page, Math.ceil(count / PAGE_ENTRIES_MAX));
+    return (await this.#pageAt(page, signal)).valueOf(at, count);
   }
 
-  async #pageAt(index: number, signal: AbortSignal): Promise<Page> {
-    if (this.#page?.index === index) return this.#page;
-    // Each reader by its own signal: one that leaves must not end the others. The bytes are read once for all anyway.
-    const page: Page = { index, entries: await this.#loadPage(index, signal), levels: undefined };
-    this.#page = page;
-    return page;
+  async #idsFrom(first: number, count: number, signal: AbortSignal): Promise<readonly Uint8Array[]> {
+    const page = await this.#pageAt(Math.floor(first / PAGE_ENTRIES_MAX), signal);
+    return copiesOf(page, first, count, (index) => page.idAt(index));
   }
 
-  async #loadPage(index: number, signal: AbortSignal): Promise<readonly Entry[]> {
-    const manifest = this.#layout.manifest as Manifest;
-    const bytes = await this.#contents.get(manifest.pages[index]!.id, signal);
-    try {
-      return parsePage(bytes, manifest, index, this.#hash);
-    } catch (error) {
-      throw new RonError('integrity', 'the manifest of the object is damaged', { cause: error });
-    }
+  #pageRef(index: number): PageRef {
+    const manifest = this.#layout.manifest as PackedManifest;
+    const isRoot = manifest.pages.count === 1;
+    const value = isRoot ? this.#hash : manifest.pages.subtreeAt(index);
+    return { id: manifest.pages.idAt(index), entries: pageEntries(manifest, index), expected: { value, isRoot } };
   }
 
-  /** What lies between `start` and `end` of a chunk. */
+  async #pageAt(index: number, signal: AbortSignal): Promise<EntryTree> {
+    const page = this.#pageRef(index);
+    return this.#contents.cachedPage(page) ?? (await this.#contents.page(page, signal));
+  }
+
+  /** The bytes of a chunk between `start` and `end` of the object. */
   #within(bytes: Uint8Array, chunk: number, start: number, end: number): Uint8Array {
     this.#requireLength(bytes, chunk);
     const at = chunk * this.chunk_bytes;
@@ -217,7 +200,19 @@ export class StoredObject {
   }
 }
 
-function isWholePage(manifest: Manifest, first: number, count: number): boolean {
-  const chunks = chunksOf(manifest.size, manifest.chunk_bytes);
-  return manifest.pages.length > 1 && count === Math.min(PAGE_ENTRIES_MAX, chunks - first);
+/** Copies, in one stretch of memory: views would keep the page alive. */
+function copiesOf(
+  page: EntryTree,
+  first: number,
+  count: number,
+  of: (index: number) => Uint8Array,
+): readonly Uint8Array[] {
+  const from = first % PAGE_ENTRIES_MAX;
+  const length = Math.min(count, page.count - from);
+  const bytes = new Uint8Array(length * ID_BYTES);
+  return Array.from({ length }, (_, index) => {
+    const at = index * ID_BYTES;
+    bytes.set(of(from + index), at);
+    return bytes.subarray(at, at + ID_BYTES);
+  });
 }

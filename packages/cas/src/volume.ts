@@ -20,6 +20,8 @@ export interface NewRecord {
   readonly id: Uint8Array;
   readonly payload: Uint8Array;
   readonly meta?: Uint8Array;
+  /** It supersedes an object's record that is stored with another meta: every volume that holds one must get it. */
+  readonly replaces?: boolean;
 }
 
 export interface StoredRecord {
@@ -174,6 +176,12 @@ export interface Volume extends AsyncDisposable {
    * next is asked for: whoever keeps its bytes longer copies them. Throws like `get`, or `not_found`.
    */
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
+
+  /**
+   * Whether every copy of an object's record has this meta; false when one cannot be read. Volumes that keep one copy do not
+   * have this call.
+   */
+  allHaveMeta?(id: Uint8Array, meta: Uint8Array, signal: AbortSignal): Promise<boolean>;
 
   has(kind: Kind, id: Uint8Array): boolean;
   isPinned(id: Uint8Array): boolean;

@@ -26,7 +26,7 @@ test('a write after a directory was deleted takes another volume, and the volume
     await set.put([record], signal);
     const copies = set.members.filter((member) => member.holdsDurably('object', record.id)).map(({ name }) => name);
     assert.deepEqual(copies, ['a', 'c']);
-    assert.equal(set.receiptOf(record.id).copies, 2);
+    assert.equal(set.copiesOf('object', record.id), 2);
   }
   assert.deepEqual(lost, ['b']);
   assert.equal(set.member('b').life, 'lost');
@@ -48,7 +48,7 @@ test('chunks that a deleted directory had do not count for an object that is sto
     await writer.write(body, signal);
     const { address } = await writer.finish({}, signal);
     const manifest = await store.open(address, signal);
-    assert.ok(manifest !== undefined && set.receiptOf(addressBytes(address)).copies >= 2);
+    assert.ok(manifest !== undefined && set.copiesOf('object', addressBytes(address)) >= 2);
   };
   const [same, more] = [Buffer.alloc(65_536, 'same'), Buffer.alloc(70_000, 'more')];
   await put(Buffer.concat([same, more]));

@@ -1,55 +1,93 @@
 /**
  * Contents that lie on several volumes, in the order asked for.
  *
- * Promise: of `WINDOW` contents, each volume is asked for those that it is to give, all volumes at once, so that neighbours
- * on a disk are still read together. What a volume fails to give is got one by one from wherever it can be had.
- * Bound: one batch of each volume. Cancellation: by the signal; stopping the iteration stops all volumes.
+ * Contract: each volume is asked for its contents in one call, all volumes at once, so that neighbours on a disk are still
+ * read together. Contents that a volume fails to deliver are read one by one from another copy or a stripe.
+ * Bound: the contents asked for, which the caller's read-ahead limits. `RESCUES_MAX` stripes are being read at a time in the
+ * process; of a stripe only the contents asked for are kept. Cancellation: by the signal; stopping the iteration stops all
+ * volumes.
  */
 import { chunkKey, type Volume } from '@ron/cas';
-import { RonError } from '@ron/kernel';
+import { RonError, WaitList } from '@ron/kernel';
 import { LATE, within } from './patience.ts';
 
-/** As many as are looked up together by whoever reads an object. */
-const WINDOW = 64;
+/** A stripe of 6+3 shards takes 0.6 MiB while it is read. */
+const RESCUES_MAX = 16;
 
 export interface ReadManyInit {
   ids: readonly Uint8Array[];
-  /** Who is to give it; undefined when nobody has it whole. */
+  /** The volume to read it from; undefined when none holds it. */
   holderOf: (id: Uint8Array) => Volume | undefined;
-  /** Gets it from wherever it can be had. Throws when that is nowhere. */
+  /** Reads it from any copy or stripe. Throws when there is none. */
   fallback: (id: Uint8Array) => Promise<Uint8Array>;
-  /** How to get one that nobody has, together with others that are needed for that anyway. */
+  /** How to rebuild one that no volume holds, together with the others of its stripe. */
   rescue: (id: Uint8Array) => Promise<Rescue | undefined>;
   /** How long to wait for a batch of a volume. */
   lag_ms: number;
-  /** Told of a volume that did not give what it has. */
+  /** Called when a volume fails to deliver a content that it holds. */
   onFailure: (volume: Volume, id: Uint8Array, error: unknown) => void;
   signal: AbortSignal;
 }
 
 export type Batch = readonly Uint8Array[];
 
-/** Contents that are got together. */
+/** Contents that are rebuilt together. */
 export interface Rescue {
   readonly ids: readonly Uint8Array[];
-  /** By their keys. What is missing has to be got otherwise. */
+  /** By their keys. Those that are missing have to be read in another way. */
   load(): Promise<ReadonlyMap<string, Uint8Array>>;
 }
 
 export async function* readMany(init: ReadManyInit): AsyncGenerator<Batch, void, void> {
-  for (let at = 0; at < init.ids.length; at += WINDOW) {
-    const window = await Window.open(init, init.ids.slice(at, at + WINDOW));
+  const window = await Window.open(init, init.ids);
+  try {
+    yield* window.batches();
+  } finally {
+    await window.close();
+  }
+}
+
+/** Limits how many stripes are read at the same time. Waiters leave by their signal. */
+class RescueSlots {
+  readonly #waiters = new WaitList<void, void>({ owner: this, label: 'read-many.rescue' });
+  #free = RESCUES_MAX;
+
+  async run<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    signal.throwIfAborted();
+    if (this.#free === 0) await this.#waiters.park(signal, undefined);
+    else this.#free -= 1;
     try {
-      yield* window.batches();
+      return await work();
     } finally {
-      await window.close();
+      if (this.#waiters.size > 0) this.#waiters.wakeFirst();
+      else this.#free += 1;
     }
   }
+}
+
+const RESCUES = new RescueSlots();
+
+/** The contents of a stripe with these keys. The others are dropped as soon as it is loaded. */
+function loadSome(
+  rescue: Rescue,
+  wanted: readonly string[],
+  signal: AbortSignal,
+): Promise<ReadonlyMap<string, Uint8Array>> {
+  return RESCUES.run(signal, async () => {
+    const loaded = await rescue.load();
+    const some = new Map<string, Uint8Array>();
+    for (const key of wanted) {
+      const content = loaded.get(key);
+      if (content !== undefined) some.set(key, content);
+    }
+    return some;
+  });
 }
 
 class Window {
   readonly #init: ReadManyInit;
   readonly #ids: readonly Uint8Array[];
+  readonly #keys: ReadonlySet<string>;
   readonly #lanes = new Map<Volume, Lane>();
   readonly #rescues = new Map<string, Promise<ReadonlyMap<string, Uint8Array>>>();
   #laneOf: (Lane | undefined)[] = [];
@@ -57,6 +95,7 @@ class Window {
   private constructor(init: ReadManyInit, ids: readonly Uint8Array[]) {
     this.#init = init;
     this.#ids = ids;
+    this.#keys = new Set(ids.map(chunkKey));
   }
 
   static async open(init: ReadManyInit, ids: readonly Uint8Array[]): Promise<Window> {
@@ -71,10 +110,11 @@ class Window {
     if (this.#rescues.has(chunkKey(id))) return;
     const rescue = await this.#init.rescue(id);
     if (rescue === undefined) return;
-    const contents = rescue.load();
-    // Whoever asks for it hears of it; it must not count as unheard until then.
+    const wanted = rescue.ids.map(chunkKey).filter((key) => this.#keys.has(key));
+    const contents = loadSome(rescue, wanted, this.#init.signal);
+    // A failure is reported to the first caller that needs one of its contents; until then it must not count as unhandled.
     contents.catch(() => undefined);
-    for (const each of rescue.ids) this.#rescues.set(chunkKey(each), contents);
+    for (const key of wanted) this.#rescues.set(key, contents);
   }
 
   #join(id: Uint8Array): Lane | undefined {

@@ -2,13 +2,14 @@
  * Tells a volume that was away what was decided meanwhile.
  *
  * Promise: when it has ended, the volume says the same about every object as those that have heard everything. What it
- * still has of removed objects is removed there as well; what it alone knows stays. Decisions that are made while this
+ * still has of removed objects is removed there as well; what it alone knows stays. Records of objects that were replaced
+ * meanwhile (another media type) are copied to it. Decisions that are made while this
  * runs reach the volume like all others; when it misses one, this has to be begun anew. Nothing is told while those who
  * would know are away, nor to a volume that was used apart, until somebody takes it in: what was removed there alone comes
  * back. When the volume is the one that has heard more, the others are told. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
  */
-import { decodeStripe, RecordType, type NewRecord } from '@ron/cas';
-import { RonError, sched } from '@ron/kernel';
+import { decodeStripe, RecordType, type Held, type NewRecord } from '@ron/cas';
+import { isRonError, RonError, sched } from '@ron/kernel';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
 import { readKnown, type Known } from './membership.ts';
@@ -31,11 +32,13 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
     member.isApart = true;
     throw new RonError('conflict', `${member.name} was used apart from the others`);
   }
-  await mergeInventories({ members: [member], kind: 'object', onPage, signal }, ({ held }) =>
-    set.knowsObject(held.id) ? undefined : removeOn(set, member, held.id, signal),
-  );
+  let newest_s = 0;
+  await mergeInventories({ members: [member], kind: 'object', onPage, signal }, ({ held }) => {
+    newest_s = Math.max(newest_s, held.put_s);
+    return set.knowsObject(held.id) ? undefined : removeOn(set, member, held.id, signal);
+  });
   await mergeInventories({ members: others, kind: 'object', onPage, signal }, ({ held }) =>
-    bringUp(set, member, held.id, signal),
+    bringUp(set, member, held, newest_s, signal),
   );
   await mergeInventories({ members: [member], kind: 'stripe', onPage, signal }, ({ held }) =>
     checkStripe(set, member, held.id, signal),
@@ -63,15 +66,56 @@ async function removeOn(set: VolumeSet, member: Member, id: Uint8Array, signal: 
 }
 
 /** An object that others have: the volume must not say that it is gone, and has to know whether it is pinned. */
-function bringUp(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): void | Promise<void> {
-  const isPinned = set.isPinned(id);
-  const isMarked = member.volume.isPinned(id);
-  if (!member.volume.wasRemoved(id) && isPinned === isMarked) return undefined;
-  return bringUpSlowly(set, member, id, signal);
+function bringUp(
+  set: VolumeSet,
+  member: Member,
+  { id, put_s }: Held,
+  newest_s: number,
+  signal: AbortSignal,
+): void | Promise<void> {
+  const { volume } = member;
+  const isMissing = !volume.has('object', id) && !volume.wasRemoved(id);
+  if (isMissing && set.isPinned(id) === volume.isPinned(id)) return undefined;
+  return bringUpSlowly(set, member, id, { put_s, newest_s }, signal);
 }
 
-async function bringUpSlowly(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
-  if (member.volume.wasRemoved(id)) await set.copyObject(id, member, signal);
+interface PutTimes {
+  /** When the others last wrote the record. */
+  readonly put_s: number;
+  /** The newest record of the volume. */
+  readonly newest_s: number;
+}
+
+/**
+ * Whether others may have replaced the object's record since the volume last wrote it. Times are in seconds: a replacement in
+ * the same second can be missed only by the newest records of the volume, those of the second in which it went away.
+ */
+async function mayBeOlder(member: Member, id: Uint8Array, { put_s, newest_s }: PutTimes): Promise<boolean> {
+  const known_s = await member.volume.putTime_s('object', id);
+  return known_s !== undefined && (put_s > known_s || (put_s === known_s && known_s >= newest_s));
+}
+
+async function isOutdated(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<boolean> {
+  const theirs = await set.get('object', id, signal);
+  try {
+    const own = await member.volume.get('object', id, signal);
+    return theirs !== undefined && own !== undefined && Buffer.compare(theirs.meta, own.meta) !== 0;
+  } catch (error) {
+    // A new copy replaces a damaged record.
+    if (isRonError(error, 'integrity')) return theirs !== undefined;
+    throw error;
+  }
+}
+
+async function bringUpSlowly(
+  set: VolumeSet,
+  member: Member,
+  id: Uint8Array,
+  times: PutTimes,
+  signal: AbortSignal,
+): Promise<void> {
+  const isOlder = (await mayBeOlder(member, id, times)) && (await isOutdated(set, member, id, signal));
+  if (isOlder || member.volume.wasRemoved(id)) await set.copyObject(id, member, signal);
   const isPinned = set.isPinned(id);
   if (isPinned !== member.volume.isPinned(id)) {
     await member.write([mark(isPinned ? RecordType.pin : RecordType.unpin, id)], signal);

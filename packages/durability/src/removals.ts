@@ -1,8 +1,8 @@
 /**
- * Orders copies of an object after or before its removal.
+ * Orders copies of an object after or before its removal and the replacement of its record.
  *
- * Promise: whoever is about to put a copy of an object somewhere, because it was there a while ago, learns whether a
- * removal began since it looked. The volumes cannot tell: they know a removal when it is written, not when it is decided.
+ * Contract: a task that copies an object's record to another volume learns whether a removal or a replacement began since it
+ * read the record. The volumes cannot tell: they know a decision when it is written, not when it is made.
  * Bound: one entry for each object that is being removed or copied. Cancellation: none; no call waits.
  */
 import { assert, touch } from '@ron/kernel';
@@ -12,12 +12,17 @@ interface Entry {
   removals: number;
   /** Of those, the ones that are being written. */
   removing: number;
+  /** The same for replacements of the record. */
+  replacements: number;
+  replacing: number;
   watchers: number;
 }
 
 /** What somebody knows who looked at an object. To be closed when it is done with it. */
 export interface Watch extends Disposable {
   readonly isRemoved: boolean;
+  /** A replacement was being written when the watch began, or was decided since. */
+  readonly isReplaced: boolean;
 }
 
 export class Removals {
@@ -48,6 +53,20 @@ export class Removals {
     this.#forget(key, entry);
   }
 
+  /** A replacement of the object's record is decided; to be closed when it is written, or failed. */
+  replace(key: string): Disposable {
+    touch(this);
+    const entry = this.#entryOf(key);
+    entry.replacements += 1;
+    entry.replacing += 1;
+    return {
+      [Symbol.dispose]: () => {
+        entry.replacing -= 1;
+        this.#forget(key, entry);
+      },
+    };
+  }
+
   /**
    * From now on removals are noticed. Those that are being written count too for a copy of something older; what is new
    * comes after them.
@@ -56,11 +75,15 @@ export class Removals {
     touch(this);
     const entry = this.#entryOf(key);
     const known = what === 'new' ? entry.removals : entry.removals - entry.removing;
+    const replaced = entry.replacements - entry.replacing;
     entry.watchers += 1;
     let isOpen = true;
     return {
       get isRemoved() {
         return entry.removals > known;
+      },
+      get isReplaced() {
+        return entry.replacements > replaced;
       },
       [Symbol.dispose]: () => {
         if (!isOpen) return;
@@ -74,13 +97,13 @@ export class Removals {
   #entryOf(key: string): Entry {
     let entry = this.#entries.get(key);
     if (entry === undefined) {
-      entry = { removals: 0, removing: 0, watchers: 0 };
+      entry = { removals: 0, removing: 0, replacements: 0, replacing: 0, watchers: 0 };
       this.#entries.set(key, entry);
     }
     return entry;
   }
 
   #forget(key: string, entry: Entry): void {
-    if (entry.removing === 0 && entry.watchers === 0) this.#entries.delete(key);
+    if (entry.removing === 0 && entry.replacing === 0 && entry.watchers === 0) this.#entries.delete(key);
   }
 }

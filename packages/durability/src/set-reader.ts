@@ -20,10 +20,11 @@ export class SetReader {
     this.#lag_ms = lag_ms;
   }
 
-  async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
+  /** `without`: a volume that is not to be read. */
+  async get(kind: Kind, id: Uint8Array, signal: AbortSignal, without?: Member): Promise<StoredRecord | undefined> {
     const { stripes } = this.#set;
     const failures: unknown[] = [];
-    const tried = new Set<Member>();
+    const tried = new Set<Member>(without === undefined ? [] : [without]);
     // Asked anew each time: while one was read, it may have been moved to another.
     for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
       tried.add(member);
@@ -58,6 +59,20 @@ export class SetReader {
       if (record !== undefined) return record;
     }
     return undefined;
+  }
+
+  /** Whether all volumes that count hold the object's record with this meta. One that fails or is late does not. */
+  async allHaveMeta(id: Uint8Array, meta: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    const holders = this.#set.members.filter((member) => member.isCurrent && member.holds('object', id));
+    const agree = holders.map(async ({ volume }) => {
+      const now = volume.getNow?.('object', id);
+      if (now !== undefined) return Buffer.compare(now.meta, meta) === 0;
+      const read = await within(volume.get('object', id, signal), this.#lag_ms).catch(() => undefined);
+      return read !== undefined && read !== LATE && Buffer.compare(read.meta, meta) === 0;
+    });
+    const answers = await Promise.all(agree);
+    signal.throwIfAborted();
+    return answers.every(Boolean);
   }
 
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<Batch, void, void> {

@@ -7,7 +7,7 @@
  * few took it. Cancellation: by the signal; what was written until then may be there or not.
  */
 import { chunkKey, isObject, RecordType, type NewRecord } from '@ron/cas';
-import type { RonError } from '@ron/kernel';
+import { RonError } from '@ron/kernel';
 import { shortOf, writeCopies, type Copies, type CopiesInit } from './copies.ts';
 import { FirstPuts } from './first-puts.ts';
 import type { Member } from './member.ts';
@@ -75,13 +75,19 @@ export class SetWriter {
     return this.#set.has('object', record.id) ? write() : this.#firstPuts.run(record.id, write);
   }
 
-  /** Volumes that have a removal of the object must learn that it is back. */
+  /**
+   * Volumes that recorded its removal must learn that it is back; when the record replaces one, so must every holder. Those
+   * that miss it are struck off until reconciliation has brought them up.
+   */
   async #writeObject(record: NewRecord, signal: AbortSignal): Promise<void> {
     const key = chunkKey(record.id);
     using watch = this.#set.removals.watch(key, 'new');
     const isRemoving = this.#set.removals.isRemoving(key);
     const listeners = this.#listeners();
-    const told = listeners.filter((each) => isRemoving || each.volume.wasRemoved(record.id));
+    const holders = record.replaces === true ? listeners.filter((each) => each.holds('object', record.id)) : [];
+    requireRoom(holders);
+    using _replacing = record.replaces === true ? this.#set.removals.replace(key) : undefined;
+    const told = listeners.filter((each) => isRemoving || each.volume.wasRemoved(record.id) || holders.includes(each));
     const hear = told.length > 0 ? [this.#set.membership.hear()] : [];
     const write = (member: Member): Promise<void> =>
       member.write(told.includes(member) ? [record, ...hear] : [record], signal);
@@ -181,4 +187,13 @@ export class SetWriter {
     const known = this.#set.members.flatMap((member) => member.failure ?? []);
     return shortOf({ enough: this.#set.write_min, written, failures: [...failures, ...known] });
   }
+}
+
+/** A volume without room could not take the new record and would be struck off: nothing is written then. */
+function requireRoom(holders: readonly Member[]): void {
+  const full = holders.find((member) => member.isCurrent && member.view.condition === 'full');
+  if (full === undefined) return;
+  throw new RonError('storage_full', `${full.name} is full: the media type cannot be changed`, {
+    retry_after_ms: 1000,
+  });
 }

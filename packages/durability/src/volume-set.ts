@@ -25,7 +25,7 @@ import {
   type VolumeState,
   type VolumeStats,
 } from '@ron/cas';
-import { assert, isRonError, NEVER } from '@ron/kernel';
+import { assert, isRonError, NEVER, RonError, sleep } from '@ron/kernel';
 import { ID_BYTES } from '@ron/log';
 import { Completeness, isAway } from './completeness.ts';
 import { mergeInventories } from './inventories.ts';
@@ -75,16 +75,11 @@ export interface Fault {
   readonly reason: string;
 }
 
-/** How well something is kept. */
-export interface DurabilityReceipt {
-  /** Always: nothing is acknowledged before. */
-  readonly fsynced: true;
-  readonly copies: number;
-  readonly target: number;
-}
-
 const LAG_MS = 1000;
 const READ_LAG_MS = 1000;
+/** How often a copy of an object's record is begun anew because the record is replaced meanwhile. */
+const COPY_ATTEMPTS_MAX = 64;
+const COPY_AGAIN_MS = 20;
 const OK: VolumeState = { condition: 'ok', reason: '' };
 
 export class VolumeSet implements Volume {
@@ -222,14 +217,13 @@ export class VolumeSet implements Volume {
     return copies;
   }
 
-  /** For an object that was put: of each of its parts there are at least `write_min` copies, of its own record these. */
-  receiptOf(id: Uint8Array): DurabilityReceipt {
-    return { fsynced: true, copies: this.copiesOf('object', id), target: this.lone_copies };
-  }
-
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     if (kind === 'object' && !this.has('object', id)) return undefined;
     return await this.#reader.get(kind, id, signal);
+  }
+
+  allHaveMeta(id: Uint8Array, meta: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    return this.#reader.allHaveMeta(id, meta, signal);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
@@ -317,25 +311,32 @@ export class VolumeSet implements Volume {
     return this.close();
   }
 
-  /** Who has it, each id beginning with another one, so that all share the work. */
+  /**
+   * The volumes that hold it, in an order that depends on the id, so that all share the work. Of an object's record those that
+   * have heard everything come first: others may have it with an older media type.
+   */
   holdersOf(kind: Kind, id: Uint8Array): Member[] {
-    const holders = this.members.filter((member) => member.holds(kind, id));
-    if (holders.length < 2) return holders;
-    const first = (id[31] ?? 0) % holders.length;
-    const order = [...holders.slice(first), ...holders.slice(0, first)];
-    if (!order.some((member) => member.isSlow)) return order;
-    return [...order.filter((member) => !member.isSlow), ...order.filter((member) => member.isSlow)];
+    const all = this.members.filter((member) => member.holds(kind, id));
+    if (all.length < 2) return all;
+    if (kind !== 'object') return rotated(all, id);
+    const [current, stale] = [all.filter((each) => each.isCurrent), all.filter((each) => !each.isCurrent)];
+    return [...rotated(current, id), ...rotated(stale, id)];
   }
 
-  /** Puts a copy of an object on a volume, unless it is removed meanwhile. Whether there was one to copy. */
+  /** Puts a copy of an object's record on a volume, unless it is removed meanwhile. Whether there was one to copy. */
   async copyObject(id: Uint8Array, target: Member, signal: AbortSignal): Promise<boolean> {
-    using watch = this.removals.watch(chunkKey(id), 'old');
-    const record = this.knowsObject(id) ? await this.#reader.get('object', id, signal) : undefined;
-    // In one step with the write: a removal that is decided after this is ordered after it.
-    if (record === undefined || watch.isRemoved || !this.knowsObject(id)) return false;
-    const pin = { type: RecordType.pin, id, payload: new Uint8Array(0) };
-    await target.write(this.isPinned(id) ? [{ ...record, id }, pin] : [{ ...record, id }], signal);
-    return true;
+    for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX; attempt++) {
+      using watch = this.removals.watch(chunkKey(id), 'old');
+      const record = this.knowsObject(id) ? await this.#reader.get('object', id, signal, target) : undefined;
+      // In one step with the write: a removal that is decided after this is ordered after it.
+      if (record === undefined || watch.isRemoved || !this.knowsObject(id)) return false;
+      const pin = { type: RecordType.pin, id, payload: new Uint8Array(0) };
+      await target.write(this.isPinned(id) ? [{ ...record, id }, pin] : [{ ...record, id }], signal);
+      if (!watch.isReplaced) return true;
+      // A replacement does not know of a copy that is being written: copy again when it is through.
+      await sleep(COPY_AGAIN_MS, signal, 'copy_object');
+    }
+    throw new RonError('conflict', 'the object is being replaced again and again');
   }
 
   /** Tells of a record that a volume should have given. */
@@ -347,6 +348,14 @@ export class VolumeSet implements Volume {
     this.life.doubt();
     this.#onFault?.({ kind, id, volume: volume.name, reason });
   }
+}
+
+/** Each id begins with another volume; slow ones come last. */
+function rotated(holders: readonly Member[], id: Uint8Array): Member[] {
+  const first = (id[31] ?? 0) % Math.max(1, holders.length);
+  const order = [...holders.slice(first), ...holders.slice(0, first)];
+  if (!order.some((member) => member.isSlow)) return order;
+  return [...order.filter((member) => !member.isSlow), ...order.filter((member) => member.isSlow)];
 }
 
 type Shape = Required<Pick<VolumeSetInit, 'replication_factor' | 'write_min' | 'lone_copies'>>;

@@ -11,7 +11,9 @@ import type { Validators } from './conditional.ts';
 import { parseRange } from './range.ts';
 
 /** Everything about the bytes but the bytes. */
-export interface ByteDescription extends Validators {
+export interface ByteDescription extends Omit<Validators, 'etag'> {
+  /** Without one, conditions of the request are ignored and no `ETag` is sent: for answers that are made anew each time. */
+  readonly etag?: string;
   readonly size: number;
   readonly media_type: string;
   /** Whether `Range` is honoured. Default true. */
@@ -28,7 +30,8 @@ export type ByteAnswer =
 const NOT_MODIFIED: ByteAnswer = { status: 304 };
 
 export function byteAnswer(method: string, headers: IncomingHttpHeaders, source: ByteDescription): ByteAnswer {
-  const verdict = evaluateConditions(method, headers, source);
+  const { etag, last_modified_ms } = source;
+  const verdict = etag === undefined ? 'proceed' : evaluateConditions(method, headers, { etag, last_modified_ms });
   if (verdict === 'not_modified') return NOT_MODIFIED;
   if (verdict === 'precondition_failed') {
     return {
@@ -60,7 +63,8 @@ export function byteHead(
     if (source.last_modified_ms !== undefined)
       head.push('Last-Modified', new Date(source.last_modified_ms).toUTCString());
   }
-  head.push('ETag', source.etag, 'Accept-Ranges', source.ranges === false ? 'none' : 'bytes');
+  if (source.etag !== undefined) head.push('ETag', source.etag);
+  head.push('Accept-Ranges', source.ranges === false ? 'none' : 'bytes');
   for (const name in source.headers)
     if (!has(extra, name)) pushHeader(head, answer.status, name, source.headers[name]!);
   for (const name in extra) pushHeader(head, answer.status, name, extra[name]!);

@@ -66,19 +66,46 @@ export function parentValue(left: Uint8Array, right: Uint8Array, isRoot: boolean
 }
 
 /**
+ * The parents of neighbours among packed chaining values, packed as well, none of them at the root. An odd last value goes
+ * up unchanged. One pair takes about 0.2 us: callers with thousands of values call it for a part at a time.
+ */
+export function parentValues(values: Uint8Array): Uint8Array<ArrayBuffer> {
+  if (values.length === 0 || values.length % BLAKE3_BYTES !== 0) {
+    throw new RangeError(`packed chaining values have ${BLAKE3_BYTES} bytes each`);
+  }
+  const pairs = Math.floor(values.length / (2 * BLAKE3_BYTES));
+  const memory = memoryFor(values.length);
+  memory.set(values, INPUT_AT);
+  for (let pair = 0; pair < pairs; pair++) {
+    // Each result lands below the pairs that are still to be read: `parent` copies it there after it has read its pair.
+    simd.parent(INPUT_AT + pair * 2 * BLAKE3_BYTES, 0, INPUT_AT + pair * BLAKE3_BYTES);
+  }
+  const parents = memory.slice(INPUT_AT, INPUT_AT + Math.ceil(values.length / (2 * BLAKE3_BYTES)) * BLAKE3_BYTES);
+  if (values.length % (2 * BLAKE3_BYTES) !== 0) parents.set(values.subarray(-BLAKE3_BYTES), pairs * BLAKE3_BYTES);
+  return parents;
+}
+
+/**
  * The address of an object from the values of its groups, in order; all groups but the last have the same length.
  * At least two: an object of one group is `blake3(group)`, because its root is inside the group.
  */
 export function combineSubtrees(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   if (values.length < 2) throw new RangeError('combining needs at least two subtree values');
-  let level = values;
-  while (level.length > 2) {
-    const next: Uint8Array[] = [];
-    for (let at = 0; at + 1 < level.length; at += 2) next.push(parentValue(level[at]!, level[at + 1]!, false));
-    if (level.length % 2 === 1) next.push(level.at(-1)!);
-    level = next;
-  }
-  return parentValue(level[0]!, level[1]!, true);
+  const pair = combineToPair(values);
+  return parentValue(pair.subarray(0, BLAKE3_BYTES), pair.subarray(BLAKE3_BYTES), true);
+}
+
+/** The chaining value over those of neighbours, in order, not at the root. */
+export function combineInner(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  return parentValues(combineToPair(values));
+}
+
+/** The last two values below the top; the value itself when there is only one. */
+function combineToPair(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
+  let level = new Uint8Array(values.length * BLAKE3_BYTES);
+  values.forEach((value, index) => level.set(value, index * BLAKE3_BYTES));
+  while (level.length > 2 * BLAKE3_BYTES) level = parentValues(level);
+  return level;
 }
 
 function powerOfTwoFor(bytes: number): number {

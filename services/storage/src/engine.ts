@@ -22,6 +22,8 @@ import { Volumes } from './volumes.ts';
 export type EngineEvent =
   | { readonly kind: 'damaged'; readonly record: DamagedRecord }
   | { readonly kind: 'removed'; readonly address: Address }
+  /** A writer stated another media type for a stored object. */
+  | { readonly kind: 'retyped'; readonly address: Address }
   | {
       readonly kind: 'volume';
       readonly change: 'joined' | 'draining' | 'staying' | 'lost' | 'removed' | 'single';
@@ -60,6 +62,7 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     object_bytes_max: storage.object_bytes_max,
     lease_ms: storage.lease,
     onRemoved: (address) => publish({ kind: 'removed', address }),
+    onRetyped: (address) => publish({ kind: 'retyped', address }),
   });
   const uploads = await Uploads.open({
     store,

@@ -1,8 +1,8 @@
 /**
  * Objects in memory with their answers prepared, by the request target that asks for them.
  *
- * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. An object is immutable, so nothing here can be stale;
- * one that was removed, or whose stored bytes turned out damaged, is dropped by `forget`.
+ * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. The bytes of an object never change; one that was
+ * removed, got another media type, or whose stored bytes turned out damaged, is dropped by `forget`.
  */
 import { RamCache, type ObjectStore, type StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';

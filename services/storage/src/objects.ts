@@ -26,8 +26,13 @@ export function addressFrom(text: string): Address {
   return result.address;
 }
 
-export async function openObject(store: ObjectStore, address: Address, signal: AbortSignal): Promise<StoredObject> {
-  const object = await store.open(address, signal);
+export async function openObject(
+  store: ObjectStore,
+  address: Address,
+  signal: AbortSignal,
+  onOpened?: (object: StoredObject) => void,
+): Promise<StoredObject> {
+  const object = await store.open(address, signal, onOpened);
   if (object === undefined) throw new RonError('not_found', `${address} is not stored here`);
   return object;
 }

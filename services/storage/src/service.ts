@@ -25,11 +25,12 @@ import {
   type WorkQueue,
 } from '@ron/kernel';
 import { RepairQueue } from '@ron/durability';
-import { addressBytes, formatAddress, type Address, type Durability, type TaskKind } from '@ron/proto';
+import { formatAddress, type TaskKind } from '@ron/proto';
 import { createIngress, ingressConfigOf, Readiness, StartingListener, type Ingress } from '@ron/ingress';
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
+import { durabilityMeter } from './durability.ts';
 import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
 import { Foreground } from './foreground.ts';
 import { HotObjects } from './hot-objects.ts';
@@ -91,7 +92,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   const publish = (event: EngineEvent): void => {
     // What must not be missed is done here; subscribers may lag.
     count(event);
-    if (event.kind === 'removed') hot.forget(event.address);
+    if (event.kind === 'removed' || event.kind === 'retyped') hot.forget(event.address);
     if (event.kind === 'damaged') {
       const hash = Buffer.from(event.record.id_hex, 'hex');
       hot.forget(formatAddress(hash));
@@ -137,11 +138,10 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
       upkeep,
       foreground,
       guardReads: config.auth.reads,
-      durability: durabilityOf(volumes, config),
+      meter: durabilityMeter(volumes, config),
       putStep: (parent) => runtime.deadline('put', { parent }),
       uploadStep: () => runtime.deadline('put'),
-      // It may have been removed since it was opened; then `forget` has been called already.
-      onOpened: (object) => void (engine.store.has(object.address) && hot.remember(object)),
+      onOpened: (object) => hot.remember(object),
     }),
     lanes: { get: workGet, put: patientQueue(workPut, () => runtime.deadline('wait')) },
     access: new Checker({ audience: 'storage', keys, epochs: auth.epochs }),
@@ -234,13 +234,6 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
 /** The tasks that an operator starts, by what they are called. */
 const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
 
-/** How safe an object is; without one, how safe every object is that was acknowledged. */
-function durabilityOf({ set, isSingle }: Volumes, config: StorageConfig): (address?: Address) => Durability {
-  if (isSingle) return () => ({ fsynced: !config.amnesia.enabled, copies: 1, target: 1 });
-  const least = { fsynced: true, copies: set.write_min, target: set.replication_factor };
-  return (address) => (address === undefined ? least : set.receiptOf(addressBytes(address)));
-}
-
 function readinessOf(volumes: Volumes, upkeep: Upkeep, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
   const readiness = new Readiness();
   readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
@@ -264,7 +257,7 @@ function durabilityProblem(volumes: Volumes): string | undefined {
 }
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {
-  if (event.kind === 'removed') return 'debug';
+  if (event.kind === 'removed' || event.kind === 'retyped') return 'debug';
   if (event.kind === 'volume') return event.change === 'lost' ? 'error' : 'info';
   return event.kind === 'state' && event.state.condition === 'ok' ? 'info' : 'error';
 }

@@ -99,18 +99,19 @@ function addressIn(text: string | undefined): Address | undefined {
 }
 
 /** What an answer tells of an upload. */
-export function statusHeaders(status: UploadStatus, durability: string): Record<string, string> {
+export function statusHeaders(status: UploadStatus, durability: string | undefined): Record<string, string> {
   const { offset, address, expires_ms } = status;
   return {
     'Tus-Resumable': TUS_VERSION,
     'Upload-Offset': String(offset),
     'Upload-Expires': new Date(expires_ms).toUTCString(),
-    ...(address !== undefined && { 'Ron-Address': address, 'Ron-Durability': durability }),
+    ...(address !== undefined && { 'Ron-Address': address }),
+    ...(durability !== undefined && { 'Ron-Durability': durability }),
   };
 }
 
 /** What a client learns that asks where to go on. */
-export function headHeaders(status: UploadStatus, durability: string): Record<string, string> {
+export function headHeaders(status: UploadStatus, durability: string | undefined): Record<string, string> {
   const { size, metadata } = status;
   return {
     ...statusHeaders(status, durability),

@@ -2,9 +2,11 @@
 import type { ObjectStore, StoredObject } from '@ron/cas';
 import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, sched, type Deadline } from '@ron/kernel';
-import { formatDurability, type Address, type Durability, type ObjectManifest } from '@ron/proto';
+import { formatDurability, type Address, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
+import { receiptDurability, type DurabilityMeter } from '../durability.ts';
 import type { Foreground } from '../foreground.ts';
+import { manifestSource } from '../manifest-document.ts';
 import {
   addressFrom,
   byteSource,
@@ -37,20 +39,17 @@ const ManifestSchema = Type.Object(
 
 /** Bodies up to this size, and to one chunk, are complete before a worker takes them. */
 const GATHER_BYTES_MAX = 64 * 1024;
-/** A manifest of more chunks than this (64 GiB of data) is not one message any more. */
-const MANIFEST_CHUNKS_MAX = 1_048_576;
 
 export interface ObjectRoutesInit {
   readonly store: ObjectStore;
   /** Whether reads need a capability. */
   readonly guardReads: boolean;
-  /** Of an object that is here; without one, what a write promises at least. */
-  readonly durability: (address?: Address) => Durability;
+  readonly meter: DurabilityMeter;
   /** A fresh budget for what the disk takes, within that of the request. */
   readonly putStep: (parent: Deadline) => Deadline;
   /** Measures how long clients wait. */
   readonly foreground: Foreground;
-  /** Told of each object that a request opened, so that the next one is answered from RAM. */
+  /** Called for each object that a request opened, so that the next request is answered from memory. */
   readonly onOpened: (object: StoredObject) => void;
 }
 
@@ -58,7 +57,7 @@ export function objectRoutes(init: ObjectRoutesInit): Route[] {
   return [...readRoutes(init), ...writeRoutes(init)];
 }
 
-function readRoutes({ store, guardReads, durability, foreground, onOpened }: ObjectRoutesInit): Route[] {
+function readRoutes({ store, guardReads, meter, foreground, onOpened }: ObjectRoutesInit): Route[] {
   const read = {
     scope: guardReads ? 'storage:get' : null,
     lane: 'get',
@@ -77,13 +76,12 @@ function readRoutes({ store, guardReads, durability, foreground, onOpened }: Obj
         const address = addressFrom(params.addr);
         requireProofForRange(query);
         const began_ms = sched.now_ms();
-        const object = await openObject(store, address, deadline.signal);
-        if (query.proof === undefined) {
-          onOpened(object);
-          return bytes(foreground.watchRead(byteSource(object), sched.now_ms() - began_ms));
-        }
-        const proof = proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size));
-        return bytes(foreground.watchRead(proof, sched.now_ms() - began_ms));
+        const isPlain = query.proof === undefined;
+        const object = await openObject(store, address, deadline.signal, isPlain ? onOpened : undefined);
+        const source = isPlain
+          ? byteSource(object)
+          : proofSource(object, Number(query.offset ?? 0), Number(query.length ?? object.size));
+        return bytes(foreground.watchRead(source, sched.now_ms() - began_ms));
       },
     }),
     route({
@@ -94,8 +92,7 @@ function readRoutes({ store, guardReads, durability, foreground, onOpened }: Obj
       schema: { params: Addr, response: { 200: ManifestSchema } },
       handler: async ({ params, deadline }) => {
         const object = await openObject(store, addressFrom(params.addr), deadline.signal);
-        const document = await object.document(MANIFEST_CHUNKS_MAX, deadline.signal);
-        return json(200, { ...document, durability: durability(object.address) });
+        return bytes(manifestSource(object, meter));
       },
     }),
   ];
@@ -140,7 +137,7 @@ function writeRoutes(init: ObjectRoutesInit): Route[] {
 }
 
 async function put(
-  { store, durability, putStep, foreground }: ObjectRoutesInit,
+  { store, meter, putStep, foreground }: ObjectRoutesInit,
   context: PutContext,
   expected: Address | undefined,
 ): Promise<Answer> {
@@ -152,7 +149,7 @@ async function put(
   const written = await (body_bytes === undefined
     ? storeBody(store, context.stream, init, step, foreground)
     : storeWhole(store, body_bytes, init, step, foreground));
-  const receipt = receiptOf(written, durability(written.address));
+  const receipt = receiptOf(written, receiptDurability(meter, written.address));
   return json(written.existed ? 200 : 201, receipt, {
     Location: `/o/${written.address}`,
     'Ron-Durability': formatDurability(receipt.durability),

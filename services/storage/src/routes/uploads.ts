@@ -8,8 +8,9 @@
 import type { ObjectStore, Uploads, UploadStatus } from '@ron/cas';
 import { empty, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
-import { formatDurability, type Address, type Durability } from '@ron/proto';
+import { formatDurability } from '@ron/proto';
 import { Type } from 'typebox';
+import { receiptDurability, type DurabilityMeter } from '../durability.ts';
 import { inSteps } from '../steps.ts';
 import {
   bringsBytes,
@@ -39,8 +40,7 @@ const StatusSchema = Type.Object(
 export interface UploadRoutesInit {
   readonly store: ObjectStore;
   readonly uploads: Uploads;
-  /** Of the object with this address; without one, of every object. */
-  readonly durability: (address?: Address) => Durability;
+  readonly meter: DurabilityMeter;
   /** A fresh budget for what the disk takes. */
   readonly uploadStep: () => Deadline;
 }
@@ -163,7 +163,7 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
   const known = await requireMine(init, context, id, signal);
   const status = context.method === 'HEAD' ? await init.uploads.settle(id, signal) : known;
   const { metadata: _, ...shown } = status;
-  return json(200, shown, headHeaders(status, formatDurability(init.durability(status.address))));
+  return json(200, shown, headHeaders(status, durabilityOf(init, status)));
 }
 
 async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
@@ -197,6 +197,11 @@ function requireRoom(status: UploadStatus, offset: number, headers: Context['hea
   throw new RonError('payload_too_large', `the upload was declared to have ${size} bytes`);
 }
 
-function tusHeaders({ durability }: UploadRoutesInit, status: UploadStatus): Record<string, string> {
-  return statusHeaders(status, formatDurability(durability(status.address)));
+function tusHeaders(init: UploadRoutesInit, status: UploadStatus): Record<string, string> {
+  return statusHeaders(status, durabilityOf(init, status));
+}
+
+/** Of the object that a complete upload became. */
+function durabilityOf({ meter }: UploadRoutesInit, { address }: UploadStatus): string | undefined {
+  return address === undefined ? undefined : formatDurability(receiptDurability(meter, address));
 }
