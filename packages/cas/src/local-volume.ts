@@ -4,6 +4,7 @@
  *     DIR/segments/*.seg   the log          DIR/index/        LMDB, rebuilt from the log when missing or broken
  *     DIR/quarantine/      damaged records, kept for whoever wants to know, never deleted
  *     DIR/lock             held while a process has the volume open
+ *     DIR/superblock       which volume it is; see superblock.ts
  *
  * Promise: as `Volume` says. Every read checks the record's own id and the hash of its bytes, so neither a flipped bit on
  * disk nor a wrong entry in the index can make it give back wrong bytes.
@@ -13,7 +14,7 @@
  */
 import { join } from 'node:path';
 import { isRonError, RonError } from '@ron/kernel';
-import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
+import { ID_BYTES, realFileSystem, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
 import { IndexFlusher, isDurableAt } from './index-flusher.ts';
@@ -24,6 +25,8 @@ import { isInLog, isRecord, readAt, Recovery } from './recovery.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import { scrubStep } from './scrub-step.ts';
+import type { Superblock } from './superblock.ts';
+import { identityFromNote, identityOnDisk, ROSTER_NOTE_ID, VolumeIdentity } from './volume-identity.ts';
 import {
   conditionOf,
   type Held,
@@ -47,6 +50,8 @@ export interface LocalVolumeInit extends VolumeEvents {
   /** Default: the name, so that every volume is its own. */
   domain?: string;
   fs?: FileSystem;
+  /** Called with the identity on disk before anything is written. Throws to refuse the directory. */
+  accept?(identity: Superblock): void;
   segment_bytes?: number;
   queue_bytes_max?: number;
   onLogDamage?: (damage: Damage) => void;
@@ -75,12 +80,19 @@ export class LocalVolume implements Volume {
   readonly #lock: Disposable | undefined;
   readonly #reserve: Reserve;
   readonly #flusher: IndexFlusher;
+  readonly #identity: VolumeIdentity;
   #state: VolumeState = OK;
   #isReclaiming = false;
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, { log, index, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
+  private constructor(
+    init: LocalVolumeInit,
+    { log, index, isDoubtful }: IndexedLog,
+    identity: VolumeIdentity,
+    lock: Disposable | undefined,
+  ) {
     this.dir = init.dir;
+    this.#identity = identity;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
     this.log = log;
@@ -98,7 +110,15 @@ export class LocalVolume implements Volume {
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
     const lock = await lockOf(init);
     try {
-      const volume = new LocalVolume(init, await openIndexedLog(init), lock);
+      const { dir, fs = realFileSystem } = init;
+      const found = await identityOnDisk(fs, dir);
+      if (found !== undefined) init.accept?.(found);
+      const known = found && new VolumeIdentity(fs, dir, found);
+      await known?.begin();
+      const indexed = await openIndexedLog(init);
+      const identity = known ?? new VolumeIdentity(fs, dir, await identityInLog(init, indexed));
+      if (known === undefined) await identity.begin();
+      const volume = new LocalVolume(init, indexed, identity, lock);
       await volume.#begin();
       return volume;
     } catch (error) {
@@ -113,6 +133,18 @@ export class LocalVolume implements Volume {
     await this.log.files.fs.makeDir(join(this.dir, 'quarantine')).catch(() => undefined);
     // The log has it all: an index that cannot be written now is written later.
     await this.#flusher.flush().catch(() => this.#flusher.again());
+  }
+
+  get id(): string {
+    return this.#identity.id;
+  }
+
+  get epoch(): number {
+    return this.#identity.epoch;
+  }
+
+  get epoch_before(): number {
+    return this.#identity.epoch_before;
   }
 
   get state(): VolumeState {
@@ -132,10 +164,18 @@ export class LocalVolume implements Volume {
         retry_after_ms: 1000,
       });
     }
+    if (!this.#identity.isClaimed) return await this.#watchState(this.#refuseUnclaimed());
     // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
     await this.#watchState(this.#append(records, signal, durability));
     if (this.index.isFull) await this.#flusher.flush().catch(() => this.#flusher.again());
     else this.#flusher.soon();
+  }
+
+  /** The disk took no new epoch when the volume was opened. Tries again for the puts that follow. */
+  async #refuseUnclaimed(): Promise<never> {
+    const { failure } = this.#identity;
+    void this.#identity.tryClaim();
+    throw failure ?? new RonError('not_ready', `${this.name} is not open for writing`, { retry_after_ms: 1000 });
   }
 
   async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
@@ -242,6 +282,7 @@ export class LocalVolume implements Volume {
     if (this.#isReclaiming) throw new RonError('conflict', `${this.name} is being compacted already`);
     this.#isReclaiming = true;
     try {
+      await this.#identity.claim();
       const { log, index } = this;
       const flush = (): Promise<void> => this.#flusher.flush();
       const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, init.signal);
@@ -314,6 +355,14 @@ export class LocalVolume implements Volume {
     this.#state = state;
     this.#events.onState?.(state);
   }
+}
+
+/** The identity of a directory that has segments and no superblock. */
+async function identityInLog(init: LocalVolumeInit, { log, index }: IndexedLog): Promise<Superblock> {
+  const place = index.get('note', ROSTER_NOTE_ID);
+  const record = place === undefined ? undefined : await readAt(log, place);
+  const note = record !== undefined && isRecord(record, 'note', ROSTER_NOTE_ID) ? record.payload : undefined;
+  return identityFromNote(note, init.name ?? init.dir);
 }
 
 const stored = (record: LogRecord): StoredRecord => ({

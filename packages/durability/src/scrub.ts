@@ -9,10 +9,9 @@
  * Bound: a step of one volume at a time; each is paced by what it read. Cancellation: by the signal, at any wait; what was
  * read since the last note is read again.
  */
-import { RecordType, type ScrubCursor, type ScrubStep } from '@ron/cas';
+import { noteId, RecordType, type ScrubCursor, type ScrubStep } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
-import { noteId } from './membership.ts';
 import { patiently } from './patience.ts';
 import type { Fault, VolumeSet } from './volume-set.ts';
 
@@ -72,7 +71,7 @@ export class Scrubber {
     this.#note_every_bytes = init.note_every_bytes ?? 64 * 1024 * 1024;
   }
 
-  /** By volume: the pass under way, or the last one. Volumes that were not looked at yet are not there. */
+  /** By the id of the volume: the pass under way, or the last one. Volumes that were not looked at yet are not there. */
   get states(): ReadonlyMap<string, ScrubState> {
     return this.#states;
   }
@@ -121,13 +120,13 @@ export class Scrubber {
   async #isDue(member: Member, signal: AbortSignal): Promise<boolean> {
     const state = await this.#stateOf(member, signal);
     if (state.isRunning) return true;
-    const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.name, state.pass));
+    const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.id, state.pass));
     return sched.wall_ms() >= state.ended_s * 1000 + wait_ms;
   }
 
   async #stateOf(member: Member, signal: AbortSignal): Promise<ScrubState> {
-    const state = this.#states.get(member.name) ?? (await readState(member, signal));
-    this.#states.set(member.name, state);
+    const state = this.#states.get(member.id) ?? (await readState(member, signal));
+    this.#states.set(member.id, state);
     return state;
   }
 
@@ -136,14 +135,14 @@ export class Scrubber {
     const { problem: _, ...before } = await this.#stateOf(member, signal);
     const begun_s = Math.floor(sched.wall_ms() / 1000);
     const state = before.isRunning ? before : { ...NEVER, pass: before.pass + 1, isRunning: true, begun_s };
-    this.#states.set(member.name, state);
+    this.#states.set(member.id, state);
     try {
       await this.#readAll(member, state, signal);
       return undefined;
     } catch (error) {
       signal.throwIfAborted();
       const problem = `${member.name}: ${error instanceof Error ? error.message : String(error)}`;
-      this.#states.set(member.name, { ...this.#states.get(member.name)!, problem });
+      this.#states.set(member.id, { ...this.#states.get(member.id)!, problem });
       return problem;
     }
   }
@@ -157,7 +156,7 @@ export class Scrubber {
       const step = await patiently(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
       if (step === undefined) break;
       state = advanced(state, step);
-      this.#states.set(member.name, state);
+      this.#states.set(member.id, state);
       await this.#tell(member, step, signal);
       await this.#init.pace(step.bytes, signal);
       if (state.bytes - noted_bytes < this.#note_every_bytes) continue;
@@ -170,7 +169,7 @@ export class Scrubber {
 
   async #tell(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
     for (const { kind, id, reason } of faults) {
-      this.#init.onFault({ kind, id, volume: member.name, reason });
+      this.#init.onFault({ kind, id, volume: member.id, reason });
       // What a volume knows of the set is known to all of them.
       if (kind === 'note') await this.#init.set.membership.remind(member, signal).catch(() => signal.throwIfAborted());
     }
@@ -178,7 +177,7 @@ export class Scrubber {
 
   /** On a volume that takes no notes the next start begins anew. */
   async #note(member: Member, state: ScrubState, signal: AbortSignal): Promise<void> {
-    this.#states.set(member.name, state);
+    this.#states.set(member.id, state);
     const payload = Buffer.from(JSON.stringify(state), 'utf8');
     const noted = member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal);
     await patiently(noted).catch(() => signal.throwIfAborted());
@@ -218,8 +217,8 @@ function advanced(state: ScrubState, { cursor, records, bytes, bad }: ScrubStep)
 }
 
 /** From 0 to 1, the same for the same pass over the same volume: a restart does not change when it is due. */
-function jitterOf(name: string, pass: number): number {
-  return noteId(`${name} ${pass}`).readUInt32LE(0) / 2 ** 32;
+function jitterOf(id: string, pass: number): number {
+  return noteId(`${id} ${pass}`).readUInt32LE(0) / 2 ** 32;
 }
 
 function shuffled<T>(items: readonly T[]): T[] {

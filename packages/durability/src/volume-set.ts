@@ -13,6 +13,7 @@ import {
   chunkKey,
   isObject,
   Leases,
+  newVolumeId,
   RecordType,
   type Held,
   type Kind,
@@ -69,6 +70,7 @@ export interface VolumeSetInit {
 export interface Fault {
   readonly kind: Kind;
   readonly id: Uint8Array;
+  /** The id of the volume. */
   readonly volume: string;
   readonly reason: string;
 }
@@ -86,6 +88,7 @@ const READ_LAG_MS = 1000;
 const OK: VolumeState = { condition: 'ok', reason: '' };
 
 export class VolumeSet implements Volume {
+  readonly id = newVolumeId();
   readonly name: string;
   readonly domain: string;
   /** A volume that lags behind may still be writing when enough others have it. */
@@ -149,8 +152,8 @@ export class VolumeSet implements Volume {
     return { condition, reason: reason || `${writable.length} volumes are left, ${this.write_min} are needed` };
   }
 
-  member(name: string): Member {
-    return this.life.member(name);
+  member(key: string): Member {
+    return this.life.member(key);
   }
 
   /** Tells volumes that were away, or are new, what they missed. How many could be told. */
@@ -306,7 +309,7 @@ export class VolumeSet implements Volume {
     const reason = error instanceof Error ? error.message : String(error);
     // A copy that others were counting on may be gone.
     this.life.doubt();
-    this.#onFault?.({ kind, id, volume: volume.name, reason });
+    this.#onFault?.({ kind, id, volume: volume.id, reason });
   }
 }
 
