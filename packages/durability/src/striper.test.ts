@@ -83,7 +83,7 @@ suite('a stripe', () => {
     await reclaim(set, isChunk);
     assert.deepEqual(copies(), [1, 1, 1, 1, 1, 1]);
     assert.ok(IDS.every((id) => set.isDurable('content', id)));
-    for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.name, home);
+    for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.id, home);
   });
 
   test('gives back every content when any three volumes are lost, within the read', async () => {
