@@ -14,7 +14,15 @@
  */
 import { join } from 'node:path';
 import { isRonError, RonError } from '@ron/kernel';
-import { ID_BYTES, realFileSystem, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
+import {
+  ID_BYTES,
+  realFileSystem,
+  rethrowDisk,
+  type Damage,
+  type FileSystem,
+  type LogRecord,
+  type SegmentLog,
+} from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
 import { IndexFlusher, isDurableAt } from './index-flusher.ts';

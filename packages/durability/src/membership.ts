@@ -295,9 +295,7 @@ export class Membership {
   /** Volumes that lost records without a trace, and older copies, are reconciled, unless none of the others is current. */
   async #strikeUnreliable(signal: AbortSignal): Promise<void> {
     const current = this.#members().filter((member) => member.isCurrent);
-    const unreliable = current.filter(
-      (member) => member.volume.isDoubtful === true || isOldCopy(member, this.#roster),
-    );
+    const unreliable = current.filter((member) => member.volume.isDoubtful === true || isOldCopy(member, this.#roster));
     if (unreliable.length === 0 || unreliable.length === current.length) return;
     const ids = unreliable.map((member) => member.id);
     // When no volume can note it, it holds for this process at least.

@@ -25,7 +25,10 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
   const missing = membership.missing();
   if (others.length === 0 && missing.length > 0) {
-    throw new RonError('not_ready', `no current volume is here; away: ${missing.map((id) => membership.placeOf(id)).join(', ')}`);
+    throw new RonError(
+      'not_ready',
+      `no current volume is here; away: ${missing.map((id) => membership.placeOf(id)).join(', ')}`,
+    );
   }
   if (membership.isApart(known) && !member.isTakenIn) {
     member.isApart = true;

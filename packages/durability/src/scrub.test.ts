@@ -139,7 +139,10 @@ test('a pass that was interrupted goes on from its last note after a restart, an
   await scrubber.run(signal);
   // Five stretches of the log: two were noted.
   const total = read.get('all')!;
-  assert.deepEqual([scrubber.states.get(set.member('a').id)!.pass, scrubber.states.get(set.member('a').id)!.records >= 80], [1, true]);
+  assert.deepEqual(
+    [scrubber.states.get(set.member('a').id)!.pass, scrubber.states.get(set.member('a').id)!.records >= 80],
+    [1, true],
+  );
   assert.ok(scrubber.states.get(set.member('a').id)!.bytes >= 80 * 65_536);
   read.clear();
   await scrubber.run(signal);
@@ -195,7 +198,10 @@ test('pins, removals and notes that rotted are found and written anew, and are t
     assert.equal(await set.settle(signal), 1);
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);
-    assert.ok(scrubber.states.get(set.member('a').id)!.bad >= 2, `${scrubber.states.get(set.member('a').id)!.bad} were found`);
+    assert.ok(
+      scrubber.states.get(set.member('a').id)!.bad >= 2,
+      `${scrubber.states.get(set.member('a').id)!.bad} were found`,
+    );
     assert.equal(scrubber.states.get(set.member('b').id)!.bad, 0);
     await scrubber.run(signal);
     assert.equal(scrubber.states.get(set.member('a').id)!.bad, 0, 'nothing is damaged any more');
@@ -253,7 +259,10 @@ test('a volume that cannot be read ends its own pass only, is named, and goes on
   broken.fail('scrub', undefined);
   await scrubber.run(signal);
   assert.deepEqual(passes(), [false, false, false]);
-  assert.deepEqual([scrubber.states.get(set.member('b').id)!.pass, scrubber.states.get(set.member('b').id)!.problem], [1, undefined]);
+  assert.deepEqual(
+    [scrubber.states.get(set.member('b').id)!.pass, scrubber.states.get(set.member('b').id)!.problem],
+    [1, undefined],
+  );
 });
 
 test('a volume that lost a removal and its index does not bring the object back', async () => {

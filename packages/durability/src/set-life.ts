@@ -64,8 +64,7 @@ export class SetLife {
 
   /** By id, or by name. */
   member(key: string): Member {
-    const member =
-      this.#members.find((each) => each.id === key) ?? this.#members.find((each) => each.name === key);
+    const member = this.#members.find((each) => each.id === key) ?? this.#members.find((each) => each.name === key);
     if (member === undefined) throw new RonError('not_found', `there is no volume ${key}`);
     return member;
   }

@@ -186,9 +186,7 @@ suite('a stripe', () => {
   test('that a volume could not be told of any more keeps nobody from giving back room', async () => {
     const { set, striper, volumes } = await open(9);
     const { shards } = await striper.make(IDS, signal);
-    volumes
-      .find(({ volume }) => volume.id === shards[8]!.home)!
-      .fail('put', () => new RonError('not_ready', 'EROFS'));
+    volumes.find(({ volume }) => volume.id === shards[8]!.home)!.fail('put', () => new RonError('not_ready', 'EROFS'));
     const garbage = chunkOf(randomBytes(100));
     await set.member(shards[0]!.home).write([garbage], signal);
     await reclaim(set, () => false);

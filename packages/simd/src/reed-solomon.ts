@@ -286,8 +286,7 @@ export class ReedSolomon {
   }
 
   #roomFor(bytes: number): Stripe {
-    if (bytes > this.#stripe.shard_bytes_max)
-      this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes);
+    if (bytes > this.#stripe.shard_bytes_max) this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes);
     return this.#stripe;
   }
 }

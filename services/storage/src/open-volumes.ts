@@ -57,12 +57,7 @@ async function openConfigured(init: VolumesInit, opened: [Slot, Volume][], later
 }
 
 /** Two directories of the previous version may turn out to hold the same volume only when they are open. */
-async function take(
-  slot: Slot,
-  volume: Volume | undefined,
-  opened: [Slot, Volume][],
-  later: Slot[],
-): Promise<void> {
+async function take(slot: Slot, volume: Volume | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
   const other = opened.find(([, each]) => each.id === volume?.id)?.[0];
   if (volume !== undefined && other === undefined) {
     opened.push([slot, volume]);

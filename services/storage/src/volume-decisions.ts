@@ -76,8 +76,7 @@ export class VolumeDecisions {
       return this.#volumes.onChange();
     }
     // One that took long to open is back before the decision was noted: asking again does that.
-    if (slot.lost === undefined && !this.#isGivenUp(slot))
-      throw new RonError('conflict', `${name} is not lost`);
+    if (slot.lost === undefined && !this.#isGivenUp(slot)) throw new RonError('conflict', `${name} is not lost`);
     slot.isGivenUp = false;
     const isEmpty = slot.lost !== undefined && !(await holdsVolume(name));
     if (slot.lost !== undefined) await this.#volumes.takeBack(slot);
