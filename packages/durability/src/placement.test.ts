@@ -17,14 +17,14 @@ const places = (count: { min: number; max: number }): fc.Arbitrary<Place[]> =>
     { minLength: count.min, maxLength: count.max, selector: (place) => place.id },
   );
 
-const namesOf = (chosen: readonly Place[]): string[] => chosen.map((place) => place.id);
+const idsOf = (chosen: readonly Place[]): string[] => chosen.map((place) => place.id);
 const domainsOf = (chosen: readonly Place[]): number => new Set(chosen.map((place) => place.domain)).size;
 
 test('never two copies in one domain while there are enough, and never fewer copies than there are volumes', () => {
   fc.assert(
     fc.property(places({ min: 1, max: 9 }), fc.integer({ min: 1, max: 5 }), fc.nat(), (all, copies, number) => {
       const chosen = new Placement(all).choose(idOf(number), copies);
-      assert.equal(new Set(namesOf(chosen)).size, Math.min(copies, all.length));
+      assert.equal(new Set(idsOf(chosen)).size, Math.min(copies, all.length));
       assert.equal(domainsOf(chosen), Math.min(copies, domainsOf(all)));
     }),
   );
@@ -44,10 +44,10 @@ test('a volume that goes moves one copy of what it had; one that comes, one copy
     fc.property(places({ min: 2, max: 9 }), fc.integer({ min: 1, max: 4 }), fc.nat(), (all, copies, number) => {
       const [gone, ...rest] = all as [Place, ...Place[]];
       const id = idOf(number);
-      const before = namesOf(new Placement(all).choose(id, copies));
-      const after = namesOf(new Placement(rest).choose(id, copies));
-      const moved = after.filter((id) => !before.includes(id));
-      const stayed = before.filter((id) => id !== gone.id && !after.includes(id));
+      const before = idsOf(new Placement(all).choose(id, copies));
+      const after = idsOf(new Placement(rest).choose(id, copies));
+      const moved = after.filter((each) => !before.includes(each));
+      const stayed = before.filter((each) => each !== gone.id && !after.includes(each));
       assert.deepEqual(stayed, [], 'a copy left a volume that is still there');
       assert.ok(moved.length <= (before.includes(gone.id) ? 1 : 0), `${moved.length} copies moved`);
     }),

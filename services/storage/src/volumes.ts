@@ -326,7 +326,7 @@ export class Volumes implements AsyncDisposable {
     }
     slot.lost = undefined;
     // It may have lain elsewhere before.
-    for (const other of [...this.#slots]) if (other !== slot && other.id === slot.id) this.#vacate(other);
+    for (const other of this.#slots.filter((each) => each !== slot && each.id === slot.id)) this.#vacate(other);
     this.trackAway();
     this.#watchOver(slot);
     this.publish('joined', slot.name, 'it is told what it missed, and filled');
