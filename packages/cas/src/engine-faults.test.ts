@@ -175,7 +175,7 @@ for (const code of ['EIO', 'ENOSPC']) {
         for (const error of client.failures) {
           const isExpected = isRonError(error, 'storage_full') || isRonError(error, 'not_ready');
           // At open the operating system may speak for itself: nobody but the operator hears it.
-          assert.ok(isExpected || at < 8, `${where}: ${String(error)}`);
+          assert.ok(isExpected || at < 17, `${where}: ${String(error)}`);
         }
         // The power goes: what nobody synced is gone, or what a failed sync did not write.
         for (const image of disk.fs.imagesAt(disk.fs.operations, IMAGES_MAX, Math.random)) {

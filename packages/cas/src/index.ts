@@ -20,6 +20,15 @@ export { reserveBytes } from './reserve.ts';
 export * from './single-flight.ts';
 export * from './stored-object.ts';
 export * from './stripe.ts';
+export {
+  isVolumeId,
+  legacyVolumeId,
+  newVolumeId,
+  readSuperblock,
+  writeSuperblock,
+  type Superblock,
+} from './superblock.ts';
 export { type UploadStatus } from './upload.ts';
 export * from './uploads.ts';
 export * from './volume.ts';
+export { noteId } from './volume-identity.ts';

@@ -4,6 +4,7 @@
  *     DIR/segments/*.seg   the log          DIR/index/        see index/run-index.ts; rebuilt from the log when damaged
  *     DIR/quarantine/      damaged records, never deleted
  *     DIR/lock             held while a process has the volume open
+ *     DIR/superblock       which volume it is; see superblock.ts
  *
  * Contract: as `Volume`. Every read checks the record's own id and the hash of its bytes, so a flipped bit on disk never
  * reaches a reader. `has`, `isDurable`, `isPinned`, `wasRemoved` and `typeOf` answer from memory; no call blocks the event
@@ -14,7 +15,15 @@
  */
 import { join } from 'node:path';
 import { isRonError, NEVER, RonError } from '@ron/kernel';
-import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
+import {
+  ID_BYTES,
+  realFileSystem,
+  rethrowDisk,
+  type Damage,
+  type FileSystem,
+  type LogRecord,
+  type SegmentLog,
+} from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
 import type { Place } from './index/entry.ts';
@@ -30,6 +39,8 @@ import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from './rewrite.ts';
 import { scrubStep } from './scrub-step.ts';
+import type { Superblock } from './superblock.ts';
+import { identityFromNote, identityOnDisk, ROSTER_NOTE_ID, VolumeIdentity } from './volume-identity.ts';
 import {
   conditionOf,
   type Held,
@@ -53,6 +64,8 @@ export interface LocalVolumeInit extends VolumeEvents {
   /** Default: the name, so that every volume is its own. */
   domain?: string;
   fs?: FileSystem;
+  /** Called with the identity on disk before anything is written. Throws to refuse the directory. */
+  accept?(identity: Superblock): void;
   segment_bytes?: number;
   queue_bytes_max?: number;
   onLogDamage?: (damage: Damage) => void;
@@ -86,6 +99,7 @@ export class LocalVolume implements Volume {
   readonly #lock: Disposable | undefined;
   readonly #reserve: Reserve;
   readonly #flusher: IndexFlusher;
+  readonly #identity: VolumeIdentity;
   #state: VolumeState = OK;
   #reclaiming: Promise<Reclaimed> | undefined;
   #rebuilding: Promise<void> | undefined;
@@ -93,8 +107,14 @@ export class LocalVolume implements Volume {
   readonly #stop = { reclaim: new AbortController(), rebuild: new AbortController() };
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, { log, index, indexFs, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
+  private constructor(
+    init: LocalVolumeInit,
+    { log, index, indexFs, isDoubtful }: IndexedLog,
+    identity: VolumeIdentity,
+    lock: Disposable | undefined,
+  ) {
     this.dir = init.dir;
+    this.#identity = identity;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
     this.log = log;
@@ -115,9 +135,17 @@ export class LocalVolume implements Volume {
     const isWritable = await isWritableDir(init.dir, init.fs);
     const lock = await lockOf(init, isWritable);
     try {
+      const { dir, fs = realFileSystem } = init;
+      const found = await identityOnDisk(fs, dir);
+      if (found !== undefined) init.accept?.(found);
+      const known = found && new VolumeIdentity(fs, dir, found);
+      await known?.begin();
       let volume: LocalVolume | undefined;
       const onIndexDamage = ({ message }: Error): void => (volume === undefined ? undefined : volume.#rebuildIndex(message));
-      volume = new LocalVolume(init, await openIndexedLog({ ...init, isWritable, onIndexDamage }), lock);
+      const indexed = await openIndexedLog({ ...init, isWritable, onIndexDamage });
+      const identity = known ?? new VolumeIdentity(fs, dir, await identityInLog(init, indexed));
+      if (known === undefined) await identity.begin();
+      volume = new LocalVolume(init, indexed, identity, lock);
       await volume.#begin();
       return volume;
     } catch (error) {
@@ -134,6 +162,18 @@ export class LocalVolume implements Volume {
     await this.#flusher.flush().catch(() => this.#flusher.again());
   }
 
+  get id(): string {
+    return this.#identity.id;
+  }
+
+  get epoch(): number {
+    return this.#identity.epoch;
+  }
+
+  get epoch_before(): number {
+    return this.#identity.epoch_before;
+  }
+
   get state(): VolumeState {
     return this.#state;
   }
@@ -146,10 +186,18 @@ export class LocalVolume implements Volume {
         retry_after_ms: 1000,
       });
     }
+    if (!this.#identity.isClaimed) return await this.#watchState(this.#refuseUnclaimed());
     // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
     await this.#watchState(this.#append(records, signal, durability));
     if (this.index.isFull) await this.#flusher.flush().catch(() => this.#flusher.again());
     else this.#flusher.soon();
+  }
+
+  /** The disk took no new epoch when the volume was opened. Tries again for the puts that follow. */
+  async #refuseUnclaimed(): Promise<never> {
+    const { failure } = this.#identity;
+    void this.#identity.tryClaim();
+    throw failure ?? new RonError('not_ready', `${this.name} is not open for writing`, { retry_after_ms: 1000 });
   }
 
   async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
@@ -292,7 +340,8 @@ export class LocalVolume implements Volume {
     const { log, index } = this;
     const flush = (): Promise<void> => this.#flusher.flush();
     const check = (kind: Kind, id: Uint8Array): Promise<unknown> => this.get(kind, id, signal);
-    this.#reclaiming = rewriteSegments({ ...init, signal, log, index, quarantine: this.#quarantine, flush, check });
+    const rewrite = { ...init, signal, log, index, quarantine: this.#quarantine, flush, check };
+    this.#reclaiming = this.#identity.claim().then(() => rewriteSegments(rewrite));
     try {
       return await this.#reclaiming;
     } catch (error) {
@@ -389,6 +438,14 @@ const heldAt = (id: Uint8Array, { type, payload_bytes, time_s }: Place): Held =>
   payload_bytes,
   put_s: time_s,
 });
+
+/** The identity of a directory that has segments and no superblock. */
+async function identityInLog(init: LocalVolumeInit, { log, index }: IndexedLog): Promise<Superblock> {
+  const place = await index.get('note', ROSTER_NOTE_ID);
+  const record = place === undefined ? undefined : await readAt(log, place, 'note');
+  const note = record !== undefined && isRecord(record, 'note', ROSTER_NOTE_ID) ? record.payload : undefined;
+  return identityFromNote(note, init.name ?? init.dir);
+}
 
 const stored = (record: LogRecord): StoredRecord => ({
   type: record.head.type,

@@ -10,6 +10,7 @@ import { ID_BYTES } from '@ron/log';
 import { chunkKey, idOfKey } from './leases.ts';
 import { isContent, isObject, RecordType } from './record-types.ts';
 import { shardIdsOf } from './stripe.ts';
+import { newVolumeId } from './superblock.ts';
 import type {
   Held,
   Kind,
@@ -32,6 +33,7 @@ interface Kept extends StoredRecord {
 }
 
 export class MemoryVolume implements Volume {
+  readonly id: string;
   readonly name: string;
   readonly domain: string;
   readonly isDoneWithPayloads = true;
@@ -47,7 +49,8 @@ export class MemoryVolume implements Volume {
   readonly #pins = new Set<string>();
   #used_bytes = 0;
 
-  constructor(init: { name?: string; bytes_max: number }) {
+  constructor(init: { id?: string; name?: string; bytes_max: number }) {
+    this.id = init.id ?? newVolumeId();
     this.name = init.name ?? 'memory';
     this.domain = this.name;
     this.#bytes_max = init.bytes_max;

@@ -8,7 +8,8 @@ import fc from 'fast-check';
 import { LocalVolume } from './local-volume.ts';
 import { MemoryVolume } from './memory-volume.ts';
 import { RecordType } from './record-types.ts';
-import { decodeStripe, encodeStripe, stripeId, type StripeLayout } from './stripe.ts';
+import { decodeStripe, encodeStripe, isRetiredStripe, shardIdsOf, stripeId, type StripeLayout } from './stripe.ts';
+import { legacyVolumeId } from './superblock.ts';
 import type { NewRecord, Volume } from './volume.ts';
 
 const { signal } = new AbortController();
@@ -18,9 +19,8 @@ const idOf = (text: string): Buffer => blake3(Buffer.from(text));
 
 function layout(...names: string[]): StripeLayout {
   return {
-    code: 'sums',
     data_shards: 2,
-    shards: names.map((name) => ({ id: idOf(name), bytes: name.length, home: `on ${name}` })),
+    shards: names.map((name) => ({ id: idOf(name), bytes: name.length, home: legacyVolumeId(name) })),
   };
 }
 
@@ -33,13 +33,12 @@ test('what was encoded is decoded, and bytes that are no stripe are refused', ()
     {
       id: fc.uint8Array({ minLength: 32, maxLength: 32 }),
       bytes: fc.nat(),
-      home: fc.string({ maxLength: 60 }),
+      home: fc.uuid(),
     },
     PLAIN,
   );
   const shapes = fc.record(
     {
-      code: fc.constantFrom('sums', 'cauchy'),
       data_shards: fc.integer({ min: 1, max: 3 }),
       shards: fc.array(shard, { minLength: 3 }),
     },
@@ -55,16 +54,33 @@ test('what was encoded is decoded, and bytes that are no stripe are refused', ()
   fc.assert(fc.property(fc.uint8Array(), (bytes) => void decodeStripe(bytes)));
 });
 
-test('what stripes were written as is read as what it was', () => {
+test('a stripe of the previous version is read, with ids in place of the names of volumes', () => {
   const stripe = layout('a', 'b', 'c');
-  assert.equal(encodeStripe(stripe)[0], 2);
-  const former = encodeStripe(stripe);
-  former[0] = 1;
-  assert.equal(decodeStripe(former)?.code, 'cauchy');
-  assert.deepEqual(encodeStripe(decodeStripe(former)!), former);
-  for (const unknown of [0, 3, 255]) {
-    former[0] = unknown;
-    assert.equal(decodeStripe(former), undefined);
+  const names = ['/mnt/a', 'd1', 'ü'];
+  const parts: Uint8Array[] = [Buffer.from([2, 2, 1, 0])];
+  for (const [index, { id, bytes }] of stripe.shards.entries()) {
+    const name = Buffer.from(names[index]!, 'utf8');
+    parts.push(id, Buffer.from([bytes, 0, 0, 0, name.length]), name);
+  }
+  const shards = stripe.shards.map((shard, index) => ({
+    ...shard,
+    id: Uint8Array.from(shard.id),
+    home: legacyVolumeId(names[index]!),
+  }));
+  const former = Buffer.concat(parts);
+  assert.deepEqual(decodeStripe(former), { data_shards: 2, shards, isNamed: true });
+  for (let bytes = 0; bytes < former.length; bytes++) {
+    assert.equal(decodeStripe(former.subarray(0, bytes)), undefined);
+  }
+});
+
+test('a stripe of the retired code, or of a later version, protects nothing', () => {
+  const bytes = encodeStripe(layout('a', 'b', 'c'));
+  for (const form of [0, 1, 4, 255]) {
+    bytes[0] = form;
+    assert.equal(decodeStripe(bytes), undefined);
+    assert.deepEqual(shardIdsOf(bytes), []);
+    assert.equal(isRetiredStripe(bytes), form === 1);
   }
 });
 

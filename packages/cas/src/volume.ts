@@ -116,7 +116,14 @@ export interface DamagedRecord {
 }
 
 export interface Volume extends AsyncDisposable {
+  /** A UUID that the volume keeps wherever it lies. */
+  readonly id: string;
+  /** For people and logs: the directory, never an identity. */
   readonly name: string;
+  /** Grows by one at each writable open. Absent where a volume does not outlive its process. */
+  readonly epoch?: number;
+  /** The epoch on disk when the volume was opened. Lower than the last one seen: an older copy of the volume. */
+  readonly epoch_before?: number;
   /** Volumes of one domain fail together. */
   readonly domain: string;
   readonly state: VolumeState;

@@ -1,7 +1,7 @@
 /**
  * Whether the volumes of a set have answered completely: the precondition of reclaiming anything, and of "not found".
  *
- * Contract: a volume on the roster that the operator has not given up is away while no readable member has its name. The
+ * Contract: a volume on the roster that the operator has not given up is away while no readable member has its id. The
  * set is incomplete while a volume is away, and while a readable member has not been told everything, was used apart from
  * the others, or lost records that it cannot name. The answers are made of the state in the step in which they are read.
  * Bound: one cached list of names.
@@ -20,13 +20,14 @@ export class Completeness {
     this.#set = set;
   }
 
-  /** The volumes on the roster that are not here, without those that were given up. */
+  /** The volumes on the roster that are not here, without those that were given up, by the directories of their last open. */
   get away(): readonly string[] {
     const { roster } = this.#set.membership;
     const { changes_total } = this.#set.life;
     if (roster !== this.#roster || changes_total !== this.#changes_total) {
-      const here = new Set(this.#set.members.flatMap((member) => (member.isReadable ? [member.name] : [])));
-      this.#away = roster.members.filter((name) => !here.has(name) && !roster.lost.includes(name));
+      const here = new Set(this.#set.members.flatMap((member) => (member.isReadable ? [member.id] : [])));
+      const away = roster.members.filter((id) => !here.has(id) && !roster.lost.includes(id));
+      this.#away = away.map((id) => roster.seen[id]?.dir ?? id);
       this.#roster = roster;
       this.#changes_total = changes_total;
     }

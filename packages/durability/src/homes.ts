@@ -23,7 +23,7 @@ export function chooseHomes({ placement, ids, holdersOf }: HomesInit): Member[] 
   }
   const most = mostInDomain(usable, ids.length);
   // With one in each domain a domain is a slot; otherwise a volume is one, and those that are too many in a domain move.
-  const slotOf = (member: Member): string => (most === 1 ? member.domain : member.name);
+  const slotOf = (member: Member): string => (most === 1 ? member.domain : member.id);
   const candidates = ids.map((id) => holdersOf(id).filter((member) => usable.includes(member)));
   const homes: (Member | undefined)[] = ids.map(() => undefined);
   const isFree = (member: Member): boolean =>

@@ -19,6 +19,7 @@ export interface MemberInit {
 }
 
 export interface MemberView {
+  readonly id: string;
   readonly name: string;
   readonly domain: string;
   readonly weight: number;
@@ -37,6 +38,8 @@ export const PROBE_AFTER_MS = 5000;
 
 export class Member implements Place {
   readonly volume: Volume;
+  readonly id: string;
+  /** For people: the directory. */
   readonly name: string;
   domain: string;
   weight: number;
@@ -64,6 +67,7 @@ export class Member implements Place {
   constructor(init: MemberInit, onGone?: (reason: string) => void) {
     this.#onGone = onGone;
     this.volume = init.volume;
+    this.id = init.volume.id;
     this.name = init.volume.name;
     this.domain = init.volume.domain;
     this.weight = init.weight ?? 1;
@@ -105,10 +109,10 @@ export class Member implements Place {
   }
 
   get view(): MemberView {
-    const { name, domain, weight, life, isCurrent, isApart } = this;
+    const { id, name, domain, weight, life, isCurrent, isApart } = this;
     const { condition, reason } = this.#condition();
     const used_bytes = this.isReadable ? this.volume.stats().used_bytes : 0;
-    return { name, domain, weight, life, condition, reason, isCurrent, isApart, used_bytes };
+    return { id, name, domain, weight, life, condition, reason, isCurrent, isApart, used_bytes };
   }
 
   holds(kind: Kind, id: Uint8Array): boolean {

@@ -55,17 +55,17 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a volume is admitted to the list as it was before it took a note',
     file: './membership.ts',
-    find: 'this.#change({ members: withName(members, name), current: withName(current, name) });',
+    find: 'this.#change({ members: withId(members, id), current: withId(current, id), seen });',
     replace:
-      'await member.write([rosterNote(this.#roster, name)], signal);\n    this.#change({ members: withName(members, name), current: withName(current, name) });',
+      'await member.write([rosterNote(this.#roster, id)], signal);\n    this.#change({ members: withId(members, id), current: withId(current, id), seen });',
     model: struckWhileAdmitting,
     caught: /counts|undid/,
   },
   {
     bug: 'who finds that somebody was struck off already does not wait until that is durable',
     file: './membership.ts',
-    find: 'this.#strike(names);\n    // Also when somebody else struck them off, and is still telling.\n    if (this.#told < this.#roster.number)',
-    replace: 'if (this.#strike(names))',
+    find: 'this.#strike(ids);\n    // Also when somebody else struck them off, and is still telling.\n    if (this.#told < this.#roster.number)',
+    replace: 'if (this.#strike(ids))',
     model: struckTwice,
     caught: /counts after a crash/,
   },
@@ -74,7 +74,7 @@ const MUTATIONS: readonly Mutation[] = [
     file: './membership.ts',
     find: 'isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;',
     replace:
-      'isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) !== number;\n      this.#strike(told.filter(isDeaf).map((member) => member.name));',
+      'isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) !== number;\n      this.#strike(told.filter(isDeaf).map((member) => member.id));',
     model: toldWhileRemoving,
     caught: CAME_BACK,
   },

@@ -31,7 +31,7 @@ const openOver = (sets: Sets, volumes: readonly ModelVolume[]): Promise<VolumeSe
 async function setUp(sets: Sets, volumes: readonly ModelVolume[], isStale: boolean): Promise<VolumeSet> {
   const first = await openOver(sets, volumes);
   for (const volume of volumes) await volume.put([OBJECT], signal);
-  if (isStale) await first.membership.strike([volumes.at(-1)!.name], signal);
+  if (isStale) await first.membership.strike([volumes.at(-1)!.id], signal);
   const set = isStale ? await openOver(sets, volumes) : first;
   for (const volume of volumes) volume.isLive = true;
   return set;
@@ -70,7 +70,7 @@ function assertRemoved(set: VolumeSet): void {
 
 function assertListed(set: VolumeSet): void {
   const { current } = set.membership.roster;
-  const counted = set.members.filter((member) => member.isCurrent).map((member) => member.name);
+  const counted = set.members.filter((member) => member.isCurrent).map((member) => member.id);
   assert.deepEqual(current.toSorted(), counted.toSorted(), 'the list is not what counts');
 }
 
@@ -100,8 +100,8 @@ export function struckWhileAdmitting(sets: Sets): Build {
       set = await setUp(sets, volumes, true);
       const opened = set;
       world.task('client', async () => {
-        if (!(await isDone(opened.membership.strike(['b'], signal)))) return;
-        assert.ok(!opened.membership.roster.current.includes('b'), 'who was struck off counts');
+        if (!(await isDone(opened.membership.strike([volumes[1]!.id], signal)))) return;
+        assert.ok(!opened.membership.roster.current.includes(volumes[1]!.id), 'who was struck off counts');
         const reopened = await openOver(sets, volumes);
         assert.ok(!reopened.member('b').isCurrent, 'who was struck off counts after a crash');
       });
@@ -123,7 +123,7 @@ export function struckTwice(sets: Sets): Build {
     world.task('first', async () => {
       const set = await setUp(sets, volumes, false);
       const strike = async (): Promise<void> => {
-        await set.membership.strike(['b'], signal);
+        await set.membership.strike([volumes[1]!.id], signal);
         const reopened = await openOver(sets, volumes);
         assert.ok(!reopened.member('b').isCurrent, 'who was struck off counts after a crash');
       };

@@ -1,30 +1,37 @@
 /**
- * Who belongs to the set, what was decided about each, and which volumes have heard everything about objects.
+ * The roster: which volumes belong to the set, the decisions about each, and which of them are current.
  *
- * Promise: a removal or a pin is acknowledged when every volume that counts has it. One that could not take it is struck
- * off first, durably, on those that stay: whenever it comes back, also after a restart, it is known to be stale until it
- * has been told. With each decision a volume notes its number: an old copy of a volume in its place has heard less than the
- * others, and is stale as well. A volume that lies elsewhere than it did is still the same. What was decided about volumes (emptied, given up) holds after a restart. Of two lists the
- * one with the higher number counts; a volume whose list is none of those before it was used apart from the others.
- * Every change takes effect in the step in which it is made, and is told in that order: changes at the same time add up.
- * Bound: two small notes on each volume. Cancellation: by the signal; then a change may hold or not.
+ * Contract: a removal or a pin is acknowledged when every current volume has it. A volume that could not take it is struck
+ * off the list of current volumes first, durably, on those that stay: it is stale until it has been reconciled, even after
+ * a restart. With each decision a volume notes its number, and the roster keeps the last epoch of each volume: an older
+ * copy of a volume has a lower number or a lower epoch, and is stale too. Decisions about volumes (draining, lost) hold
+ * after a restart. Of two rosters the one with the higher number counts; a volume whose roster is not an ancestor of it was
+ * used apart from the others. Volumes are known by their ids. Changes take effect in the step in which they are made, and
+ * are written in that order.
+ * Bound: two small notes on each volume. Cancellation: by the signal; a cancelled change may hold or not.
  */
-import { blake3 } from '@napi-rs/blake-hash';
-import { RecordType, type NewRecord, type Volume } from '@ron/cas';
+import { isVolumeId, legacyVolumeId, noteId, RecordType, type NewRecord, type Volume } from '@ron/cas';
 import { sched } from '@ron/kernel';
 import { shortOf, writeCopies } from './copies.ts';
 import type { Member } from './member.ts';
 
-/** Names of volumes, by what is known of them. */
+/** Ids of volumes. */
 export interface Lists {
   /** All that belong to the set, here or not. */
   readonly members: readonly string[];
-  /** Those that have heard everything. */
+  /** Those that have every decision about objects. */
   readonly current: readonly string[];
   /** Those that are to be emptied. */
   readonly draining: readonly string[];
-  /** Those that somebody gave up: they do not come back by themselves. */
+  /** Those that the operator gave up: they do not come back by themselves. */
   readonly lost: readonly string[];
+}
+
+/** Where and with which epoch a volume was last open. */
+export interface Seen {
+  /** The directory: a hint for messages and for finding a volume that is not configured, never an identity. */
+  readonly dir: string;
+  readonly epoch: number;
 }
 
 export interface Roster extends Lists {
@@ -33,19 +40,19 @@ export interface Roster extends Lists {
   readonly id: string;
   /** The ids of those before it, the latest first. */
   readonly past: readonly string[];
+  /** By volume. */
+  readonly seen: Readonly<Record<string, Seen>>;
 }
 
-/** What a volume knows. */
+/** The notes of one volume. */
 export interface Known {
   readonly roster: Roster | undefined;
-  /** What it was called when it took that list: a directory may lie elsewhere by now. */
-  readonly holder: string | undefined;
-  /** The number of the last decision about an object that it heard. */
+  /** The number of the last decision about an object that it has. */
   readonly heard: number;
 }
 
-export const noteId = (name: string): Buffer => blake3(Buffer.from(`note: ${name}`, 'utf8'));
-
+/** Of the note: the previous version had none. */
+const FORMAT = 2;
 const ROSTER_ID = noteId('roster');
 const HEARD_ID = noteId('heard');
 const LIST_ID_BYTES = 6;
@@ -60,20 +67,15 @@ const noteOf = (id: Buffer, value: unknown): NewRecord => ({
   payload: Buffer.from(JSON.stringify(value), 'utf8'),
 });
 
-/** The list as the volume of this name keeps it. */
-export const rosterNote = (roster: Roster, holder: string): NewRecord => noteOf(ROSTER_ID, { ...roster, holder });
+/** The roster as a volume keeps it: with its own id, from which a deleted superblock can be rebuilt. */
+export const rosterNote = (roster: Roster, holder: string): NewRecord =>
+  noteOf(ROSTER_ID, { format: FORMAT, ...roster, holder });
 
-/** What a volume knows; nothing when it never was in a set, or its notes are damaged: then it has to be told all. */
+/** Empty for a volume that never was in a set, or whose notes are damaged: then it has to be reconciled. */
 export async function readKnown(volume: Volume, signal: AbortSignal): Promise<Known> {
-  const note = await readNote(volume, ROSTER_ID, signal);
-  const roster = parseRoster(note);
-  const { holder } = (note ?? {}) as { holder?: unknown };
+  const roster = parseRoster(await readNote(volume, ROSTER_ID, signal));
   const heard = await readNote(volume, HEARD_ID, signal);
-  return {
-    roster,
-    holder: typeof holder === 'string' ? holder : undefined,
-    heard: typeof heard === 'number' ? heard : 0,
-  };
+  return { roster, heard: typeof heard === 'number' ? heard : 0 };
 }
 
 async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promise<unknown> {
@@ -88,59 +90,57 @@ async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promis
 
 function parseRoster(value: unknown): Roster | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
-  const { number, id, ...lists } = value as Partial<Roster>;
+  const { format, number, id, seen, ...lists } = value as Partial<Roster> & { format?: unknown };
   if (typeof number !== 'number' || !Array.isArray(lists.current)) return undefined;
-  const namesOf = (list: unknown): string[] =>
+  const textsOf = (list: unknown): string[] =>
     Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [];
-  const { members, current, draining, lost, past } = lists;
+  const isNamed = format !== FORMAT;
+  // The previous version listed volumes by name.
+  const idsOf = (list: unknown): string[] => (isNamed ? textsOf(list).map(legacyVolumeId) : textsOf(list));
+  const members = lists.members ?? lists.current;
   return {
     number,
-    // Lists were not told apart once.
+    // The first rosters had no id.
     id: typeof id === 'string' ? id : '',
-    past: namesOf(past),
-    members: namesOf(members ?? current),
-    current: namesOf(current),
-    draining: namesOf(draining),
-    lost: namesOf(lost),
+    past: textsOf(lists.past),
+    members: idsOf(members),
+    current: idsOf(lists.current),
+    draining: idsOf(lists.draining),
+    lost: idsOf(lists.lost),
+    seen: isNamed
+      ? Object.fromEntries(textsOf(members).map((name) => [legacyVolumeId(name), { dir: name, epoch: 0 }]))
+      : parseSeen(seen),
   };
 }
 
-/** The list that counts, among what volumes know, with the names that the volumes have now. */
-export function rosterOf(known: ReadonlyMap<string, Known>): Roster | undefined {
-  const latest = latestOf(known.values());
-  if (latest === undefined) return undefined;
-  const newNames = newNamesOf(known, latest);
-  const taken = new Set(newNames.values());
-  // Whoever had a name that is another one's now is not here.
-  const renamed = (names: readonly string[]): string[] =>
-    names.flatMap((name) => newNames.get(name) ?? (taken.has(name) ? [] : name));
-  const { members, current, draining, lost } = latest;
-  return {
-    ...latest,
-    members: renamed(members),
-    current: renamed(current),
-    draining: renamed(draining),
-    lost: renamed(lost),
-  };
+function parseSeen(value: unknown): Record<string, Seen> {
+  const entries = Object.entries(Object(value) as Record<string, Partial<Seen> | null>);
+  return Object.fromEntries(
+    entries.flatMap(([id, each]) => {
+      const { dir, epoch } = each ?? {};
+      const isValid = isVolumeId(id) && typeof dir === 'string' && Number.isSafeInteger(epoch);
+      return isValid ? [[id, { dir, epoch: epoch! }]] : [];
+    }),
+  );
 }
 
-/**
- * Of those that know the latest list, by the names that they have in it, the names that they have now. Of a volume and a copy
- * of it, the one that heard more keeps the name, then the one that lies where it lay.
- */
-function newNamesOf(known: ReadonlyMap<string, Known>, latest: Roster): Map<string, string> {
-  const holders = [...known].filter(([, { roster }]) => roster !== undefined && isSame(roster, latest));
-  const isInPlace = ([name, { holder }]: (typeof holders)[number]): number => Number(name === holder);
-  const newNames = new Map<string, string>();
-  for (const [name, { holder }] of holders.toSorted((a, b) => b[1].heard - a[1].heard || isInPlace(b) - isInPlace(a))) {
-    if (holder !== undefined && !newNames.has(holder)) newNames.set(holder, name);
-  }
-  return newNames;
-}
-
-/** Of two lists with the same number, the one that more volumes know. */
-function latestOf(known: Iterable<Known>): Roster | undefined {
+/** The roster that counts. Its copies may differ in the epochs: of each volume the highest one counts. */
+export function rosterOf(known: Iterable<Known>): Roster | undefined {
   const rosters = [...known].flatMap(({ roster }) => roster ?? []);
+  const latest = latestOf(rosters);
+  if (latest === undefined) return undefined;
+  const copies = rosters.filter((each) => isSame(each, latest));
+  return { ...latest, seen: copies.map((each) => each.seen).reduce(withSeen, latest.seen) };
+}
+
+/** Of two entries the one with the higher epoch. */
+function withSeen(a: Roster['seen'], b: Roster['seen']): Roster['seen'] {
+  const newer = Object.entries(b).filter(([id, { epoch }]) => epoch > (a[id]?.epoch ?? -1));
+  return newer.length === 0 ? a : { ...a, ...Object.fromEntries(newer) };
+}
+
+/** Of two with the same number, the one that more volumes have. */
+function latestOf(rosters: readonly Roster[]): Roster | undefined {
   const votesFor = (roster: Roster): number => rosters.filter((each) => isSame(each, roster)).length;
   const order = (a: Roster, b: Roster): number =>
     b.number - a.number || votesFor(b) - votesFor(a) || (a.id < b.id ? -1 : 1);
@@ -149,9 +149,12 @@ function latestOf(known: Iterable<Known>): Roster | undefined {
 
 const isSame = (a: Roster, b: Roster): boolean => a.number === b.number && a.id === b.id;
 const newId = (): string => Buffer.from(sched.randomBytes(LIST_ID_BYTES)).toString('hex');
-const without = (list: readonly string[], names: readonly string[]): string[] =>
-  list.filter((name) => !names.includes(name));
-const withName = (list: readonly string[], name: string): string[] => [...without(list, [name]), name];
+const without = (list: readonly string[], ids: readonly string[]): string[] => list.filter((id) => !ids.includes(id));
+const withId = (list: readonly string[], id: string): string[] => [...without(list, [id]), id];
+
+/** Whether the volume was open elsewhere, with a higher epoch, after this copy of it was made. */
+export const isOldCopy = ({ id, volume }: Member, { seen }: Roster): boolean =>
+  (volume.epoch_before ?? Infinity) < (seen[id]?.epoch ?? 0);
 
 export class Membership {
   readonly #members: () => readonly Member[];
@@ -171,46 +174,71 @@ export class Membership {
     this.#told = roster.number;
   }
 
-  /** Asks the volumes. Those that know another list than the latest, or have heard less than others of it, are stale. */
+  /** Reads the notes. Volumes with another roster than the latest, fewer decisions or an older epoch are stale. */
   static async open(members: () => readonly Member[], signal: AbortSignal): Promise<Membership> {
     const known = new Map<string, Known>();
-    for (const { name, volume } of members()) known.set(name, await readKnown(volume, signal));
-    const latest = rosterOf(known);
+    for (const { id, volume } of members()) known.set(id, await readKnown(volume, signal));
+    const latest = rosterOf(known.values());
     if (latest === undefined) return await Membership.#first(members, signal);
-    const isOfLatest = (member: Member): boolean => {
-      const { roster } = known.get(member.name)!;
-      return roster !== undefined && isSame(roster, latest) && latest.current.includes(member.name);
+    const isOfLatest = ({ id }: Member): boolean => {
+      const { roster } = known.get(id)!;
+      return roster !== undefined && isSame(roster, latest) && latest.current.includes(id);
     };
-    const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member.name)!.heard : 0)));
+    const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member.id)!.heard : 0)));
     for (const member of members()) {
-      member.isCurrent = isOfLatest(member) && known.get(member.name)!.heard === heard;
-      if (latest.draining.includes(member.name)) member.life = 'draining';
+      member.isCurrent = isOfLatest(member) && known.get(member.id)!.heard === heard;
+      if (latest.draining.includes(member.id)) member.life = 'draining';
     }
     const membership = new Membership(members, latest, heard);
-    await membership.#strikeDoubtful(signal);
+    await membership.#strikeUnreliable(signal);
+    await membership.#noteSeen(signal);
     return membership;
   }
 
-  /** Volumes that were never in a set have all heard everything. Where that cannot be noted, they are asked again later. */
+  /** Volumes that were never in a set are all current. A volume that takes no note gets it later. */
   static async #first(members: () => readonly Member[], signal: AbortSignal): Promise<Membership> {
-    const names = members().map((member) => member.name);
-    const lists = { members: names, current: names, draining: [], lost: [] };
-    const membership = new Membership(members, { number: 1, id: newId(), past: [], ...lists }, 0);
+    const ids = members().map((member) => member.id);
+    const lists = { members: ids, current: ids, draining: [], lost: [] };
+    const membership = new Membership(members, { number: 1, id: newId(), past: [], ...lists, seen: {} }, 0);
+    membership.#look();
     await membership.#write(members(), signal);
     return membership;
+  }
+
+  /** Takes over where the volumes are and their epochs. False when nothing changed. */
+  #look(): boolean {
+    const { seen } = this.#roster;
+    const now = this.#members().flatMap(({ id, name, volume: { epoch }, isReadable }) =>
+      isReadable && epoch !== undefined && (seen[id]?.dir !== name || seen[id].epoch < epoch)
+        ? [[id, { dir: name, epoch: Math.max(epoch, seen[id]?.epoch ?? 0) }] as const]
+        : [],
+    );
+    if (now.length > 0) this.#roster = { ...this.#roster, seen: { ...seen, ...Object.fromEntries(now) } };
+    return now.length > 0;
+  }
+
+  /** The roster stays the same one: only where volumes lie and their epochs change. */
+  async #noteSeen(signal: AbortSignal): Promise<void> {
+    const current = this.#members().filter((member) => member.isCurrent && member.isReadable);
+    if (this.#look() && current.length > 0) await this.#write(current, signal);
   }
 
   get roster(): Roster {
     return this.#roster;
   }
 
-  /** Names that count on hearing everything and are not here to hear it. */
+  /** The last directory of a volume, for messages. */
+  placeOf(id: string): string {
+    return this.#members().find((member) => member.id === id)?.name ?? this.#roster.seen[id]?.dir ?? id;
+  }
+
+  /** Current volumes that are not here. */
   absent(): string[] {
-    const here = new Set(this.#members().flatMap((member) => (member.isReadable ? [member.name] : [])));
+    const here = new Set(this.#members().flatMap((member) => (member.isReadable ? [member.id] : [])));
     return without(this.#roster.current, [...here]);
   }
 
-  /** Names that have heard more than anybody who is here, and may come back. */
+  /** Current volumes that are not here, and may come back. */
   missing(): string[] {
     return without(this.absent(), this.#roster.lost);
   }
@@ -238,14 +266,15 @@ export class Membership {
    * Whether a volume comes that has heard more than all who were here: its list came from theirs, and they
    * decided nothing since. A restart would go by its list as well.
    */
-  isBehind(member: Member, { roster, holder }: Known): boolean {
-    if (roster === undefined || holder !== member.name || !roster.current.includes(member.name)) return false;
+  isBehind(member: Member, { roster }: Known): boolean {
+    if (roster === undefined || !roster.current.includes(member.id) || isOldCopy(member, this.#roster)) return false;
     return this.#decided_total === 0 && this.#roster.id !== '' && roster.past.includes(this.#roster.id);
   }
 
   /** Goes by what such a volume knows. Those who were here have missed something. In one step. */
   goBy(member: Member, { roster, heard }: Known & { roster: Roster }): void {
     this.#roster = roster;
+    this.#look();
     this.#told = roster.number;
     this.#heard = heard;
     for (const each of this.#members()) {
@@ -257,61 +286,63 @@ export class Membership {
   }
 
   /** Strikes off those who missed something. Durable when it resolves. */
-  async strike(names: readonly string[], signal: AbortSignal): Promise<void> {
-    this.#strike(names);
+  async strike(ids: readonly string[], signal: AbortSignal): Promise<void> {
+    this.#strike(ids);
     // Also when somebody else struck them off, and is still telling.
     if (this.#told < this.#roster.number) await this.#tell(signal);
   }
 
-  /** Those that lost more than they know are told everything, unless there is nobody who could tell them. */
-  async #strikeDoubtful(signal: AbortSignal): Promise<void> {
+  /** Volumes that lost records without a trace, and older copies, are reconciled, unless none of the others is current. */
+  async #strikeUnreliable(signal: AbortSignal): Promise<void> {
     const current = this.#members().filter((member) => member.isCurrent);
-    const doubtful = current.filter((member) => member.volume.isDoubtful === true);
-    if (doubtful.length === 0 || doubtful.length === current.length) return;
-    const names = doubtful.map((member) => member.name);
-    // When nobody can note it, it counts for this process at least.
-    await this.strike(names, signal).catch(() => signal.throwIfAborted());
+    const unreliable = current.filter((member) => member.volume.isDoubtful === true || isOldCopy(member, this.#roster));
+    if (unreliable.length === 0 || unreliable.length === current.length) return;
+    const ids = unreliable.map((member) => member.id);
+    // When no volume can note it, it holds for this process at least.
+    await this.strike(ids, signal).catch(() => signal.throwIfAborted());
   }
 
   /** Counts on a volume again that has been told everything: in this step, and as long as it takes the note of it. */
   async admit(member: Member, signal: AbortSignal): Promise<void> {
     const { members, current } = this.#roster;
-    const { name } = member;
-    this.#change({ members: withName(members, name), current: withName(current, name) });
+    const { id, name } = member;
+    // From here on this copy is the volume, even if another one had a higher epoch.
+    const seen = { ...this.#roster.seen, [id]: { dir: name, epoch: member.volume.epoch ?? 0 } };
+    this.#change({ members: withId(members, id), current: withId(current, id), seen });
     member.isCurrent = true;
     member.isReconciled = true;
     const heard = noteOf(HEARD_ID, this.#heard);
     const noted = member.write([heard], signal);
-    await Promise.all([noted.catch(() => this.strike([name], signal)), this.#tell(signal)]);
+    await Promise.all([noted.catch(() => this.strike([id], signal)), this.#tell(signal)]);
   }
 
   /** Notes a decision about a volume. Durable when it resolves. */
-  async note(list: 'draining' | 'lost', name: string, isListed: boolean, signal: AbortSignal): Promise<void> {
-    const names = this.#roster[list];
-    if (names.includes(name) === isListed) return;
-    this.#change({ [list]: isListed ? withName(names, name) : without(names, [name]) });
+  async note(list: 'draining' | 'lost', id: string, isListed: boolean, signal: AbortSignal): Promise<void> {
+    const ids = this.#roster[list];
+    if (ids.includes(id) === isListed) return;
+    this.#change({ [list]: isListed ? withId(ids, id) : without(ids, [id]) });
     await this.#tell(signal);
   }
 
   /** The volume belongs to the set no more. Durable when it resolves. */
-  async forget(name: string, signal: AbortSignal): Promise<void> {
+  async forget(id: string, signal: AbortSignal): Promise<void> {
     const { members, current, draining, lost } = this.#roster;
-    const rest = (list: readonly string[]): string[] => without(list, [name]);
+    const rest = (list: readonly string[]): string[] => without(list, [id]);
     this.#change({ members: rest(members), current: rest(current), draining: rest(draining), lost: rest(lost) });
     await this.#tell(signal);
   }
 
   /** False when none of them counted. */
-  #strike(names: readonly string[]): boolean {
+  #strike(ids: readonly string[]): boolean {
     const { current } = this.#roster;
-    const stay = without(current, names);
+    const stay = without(current, ids);
     if (stay.length === current.length) return false;
     this.#change({ current: stay });
-    for (const member of this.#members()) if (names.includes(member.name)) member.isCurrent = false;
+    for (const member of this.#members()) if (ids.includes(member.id)) member.isCurrent = false;
     return true;
   }
 
-  #change(lists: Partial<Lists>): void {
+  #change(lists: Partial<Lists & Pick<Roster, 'seen'>>): void {
     const { number, id, past } = this.#roster;
     const before = [id, ...past].slice(0, PAST_MAX);
     this.#roster = { ...this.#roster, ...lists, number: number + 1, id: newId(), past: before };
@@ -327,8 +358,8 @@ export class Membership {
       await this.#write(told, signal);
       // Others may have told them more meanwhile, or struck them off.
       const isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;
-      const deaf = told.filter((member) => member.isCurrent && isDeaf(member)).map((member) => member.name);
-      const stays = (member: Member): boolean => member.isReadable && member.isCurrent && !deaf.includes(member.name);
+      const deaf = told.filter((member) => member.isCurrent && isDeaf(member)).map((member) => member.id);
+      const stays = (member: Member): boolean => member.isReadable && member.isCurrent && !deaf.includes(member.id);
       if (told.every(isDeaf) || (deaf.length > 0 && !this.#members().some(stays))) {
         throw shortOf({ enough: 1, written: 0, failures: told.map((each) => each.failure) });
       }
@@ -341,7 +372,7 @@ export class Membership {
   /** Tells a volume the list again: it has lost what it knew. */
   async remind(member: Member, signal: AbortSignal): Promise<void> {
     if (!member.isCurrent || !member.isWritable) return;
-    await member.write([rosterNote(this.#roster, member.name), noteOf(HEARD_ID, this.#heard)], signal);
+    await member.write([rosterNote(this.#roster, member.id), noteOf(HEARD_ID, this.#heard)], signal);
   }
 
   /** Those who take the list in time know it. */
@@ -351,7 +382,7 @@ export class Membership {
       order: members,
       has: () => false,
       write: async (member) => {
-        await member.write([rosterNote(roster, member.name)], signal);
+        await member.write([rosterNote(roster, member.id)], signal);
         this.#known.set(member, Math.max(roster.number, this.#known.get(member) ?? 0));
       },
       target: members.length,

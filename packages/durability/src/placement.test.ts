@@ -10,21 +10,21 @@ const IDS = Array.from({ length: 2000 }, (_, index) => idOf(index));
 const places = (count: { min: number; max: number }): fc.Arbitrary<Place[]> =>
   fc.uniqueArray(
     fc.record({
-      name: fc.string({ minLength: 1, maxLength: 8 }),
+      id: fc.string({ minLength: 1, maxLength: 8 }),
       domain: fc.constantFrom('a', 'b', 'c', 'd'),
       weight: fc.integer({ min: 1, max: 8 }),
     }),
-    { minLength: count.min, maxLength: count.max, selector: (place) => place.name },
+    { minLength: count.min, maxLength: count.max, selector: (place) => place.id },
   );
 
-const namesOf = (chosen: readonly Place[]): string[] => chosen.map((place) => place.name);
+const idsOf = (chosen: readonly Place[]): string[] => chosen.map((place) => place.id);
 const domainsOf = (chosen: readonly Place[]): number => new Set(chosen.map((place) => place.domain)).size;
 
 test('never two copies in one domain while there are enough, and never fewer copies than there are volumes', () => {
   fc.assert(
     fc.property(places({ min: 1, max: 9 }), fc.integer({ min: 1, max: 5 }), fc.nat(), (all, copies, number) => {
       const chosen = new Placement(all).choose(idOf(number), copies);
-      assert.equal(new Set(namesOf(chosen)).size, Math.min(copies, all.length));
+      assert.equal(new Set(idsOf(chosen)).size, Math.min(copies, all.length));
       assert.equal(domainsOf(chosen), Math.min(copies, domainsOf(all)));
     }),
   );
@@ -44,12 +44,12 @@ test('a volume that goes moves one copy of what it had; one that comes, one copy
     fc.property(places({ min: 2, max: 9 }), fc.integer({ min: 1, max: 4 }), fc.nat(), (all, copies, number) => {
       const [gone, ...rest] = all as [Place, ...Place[]];
       const id = idOf(number);
-      const before = namesOf(new Placement(all).choose(id, copies));
-      const after = namesOf(new Placement(rest).choose(id, copies));
-      const moved = after.filter((name) => !before.includes(name));
-      const stayed = before.filter((name) => name !== gone.name && !after.includes(name));
+      const before = idsOf(new Placement(all).choose(id, copies));
+      const after = idsOf(new Placement(rest).choose(id, copies));
+      const moved = after.filter((each) => !before.includes(each));
+      const stayed = before.filter((each) => each !== gone.id && !after.includes(each));
       assert.deepEqual(stayed, [], 'a copy left a volume that is still there');
-      assert.ok(moved.length <= (before.includes(gone.name) ? 1 : 0), `${moved.length} copies moved`);
+      assert.ok(moved.length <= (before.includes(gone.id) ? 1 : 0), `${moved.length} copies moved`);
     }),
     { numRuns: 500 },
   );
@@ -59,33 +59,33 @@ test('a volume that goes moves one copy of what it had; one that comes, one copy
 const DEVIATIONS_MAX = 5;
 
 test('volumes get records in proportion to their weight', () => {
-  const all = [1, 2, 3, 4].map((weight) => ({ name: `v${weight}`, domain: `d${weight}`, weight }));
+  const all = [1, 2, 3, 4].map((weight) => ({ id: `v${weight}`, domain: `d${weight}`, weight }));
   const placement = new Placement(all);
   const counts = new Map<string, number>();
   for (const id of IDS) {
     const [first] = placement.choose(id, 1);
-    counts.set(first!.name, (counts.get(first!.name) ?? 0) + 1);
+    counts.set(first!.id, (counts.get(first!.id) ?? 0) + 1);
   }
-  for (const { name, weight } of all) {
+  for (const { id, weight } of all) {
     const share = weight / 10;
     const deviation = Math.sqrt(IDS.length * share * (1 - share));
-    const off = Math.abs(counts.get(name)! - IDS.length * share) / deviation;
-    assert.ok(off < DEVIATIONS_MAX, `${name} has ${counts.get(name)} of ${IDS.length}`);
+    const off = Math.abs(counts.get(id)! - IDS.length * share) / deviation;
+    assert.ok(off < DEVIATIONS_MAX, `${id} has ${counts.get(id)} of ${IDS.length}`);
   }
 });
 
 test('equal volumes in equal domains share all copies evenly, also what a lost one had', () => {
-  const all = Array.from({ length: 6 }, (_, index) => ({ name: `v${index}`, domain: `d${index % 3}`, weight: 1 }));
+  const all = Array.from({ length: 6 }, (_, index) => ({ id: `v${index}`, domain: `d${index % 3}`, weight: 1 }));
   for (const left of [all, all.slice(1)]) {
     const counts = new Map<string, number>();
     for (const id of IDS) {
-      for (const { name } of new Placement(left).choose(id, 2)) counts.set(name, (counts.get(name) ?? 0) + 1);
+      for (const place of new Placement(left).choose(id, 2)) counts.set(place.id, (counts.get(place.id) ?? 0) + 1);
     }
     const partners = left.length === all.length ? left : left.filter((place) => place.domain !== 'd0');
-    const total = partners.reduce((sum, place) => sum + counts.get(place.name)!, 0);
-    for (const { name } of partners) {
-      const off = Math.abs(counts.get(name)! - total / partners.length);
-      assert.ok(off < DEVIATIONS_MAX * Math.sqrt(total / partners.length), `${name} has ${counts.get(name)}`);
+    const total = partners.reduce((sum, place) => sum + counts.get(place.id)!, 0);
+    for (const { id } of partners) {
+      const off = Math.abs(counts.get(id)! - total / partners.length);
+      assert.ok(off < DEVIATIONS_MAX * Math.sqrt(total / partners.length), `${id} has ${counts.get(id)}`);
     }
   }
 });

@@ -6,14 +6,14 @@
  * `n` of an order lie in `n` different domains, while there are as many.
  * Bound: a few operations for each volume. Cancellation: none; no call waits.
  *
- * Each volume draws a number for the id, from the id and its own name; the highest come first. A draw of `-weight / ln(u)`
+ * Each volume draws a number for the id, from the id of the record and its own; the highest come first. A draw of `-weight / ln(u)`
  * with `u` uniform in (0, 1) makes a volume of twice the weight win twice as often.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 
 export interface Place {
-  /** Never changes: it decides what the volume gets. */
-  readonly name: string;
+  /** Never changes: it decides which records the volume gets. */
+  readonly id: string;
   /** Volumes of one domain fail together. */
   readonly domain: string;
   /** How much it gets, compared with others; usually its size. Above 0. */
@@ -36,7 +36,7 @@ export class Placement<P extends Place = Place> {
     const domains = new Map<string, number>();
     this.places = places;
     this.#seeded = places.map((place) => {
-      const seed = blake3(Buffer.from(place.name, 'utf8'));
+      const seed = blake3(Buffer.from(place.id, 'utf8'));
       if (!domains.has(place.domain)) domains.set(place.domain, domains.size);
       return {
         place,

@@ -111,7 +111,10 @@ export class PlanWalk {
     const set = this.#set;
     const views = await set.stripes.views(id, this.#signal);
     const layout = bestOf(set, views.values());
-    if (layout === undefined) return;
+    if (layout === undefined) {
+      await set.stripes.endRetired(id, this.#signal);
+      return;
+    }
     if (untold(set, id, layout, views).length > 0) {
       for (const member of views.keys()) if (!isActive(member)) this.#undrained.add(member);
       await this.#fileLater({ kind: 'stripe', id, class: 'rf' });
@@ -122,7 +125,7 @@ export class PlanWalk {
       if (!holders.some(isActive)) continue;
       if (isCrowded(set, layout, index)) this.#crowded += 1;
       const home = homeFor(set, layout, index, holders);
-      if (home === undefined || (home.name === shard.home && holders.includes(home))) continue;
+      if (home === undefined || (home.id === shard.home && holders.includes(home))) continue;
       await this.#fileLater({ kind: 'shard', id: shard.id, class: 'parity', bytes: shard.bytes });
     }
   }

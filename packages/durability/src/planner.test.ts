@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { encodeStripe, MemoryVolume, RecordType, stripeId, type NewRecord } from '@ron/cas';
+import { encodeStripe, MemoryVolume, newVolumeId, RecordType, stripeId, type NewRecord } from '@ron/cas';
 import { RonError } from '@ron/kernel';
 import { Pacing } from './pacing.ts';
 import { Planner } from './planner.ts';
@@ -206,7 +206,7 @@ suite('copies', () => {
     assert.ok(!set.member('v2').isDrained, 'a volume that is away may need its records');
     await set.life.giveUp('v1', true, signal);
     await empty();
-    const record = RECORDS.find(({ id }) => set.member('v3').holds('content', id))!;
+    const record = RECORDS.find(({ id }) => set.holdersOf('content', id)[0]?.name === 'v3')!;
     volumes[3]!.fail('get', () => new RonError('integrity', 'damaged'));
     await set.get('content', record.id, signal).catch(() => undefined);
     assert.ok(!set.member('v2').isDrained);
@@ -293,7 +293,7 @@ test('a read that fails is repaired at once, and a copy that cannot be read does
   const [first] = set.holdersOf('content', record.id);
   const broken = volumes.find(({ volume }) => volume.name === first!.name)!;
   broken.fail('get', () => new Error('EIO'));
-  repairs.planner.file({ kind: 'content', id: record.id, volume: broken.volume.name, reason: 'EIO' });
+  repairs.planner.file({ kind: 'content', id: record.id, volume: broken.volume.id, reason: 'EIO' });
   assert.equal(repairs.queue.depth, 1);
   await repairs.worker.work((await repairs.queue.take(signal))!, signal);
   assert.equal(set.copiesOf('content', record.id), 3);
@@ -404,7 +404,7 @@ suite('stripes', () => {
     await set.reclaim({ isNeeded: isAnything, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
     for (const { id, home } of shards) {
       assert.deepEqual(
-        set.holdersOf('content', id).map((member) => member.name),
+        set.holdersOf('content', id).map((member) => member.id),
         [home],
       );
     }
@@ -413,7 +413,7 @@ suite('stripes', () => {
   test('shards that share a volume move also when nothing but a full one recovers', async () => {
     const { set, volumes, ids } = await openStriped(10);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
-    const spare = volumes.find(({ volume }) => layout.shards.every((shard) => shard.home !== volume.name))!;
+    const spare = volumes.find(({ volume }) => layout.shards.every((shard) => shard.home !== volume.id))!;
     const takes = (isTaking: boolean): void => {
       Object.defineProperty(set.member(spare.volume.name), 'takesRecords', { get: () => isTaking, configurable: true });
     };
@@ -453,7 +453,7 @@ suite('stripes', () => {
     await repairs.round();
     assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'also when no volume came or went');
     assert.ok(first!.holdsDurably('stripe', id));
-    const shards = layout.shards.map((shard, at) => (at === 0 ? { ...shard, home: 'long gone' } : shard));
+    const shards = layout.shards.map((shard, at) => (at === 0 ? { ...shard, home: newVolumeId() } : shard));
     await second!.write([{ type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) }], signal);
     set.life.add({ volume: memory('new').volume });
     for (let round = 0; round < 2; round++) await repairs.round();
@@ -466,7 +466,7 @@ suite('stripes', () => {
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     // A parity shard is elsewhere than it is to be: that takes the only place in the queue.
     const { id, home } = layout.shards[8]!;
-    const elsewhere = set.members.find((member) => layout.shards.every((shard) => shard.home !== member.name))!;
+    const elsewhere = set.members.find((member) => layout.shards.every((shard) => shard.home !== member.id))!;
     await elsewhere.write([{ ...(await set.get('content', id, signal))!, id }], signal);
     set.life.lose(home, 'test');
     const alone = chunk('alone');

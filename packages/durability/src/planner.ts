@@ -102,6 +102,6 @@ export class Planner {
 }
 
 const placesOf = (set: VolumeSet): string =>
-  [set.life.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.name : []))].join(
+  [set.life.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.id : []))].join(
     '\n',
   );

@@ -26,7 +26,10 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
   const missing = membership.missing();
   if (others.length === 0 && missing.length > 0) {
-    throw new RonError('not_ready', `nobody is here who has heard everything: ${missing.join(', ')}`);
+    throw new RonError(
+      'not_ready',
+      `no current volume is here; away: ${missing.map((id) => membership.placeOf(id)).join(', ')}`,
+    );
   }
   if (membership.isApart(known) && !member.isTakenIn) {
     member.isApart = true;
@@ -55,7 +58,7 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
 function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
   if (roster === undefined || !set.members.includes(member) || !member.isReadable) return;
   set.membership.goBy(member, { ...known, roster });
-  for (const { name } of set.members) if (roster.draining.includes(name)) set.life.beginDrain(name);
+  for (const { id } of set.members) if (roster.draining.includes(id)) set.life.beginDrain(id);
 }
 
 const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: EMPTY });

@@ -20,7 +20,7 @@ export interface RepairJob {
   readonly class: RepairClass;
   /** How large it is, as far as is known. Default: a chunk. */
   readonly bytes?: number;
-  /** A volume whose copy is not to be counted: it could not be read. */
+  /** The id of a volume whose copy could not be read: it is not counted. */
   readonly suspect?: string;
 }
 

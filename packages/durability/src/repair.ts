@@ -46,7 +46,7 @@ async function goodHolders(
 ): Promise<Member[]> {
   const kind = job.kind === 'object' ? 'object' : 'content';
   const holders = set.members.filter((member) => member.holdsDurably(kind, job.id));
-  const suspect = holders.find((member) => member.name === job.suspect);
+  const suspect = holders.find((member) => member.id === job.suspect);
   if (suspect === undefined) return holders;
   await pace(job.bytes ?? CHUNK_BYTES, signal);
   const isGood = await patiently(suspect.volume.get(kind, job.id, signal)).then(
@@ -180,7 +180,7 @@ async function keepShard(
   const holders = await goodHolders(init, { ...job, kind: 'content' }, signal);
   const home = homeFor(set, layout, index, holders);
   if (home === undefined) throw new RonError('not_ready', 'no volume takes records');
-  if (home.name === former && holders.includes(home)) return 'whole';
+  if (home.id === former && holders.includes(home)) return 'whole';
   if (!holders.includes(home)) {
     // It is read from k others, unless somebody has it who is not to keep it.
     await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
@@ -191,7 +191,7 @@ async function keepShard(
     await patiently(home.write([{ type, id: job.id, payload }], signal));
   }
   await readBack(init, home, 'content', { id: job.id, bytes }, signal);
-  const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.name } : shard));
+  const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.id } : shard));
   const moved = { ...layout, shards };
   const id = stripeId(shards);
   const knowing = set.members.filter((each) => each.isWritable && each.holds('stripe', id));
@@ -240,6 +240,6 @@ async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSig
   }
   const lost = layout.shards.filter((shard) => !isThere(shard.id));
   if (set.incomplete !== undefined) return;
-  if (lost.some((shard) => set.members.some((member) => member.name === shard.home))) return;
+  if (lost.some((shard) => set.members.some((member) => member.id === shard.home))) return;
   await set.stripes.end({ id: stripeId(layout.shards), layout }, signal);
 }

@@ -62,7 +62,7 @@ test('a pass reads every record of every kind on every volume, and finds nothing
   await scrubber.run(signal);
   assert.deepEqual(faults, []);
   for (const member of set.members) {
-    const state = scrubber.states.get(member.name)!;
+    const state = scrubber.states.get(member.id)!;
     const { used_bytes } = member.volume.stats();
     // The note about the pass itself came after.
     assert.ok(state.bytes >= used_bytes - 1000, `${state.bytes} of ${used_bytes} on ${member.name}`);
@@ -96,7 +96,7 @@ test('a byte that flipped anywhere in a record is found and mended: copies, pari
     await using set = await directories.open(NAMES, { replication_factor: 2 });
     const faults: Fault[] = [];
     await new Scrubber({ set, pace, onFault: (fault) => faults.push(fault) }).run(signal);
-    assert.ok(faults.every((fault) => fault.volume === name));
+    assert.ok(faults.every((fault) => fault.volume === set.member(name).id));
     assert.ok(
       faults.length > 0 && faults.length <= flipped + 2,
       `${faults.length} of ${flipped} were found on ${name}`,
@@ -139,12 +139,15 @@ test('a pass that was interrupted goes on from its last note after a restart, an
   await scrubber.run(signal);
   // Five stretches of the log: two were noted.
   const total = read.get('all')!;
-  assert.deepEqual([scrubber.states.get('a')!.pass, scrubber.states.get('a')!.records >= 80], [1, true]);
-  assert.ok(scrubber.states.get('a')!.bytes >= 80 * 65_536);
+  assert.deepEqual(
+    [scrubber.states.get(set.member('a').id)!.pass, scrubber.states.get(set.member('a').id)!.records >= 80],
+    [1, true],
+  );
+  assert.ok(scrubber.states.get(set.member('a').id)!.bytes >= 80 * 65_536);
   read.clear();
   await scrubber.run(signal);
   assert.ok(read.get('all')! >= total + 2, `${total} steps were left, ${read.get('all')} are all`);
-  assert.equal(scrubber.states.get('a')!.pass, 2);
+  assert.equal(scrubber.states.get(set.member('a').id)!.pass, 2);
 });
 
 const EMPTY = new Uint8Array(0);
@@ -195,10 +198,13 @@ test('pins, removals and notes that rotted are found and written anew, and are t
     assert.equal(await set.settle(signal), 1);
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);
-    assert.ok(scrubber.states.get('a')!.bad >= 2, `${scrubber.states.get('a')!.bad} were found`);
-    assert.equal(scrubber.states.get('b')!.bad, 0);
+    assert.ok(
+      scrubber.states.get(set.member('a').id)!.bad >= 2,
+      `${scrubber.states.get(set.member('a').id)!.bad} were found`,
+    );
+    assert.equal(scrubber.states.get(set.member('b').id)!.bad, 0);
     await scrubber.run(signal);
-    assert.equal(scrubber.states.get('a')!.bad, 0, 'nothing is damaged any more');
+    assert.equal(scrubber.states.get(set.member('a').id)!.bad, 0, 'nothing is damaged any more');
   }
   await using volume = await withoutIndex(directories, 'a');
   assert.ok(volume.isPinned(kept!.id) && volume.wasRemoved(gone!.id));
@@ -229,7 +235,7 @@ test('a byte that flipped in any place of a segment is found', async () => {
     const set = await VolumeSet.open({ members: [{ volume: isOpen }], signal });
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);
-    assert.ok(scrubber.states.get('a')!.bad > 0, `byte ${at} was not found`);
+    assert.ok(scrubber.states.get(set.member('a').id)!.bad > 0, `byte ${at} was not found`);
     await set.close();
     rmSync(directories.dir('a'), { recursive: true });
     mkdirSync(join(directories.dir('a'), 'segments'), { recursive: true });
@@ -247,13 +253,16 @@ test('a volume that cannot be read ends its own pass only, is named, and goes on
   broken.fail('scrub', () => new Error('EIO'));
   const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
   await assert.rejects(scrubber.run(signal), /not everything could be read: b: EIO/);
-  const passes = (): boolean[] => ['a', 'b', 'c'].map((name) => scrubber.states.get(name)!.isRunning);
+  const passes = (): boolean[] => ['a', 'b', 'c'].map((name) => scrubber.states.get(set.member(name).id)!.isRunning);
   assert.deepEqual(passes(), [false, true, false]);
-  assert.match(scrubber.states.get('b')!.problem!, /EIO/);
+  assert.match(scrubber.states.get(set.member('b').id)!.problem!, /EIO/);
   broken.fail('scrub', undefined);
   await scrubber.run(signal);
   assert.deepEqual(passes(), [false, false, false]);
-  assert.deepEqual([scrubber.states.get('b')!.pass, scrubber.states.get('b')!.problem], [1, undefined]);
+  assert.deepEqual(
+    [scrubber.states.get(set.member('b').id)!.pass, scrubber.states.get(set.member('b').id)!.problem],
+    [1, undefined],
+  );
 });
 
 test('a volume that lost a removal and its index does not bring the object back', async () => {

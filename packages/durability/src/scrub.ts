@@ -10,10 +10,9 @@
  * Bound: one pass for each volume, one step of it at a time; each is paced by the bytes that it read. Cancellation: by the
  * signal, at any wait; bytes that were read since the last note are read again.
  */
-import { RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
+import { noteId, RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
-import { noteId } from './membership.ts';
 import { patiently } from './patience.ts';
 import type { Fault, VolumeSet } from './volume-set.ts';
 
@@ -78,7 +77,7 @@ export class Scrubber {
     this.#note_every_bytes = init.note_every_bytes ?? 64 * 1024 * 1024;
   }
 
-  /** By volume: the pass under way, or the last one. Volumes that were not looked at yet are not there. */
+  /** By the id of the volume: the pass under way, or the last one. Volumes that were not looked at yet are not there. */
   get states(): ReadonlyMap<string, ScrubState> {
     return this.#states;
   }
@@ -88,8 +87,8 @@ export class Scrubber {
    * other one has read as much, or has ended.
    */
   get late(): ReadonlyMap<string, string> {
-    const running = this.#readable().flatMap(({ name, volume }) => {
-      const state = this.#states.get(name);
+    const running = this.#readable().flatMap(({ id, name, volume }) => {
+      const state = this.#states.get(id);
       if (state?.isRunning !== true) return [];
       const left_bytes = Math.max(0, volume.stats().used_bytes - state.bytes);
       return [{ name, left_bytes, left_ms: state.begun_s * 1000 + this.#period_ms - sched.wall_ms() }];
@@ -109,7 +108,7 @@ export class Scrubber {
    * none. When some could not be read to the end, it fails after the others.
    */
   async run(signal: AbortSignal): Promise<void> {
-    const passes = this.#readable().map((member) => this.#passes.get(member.name) ?? this.#begin(member, signal));
+    const passes = this.#readable().map((member) => this.#passes.get(member.id) ?? this.#begin(member, signal));
     const problems = (await settled(passes)).flatMap((problem) => problem ?? []);
     if (problems.length > 0) throw new RonError('not_ready', `not everything could be read: ${problems.join('; ')}`);
   }
@@ -119,7 +118,7 @@ export class Scrubber {
     try {
       while (!stopping.aborted) {
         for (const member of shuffled(this.#readable())) {
-          if (!this.#passes.has(member.name) && (await this.#isDue(member, stopping))) {
+          if (!this.#passes.has(member.id) && (await this.#isDue(member, stopping))) {
             // It is in `passes`, which are waited for at the end.
             void this.#begin(member, stopping);
           }
@@ -134,8 +133,8 @@ export class Scrubber {
   }
 
   #begin(member: Member, signal: AbortSignal): Promise<string | undefined> {
-    const pass = this.#scrub(member, signal).finally(() => this.#passes.delete(member.name));
-    this.#passes.set(member.name, pass);
+    const pass = this.#scrub(member, signal).finally(() => this.#passes.delete(member.id));
+    this.#passes.set(member.id, pass);
     // `run` and `runForever` wait for it; it fails only by the signal.
     pass.catch(() => undefined);
     return pass;
@@ -148,13 +147,13 @@ export class Scrubber {
   async #isDue(member: Member, signal: AbortSignal): Promise<boolean> {
     const state = await this.#stateOf(member, signal);
     if (state.isRunning) return true;
-    const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.name, state.pass));
+    const wait_ms = this.#period_ms * (1 - JITTER + 2 * JITTER * jitterOf(member.id, state.pass));
     return sched.wall_ms() >= state.begun_s * 1000 + wait_ms;
   }
 
   async #stateOf(member: Member, signal: AbortSignal): Promise<ScrubState> {
-    const state = this.#states.get(member.name) ?? (await readState(member, signal));
-    this.#states.set(member.name, state);
+    const state = this.#states.get(member.id) ?? (await readState(member, signal));
+    this.#states.set(member.id, state);
     return state;
   }
 
@@ -163,14 +162,14 @@ export class Scrubber {
     const { problem: _, ...before } = await this.#stateOf(member, signal);
     const begun_s = Math.floor(sched.wall_ms() / 1000);
     const state = before.isRunning ? before : { ...NEVER, pass: before.pass + 1, isRunning: true, begun_s };
-    this.#states.set(member.name, state);
+    this.#states.set(member.id, state);
     try {
       await this.#readAll(member, state, signal);
       return undefined;
     } catch (error) {
       signal.throwIfAborted();
       const problem = `${member.name}: ${error instanceof Error ? error.message : String(error)}`;
-      this.#states.set(member.name, { ...this.#states.get(member.name)!, problem });
+      this.#states.set(member.id, { ...this.#states.get(member.id)!, problem });
       return problem;
     }
   }
@@ -184,7 +183,7 @@ export class Scrubber {
       const step = await patiently(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
       if (step === undefined) break;
       state = advanced(state, step);
-      this.#states.set(member.name, state);
+      this.#states.set(member.id, state);
       await this.#tell(member, step, signal);
       await this.#init.pace(step.bytes, signal);
       if (state.bytes - noted_bytes < this.#note_every_bytes) continue;
@@ -206,7 +205,7 @@ export class Scrubber {
 
   async #tell(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
     for (const { kind, id, reason } of faults) {
-      this.#init.onFault({ kind, id, volume: member.name, reason });
+      this.#init.onFault({ kind, id, volume: member.id, reason });
       // What a volume knows of the set is known to all of them.
       if (kind === 'note') await this.#init.set.membership.remind(member, signal).catch(() => signal.throwIfAborted());
     }
@@ -214,7 +213,7 @@ export class Scrubber {
 
   /** On a volume that takes no notes the next start begins anew. */
   async #note(member: Member, state: ScrubState, signal: AbortSignal): Promise<void> {
-    this.#states.set(member.name, state);
+    this.#states.set(member.id, state);
     const payload = Buffer.from(JSON.stringify(state), 'utf8');
     const noted = member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal);
     await patiently(noted).catch(() => signal.throwIfAborted());
@@ -271,8 +270,8 @@ function advanced(state: ScrubState, { cursor, records, bytes, bad }: ScrubStep)
 }
 
 /** From 0 to 1, the same for the same pass over the same volume: a restart does not change when it is due. */
-function jitterOf(name: string, pass: number): number {
-  return noteId(`${name} ${pass}`).readUInt32LE(0) / 2 ** 32;
+function jitterOf(id: string, pass: number): number {
+  return noteId(`${id} ${pass}`).readUInt32LE(0) / 2 ** 32;
 }
 
 function shuffled<T>(items: readonly T[]): T[] {

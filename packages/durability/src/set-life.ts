@@ -34,8 +34,8 @@ export class SetLife {
     this.#onLost = init.onLost;
     this.#members = init.members.map((each) => this.#memberOf(each));
     this.#placement = this.#place();
-    const names = new Set(this.#members.map((member) => member.name));
-    assert(names.size === this.#members.length, 'volumes of a set have different names');
+    const ids = new Set(this.#members.map((member) => member.id));
+    assert(ids.size === this.#members.length, 'volumes of a set have different ids');
   }
 
   static async open(init: SetLifeInit): Promise<SetLife> {
@@ -68,37 +68,40 @@ export class SetLife {
     return this.#lastChange;
   }
 
-  member(name: string): Member {
-    const member = this.#members.find((each) => each.name === name);
-    if (member === undefined) throw new RonError('not_found', `there is no volume ${name}`);
+  /** By id, or by name. */
+  member(key: string): Member {
+    const member = this.#members.find((each) => each.id === key) ?? this.#members.find((each) => each.name === key);
+    if (member === undefined) throw new RonError('not_found', `there is no volume ${key}`);
     return member;
   }
 
   /** A new one, one that was away, or one in the place of another. It is told later what it missed. */
   add(init: MemberInit): Member {
     const member = this.#memberOf(init);
-    const former = this.#members.find((each) => each.name === member.name);
-    if (former?.isReadable === true) throw new RonError('conflict', `there is a volume ${member.name} already`);
+    const former = this.#members.find((each) => each.id === member.id);
+    if (former?.isReadable === true) {
+      throw new RonError('conflict', `it is the same volume as ${former.name} (${member.id})`);
+    }
     // What it heard and what not is known when it has been asked.
     member.isCurrent = false;
-    if (this.#membership.roster.draining.includes(member.name)) member.life = 'draining';
+    if (this.#membership.roster.draining.includes(member.id)) member.life = 'draining';
     this.#change(member.name, [...this.#members.filter((each) => each !== former), member]);
     return member;
   }
 
   /** How much it gets, and with whom it fails. */
-  reshape(name: string, { weight, domain }: { weight: number; domain: string }): void {
-    const member = this.member(name);
+  reshape(key: string, { weight, domain }: { weight: number; domain: string }): void {
+    const member = this.member(key);
     if (member.weight === weight && member.domain === domain) return;
     member.weight = weight;
     member.domain = domain;
-    this.#change(name, this.#members);
+    this.#change(member.name, this.#members);
   }
 
   /** Why the volume cannot be emptied: the others could not hold what is wished for. */
-  whyNotDrain(name: string): string | undefined {
-    const member = this.member(name);
-    if (member.life === 'lost') return `${name} is lost: there is nothing that could be moved; remove it`;
+  whyNotDrain(key: string): string | undefined {
+    const member = this.member(key);
+    if (member.life === 'lost') return `${member.name} is lost: there is nothing that could be moved; remove it`;
     const rest = this.#members.filter((each) => each.life === 'active' && each !== member);
     if (rest.length < this.#copies) {
       return `${this.#copies} copies need ${this.#copies} volumes, ${rest.length} would be left: add one first`;
@@ -110,65 +113,67 @@ export class SetLife {
   }
 
   /** Gives it nothing more; the planner moves what it has. */
-  async drain(name: string, signal: AbortSignal): Promise<void> {
-    const member = this.member(name);
+  async drain(key: string, signal: AbortSignal): Promise<void> {
+    const member = this.member(key);
     if (member.life !== 'draining') {
-      const problem = this.whyNotDrain(name);
+      const problem = this.whyNotDrain(key);
       if (problem !== undefined) throw new RonError('conflict', problem);
-      this.beginDrain(name);
+      this.beginDrain(key);
     }
-    await this.#membership.note('draining', name, true, signal);
+    await this.#membership.note('draining', member.id, true, signal);
   }
 
   /** The same until the next start, whatever is left: the configuration says so, and says so again then. */
-  beginDrain(name: string): void {
-    const member = this.member(name);
+  beginDrain(key: string): void {
+    const member = this.member(key);
     if (member.life !== 'active') return;
     member.life = 'draining';
-    this.#change(name, this.#members);
+    this.#change(member.name, this.#members);
   }
 
   /** It stays after all. */
-  async undrain(name: string, signal: AbortSignal): Promise<void> {
-    const member = this.member(name);
+  async undrain(key: string, signal: AbortSignal): Promise<void> {
+    const member = this.member(key);
     if (member.life === 'draining') {
       member.life = 'active';
-      this.#change(name, this.#members);
+      this.#change(member.name, this.#members);
     }
-    await this.#membership.note('draining', name, false, signal);
+    await this.#membership.note('draining', member.id, false, signal);
   }
 
   /** Expects nothing of it any more, until it is added again. What it had is repaired from elsewhere. */
-  lose(name: string, reason: string): void {
-    this.member(name).lose(reason);
-    this.#change(name, this.#members);
-    this.#onLost?.(name, reason);
+  lose(key: string, reason: string): void {
+    const member = this.member(key);
+    member.lose(reason);
+    this.#change(member.name, this.#members);
+    this.#onLost?.(member.name, reason);
   }
 
   /** Notes that somebody lost it on purpose, or wants it back. */
-  giveUp(name: string, isGivenUp: boolean, signal: AbortSignal): Promise<void> {
-    return this.#membership.note('lost', name, isGivenUp, signal);
+  giveUp(id: string, isGivenUp: boolean, signal: AbortSignal): Promise<void> {
+    return this.#membership.note('lost', id, isGivenUp, signal);
   }
 
   /** Lets a volume go that is drained or lost; `force` also one that may hold the last copy of something. */
-  async remove(name: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
-    const member = this.member(name);
+  async remove(key: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
+    const member = this.member(key);
+    const { name } = member;
     const isFree = member.life === 'lost' || (member.life === 'draining' && member.isDrained);
     if (!isFree && init.force !== true) throw new RonError('conflict', `${name} may hold last copies: drain it first`);
     const rest = this.#members.filter((each) => each !== member);
     if (!rest.some((each) => each.isReadable)) {
       throw new RonError('conflict', `${name} is the last volume: what it holds has nowhere else to be`);
     }
-    this.#change(name, rest);
-    await this.#membership.forget(name, init.signal);
+    this.#change(member.name, rest);
+    await this.#membership.forget(member.id, init.signal);
     await member.volume.close();
   }
 
   /** One that a write finds gone is lost at once, unless it is the only one: then there is nowhere else to look. */
   #memberOf(init: MemberInit): Member {
     const member: Member = new Member(init, (reason) => {
-      // Its name may be another one's by now.
-      if (this.#members.length > 1 && this.#members.includes(member)) this.lose(member.name, reason);
+      // Another member may have its place by now.
+      if (this.#members.length > 1 && this.#members.includes(member)) this.lose(member.id, reason);
     });
     return member;
   }

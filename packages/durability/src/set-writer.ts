@@ -162,8 +162,8 @@ export class SetWriter {
 
   /** Those who should have heard something and did not, and those who are not here, no longer count. */
   async #strike(told: readonly Member[], written: readonly Member[], signal: AbortSignal): Promise<void> {
-    const names = this.#missed(told, written).map((member) => member.name);
-    await this.#set.membership.strike([...names, ...this.#set.membership.absent()], signal);
+    const ids = this.#missed(told, written).map((member) => member.id);
+    await this.#set.membership.strike([...ids, ...this.#set.membership.absent()], signal);
   }
 
   /** Those who did not hear it, also when they do not count: whoever is telling them what they missed has to know. */

@@ -24,13 +24,13 @@ function neighboursOf(
   set: VolumeSet,
   layout: StripeLayout,
   among: (index: number) => boolean,
-  name: string,
+  volume_id: string,
 ): Neighbours {
   const { places } = set.placement;
-  const domains = new Map(places.map((place) => [place.name, place.domain]));
-  const mine = domains.get(name);
+  const domains = new Map(places.map((place) => [place.id, place.domain]));
+  const mine = domains.get(volume_id);
   const homes = layout.shards.flatMap(({ home }, at) => (among(at) && domains.has(home) ? home : []));
-  const onVolume = mine === undefined ? 0 : homes.filter((home) => home === name).length;
+  const onVolume = mine === undefined ? 0 : homes.filter((home) => home === volume_id).length;
   const inDomain = mine === undefined ? 0 : homes.filter((home) => domains.get(home) === mine).length;
   const isCrowd = onVolume > 0 || inDomain >= mostInDomain(places, layout.shards.length);
   return { onVolume, inDomain, isCrowd };
@@ -42,12 +42,12 @@ export const isCrowded = (set: VolumeSet, layout: StripeLayout, index: number): 
 
 /** Whether the volume that is to have a shard has it. */
 export const isAtHome = (set: VolumeSet, { id, home }: StripeLayout['shards'][number]): boolean =>
-  set.members.some((member) => member.name === home && isActive(member) && member.holdsDurably('content', id));
+  set.members.some((member) => member.id === home && isActive(member) && member.holdsDurably('content', id));
 
 /** The volumes that are to know a stripe, as far as they are here. */
 export function knowersOf(set: VolumeSet, layout: StripeLayout): Member[] {
-  const names = new Set(layout.shards.slice(layout.data_shards).map((shard) => shard.home));
-  return set.members.filter((member) => isActive(member) && names.has(member.name));
+  const ids = new Set(layout.shards.slice(layout.data_shards).map((shard) => shard.home));
+  return set.members.filter((member) => isActive(member) && ids.has(member.id));
 }
 
 /** Every shard is durable where it belongs, and everybody who is to know the stripe knows it: so no copy is needed. */
@@ -82,8 +82,9 @@ export function untold(
   views: Map<Member, StripeLayout>,
 ): Member[] {
   const key = keyOf(layout);
+  const isOutdated = (view: StripeLayout): boolean => view.isNamed === true || keyOf(view) !== key;
   const lacks = knowersOf(set, layout).filter((member) => !views.has(member) || !member.holdsDurably('stripe', id));
-  const differs = [...views].flatMap(([member, view]) => (isActive(member) && keyOf(view) !== key ? [member] : []));
+  const differs = [...views].flatMap(([member, view]) => (isActive(member) && isOutdated(view) ? [member] : []));
   return [...new Set([...lacks, ...differs])];
 }
 
@@ -99,15 +100,15 @@ export function homeFor(
   holders: readonly Member[],
 ): Member | undefined {
   const { id, home } = layout.shards[index]!;
-  const others = (member: Member): Neighbours => neighboursOf(set, layout, (at) => at !== index, member.name);
-  const having = holders.filter(isActive).toSorted((a, b) => Number(b.name === home) - Number(a.name === home));
-  if (having[0]?.name === home && !isCrowded(set, layout, index)) return having[0];
+  const others = (member: Member): Neighbours => neighboursOf(set, layout, (at) => at !== index, member.id);
+  const having = holders.filter(isActive).toSorted((a, b) => Number(b.id === home) - Number(a.id === home));
+  if (having[0]?.id === home && !isCrowded(set, layout, index)) return having[0];
   const takers = set.placement.order(id).filter((member) => member.takesRecords);
-  const former = takers.filter((member) => member.name === home);
+  const former = takers.filter((member) => member.id === home);
   const all = [...having, ...former, ...takers];
   const free = all.find((member) => !others(member).isCrowd);
   if (free !== undefined) return free;
   const byCrowd = all.map((member) => ({ member, ...others(member) }));
   byCrowd.sort((a, b) => a.onVolume - b.onVolume || a.inDomain - b.inDomain);
-  return having.find((member) => member.name === home) ?? byCrowd[0]?.member;
+  return having.find((member) => member.id === home) ?? byCrowd[0]?.member;
 }

@@ -27,9 +27,9 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
   const homes = new Map<string, IdSet>();
   const released = new Map<string, IdSet>();
   let hasUnread = false;
-  const add = (to: Map<string, IdSet>, name: string, id: Uint8Array): void => {
-    if (!to.has(name)) to.set(name, new IdSet({ ids_max }));
-    to.get(name)!.add(id);
+  const add = (to: Map<string, IdSet>, volume_id: string, id: Uint8Array): void => {
+    if (!to.has(volume_id)) to.set(volume_id, new IdSet({ ids_max }));
+    to.get(volume_id)!.add(id);
   };
   await set.stripes.walk(init.signal, async ({ id: stripe_id, layout }) => {
     await init.pace(LINE_COST_BYTES);
@@ -45,21 +45,21 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
       add(homes, home, id);
       if (!isSafe) continue;
       for (const member of set.members) {
-        if (member.name !== home && member.holds('content', id)) add(released, member.name, id);
+        if (member.id !== home && member.holds('content', id)) add(released, member.id, id);
       }
     }
   });
   return {
     // What a stripe is made of that could not be read is not known: so all parity stays.
     isHome: (member, id) =>
-      homes.get(member.name)?.has(id) === true ||
+      homes.get(member.id)?.has(id) === true ||
       (hasUnread && member.volume.typeOf('content', id) === RecordType.parity),
     // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
     // may have made a stripe less than whole.
     isReleased: (member, id) =>
       set.life.changes_total === changes_total &&
-      released.get(member.name)?.isOverflowed === false &&
-      released.get(member.name)?.has(id) === true &&
+      released.get(member.id)?.isOverflowed === false &&
+      released.get(member.id)?.has(id) === true &&
       set.members.some((each) => each !== member && each.holdsDurably('content', id)),
   };
 }

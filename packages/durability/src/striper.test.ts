@@ -4,6 +4,7 @@ import { suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import {
   encodeStripe,
+  legacyVolumeId,
   MemoryVolume,
   ObjectStore,
   RecordType,
@@ -12,7 +13,9 @@ import {
   type StripeLayout,
 } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
-import { ReedSolomon } from '@ron/simd';
+import { Planner } from './planner.ts';
+import { RepairQueue } from './repair-queue.ts';
+import { RepairWorker } from './repair-worker.ts';
 import { faulty, type Faulty } from './testing/faulty-volume.ts';
 import { surveyStripes } from './stripe-survey.ts';
 import { Striper } from './striper.ts';
@@ -57,6 +60,17 @@ async function reclaim(set: VolumeSet, isNeeded: (id: Uint8Array) => boolean): P
   await set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
 }
 
+/** As the previous version wrote it: with the name of each volume. */
+function namedStripe({ data_shards, shards }: StripeLayout): Buffer {
+  const parts = shards.flatMap(({ id, bytes, home }) => {
+    const size = Buffer.alloc(5);
+    size.writeUInt32LE(bytes, 0);
+    size.writeUInt8(home.length, 4);
+    return [id, size, Buffer.from(home, 'utf8')];
+  });
+  return Buffer.concat([Buffer.from([2, data_shards, shards.length - data_shards, 0]), ...parts]);
+}
+
 const isChunk = (id: Uint8Array): boolean => IDS.some((each) => Buffer.compare(each, id) === 0);
 
 suite('a stripe', () => {
@@ -69,7 +83,7 @@ suite('a stripe', () => {
     await reclaim(set, isChunk);
     assert.deepEqual(copies(), [1, 1, 1, 1, 1, 1]);
     assert.ok(IDS.every((id) => set.isDurable('content', id)));
-    for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.name, home);
+    for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.id, home);
   });
 
   test('gives back every content when any three volumes are lost, within the read', async () => {
@@ -105,7 +119,7 @@ suite('a stripe', () => {
     await reclaim(set, isChunk);
     set.life.lose(layout.shards[0]!.home, 'test');
     // One with a content, or one that knows the stripe.
-    const isHome = ({ volume }: Faulty): boolean => volume.name === layout.shards[1]!.home;
+    const isHome = ({ volume }: Faulty): boolean => volume.id === layout.shards[1]!.home;
     const isAsked = ({ volume }: Faulty): boolean => volume.has('shard', IDS[0]!);
     for (const slow of [volumes.find(isHome)!, volumes.find(isAsked)!]) {
       slow.hangs = true;
@@ -175,9 +189,7 @@ suite('a stripe', () => {
   test('that a volume could not be told of any more keeps nobody from giving back room', async () => {
     const { set, striper, volumes } = await open(9);
     const { shards } = await striper.make(IDS, signal);
-    volumes
-      .find(({ volume }) => volume.name === shards[8]!.home)!
-      .fail('put', () => new RonError('not_ready', 'EROFS'));
+    volumes.find(({ volume }) => volume.id === shards[8]!.home)!.fail('put', () => new RonError('not_ready', 'EROFS'));
     const garbage = chunkOf(randomBytes(100));
     await set.member(shards[0]!.home).write([garbage], signal);
     await reclaim(set, () => false);
@@ -225,34 +237,60 @@ suite('a stripe', () => {
     assert.ok(copies().every((count, index) => count >= before[index]!));
   });
 
-  test('whose parity was made by the former code gives back contents, and lost parity of it is made by the same', async () => {
-    const { set } = await open(9);
-    const padded = CHUNKS.map(({ payload }) => Buffer.concat([payload, Buffer.alloc(2000 - payload.length)]));
-    const parity = new ReedSolomon(6, 3, 'cauchy')
-      .encode(padded)
-      .map((payload) => ({ type: RecordType.parity, id: blake3(payload), payload }));
+  test('of a retired code is dissolved: its contents get copies again and a new stripe', async () => {
+    const { set, striper } = await open(9);
+    const parity = [1, 2, 3].map((seed) => {
+      const payload = Buffer.alloc(2000, seed);
+      return { type: RecordType.parity, id: blake3(payload), payload };
+    });
     const shards = [...CHUNKS, ...parity].map(({ id, payload }, index) => ({
       id,
       bytes: payload.length,
-      home: `v${index}`,
+      home: set.member(`v${index}`).id,
     }));
-    const payload = encodeStripe({ code: 'cauchy', data_shards: 6, shards });
+    const id = stripeId(shards);
+    const payload = encodeStripe({ data_shards: 6, shards });
+    payload[0] = 1;
     for (const [index, record] of [...CHUNKS, ...parity].entries()) {
       await set.member(`v${index}`).write([record], signal);
-      const stripe = { type: RecordType.stripe, id: stripeId(shards), payload };
-      if (index >= 6) await set.member(`v${index}`).write([stripe], signal);
+      if (index >= 6) await set.member(`v${index}`).write([{ type: RecordType.stripe, id, payload }], signal);
     }
-    await reclaim(set, isChunk);
+    assert.ok(IDS.every((each) => !set.stripes.protects(each)));
+    const queue = new RepairQueue();
+    await new Planner({ set, queue }).plan(signal);
+    assert.ok(!set.has('stripe', id), 'it is not ended');
+    const worker = new RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() } });
+    queue.close();
+    await worker.run({ stopping: signal, signal });
+    assert.ok(IDS.every((each) => set.copiesOf('content', each) >= set.replication_factor));
+    await striper.make(IDS, signal);
+    assert.ok(IDS.every((each) => set.stripes.protects(each)));
+  });
+
+  test('of the previous version, with names of volumes, is read, and written anew by the planner', async () => {
+    const { set, striper } = await open(9);
+    const made = await striper.make(IDS, signal);
+    const id = stripeId(made.shards);
+    const payload = namedStripe(made);
+    const knowing = set.members.filter((member) => member.holds('stripe', id));
+    for (const member of knowing) await member.write([{ type: RecordType.stripe, id, payload }], signal);
     assert.deepEqual(
-      IDS.map((id) => set.copiesOf('content', id)),
-      [1, 1, 1, 1, 1, 1],
+      (await set.stripes.find(IDS[0]!, signal))?.shards.map((shard) => shard.home),
+      made.shards.map((shard) => legacyVolumeId(shard.home)),
     );
-    for (const name of ['v0', 'v3', 'v8']) set.life.lose(name, 'test');
-    for (const { id, payload: bytes } of CHUNKS) {
-      assert.deepEqual(Buffer.from((await set.get('content', id, signal))!.payload), bytes);
+    const queue = new RepairQueue();
+    const planner = new Planner({ set, queue });
+    const worker = new RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() } });
+    // Until each shard is found at home.
+    for (let plans = 0; (await planner.plan(signal)).deficit > 0; plans++) {
+      assert.ok(plans < 20, 'it is not written anew');
+      while (!queue.isIdle) await worker.work((await queue.take(signal))!, signal);
     }
-    const rebuilt = await set.stripes.rebuild(parity[2]!.id, signal);
-    assert.deepEqual(Buffer.from(rebuilt!), Buffer.from(parity[2]!.payload));
+    const views = await set.stripes.views(id, signal);
+    assert.ok(views.size >= 3 && [...views.values()].every((view) => view.isNamed === undefined));
+    for (const { id: shard, home } of (await set.stripes.find(IDS[0]!, signal))!.shards) {
+      assert.ok(set.member(home).holdsDurably('content', shard));
+    }
   });
 
   test('parity stays while what it belongs to cannot be read', async () => {

@@ -28,7 +28,6 @@ import { assert, isRonError, RonError, sched } from '@ron/kernel';
 import { chooseHomes } from './homes.ts';
 import type { Member } from './member.ts';
 import { patiently } from './patience.ts';
-import { WRITTEN } from './stripes.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 export interface StriperInit {
@@ -263,9 +262,8 @@ export class Striper {
     });
     await Promise.all(shards.map((shard, index) => this.#keep(shard, homes[index]!, signal)));
     const layout = {
-      code: WRITTEN,
       data_shards,
-      shards: shards.map(({ id, payload }, index) => ({ id, bytes: payload.length, home: homes[index]!.name })),
+      shards: shards.map(({ id, payload }, index) => ({ id, bytes: payload.length, home: homes[index]!.id })),
     };
     await this.#announce(layout, homes.slice(data_shards), signal);
     return layout;

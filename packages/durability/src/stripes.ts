@@ -7,17 +7,24 @@
  * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { chunkKey, decodeStripe, encodeStripe, IdSet, notComplete, RecordType, type StripeLayout } from '@ron/cas';
+import {
+  chunkKey,
+  decodeStripe,
+  encodeStripe,
+  IdSet,
+  isRetiredStripe,
+  notComplete,
+  RecordType,
+  type StripeLayout,
+} from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
-import { Stripe, type CodeName } from '@ron/simd';
+import { Stripe } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
 import { LATE, patiently, within } from './patience.ts';
 import type { Rescue } from './read-many.ts';
 import type { VolumeSet } from './volume-set.ts';
 
-/** What the parity of new stripes is made by. */
-export const WRITTEN: CodeName = 'sums';
 /** Nearly all stripes are of one shape; the rests of objects are of others. */
 const MEMORIES_MAX = 2;
 /** Beyond so many, everything counts as one that no stripe takes. */
@@ -139,7 +146,7 @@ export class Stripes {
   /** Makes `parity` out of k contents. */
   encode(contents: readonly Uint8Array[], parity_shards: number): Uint8Array[] {
     const bytes = Math.max(...contents.map((content) => content.length));
-    const memory = this.#memory(WRITTEN, contents.length, parity_shards, bytes);
+    const memory = this.#memory(contents.length, parity_shards, bytes);
     for (const [index, content] of contents.entries()) memory.set(index, content, bytes);
     memory.encode(bytes);
     return memory.shards.slice(contents.length).map((shard) => shard.slice(0, bytes));
@@ -163,6 +170,20 @@ export class Stripes {
     } finally {
       for (const key of keys) this.#ending.delete(key);
     }
+  }
+
+  /** Ends a stripe whose code is no longer read: it protects nothing. False when it is none, or a volume did not take it. */
+  async endRetired(id: Uint8Array, signal: AbortSignal): Promise<boolean> {
+    const knowing = this.#set.members.filter((member) => member.holds('stripe', id) && member.isWritable);
+    const ended = knowing.map(async (member) => {
+      const record = await patiently(member.volume.get('stripe', id, signal));
+      if (record === undefined || !isRetiredStripe(record.payload)) return false;
+      await patiently(member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal));
+      return true;
+    });
+    const results = await Promise.all(ended.map((each) => each.catch(() => false)));
+    signal.throwIfAborted();
+    return results.length > 0 && results.every(Boolean);
   }
 
   /** What each volume that knows a stripe says about it. Those that cannot be read are left out. */
@@ -260,7 +281,7 @@ export class Stripes {
   ): Map<number, Uint8Array> {
     const { data_shards } = layout;
     const bytes = Math.max(...layout.shards.map((shard) => shard.bytes));
-    const memory = this.#memory(layout.code, data_shards, layout.shards.length - data_shards, bytes);
+    const memory = this.#memory(data_shards, layout.shards.length - data_shards, bytes);
     const present = [...shards.keys()].slice(0, data_shards);
     for (const index of present) memory.set(index, shards.get(index)!, bytes);
     memory.rebuild(present, wanted, bytes);
@@ -275,11 +296,11 @@ export class Stripes {
     return solved;
   }
 
-  #memory(code: CodeName, data_shards: number, parity_shards: number, bytes: number): Stripe {
-    const shape = `${code} ${data_shards}+${parity_shards}`;
+  #memory(data_shards: number, parity_shards: number, bytes: number): Stripe {
+    const shape = `${data_shards}+${parity_shards}`;
     let memory = this.#memories.get(shape);
     if (memory === undefined || memory.shard_bytes_max < bytes) {
-      memory = new Stripe(data_shards, parity_shards, bytes, code);
+      memory = new Stripe(data_shards, parity_shards, bytes);
     }
     // Whoever was not used for the longest time goes.
     this.#memories.delete(shape);

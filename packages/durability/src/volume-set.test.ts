@@ -220,7 +220,7 @@ suite('reading', () => {
       assert.equal(Buffer.from(record!.payload).toString(), 'a');
       assert.deepEqual(
         opened.faults.map((fault) => fault.volume),
-        [first!.name],
+        [first!.id],
       );
     }
   });
@@ -305,7 +305,11 @@ suite('pins and removals', () => {
       opened.set.views.map((view) => view.isCurrent),
       [false, true, true],
     );
-    assert.deepEqual(opened.set.membership.roster.current, ['v1', 'v2']);
+    const { current } = opened.set.membership.roster;
+    assert.deepEqual(
+      current.map((id) => opened.set.member(id).name),
+      ['v1', 'v2'],
+    );
     await opened.set.put([object('b')], signal);
     for (const volume of opened.volumes) volume.fail('put', READ_ONLY);
     await assert.rejects(opened.set.put([mark(RecordType.remove, object('b'))], signal), (error) =>

@@ -14,6 +14,7 @@ import {
   chunkKey,
   isObject,
   Leases,
+  newVolumeId,
   RecordType,
   type Held,
   type Kind,
@@ -71,6 +72,7 @@ export interface VolumeSetInit {
 export interface Fault {
   readonly kind: Kind;
   readonly id: Uint8Array;
+  /** The id of the volume. */
   readonly volume: string;
   readonly reason: string;
 }
@@ -83,6 +85,7 @@ const COPY_AGAIN_MS = 20;
 const OK: VolumeState = { condition: 'ok', reason: '' };
 
 export class VolumeSet implements Volume {
+  readonly id = newVolumeId();
   readonly name: string;
   readonly domain: string;
   /** A volume that lags behind may still be writing when enough others have it. */
@@ -169,8 +172,8 @@ export class VolumeSet implements Volume {
     return this.life.lastChange;
   }
 
-  member(name: string): Member {
-    return this.life.member(name);
+  member(key: string): Member {
+    return this.life.member(key);
   }
 
   /** Tells volumes that were away, or are new, what they missed. How many could be told. */
@@ -346,7 +349,7 @@ export class VolumeSet implements Volume {
     const reason = error instanceof Error ? error.message : String(error);
     // A copy that others were counting on may be gone.
     this.life.doubt();
-    this.#onFault?.({ kind, id, volume: volume.name, reason });
+    this.#onFault?.({ kind, id, volume: volume.id, reason });
   }
 }
 

@@ -45,6 +45,9 @@ export const VOLUME_VERBS = ['drain', 'undrain', 'lose', 'restore', 'remove'] as
 export type VolumeVerb = (typeof VOLUME_VERBS)[number];
 
 export interface VolumeInfo {
+  /** A UUID, the same wherever its directory lies; absent while it is not known. */
+  readonly id?: string;
+  /** Its directory. */
   readonly name: string;
   /** Volumes of one domain fail together. */
   readonly domain: string;

@@ -2,9 +2,9 @@
  * Reed-Solomon erasure coding over GF(256): k data shards and m parity shards, any k of which give back the rest.
  *
  * The code is systematic with a Cauchy matrix for parity, so every square choice of rows can be inverted: losing any m
- * shards loses nothing. That stays so when rows and columns are scaled: `sums`, which is what is written, has ones in its
- * first row and its first column, so that the first parity shard is the sum of the data. `cauchy`, without scaling, is what
- * was written before. Bound: k + m <= 256. The work is one matrix multiplication in WebAssembly, about 10 GB/s for 6+3.
+ * shards loses nothing. Rows and columns are scaled, which keeps that property: the first row and the first column are
+ * ones, so the first parity shard is the sum of the data.
+ * Bound: k + m <= 256. The work is one matrix multiplication in WebAssembly, about 10 GB/s for 6+3.
  *
  * `Stripe` holds the shards of one stripe where the multiplication finds them: whoever reads into it and writes from it
  * copies nothing. `ReedSolomon` takes and gives bytes that lie anywhere, which costs copies.
@@ -94,9 +94,6 @@ function tablesOf(rows: Matrix, sources: number): Uint8Array {
   return tables;
 }
 
-/** What parity is made by. */
-export type CodeName = 'sums' | 'cauchy';
-
 /** Rows to multiply by, as the module takes them. */
 interface Rows {
   readonly tables: Uint8Array;
@@ -130,14 +127,13 @@ class Code {
   readonly parityRows: Rows;
   readonly #parity: Matrix;
 
-  constructor(data_shards: number, parity_shards: number, name: CodeName) {
+  constructor(data_shards: number, parity_shards: number) {
     if (!(data_shards >= 1 && parity_shards >= 1 && data_shards + parity_shards <= 256)) {
       throw new RangeError(`${data_shards}+${parity_shards} shards: both at least 1, together at most 256`);
     }
     this.data_shards = data_shards;
     this.parity_shards = parity_shards;
-    const matrix = cauchy(data_shards, parity_shards);
-    this.#parity = name === 'sums' ? scaled(matrix) : matrix;
+    this.#parity = scaled(cauchy(data_shards, parity_shards));
     this.parityRows = rowsOf(this.#parity, data_shards);
   }
 
@@ -191,8 +187,8 @@ export class Stripe {
   /** Every shard, in order. */
   readonly #all: readonly number[];
 
-  constructor(data_shards: number, parity_shards: number, shard_bytes_max: number, code: CodeName = 'sums') {
-    this.#code = new Code(data_shards, parity_shards, code);
+  constructor(data_shards: number, parity_shards: number, shard_bytes_max: number) {
+    this.#code = new Code(data_shards, parity_shards);
     this.shard_bytes_max = shard_bytes_max;
     this.#module = instantiate();
     const { total } = this.#code;
@@ -253,14 +249,12 @@ export class Stripe {
 export class ReedSolomon {
   readonly data_shards: number;
   readonly parity_shards: number;
-  readonly #code: CodeName;
   #stripe: Stripe;
 
-  constructor(data_shards: number, parity_shards: number, code: CodeName = 'sums') {
+  constructor(data_shards: number, parity_shards: number) {
     this.data_shards = data_shards;
     this.parity_shards = parity_shards;
-    this.#code = code;
-    this.#stripe = new Stripe(data_shards, parity_shards, STEP_BYTES, code);
+    this.#stripe = new Stripe(data_shards, parity_shards, STEP_BYTES);
   }
 
   /** The parity shards of `data`: k shards of one length. */
@@ -292,8 +286,7 @@ export class ReedSolomon {
   }
 
   #roomFor(bytes: number): Stripe {
-    if (bytes > this.#stripe.shard_bytes_max)
-      this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes, this.#code);
+    if (bytes > this.#stripe.shard_bytes_max) this.#stripe = new Stripe(this.data_shards, this.parity_shards, bytes);
     return this.#stripe;
   }
 }

@@ -1,19 +1,22 @@
 /**
- * Opens the volumes that a start finds: those that are configured, and those that belong to the set though they are not
- * configured any more, which are emptied and then let go.
+ * Opens the volumes that a start finds: those that are configured, and those on the roster that are not configured any
+ * more, which are emptied and then let go.
  *
- * Promise: one directory that cannot be opened does not keep the others from serving; an empty one is made a volume only when
- * the set does not know it. What somebody gave up stays closed. When nothing can be opened, nothing stays open.
+ * Contract: a directory that cannot be opened does not keep the others from serving. An empty one is made a volume only
+ * when no volume of the roster was last seen there. Of two directories with the same volume the older copy is refused.
+ * Volumes that the operator gave up stay closed. When nothing can be opened, nothing stays open.
+ * Bound: the configured directories and the roster. Cancellation: by the signal, between two directories.
  */
-import type { Volume } from '@ron/cas';
-import { readKnown, rosterOf, type Known, type Roster } from '@ron/durability';
+import { readSuperblock, type Superblock, type Volume } from '@ron/cas';
+import { readKnown, rosterOf, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
 import { holdsVolume } from './directory-looks.ts';
-import { dirsOf, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
+import { fileSystemOf } from './disk-share.ts';
+import { awaySlot, dirsOf, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
 
 export interface OpenedVolumes {
   readonly opened: readonly (readonly [Slot, Volume])[];
-  /** Those that are not there, or new. */
+  /** Those that are away, refused, or new. */
   readonly later: readonly Slot[];
 }
 
@@ -22,10 +25,9 @@ export async function openVolumes(init: VolumesInit): Promise<OpenedVolumes> {
   const later: Slot[] = [];
   try {
     await openConfigured(init, opened, later);
-    const known = opened.map(async ([{ name }, volume]) => [name, await readKnown(volume, init.signal)] as const);
-    const roster = rosterOf(new Map<string, Known>(await Promise.all(known)));
-    await openLeaving(init, roster, opened, later);
-    for (const slot of later) if (roster?.members.includes(slot.spec.dir) === true) slot.lost ??= goneOf(slot);
+    const known = await Promise.all(opened.map(([, volume]) => readKnown(volume, init.signal)));
+    const roster = rosterOf(known);
+    if (roster !== undefined) await openRest(init, roster, opened, later);
     await closeGivenUp(roster, opened, later);
     if (opened.length === 0) throw new RonError('not_ready', later.map((slot) => slot.lost).join('; '));
     return { opened, later };
@@ -38,32 +40,95 @@ export async function openVolumes(init: VolumesInit): Promise<OpenedVolumes> {
 async function openConfigured(init: VolumesInit, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
   const specs = dirsOf(init.config);
   const isFirstStart = !(await Promise.all(specs.map((spec) => holdsVolume(spec.dir)))).includes(true);
+  const refused = await refuseCopies(
+    init,
+    specs.map((spec) => spec.dir),
+  );
   for (const spec of specs) {
     const slot = slotOf(spec);
+    slot.lost = refused.get(spec.dir);
     const isNew = !isFirstStart && specs.length > 1 && !(await holdsVolume(spec.dir));
-    const volume = isNew ? undefined : await openSlot(slot, init, specs.length > 1 ? 'with others' : 'alone');
-    if (volume === undefined) later.push(slot);
-    else opened.push([slot, volume]);
+    const volume =
+      isNew || slot.lost !== undefined
+        ? undefined
+        : await openSlot(slot, init, specs.length > 1 ? 'with others' : 'alone');
+    await take(slot, volume, opened, later);
   }
 }
 
-async function openLeaving(
-  init: VolumesInit,
-  roster: Roster | undefined,
-  opened: [Slot, Volume][],
-  later: Slot[],
-): Promise<void> {
-  const known = new Set(dirsOf(init.config).map((spec) => spec.dir));
-  for (const dir of roster?.members.filter((name) => !known.has(name)) ?? []) {
-    const slot = slotOf({ dir, domain: dir, weight: undefined, isDraining: false }, { isLeaving: true });
-    const volume = (await holdsVolume(dir)) ? await openSlot(slot, init, 'later') : undefined;
-    if (volume === undefined) later.push(slot);
-    else opened.push([slot, volume]);
+/** Two directories of the previous version may turn out to hold the same volume only when they are open. */
+async function take(slot: Slot, volume: Volume | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
+  const other = opened.find(([, each]) => each.id === volume?.id)?.[0];
+  if (volume !== undefined && other === undefined) {
+    opened.push([slot, volume]);
+    return;
   }
+  later.push(slot);
+  if (volume === undefined) return;
+  slot.id = undefined;
+  slot.lost = copyOf(slot.name, other!.name, volume.id, false);
+  await volume.close();
+}
+
+/** Of directories with the same volume, all but the one with the highest epoch: why each is refused. */
+async function refuseCopies(init: VolumesInit, dirs: readonly string[]): Promise<Map<string, string>> {
+  const refused = new Map<string, string>();
+  if (dirs.length < 2) return refused;
+  const found = await Promise.all(dirs.map((dir) => superblockOf(init, dir)));
+  const best = new Map<string, { dir: string; epoch: number }>();
+  for (const [index, superblock] of found.entries()) {
+    if (superblock === undefined) continue;
+    const { id, epoch } = superblock;
+    const dir = dirs[index]!;
+    const former = best.get(id);
+    const isBest = former === undefined || epoch > former.epoch;
+    if (isBest) best.set(id, { dir, epoch });
+    if (former === undefined) continue;
+    const [loser, winner] = isBest ? [former.dir, dir] : [dir, former.dir];
+    refused.set(loser, copyOf(loser, winner, id, epoch !== former.epoch));
+  }
+  return refused;
+}
+
+/** Undefined where there is none, or none that can be read: opening the directory says why. */
+async function superblockOf({ config, fs }: VolumesInit, dir: string): Promise<Superblock | undefined> {
+  return await readSuperblock(fileSystemOf(config.data_dirs.length, fs), dir).catch(() => undefined);
+}
+
+const copyOf = (dir: string, other: string, id: string, isOlder: boolean): string =>
+  `${dir}: ${isOlder ? 'an older copy' : 'a copy'} of the volume in ${other} (${id}): take one of the two out of data_dirs`;
+
+/** Accounts for each volume of the roster that is not open. */
+async function openRest(init: VolumesInit, roster: Roster, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
+  const away: Slot[] = [];
+  for (const id of roster.members.filter((each) => !opened.some(([, volume]) => volume.id === each))) {
+    const dir = roster.seen[id]?.dir;
+    const configured = [...later, ...opened.map(([slot]) => slot)].find((slot) => slot.name === dir);
+    if (dir === undefined || configured !== undefined) {
+      const isInPlace = configured !== undefined && configured.id === undefined && later.includes(configured);
+      if (isInPlace) configured.id = id;
+      else away.push(awaySlot(id, dir));
+      if (isInPlace) configured.lost ??= `${dir}: the directory is gone, or empty`;
+      continue;
+    }
+    const slot = slotOf({ dir, domain: dir, weight: undefined, isDraining: false }, { isLeaving: true });
+    slot.id = id;
+    const isThere = await holdsVolume(dir);
+    const volume = isThere ? await openSlot(slot, init, 'later', (found) => requireId(found, id)) : undefined;
+    slot.lost ??= volume ? undefined : `${dir}: it is not configured any more, and gone before it was emptied`;
+    await take(slot, volume, opened, later);
+  }
+  // An empty directory may be the mount point of one of these.
+  for (const slot of later) if (away.length > 0) slot.lost ??= `${slot.name}: it is empty, and ${away[0]!.lost}`;
+  later.push(...away);
+}
+
+function requireId({ id }: Superblock, wanted: string): void {
+  if (id !== wanted) throw new RonError('conflict', `it holds another volume (${id})`);
 }
 
 async function closeGivenUp(roster: Roster | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
-  const isGivenUp = (slot: Slot): boolean => roster?.lost.includes(slot.spec.dir) === true;
+  const isGivenUp = ({ id }: Slot): boolean => id !== undefined && roster?.lost.includes(id) === true;
   for (const slot of later.filter(isGivenUp)) slot.giveUp();
   for (const entry of opened.filter(([slot]) => isGivenUp(slot))) {
     const [slot, volume] = entry;
@@ -73,8 +138,3 @@ async function closeGivenUp(roster: Roster | undefined, opened: [Slot, Volume][]
     await volume.close();
   }
 }
-
-const goneOf = ({ spec, isLeaving }: Slot): string =>
-  isLeaving
-    ? `${spec.dir}: it is not configured any more, and gone before it was emptied`
-    : `${spec.dir}: the directory is gone, or empty`;

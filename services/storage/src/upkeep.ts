@@ -210,8 +210,8 @@ export class Upkeep {
   /** By volume: how far the pass is, or the last one was. */
   get scrubs(): ScrubInfo[] {
     const { late } = this.scrubber;
-    return this.#init.volumes.views.map(({ name, used_bytes }) => {
-      const state = this.scrubber.states.get(name);
+    return this.#init.volumes.views.map(({ id, name, used_bytes }) => {
+      const state = id === undefined ? undefined : this.scrubber.states.get(id);
       return {
         name,
         used_bytes,

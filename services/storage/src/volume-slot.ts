@@ -18,9 +18,11 @@ export interface VolumesInit {
   readonly signal: AbortSignal;
 }
 
-/** What is configured, and what became of it. */
+/** A directory, configured or not, and the state of its volume. */
 export class Slot {
   spec: DataDir;
+  /** The volume that is open there, or was; of a directory that was never open, the one that was last seen there. */
+  id: string | undefined;
   watch: VolumeWatch | undefined;
   /** Tells whether it is still what was opened. */
   probe: Probe | undefined;
@@ -44,9 +46,14 @@ export class Slot {
     return this.spec.dir;
   }
 
+  /** It stands for a volume whose directory is not known. */
+  get isPlaceless(): boolean {
+    return this.spec.dir === this.id;
+  }
+
   giveUp(): void {
     this.isGivenUp = true;
-    this.lost = `${this.name}: somebody gave it up`;
+    this.lost = `${this.name}: it was given up`;
   }
 }
 
@@ -55,6 +62,14 @@ const GIB = 1024 ** 3;
 export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: false };
 
 export const slotOf = (spec: DataDir, { isLeaving = false } = {}): Slot => new Slot(spec, isLeaving);
+
+/** For a volume of the roster that is not where it was last seen. */
+export function awaySlot(id: string, dir: string | undefined): Slot {
+  const slot = new Slot({ dir: id, domain: id, weight: undefined, isDraining: false }, true);
+  slot.id = id;
+  slot.lost = `the volume ${id}${dir === undefined ? '' : `, last seen in ${dir},`} is away`;
+  return slot;
+}
 
 export function dirsOf(config: StorageConfig): DataDir[] {
   return config.data_dirs.map((item) => {
@@ -66,6 +81,7 @@ export function dirsOf(config: StorageConfig): DataDir[] {
 
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
+  slot.id = volume.id;
   slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
   const life = spec.isDraining || slot.isLeaving ? 'draining' : 'active';
   return { volume, weight: await weightOf(spec), life };
@@ -87,10 +103,12 @@ export async function openSlot(
   slot: Slot,
   init: VolumesInit,
   when: 'alone' | 'with others' | 'later',
+  accept?: LocalVolumeInit['accept'],
 ): Promise<Volume | undefined> {
   const { dir } = slot.spec;
   try {
-    const volume = await openDirectory(slot.spec, init);
+    const volume = await openDirectory(slot.spec, init, accept);
+    slot.id = volume.id;
     slot.probe = await probeOf(dir);
     return volume;
   } catch (error) {
@@ -101,13 +119,18 @@ export async function openSlot(
   }
 }
 
-async function openDirectory({ dir, domain }: DataDir, init: VolumesInit): Promise<Volume> {
+async function openDirectory(
+  { dir, domain }: DataDir,
+  init: VolumesInit,
+  accept: LocalVolumeInit['accept'],
+): Promise<Volume> {
   const { config, publish, fs, signal } = init;
   const volume = await LocalVolume.open({
     dir,
     domain,
     segment_bytes: config.storage.segment_bytes,
     fs: fileSystemOf(config.data_dirs.length, fs),
+    ...(accept && { accept }),
     onDamage: (record) => publish({ kind: 'damaged', record }),
     onState: (state) => publish({ kind: 'state', volume: dir, state }),
     onRebuild: (why) => publish({ kind: 'index rebuilt', volume: dir, why }),

@@ -16,15 +16,16 @@ export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet
 }
 
 export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): VolumeInfo {
-  const { name } = slot;
+  const { name, id } = slot;
   const { domain, weight } = slot.spec;
   const reason = problemOf(slot, member, set) ?? '';
   if (member === undefined || slot.lost !== undefined) {
     const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 };
-    return { name, domain, weight: weight ?? 0, life: 'lost', ...gone };
+    return { ...(id !== undefined && { id }), name, domain, weight: weight ?? 0, life: 'lost', ...gone };
   }
   const seen = member.view;
   return {
+    id: member.id,
     name: member.name,
     domain: member.domain,
     weight: member.weight,

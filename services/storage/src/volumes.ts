@@ -8,7 +8,7 @@
  * Bound: one look at each directory in a second; each directory is opened once at a time, and whoever waits for that waits
  * `OPEN_MS_MAX`: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
  */
-import { MemoryVolume, type Volume } from '@ron/cas';
+import { MemoryVolume, type Superblock, type Volume } from '@ron/cas';
 import { Vigil, VolumeSet, within, type Fault, type Member, type Probe } from '@ron/durability';
 import { RonError, sched, sleep, type Timer } from '@ron/kernel';
 import type { VolumeInfo } from '@ron/proto';
@@ -16,7 +16,7 @@ import type { StorageConfig } from './config.ts';
 import { holdsVolume } from './directory-looks.ts';
 import type { EngineEvent } from './engine.ts';
 import { openVolumes } from './open-volumes.ts';
-import { dirsOf, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
+import { awaySlot, dirsOf, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
 import type { Slot, VolumesInit } from './volume-slot.ts';
 import { problemOf, viewOf } from './volume-views.ts';
 
@@ -131,14 +131,15 @@ export class Volumes implements AsyncDisposable {
     return this.#slots.map((slot) => viewOf(slot, this.memberOf(slot), this.set));
   }
 
-  slot(name: string): Slot {
-    const slot = this.#slots.find((each) => each.name === name);
-    if (slot === undefined) throw new RonError('not_found', `there is no volume ${name}`);
+  /** By its directory, or the id of its volume. */
+  slot(key: string): Slot {
+    const slot = this.#slots.find((each) => each.name === key) ?? this.#slots.find((each) => each.id === key);
+    if (slot === undefined) throw new RonError('not_found', `there is no volume ${key}`);
     return slot;
   }
 
-  memberOf({ name }: Slot): Member | undefined {
-    return this.isSingle ? this.set.members[0] : this.set.members.find((member) => member.name === name);
+  memberOf({ id }: Slot): Member | undefined {
+    return this.isSingle ? this.set.members[0] : this.set.members.find((member) => member.id === id);
   }
 
   async run(stopping: AbortSignal): Promise<void> {
@@ -161,6 +162,20 @@ export class Volumes implements AsyncDisposable {
       if (slot.opening === undefined && (await holdsVolume(slot.name))) await this.takeBack(slot, LOOK_EVERY_MS);
     }
     await this.#vigil.look();
+    this.trackAway();
+  }
+
+  /** Each volume of the roster has one slot. */
+  trackAway(): void {
+    const { members, seen } = this.set.membership.roster;
+    const isOf = (slot: Slot, id: string): boolean => slot.id === id && !slot.isPlaceless;
+    for (const slot of this.#slots.filter((each) => each.isPlaceless)) {
+      const isNeeded = members.includes(slot.id!) && !this.#slots.some((each) => isOf(each, slot.id!));
+      if (!isNeeded) this.#slots.splice(this.#slots.indexOf(slot), 1);
+    }
+    for (const id of members) {
+      if (!this.#slots.some((slot) => slot.id === id)) this.#slots.push(awaySlot(id, seen[id]?.dir));
+    }
   }
 
   /** Follows a configuration that was changed: new directories come in, those that are not named any more are emptied. */
@@ -185,7 +200,7 @@ export class Volumes implements AsyncDisposable {
       slot.spec = spec;
       slot.isLeaving = false;
       const weight = await weightOf(spec);
-      if (this.memberOf(slot) !== undefined) this.set.life.reshape(slot.name, { weight, domain: spec.domain });
+      if (this.memberOf(slot) !== undefined) this.set.life.reshape(slot.id!, { weight, domain: spec.domain });
       await this.#followDrain(slot, signal);
     }
     for (const slot of this.#slots.filter((each) => !specs.some((spec) => spec.dir === each.name))) {
@@ -200,12 +215,12 @@ export class Volumes implements AsyncDisposable {
     const { life, membership } = this.set;
     const member = this.memberOf(slot);
     if (member === undefined || slot.lost !== undefined) return;
-    const isWanted = slot.spec.isDraining || slot.isLeaving || membership.roster.draining.includes(slot.name);
+    const isWanted = slot.spec.isDraining || slot.isLeaving || membership.roster.draining.includes(member.id);
     if (isWanted === (member.life === 'draining')) return;
     if (isWanted) {
-      life.beginDrain(slot.name);
+      life.beginDrain(member.id);
       this.publish('draining', slot.name, 'it is being emptied');
-    } else await life.undrain(slot.name, signal);
+    } else await life.undrain(member.id, signal);
     this.onChange();
   }
 
@@ -227,11 +242,9 @@ export class Volumes implements AsyncDisposable {
 
   /** Forgets a volume. What is being opened in its place is closed again. */
   async remove(slot: Slot, init: { force: boolean; signal: AbortSignal }): Promise<void> {
-    const { life, membership } = this.set;
     slot.isGoing = true;
     try {
-      if (this.memberOf(slot) === undefined) await membership.forget(slot.name, init.signal);
-      else await life.remove(slot.name, init);
+      if (slot.id !== undefined) await this.forget(slot.id, init);
       this.#slots.splice(this.#slots.indexOf(slot), 1);
     } catch (error) {
       slot.isGoing = false;
@@ -242,6 +255,14 @@ export class Volumes implements AsyncDisposable {
       this.onChange();
     }
     this.publish('removed', slot.name, 'it was removed; take it out of the configuration as well');
+  }
+
+  /** Takes a volume off the roster. */
+  async forget(id: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
+    const { life, membership, members } = this.set;
+    if (members.some((member) => member.id === id)) await life.remove(id, init);
+    else await membership.forget(id, init.signal);
+    this.trackAway();
   }
 
   async close(): Promise<void> {
@@ -288,7 +309,7 @@ export class Volumes implements AsyncDisposable {
 
   /** Takes back one that was lost. When it cannot be opened, or not yet, it stays lost and says why. */
   async takeBack(slot: Slot, wait_ms = OPEN_MS_MAX): Promise<void> {
-    if (slot.isGivenUp || slot.isGoing) return;
+    if (slot.isGivenUp || slot.isGoing || slot.isPlaceless) return;
     slot.opening ??= this.#reopen(slot).finally(() => (slot.opening = undefined));
     await within(slot.opening, wait_ms);
     if (slot.opening !== undefined)
@@ -301,7 +322,7 @@ export class Volumes implements AsyncDisposable {
     let volume: Volume | undefined;
     try {
       await closed(this.memberOf(slot)?.volume);
-      volume = await openSlot(slot, this.#init, 'later');
+      volume = await openSlot(slot, this.#init, 'later', (found) => this.#refuseCopy(found));
       if (volume === undefined) return;
       const member = await memberOf(slot, volume);
       // While it was opened, somebody may have given it up, or removed it, or the end has come.
@@ -315,9 +336,24 @@ export class Volumes implements AsyncDisposable {
       return await closed(volume);
     }
     slot.lost = undefined;
+    // It may have lain elsewhere before.
+    for (const other of this.#slots.filter((each) => each !== slot && each.id === slot.id)) this.#vacate(other);
+    this.trackAway();
     this.#watchOver(slot);
     this.publish('joined', slot.name, 'it is told what it missed, and filled');
     this.onChange();
+  }
+
+  #refuseCopy({ id }: Superblock): void {
+    const other = this.set.members.find((member) => member.id === id && member.isReadable);
+    if (other === undefined) return;
+    throw new RonError('conflict', `it is a copy of the volume in ${other.name} (${id}): take one out of data_dirs`);
+  }
+
+  /** Its volume lies elsewhere now. */
+  #vacate(slot: Slot): void {
+    if (slot.isPlaceless || slot.isLeaving) this.#slots.splice(this.#slots.indexOf(slot), 1);
+    else slot.id = undefined;
   }
 
   #watchOver({ name, probe }: Slot): void {

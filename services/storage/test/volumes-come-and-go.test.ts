@@ -196,7 +196,7 @@ test('what was given up stays so after a restart, until somebody takes it back',
   }
   await using service = await started(['a', 'b', 'c'], { dir: temp.path });
   assert.equal((await volume(service, 'b')).life, 'lost');
-  assert.match(reasonIn((await service.send('GET', '/readyz')).text), /b: somebody gave it up/);
+  assert.match(reasonIn((await service.send('GET', '/readyz')).text), /b: it was given up/);
   await madeWhole(service);
   await assertServed(service, objects);
   assert.equal((await decide(service, 'restore', 'b')).status, 200);

@@ -11,6 +11,7 @@ import { strict, type Fields } from './schemas.ts';
 const Count = Type.Integer();
 const VolumeSchema = Type.Object(
   {
+    id: Type.Optional(Type.String()),
     name: Type.String(),
     domain: Type.String(),
     weight: Type.Number(),
@@ -52,7 +53,7 @@ const VolumesSchema = Type.Object(
 const Name = Type.String({
   minLength: 1,
   maxLength: 1024,
-  description: 'The name of a volume, which is its directory.',
+  description: 'The directory of a volume, or its id.',
 });
 const Named = Type.Object({ volume: Name }, strict);
 const Removal = Type.Object(
