@@ -14,7 +14,7 @@ import { replyOf, type Json, type Reply, type SendInit, type TempDir } from './s
 const TEMP_ROOT = fileURLToPath(new URL('../../../.ron/tests', import.meta.url));
 const REQUEST_MS_MAX = 20_000;
 const TASK_MS_MAX = 45_000;
-const POLL_MS = 20;
+const POLL_MS = 40;
 
 export const TUS = { 'tus-resumable': '1.0.0' } as const;
 export const UPLOAD_BYTES = { ...TUS, 'content-type': 'application/offset+octet-stream' } as const;
@@ -64,14 +64,14 @@ export class DirectoryServer implements AsyncDisposable {
   readonly dirs: readonly string[];
   readonly #temp: TempDir;
   readonly #init: DirectoryServerInit;
-  readonly #headers: { authorization: string };
+  readonly headers: { readonly authorization: string };
   readonly #away = new Set<number>();
   process: StorageProcess | undefined;
 
   private constructor(temp: TempDir, init: DirectoryServerInit, headers: { authorization: string }) {
     this.#temp = temp;
     this.#init = init;
-    this.#headers = headers;
+    this.headers = headers;
     this.dirs = Array.from({ length: init.dirs }, (_, index) => join(temp.path, `d${index}`));
   }
 
@@ -138,7 +138,7 @@ export class DirectoryServer implements AsyncDisposable {
   }
 
   request(method: string, path: string, init: RequestInit = {}): Promise<Reply> {
-    return requestOnce(this.url, method, path, { ...init, headers: { ...this.#headers, ...init.headers } });
+    return requestOnce(this.url, method, path, { ...init, headers: { ...this.headers, ...init.headers } });
   }
 
   /** The answer as JSON. Throws when the request is refused. */

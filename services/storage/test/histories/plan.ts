@@ -79,20 +79,63 @@ export interface Extent {
 export function historyOf(seed: number, { operations, restarts_max }: Extent): History {
   const random = new Random(seed * 7919);
   const profile = profileOf(random);
-  const contents = CONTENT_BYTES.length;
-  // A large object first: its manifest and its chunks lie in different directories.
-  const drawn: Operation[] = [6, 7, random.below(contents), random.below(contents)].map((content) => ({
-    op: 'put',
-    content,
-  }));
+  // Large objects first: their manifests and their chunks lie in different directories.
+  const drawn: Operation[] = [6, 7, 4, random.below(CONTENT_BYTES.length)].map((content) => ({ op: 'put', content }));
+  const expected = new Expected(profile);
+  for (const operation of drawn) expected.follow(operation);
   let restarts = 0;
   while (drawn.length < operations + 4) {
     const operation = operationOf(random, profile);
+    if (!expected.applies(operation)) continue;
     const isRestart = operation.op === 'crash' || operation.op === 'restart' || operation.op === 'swap';
     if (isRestart && restarts++ >= restarts_max) continue;
+    expected.follow(operation);
     drawn.push(operation);
   }
   return { seed, profile, operations: drawn };
+}
+
+/** The state in which operations are drawn, so that most of them do something. */
+class Expected {
+  readonly #dirs: number;
+  readonly #away = new Set<number>();
+  readonly #stored = new Set<number>();
+  readonly #uploads = new Set<number>();
+
+  constructor({ dirs }: Profile) {
+    this.#dirs = dirs;
+  }
+
+  applies(operation: Operation): boolean {
+    switch (operation.op) {
+      case 'get':
+      case 'pin':
+      case 'unpin':
+        return this.#stored.has(operation.content);
+      case 'upload':
+        return !this.#uploads.has(operation.upload);
+      case 'patch':
+      case 'head':
+      case 'abandon':
+        return this.#uploads.has(operation.upload);
+      case 'away':
+        return !this.#away.has(operation.dir) && this.#away.size + 1 < this.#dirs;
+      case 'back':
+        return this.#away.has(operation.dir);
+      case 'swap':
+        return !operation.dirs.some((dir) => this.#away.has(dir));
+      default:
+        return true;
+    }
+  }
+
+  follow(operation: Operation): void {
+    if (operation.op === 'put') this.#stored.add(operation.content);
+    if (operation.op === 'upload') this.#uploads.add(operation.upload);
+    if (operation.op === 'abandon') this.#uploads.delete(operation.upload);
+    if (operation.op === 'away') this.#away.add(operation.dir);
+    if (operation.op === 'back') this.#away.delete(operation.dir);
+  }
 }
 
 function profileOf(random: Random): Profile {
@@ -104,20 +147,20 @@ function profileOf(random: Random): Profile {
 }
 
 const WEIGHTS: readonly (readonly [Operation['op'], number])[] = [
-  ['put', 12],
-  ['get', 10],
+  ['put', 8],
+  ['get', 8],
   ['pin', 4],
   ['unpin', 2],
-  ['upload', 4],
-  ['patch', 10],
+  ['upload', 5],
+  ['patch', 12],
   ['head', 3],
   ['abandon', 1],
-  ['away', 16],
-  ['back', 10],
+  ['away', 20],
+  ['back', 12],
   ['swap', 2],
   ['crash', 5],
   ['restart', 4],
-  ['compact', 9],
+  ['compact', 10],
   ['repair', 4],
   ['scrub', 2],
   ['expire', 3],
