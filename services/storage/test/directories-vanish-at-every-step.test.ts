@@ -59,7 +59,7 @@ class Episode {
   }
 
   /** Objects that stay: without a pin they would expire. */
-  async fill(sizes: readonly number[]): Promise<void> {
+  async store(sizes: readonly number[]): Promise<void> {
     for (const size of sizes) {
       const bytes = await this.#put(size);
       const reply = await this.#server.request('PUT', `/o/${addressOf(bytes)}/pin`);
@@ -267,7 +267,7 @@ async function faultsOf(pair: readonly number[], index: number): Promise<string[
   await using server = await DirectoryServer.create({ dirs: DIRS, flags });
   await server.start();
   const episode = new Episode(server, pair);
-  await episode.fill([4300 * KIB, 300 * KIB, 3000, 300 * KIB, 3000, 700 * KIB]);
+  await episode.store([4300 * KIB, 300 * KIB, 3000, 300 * KIB, 3000, 700 * KIB]);
   const steps = IS_LONG ? Array.from({ length: STEPS }, (_, step) => step + 1) : [1 + (index % STEPS)];
   for (const activity of ACTIVITIES) for (const step of [0, ...steps]) await episode.run(activity, step);
   await episode.finish();

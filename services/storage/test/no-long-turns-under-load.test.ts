@@ -50,9 +50,7 @@ test('no turn of the loop is long while 64 clients store objects', { timeout: 60
   const load = (run_ms: number, first_seed: number): Promise<number[]> => {
     const until_ms = performance.now() + run_ms;
     const isOver = (): boolean => performance.now() > until_ms;
-    return Promise.all(
-      Array.from({ length: CLIENTS }, (_, client) => storeUntil(server, first_seed + client, isOver)),
-    );
+    return Promise.all(Array.from({ length: CLIENTS }, (_, client) => storeUntil(server, first_seed + client, isOver)));
   };
   await load(WARM_UP_MS, 1);
   beginLoopWatch(process);

@@ -11,7 +11,16 @@ import { Agent, request } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { missing, TEST_TOOLS } from '@ron/custody/testing';
-import { DirectoryServer, holdsWithin, isServing, pause, requestOnce, TUS, UPLOAD_BYTES } from './directory-server.ts';
+import {
+  DirectoryServer,
+  holdsWithin,
+  isServing,
+  pause,
+  requestOnce,
+  TUS,
+  UPLOAD_BYTES,
+  type VolumeState,
+} from './directory-server.ts';
 import { delaying, delayingFromStart, kindOf, pathsIn, predicted, tracingPaths } from './file-delays.ts';
 import { addressOf, bytesOf, eventually, KIB, MIB } from './support.ts';
 
@@ -157,6 +166,14 @@ function healthOf(url: string, agent: Agent): Promise<void> {
   });
 }
 
+/** How the server sees its directories, to read in a failure. */
+async function lives(server: DirectoryServer): Promise<string> {
+  const reply = await server.request('GET', '/admin/volumes', { deadline_ms }).catch(() => undefined);
+  if (reply?.status !== 200) return 'the volumes cannot be listed';
+  const { volumes } = JSON.parse(reply.text);
+  return volumes.map((each: VolumeState) => `${each.life}/${each.condition} ${each.reason}`).join('; ');
+}
+
 /** Loads a server for a while; the ways in which it fell short. */
 async function shortfalls(server: DirectoryServer, clients: Clients, run_ms: number): Promise<string[]> {
   const until_ms = performance.now() + run_ms;
@@ -175,6 +192,7 @@ async function shortfalls(server: DirectoryServer, clients: Clients, run_ms: num
     if (timing.max_ms > ANSWER_MS_MAX) found.push(`${name} took ${Math.round(timing.max_ms)} ms`);
     if (timing.slow > SLOW_MAX) found.push(`${timing.slow} of ${timing.count} ${name} took more than ${SLOW_MS} ms`);
   }
+  if (found.length > 0) found.push(await lives(server));
   return found;
 }
 
@@ -203,17 +221,17 @@ async function prepare(server: DirectoryServer, clients: Clients): Promise<void>
 async function tracedPaths(): Promise<Map<string, string[]>> {
   await using server = await DirectoryServer.create({ dirs: 3, flags: FLAGS });
   const dir = server.dirs[SLOW_DIR]!;
-  const paths: string[] = [];
+  const named: string[] = [];
   const stopped = async (name: string): Promise<void> => {
     await server.stop();
-    paths.push(...(await pathsIn(join(server.base, name), dir)));
+    named.push(...(await pathsIn(join(server.base, name), dir)));
   };
   await server.start({ under: tracingPaths(join(server.base, 'first')) });
   await prepare(server, new Clients(server, 1));
   await stopped('first');
   await server.start({ under: tracingPaths(join(server.base, 'second')) });
   await stopped('second');
-  const kinds = Map.groupBy(new Set(paths), (path) => kindOf(path, dir));
+  const kinds = Map.groupBy(new Set(named), (path) => kindOf(path, dir));
   return new Map([...kinds].map(([kind, paths]) => [kind, paths.map((path) => path.slice(dir.length))]));
 }
 

@@ -124,9 +124,16 @@ class Expected {
         return this.#away.has(operation.dir);
       case 'swap':
         return !operation.dirs.some((dir) => this.#away.has(dir));
-      default:
-        return true;
+      case 'put':
+      case 'crash':
+      case 'restart':
+      case 'compact':
+      case 'repair':
+      case 'scrub':
+      case 'expire':
+        break;
     }
+    return true;
   }
 
   follow(operation: Operation): void {
@@ -205,6 +212,7 @@ function operationOf(random: Random, { dirs, lease_ms }: Profile): Operation {
     case 'scrub':
       return { op };
   }
+  throw new Error(`no such operation: ${String(op)}`);
 }
 
 /** One line for each operation, to read in a failure. */

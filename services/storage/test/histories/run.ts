@@ -109,7 +109,7 @@ class Run {
 
   /** Brings everything back, repairs, and reads every object. */
   async finish(): Promise<void> {
-    for (const dir of [...this.#server.away]) await this.#server.bringBack(dir);
+    for (const dir of this.#server.away) await this.#server.bringBack(dir);
     await this.#untilAllServe();
     await this.#repair();
     for (const content of this.#model.known) await this.#read(content);
@@ -318,7 +318,9 @@ class Run {
     };
     if (await holdsWithin(PATIENCE_MS / 2, areServing)) return;
     for (const { name } of (await this.#server.volumes()).filter((volume) => !isServing(volume))) {
-      await this.#attempt(() => this.#server.request('POST', `/admin/volumes/restore?volume=${encodeURIComponent(name)}`));
+      await this.#attempt(() =>
+        this.#server.request('POST', `/admin/volumes/restore?volume=${encodeURIComponent(name)}`),
+      );
     }
     if (await holdsWithin(PATIENCE_MS, areServing)) return;
     throw new Violation(`volumes do not come back: ${JSON.stringify(await this.#server.volumes())}`);
@@ -370,7 +372,7 @@ export async function shrink(history: History, failure: Failure, ms_max: number)
   const until_ms = performance.now() + ms_max;
   let least = failure;
   for (let size = Math.ceil(least.operations.length / 2); size >= 1; size = size === 1 ? 0 : Math.ceil(size / 2)) {
-    for (let at = 0; at < least.operations.length; ) {
+    for (let at = 0; at < least.operations.length;) {
       if (performance.now() > until_ms) return least;
       const operations = least.operations.toSpliced(at, size);
       const smaller = await failureOf({ ...history, operations });
