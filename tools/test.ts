@@ -30,7 +30,14 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
   ['services/passport/test/revocations-are-told.test.ts', 'a revocation is told within 2 s'],
   ['services/storage/test/disks-that-fail.test.ts', 'a full disk counts as full until it is looked at a second later'],
+  [
+    'services/storage/test/directories-vanish-at-every-step.test.ts',
+    'six servers take both cores for most of a minute',
+  ],
+  ['services/storage/test/histories.test.ts', 'fifty histories take both cores for a minute'],
+  ['services/storage/test/no-long-turns-under-load.test.ts', 'turns of the event loop stay short'],
   ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
+  ['services/storage/test/slow-files.test.ts', 'answers come within seconds while files are delayed'],
   ['services/storage/test/two-directories-die-under-load.test.ts', 'repair leaves readers their latency'],
 ]);
 /** No single test may take longer; a hang is a failure, not a wait. */

@@ -11,11 +11,17 @@ import { ALL_SCOPES, metricIn, send, type Reply, type SendInit } from './support
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 const NEVER = new AbortController().signal;
+/** A process that is not ready by then is killed, and its start rejects. */
+const START_MS_MAX = 60_000;
 
 export interface ProcessOptions {
   readonly flags?: readonly string[];
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string>>;
+  /** The module to run. Default: the entry of storage. */
+  readonly main?: string;
+  /** A program that starts node and keeps its process id, such as `strace -D`. */
+  readonly under?: readonly string[];
 }
 
 export class StorageProcess implements AsyncDisposable {
@@ -38,19 +44,22 @@ export class StorageProcess implements AsyncDisposable {
 
   /** Starts it and waits until it is ready. Rejects when it ends before. */
   static async start(options: ProcessOptions): Promise<StorageProcess> {
-    const { flags = [], cwd, env } = options;
-    const child = spawn(process.execPath, [MAIN, ...flags], {
-      stdio: ['ignore', 'pipe', 'pipe'],
+    const { flags = [], cwd, env, main = MAIN, under = [] } = options;
+    const [program, ...args] = [...under, process.execPath, main, ...flags];
+    const child = spawn(program!, args, {
+      // A test's own entry talks with the test over the channel.
+      stdio: options.main === undefined ? ['ignore', 'pipe', 'pipe'] : ['ignore', 'pipe', 'pipe', 'ipc'],
       ...(cwd !== undefined && { cwd }),
       ...(env !== undefined && { env: { ...process.env, ...env } }),
     });
     const started = new StorageProcess(child);
-    const ready = once(createInterface(child.stdout), 'line') as Promise<[string]>;
+    const ready = once(createInterface(child.stdout!), 'line') as Promise<[string]>;
     const ended = once(child, 'exit').then(([code, signal]) => {
       throw new Error(`storage ended at its start (${code ?? signal}): ${JSON.stringify(started.log.slice(-3))}`);
     });
     ended.catch(() => undefined);
-    const [line] = await Promise.race([ready, ended]);
+    const timer = setTimeout(() => child.kill('SIGKILL'), START_MS_MAX);
+    const [line] = await Promise.race([ready, ended]).finally(() => clearTimeout(timer));
     started.url = JSON.parse(line).url;
     return started;
   }

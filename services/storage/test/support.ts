@@ -180,7 +180,7 @@ export function send(url: string, method: string, path: string, init: SendInit =
   });
 }
 
-function replyOf(status: number, headers: IncomingHttpHeaders, body: Buffer): Reply {
+export function replyOf(status: number, headers: IncomingHttpHeaders, body: Buffer): Reply {
   const text = body.toString();
   const isProblem = headers['content-type'] === 'application/problem+json' && text !== '';
   if (isProblem) leaks.shown('a refusal', text);

@@ -53,6 +53,7 @@ export const TEST_TOOLS = {
       ['dbus-daemon'],
     ],
   },
+  strace: { packages: ['strace'], needs: [['strace']] },
 } as const satisfies Record<string, TestTools>;
 
 /** Where a program or a library is; undefined when it is nowhere. */
