@@ -1,7 +1,7 @@
 /** The one place that decides whether a record is the one that was asked for, and whether its bytes are right. */
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
-import { bodyCrc, type LogRecord, type SegmentLog } from '@ron/log';
+import type { LogRecord, ReadInit, SegmentLog } from '@ron/log';
 import type { Place } from './index/entry.ts';
 import { onDisk } from './index/record-places.ts';
 import { isContent, isOfKind } from './record-types.ts';
@@ -29,24 +29,28 @@ export function isInLog({ files }: SegmentLog, place: Place): boolean {
   return files.has(place.segment) && place.offset + onDisk(place) <= files.durableBytesOf(place.segment);
 }
 
+/**
+ * How a record of a kind is read. Content is verified by its hash in `isRecord`. Of anything else the log verifies the
+ * checksum, which covers the size in a manifest and the media type of an object.
+ */
+export const readInitOf = (kind: Kind): ReadInit => (kind === 'content' ? BY_HASH : BY_CHECKSUM);
+const BY_HASH: ReadInit = { verify: 'caller' };
+const BY_CHECKSUM: ReadInit = { verify: 'log' };
+
 /** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */
-export async function readAt(log: SegmentLog, place: Place): Promise<LogRecord | undefined> {
+export async function readAt(log: SegmentLog, place: Place, kind: Kind): Promise<LogRecord | undefined> {
   if (!isInLog(log, place)) return undefined;
-  return await log.read(place, place.payload_bytes, place.meta_bytes);
+  return await log.read(place, place.payload_bytes, place.meta_bytes, readInitOf(kind));
 }
 
 /** Whether bytes are the content with this id. */
 export const isContentOf = (payload: Uint8Array, id: Uint8Array): boolean => Buffer.compare(blake3(payload), id) === 0;
 
-/**
- * Whether a record is the one that was asked for: its header names it, and content has the hash that it is found by. The
- * checksum covers the bytes that no hash covers: the size in a manifest and the media type of an object.
- */
+/** Whether a record that was read by `readInitOf` its kind is the one with this id: by its header, content by its hash. */
 export function isRecord(record: LogRecord, kind: Kind, id: Uint8Array): boolean {
-  const { type, body_crc } = record.head;
+  const { type } = record.head;
   const isNamed = Buffer.compare(record.head.id, id) === 0 || (kind === 'shard' && isShardOf(record.payload, id));
   if (!isNamed || !isOfKind(type, kind)) return false;
-  if (kind !== 'content' && bodyCrc(record.payload, record.meta) !== body_crc) return false;
   return !isContent(type) || isContentOf(record.payload, id);
 }
 

@@ -24,7 +24,7 @@ import type { PlaceIndex } from './index/place-index.ts';
 import { rebuildIndex } from './index/rebuild.ts';
 import { isAt, namesShards } from './index/record-places.ts';
 import { ON_DISK } from './index/run-index.ts';
-import { isInLog, isRecord, readAt } from './intact.ts';
+import { isInLog, isRecord, readAt, readInitOf } from './intact.ts';
 import { damaged, Quarantine } from './quarantine.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { Reserve } from './reserve.ts';
@@ -182,7 +182,7 @@ export class LocalVolume implements Volume {
       signal.throwIfAborted();
       // The record was not at this place, and the index still leads there: it was not moved meanwhile.
       if (last !== undefined && isAt(place, last.segment, last.offset)) return await this.#failDamaged(kind, id, place);
-      const record = this.#readNow(kind, id, place, 'keep') ?? (await readAt(this.log, place));
+      const record = this.#readNow(kind, id, place, 'keep') ?? (await readAt(this.log, place, kind));
       if (record !== undefined && isRecord(record, kind, id)) return stored(record);
       last = place;
     }
@@ -206,8 +206,11 @@ export class LocalVolume implements Volume {
     const { log } = this;
     if (!isInLog(log, place)) return undefined;
     const { payload_bytes, meta_bytes } = place;
+    const init = readInitOf(kind);
     const record =
-      use === 'keep' ? log.readNow(place, payload_bytes, meta_bytes) : log.peekNow(place, payload_bytes, meta_bytes);
+      use === 'keep'
+        ? log.readNow(place, payload_bytes, meta_bytes, init)
+        : log.peekNow(place, payload_bytes, meta_bytes, init);
     return record !== undefined && isRecord(record, kind, id) ? record : undefined;
   }
 

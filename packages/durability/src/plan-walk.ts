@@ -208,9 +208,9 @@ export class PlanWalk {
 
   /** What is an object is looked at as one. What is left of a removed one may be a chunk of others. Parity alone is garbage. */
   #isWanted(kind: 'content' | 'object', id: Uint8Array, holders: readonly Member[]): boolean {
-    if (kind === 'object') return this.#set.has('object', id);
+    if (kind === 'object') return this.#set.knowsObject(id);
     const types = holders.map((member) => typeOf(member, id));
-    if (types.some(isObject) && this.#set.has('object', id)) return false;
+    if (types.some(isObject) && this.#set.knowsObject(id)) return false;
     return types.some((type) => type !== RecordType.parity) || this.#set.stripes.lone.has(id);
   }
 

@@ -32,7 +32,7 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
     throw new RonError('conflict', `${member.name} was used apart from the others`);
   }
   await mergeInventories({ members: [member], kind: 'object', onPage, signal }, ({ held }) =>
-    set.has('object', held.id) ? undefined : removeOn(set, member, held.id, signal),
+    set.knowsObject(held.id) ? undefined : removeOn(set, member, held.id, signal),
   );
   await mergeInventories({ members: others, kind: 'object', onPage, signal }, ({ held }) =>
     bringUp(set, member, held.id, signal),
@@ -59,7 +59,7 @@ const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: 
 
 async function removeOn(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
   // In one step with the write: what is put after this look is ordered after the removal.
-  if (!set.has('object', id)) await member.write([mark(RecordType.remove, id)], signal);
+  if (!set.knowsObject(id)) await member.write([mark(RecordType.remove, id)], signal);
 }
 
 /** An object that others have: the volume must not say that it is gone, and has to know whether it is pinned. */

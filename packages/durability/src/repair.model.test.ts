@@ -40,8 +40,8 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a copy does not look whether the object was removed meanwhile',
     file: './volume-set.ts',
-    find: 'watch.isRemoved || !this.has',
-    replace: '!this.has',
+    find: 'watch.isRemoved || !this.knowsObject',
+    replace: '!this.knowsObject',
     part: 'VolumeSet',
     model: repairAgainstDelete,
     caught: /came back|a volume has it|it is there/,

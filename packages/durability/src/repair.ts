@@ -136,7 +136,7 @@ async function readBack(
 ): Promise<void> {
   await pace(bytes, signal);
   const record = await patiently(target.volume.get(kind, id, signal));
-  if (record !== undefined || (kind === 'object' && !set.has('object', id))) return;
+  if (record !== undefined || (kind === 'object' && !set.knowsObject(id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
 

@@ -9,6 +9,7 @@
 import { chunkKey, isObject, RecordType, type NewRecord } from '@ron/cas';
 import type { RonError } from '@ron/kernel';
 import { shortOf, writeCopies, type Copies, type CopiesInit } from './copies.ts';
+import { FirstPuts } from './first-puts.ts';
 import type { Member } from './member.ts';
 import type { VolumeSet } from './volume-set.ts';
 
@@ -18,6 +19,7 @@ const SYNC_LAG_MS = 5000;
 export class SetWriter {
   readonly #set: VolumeSet;
   readonly #lag_ms: number;
+  readonly #firstPuts = new FirstPuts();
 
   constructor(set: VolumeSet, lag_ms: number) {
     this.#set = set;
@@ -30,6 +32,11 @@ export class SetWriter {
     if (records.length === 1 && first !== undefined) return this.#putOne(first, signal, durability);
     // Each in this step: who comes later is ordered after all of them.
     return Promise.all(records.map((record) => this.#putOne(record, signal, durability))).then(() => undefined);
+  }
+
+  /** Whether the first put of an object is under way: it is visible only with `write_min` durable copies. */
+  isFirstPut(id: Uint8Array): boolean {
+    return this.#firstPuts.has(id);
   }
 
   async sync(signal: AbortSignal): Promise<void> {
@@ -63,8 +70,13 @@ export class SetWriter {
     this.#require(copies, signal);
   }
 
-  /** Whoever says that it was removed must hear that it is back. */
-  async #putObject(record: NewRecord, signal: AbortSignal): Promise<void> {
+  #putObject(record: NewRecord, signal: AbortSignal): Promise<void> {
+    const write = (): Promise<void> => this.#writeObject(record, signal);
+    return this.#set.has('object', record.id) ? write() : this.#firstPuts.run(record.id, write);
+  }
+
+  /** Volumes that have a removal of the object must learn that it is back. */
+  async #writeObject(record: NewRecord, signal: AbortSignal): Promise<void> {
     const key = chunkKey(record.id);
     using watch = this.#set.removals.watch(key, 'new');
     const isRemoving = this.#set.removals.isRemoving(key);

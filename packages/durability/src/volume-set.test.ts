@@ -39,6 +39,10 @@ async function open(count: number, init: Partial<VolumeSetInit> = {}): Promise<O
 const holders = ({ volumes }: Opened, record: NewRecord): Faulty[] =>
   volumes.filter(({ volume }) => volume.has('content', record.id));
 
+const until = async (holds: () => boolean): Promise<void> => {
+  while (!holds()) await new Promise((resolve) => void setImmediate(resolve));
+};
+
 async function collect(set: VolumeSet, ids: readonly Uint8Array[]): Promise<string[]> {
   const texts: string[] = [];
   for await (const batch of set.getMany(ids, signal))
@@ -47,6 +51,43 @@ async function collect(set: VolumeSet, ids: readonly Uint8Array[]): Promise<stri
 }
 
 suite('writing', () => {
+  test('a new object is hidden until enough volumes have it, or its put has ended', async () => {
+    const opened = await open(2, { replication_factor: 2, lag_ms: 10_000 });
+    const { set, volumes } = opened;
+    const [fast, slow] = volumes as [Faulty, Faulty];
+    const record = object('new');
+    const gate = Promise.withResolvers<void>();
+    slow.delay = () => gate.promise;
+    const isVisible = async (): Promise<boolean[]> => [
+      set.has('object', record.id),
+      set.getNow('object', record.id) !== undefined,
+      (await set.get('object', record.id, signal)) !== undefined,
+      (await set.inventory('object', undefined, 10)).length === 1,
+      set.isDurable('object', record.id),
+    ];
+    const put = set.put([record], signal);
+    await until(() => fast.inner.has('object', record.id));
+    // MemoryVolume has no getNow.
+    assert.deepEqual(await isVisible(), [false, false, false, false, false]);
+    assert.ok(set.knowsObject(record.id), 'it is not garbage');
+    const again = set.put([record], signal);
+    gate.resolve();
+    await Promise.all([put, again]);
+    assert.deepEqual(await isVisible(), [true, false, true, true, true]);
+    // A put of a known object hides nothing.
+    slow.delay = () => Promise.withResolvers<void>().promise;
+    void set.put([record], signal);
+    assert.ok(set.has('object', record.id));
+  });
+
+  test('a new object that one volume has is visible when its put has failed', async () => {
+    const opened = await open(2, { replication_factor: 2 });
+    const record = object('half');
+    opened.volumes[1]!.fail('put', READ_ONLY);
+    await assert.rejects(opened.set.put([record], signal), (error) => isRonError(error, 'not_ready'));
+    assert.ok(opened.set.has('object', record.id) && !opened.set.isDurable('object', record.id));
+  });
+
   test('each record is on as many volumes as wished, and the receipt says so', async () => {
     const opened = await open(5, { replication_factor: 3 });
     for (let index = 0; index < 50; index++) {

@@ -2,7 +2,8 @@
  * Several volumes that are used as one.
  *
  * Promise: a put is acknowledged when `write_min` volumes have it durably, in as many failure domains as there are; one that
- * fails, is full or read-only is replaced by the next in the order of its placement. A read goes on with another copy,
+ * fails, is full or read-only is replaced by the next in the order of its placement. A new object is visible from then on,
+ * or once its put has ended. A read goes on with another copy,
  * or with what a stripe gives, inside of the same call, and somebody is told. What was removed does not come back with a
  * volume that was away. While one volume works, reads of what it has work.
  * Bound: a put waits for a slow volume `lag_ms` at most when enough have it. The bounds of the volumes hold for each.
@@ -217,9 +218,18 @@ export class VolumeSet implements Volume {
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
-    if (kind === 'object') return isObjectHere(this.members, id);
+    if (kind === 'object') return this.knowsObject(id) && !this.#isHidden(id);
     if (this.members.some((member) => member.holds(kind, id))) return true;
     return kind === 'content' && this.stripes.protects(id);
+  }
+
+  /** As `has('object', id)`, including an object whose first put is under way. For decisions about stored copies. */
+  knowsObject(id: Uint8Array): boolean {
+    return isObjectHere(this.members, id);
+  }
+
+  #isHidden(id: Uint8Array): boolean {
+    return this.#writer.isFirstPut(id) && this.copiesOf('object', id) < this.write_min;
   }
 
   isPinned(id: Uint8Array): boolean {
@@ -296,9 +306,9 @@ export class VolumeSet implements Volume {
   /** Puts a copy of an object on a volume, unless it is removed meanwhile. Whether there was one to copy. */
   async copyObject(id: Uint8Array, target: Member, signal: AbortSignal): Promise<boolean> {
     using watch = this.removals.watch(chunkKey(id), 'old');
-    const record = await this.get('object', id, signal);
+    const record = this.knowsObject(id) ? await this.#reader.get('object', id, signal) : undefined;
     // In one step with the write: a removal that is decided after this is ordered after it.
-    if (record === undefined || watch.isRemoved || !this.has('object', id)) return false;
+    if (record === undefined || watch.isRemoved || !this.knowsObject(id)) return false;
     const pin = { type: RecordType.pin, id, payload: new Uint8Array(0) };
     await target.write(this.isPinned(id) ? [{ ...record, id }, pin] : [{ ...record, id }], signal);
     return true;

@@ -122,9 +122,8 @@ export class DiskGate {
 /** A file system whose calls go through a gate. What does not wait, and locks, do not. */
 export function gatedFileSystem(fs: FileSystem, gate: DiskGate): FileSystem {
   return Object.assign(Object.create(fs) as FileSystem, {
-    create: (path: string) => gate.run(() => fs.create(path)).then((file) => new GatedFile(file, gate)),
-    open: (path: string, access: 'read' | 'write') =>
-      gate.run(() => fs.open(path, access)).then((file) => new GatedFile(file, gate)),
+    create: (path: string) => openGated(gate, () => fs.create(path)),
+    open: (path: string, access: 'read' | 'write') => openGated(gate, () => fs.open(path, access)),
     list: (dir: string) => gate.run(() => fs.list(dir)),
     makeDir: (dir: string) => gate.run(() => fs.makeDir(dir)),
     rename: (from: string, to: string) => gate.run(() => fs.rename(from, to)),
@@ -133,6 +132,23 @@ export function gatedFileSystem(fs: FileSystem, gate: DiskGate): FileSystem {
     ...('identity' in fs && { identity: (path: string) => gate.run(() => fs.identity!(path)) }),
     ...('room' in fs && { room: (dir: string) => gate.run(() => fs.room!(dir)) }),
   });
+}
+
+/** A file that is opened after its caller was told that the disk is late is closed again. */
+function openGated(gate: DiskGate, open: () => Promise<File>): Promise<File> {
+  let isGivenUp = false;
+  const opened = gate.run(async () => {
+    const file = await open();
+    if (isGivenUp) void file.close().catch(() => undefined);
+    return file;
+  });
+  return opened.then(
+    (file) => new GatedFile(file, gate),
+    (error: unknown) => {
+      isGivenUp = true;
+      throw error;
+    },
+  );
 }
 
 class GatedFile implements File {

@@ -9,30 +9,31 @@ import { isReadOnly } from './disk-error.ts';
 import { realFileSystem, type File, type FileSystem } from './file-system.ts';
 import type { Position } from './record.ts';
 import { scan, type ScanEnd } from './scan.ts';
-import { SegmentFiles } from './segment-files.ts';
+import type { SegmentFiles } from './segment-files.ts';
+import { fileNameOf, listSegments } from './segment-leftovers.ts';
 import type { SegmentLogInit } from './segment-log.ts';
 import { activeOf, type Active, type LogEnd } from './segment-writer.ts';
 
 /** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
 export async function reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
   if (position.offset === 0) return true;
-  const files = new SegmentFiles(fs, join(dir, 'segments'));
+  const segments = join(dir, 'segments');
   try {
-    const found = (await files.list()).find((each) => each.segment === position.segment);
-    if (found === undefined) return false;
-    files.add(found.segment, found.salt, 0);
-    const file = await fs.open(files.path(position.segment), 'read');
-    const size = await file.size();
-    await file.close();
-    return size >= position.offset;
+    for (const { segment, salt, isMarked } of await listSegments(fs, segments)) {
+      if (segment !== position.segment) continue;
+      const file = await fs.open(join(segments, fileNameOf(segment, salt, isMarked ? 'dup' : 'seg')), 'read');
+      const size = await file.size().finally(() => file.close());
+      if (size >= position.offset) return true;
+    }
   } catch {
-    return false;
+    // A file that cannot be opened holds nothing that can be read.
   }
+  return false;
 }
 
 /** Makes every segment known to `files` and replays what the caller does not know; where the log goes on. */
 export async function openSegments(files: SegmentFiles, segment_bytes: number, init: SegmentLogInit): Promise<LogEnd> {
-  const segments = await files.list();
+  const segments = await files.list(init.signal);
   const last = segments.at(-1);
   const replay = new Replay(files, init);
   for (const { segment, salt } of segments) {
@@ -44,6 +45,8 @@ export async function openSegments(files: SegmentFiles, segment_bytes: number, i
     } finally {
       await file.close();
     }
+    // Left by a create that was late. The number of the last segment is kept, so that no number is used again.
+    if (files.bytesOf(segment) === 0) await files.remove(segment).catch(() => undefined);
   }
   const opened = last && (await openLast(replay, last.segment, segment_bytes));
   const segment_last = Math.max(last?.segment ?? 0, init.from?.segment ?? 0);

@@ -6,9 +6,8 @@
  * promise, the scan waits for it.
  * Bound: one buffer of `READ_BYTES`, larger only for a larger record. Cancellation: between two reads, by the signal.
  */
-import { crc32 } from 'node:zlib';
 import type { File } from './file-system.ts';
-import { decodeHeader, HEADER_BYTES, recordBytes, type RecordHead } from './record.ts';
+import { decodeHeader, HEADER_BYTES, isBodyIntact, recordBytes, type RecordHead } from './record.ts';
 
 const READ_BYTES = 4 * 1024 * 1024;
 
@@ -86,7 +85,7 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
     const bytes = head === undefined ? 0 : recordBytes(head.payload_bytes, head.meta_bytes);
     if (head !== undefined && at + bytes <= size && (window.holds(at, bytes) || (await window.move(at, bytes)))) {
       const body = window.at(at + HEADER_BYTES, head.payload_bytes + head.meta_bytes);
-      if (crc32(body) === head.body_crc) {
+      if (isBodyIntact(head, body)) {
         if (at > tail) init.onGap(tail, at - tail);
         const busy = init.onRecord(head, at, body);
         if (busy !== undefined) await busy;

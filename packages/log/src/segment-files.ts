@@ -12,9 +12,9 @@ import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
 import { rethrowDisk } from './disk-error.ts';
 import type { File, FileSystem } from './file-system.ts';
+import { fileNameOf, resolveLeftovers, type SegmentName } from './segment-leftovers.ts';
 
 const OPEN_MAX = 128;
-const NAME = /^(?<segment>\d{8})-(?<salt>[0-9a-f]{8})\.seg$/;
 
 interface Segment {
   readonly salt: number;
@@ -73,19 +73,9 @@ export class SegmentFiles {
     return this.#known(segment).salt;
   }
 
-  /** The segments on disk, in order of their numbers. */
-  async list(): Promise<{ segment: number; salt: number }[]> {
-    const names = await this.fs.list(this.dir);
-    const found = names
-      .map((name) => NAME.exec(name)?.groups)
-      .filter((groups) => groups !== undefined)
-      .map((groups) => ({ segment: Number(groups['segment']), salt: Number.parseInt(groups['salt']!, 16) }))
-      .toSorted((a, b) => a.segment - b.segment);
-    for (const [at, { segment }] of found.entries()) {
-      if (at === 0 || found[at - 1]!.segment !== segment) continue;
-      throw new RonError('not_ready', `${this.dir} holds two files for segment ${segment}: take one of them away`);
-    }
-    return found;
+  /** The segments on disk, in order of their numbers. Two files with one number are resolved first. */
+  list(signal: AbortSignal): Promise<SegmentName[]> {
+    return resolveLeftovers(this.fs, this.dir, signal);
   }
 
   add(segment: number, salt: number, bytes: number): void {
@@ -214,8 +204,7 @@ export class SegmentFiles {
   }
 
   #pathOf(segment: number, salt: number): string {
-    const digits = String(segment).padStart(8, '0');
-    return join(this.dir, `${digits}-${salt.toString(16).padStart(8, '0')}.seg`);
+    return join(this.dir, fileNameOf(segment, salt));
   }
 
   #known(segment: number): Segment {

@@ -28,6 +28,7 @@ import {
   type DurableRecord,
   type LogRecord,
   type Position,
+  type ReadInit,
   type RecordHead,
   type RecordInput,
 } from './record.ts';
@@ -138,7 +139,7 @@ export class SegmentLog implements AsyncDisposable {
   append(records: readonly RecordInput[], signal: AbortSignal, init: AppendInit = {}): Promise<readonly Appended[]> {
     let bytes = 0;
     for (const record of records) {
-      assert(record.id.length === ID_BYTES, 'a record id has 32 bytes');
+      assert(record.id.length <= ID_BYTES, 'a record id has at most 32 bytes');
       assert(record.type >= 1 && record.type <= 255, 'a record type is 1 to 255');
       assert((record.meta?.length ?? 0) <= META_BYTES_MAX, 'meta is at most 65535 bytes');
       bytes += recordBytes(record.payload.length, record.meta?.length ?? 0);
@@ -158,33 +159,43 @@ export class SegmentLog implements AsyncDisposable {
     await this.#commits.append({ records: [], bytes: 0, durable: true }, 0, signal);
   }
 
-  /** The record at a position; undefined when there is none, or it is damaged. */
-  async read(position: Position, payload_bytes: number, meta_bytes: number): Promise<LogRecord | undefined> {
-    // Memory of its own: who keeps a small record must not keep the pool that it was cut from.
+  /** The record at a position, verified; undefined if there is none, or it is damaged. */
+  async read(
+    position: Position,
+    payload_bytes: number,
+    meta_bytes: number,
+    init?: ReadInit,
+  ): Promise<LogRecord | undefined> {
+    // Memory of its own: a caller that keeps a small record must not keep the pool that it was cut from.
     const bytes = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
     const salt = this.files.saltOf(position.segment);
     const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
-    return count < bytes.length ? undefined : recordIn(bytes, salt, payload_bytes, meta_bytes);
+    return count < bytes.length ? undefined : recordIn(bytes, salt, payload_bytes, meta_bytes, init);
   }
 
-  /** The same without waiting for a disk; undefined also when that cannot be. */
-  readNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
-    const length = HEADER_BYTES + payload_bytes + meta_bytes;
-    return this.#readNow(position, Buffer.allocUnsafeSlow(length), payload_bytes, meta_bytes);
+  /** As `read`, without waiting for a disk; undefined as well if the record is not in memory. */
+  readNow(position: Position, payload_bytes: number, meta_bytes: number, init?: ReadInit): LogRecord | undefined {
+    const into = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
+    return this.#readNow(position, into, payload_bytes, meta_bytes, init);
   }
 
-  /** As `readNow`, but its bytes are valid only until the next call, on any log: to look at, or to copy. */
-  peekNow(position: Position, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
+  /** As `readNow`, but its bytes are valid only until the next call, on any log. */
+  peekNow(position: Position, payload_bytes: number, meta_bytes: number, init?: ReadInit): LogRecord | undefined {
     const fits = HEADER_BYTES + payload_bytes + meta_bytes <= SHARED.length;
-    if (!fits) return this.readNow(position, payload_bytes, meta_bytes);
-    return this.#readNow(position, SHARED, payload_bytes, meta_bytes);
+    if (!fits) return this.readNow(position, payload_bytes, meta_bytes, init);
+    return this.#readNow(position, SHARED, payload_bytes, meta_bytes, init);
   }
 
-  #readNow(position: Position, into: Buffer, payload_bytes: number, meta_bytes: number): LogRecord | undefined {
-    const { segment, offset } = position;
+  #readNow(
+    { segment, offset }: Position,
+    into: Buffer,
+    payload_bytes: number,
+    meta_bytes: number,
+    init?: ReadInit,
+  ): LogRecord | undefined {
     const length = HEADER_BYTES + payload_bytes + meta_bytes;
     if (this.files.readNow(segment, into, length, offset) !== length) return undefined;
-    return recordIn(into.subarray(0, length), this.files.saltOf(segment), payload_bytes, meta_bytes);
+    return recordIn(into.subarray(0, length), this.files.saltOf(segment), payload_bytes, meta_bytes, init);
   }
 
   /**
