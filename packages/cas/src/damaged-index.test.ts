@@ -85,7 +85,7 @@ function flip(path: string, at: (bytes: number) => number): void {
 const SECTIONS: Record<string, (bytes: number) => number> = {
   footer: (bytes) => bytes - 40,
   trailer: (bytes) => bytes - 4,
-  'part in memory': () => 80 * ENTRY_BYTES,
+  'part in memory': () => 82 * ENTRY_BYTES,
 };
 
 for (const [section, at] of Object.entries(SECTIONS)) {

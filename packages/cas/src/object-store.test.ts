@@ -161,7 +161,8 @@ test('the index can be deleted, or be rubbish: it is rebuilt from the segments',
   for (const harm of ['delete', 'rubbish', 'truncate'] as const) {
     await volume!.close();
     volume = undefined;
-    const file = join(dir, 'index', 'data.mdb');
+    const runs = harm === 'delete' ? [] : readdirSync(join(dir, 'index')).toSorted();
+    const file = join(dir, 'index', runs.at(-1) ?? '');
     if (harm === 'delete') rmSync(join(dir, 'index'), { recursive: true });
     if (harm === 'rubbish') writeFileSync(file, content(50_000));
     if (harm === 'truncate') writeFileSync(file, readFileSync(file).subarray(0, 1000));

@@ -166,8 +166,8 @@ for (const [kind, open] of Object.entries(KINDS)) {
           listed,
           expected.map((held) => Buffer.from(held.id)),
         );
-        for (const held of expected) assert.deepEqual(volume.held(table, held.id), held);
-        assert.equal(volume.held(table, chunk('never').id), undefined);
+        for (const held of expected) assert.deepEqual(await volume.held(table, held.id), held);
+        assert.equal(await volume.held(table, chunk('never').id), undefined);
       }
     });
 

@@ -33,8 +33,12 @@ class MadeUpVolume extends MemoryVolume {
     return kind === 'content' && this.#holds(chunkOf(id));
   }
 
-  override held(_kind: Kind, id: Uint8Array): Held {
-    return { id, type: RecordType.chunk, payload_bytes: 65_536, put_s: 0 };
+  override typeOf(): number {
+    return RecordType.chunk;
+  }
+
+  override held(_kind: Kind, id: Uint8Array): Promise<Held> {
+    return Promise.resolve({ id, type: RecordType.chunk, payload_bytes: 65_536, put_s: 0 });
   }
 
   override listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {

@@ -48,7 +48,7 @@ export async function openIndexedLog(init: OpenIndexInit): Promise<IndexedLog> {
     // The log was replayed against an entry that is damaged.
     if (damage === undefined) throw error;
     init.onRebuild?.((damage as RunDamaged).message);
-    for (const name of INDEX_DIRS) await RunIndex.discard({ fs, dir: join(init.dir, name) });
+    await discardAll(init.dir, fs);
     return await openWith(init, fs);
   }
 }
@@ -118,10 +118,12 @@ async function openStored(init: OpenIndexInit, fs: FileSystem): Promise<RunIndex
   try {
     for (const name of INDEX_DIRS) {
       const dir = join(init.dir, name);
-      await removeFormerVersion(init, fs, dir);
-      const runs = await RunIndex.open({ fs, dir });
-      if (runs.isComplete) return runs;
-      await runs.close();
+      if (await isFormerVersion(fs, dir)) init.onRebuild?.('it was made by an earlier version');
+      else if ((await namesIn(fs, dir)).length > 0) {
+        const runs = await RunIndex.open({ fs, dir });
+        if (runs.isComplete) return runs;
+        await runs.close();
+      }
     }
   } catch (error) {
     if (!(error instanceof RunDamaged)) throw error;
@@ -131,17 +133,27 @@ async function openStored(init: OpenIndexInit, fs: FileSystem): Promise<RunIndex
 }
 
 async function openAnew(dir: string, fs: FileSystem): Promise<RunIndex> {
-  for (const name of INDEX_DIRS) await RunIndex.discard({ fs, dir: join(dir, name) });
+  await discardAll(dir, fs);
   return await RunIndex.open({ fs, dir: join(dir, INDEX_DIRS[0]) });
 }
 
+async function discardAll(dir: string, fs: FileSystem): Promise<void> {
+  for (const name of INDEX_DIRS) {
+    if ((await namesIn(fs, join(dir, name))).length > 0) await RunIndex.discard({ fs, dir: join(dir, name) });
+  }
+}
+
 /** Earlier versions kept an LMDB file here. */
-async function removeFormerVersion(init: OpenIndexInit, fs: FileSystem, dir: string): Promise<void> {
-  await fs.makeDir(dir);
-  const former = (await fs.list(dir)).filter((name) => name.endsWith('.mdb'));
-  if (former.length === 0) return;
-  for (const name of former) await fs.remove(join(dir, name));
-  init.onRebuild?.('it was made by an earlier version');
+const isFormerVersion = async (fs: FileSystem, dir: string): Promise<boolean> =>
+  (await namesIn(fs, dir)).some((name) => name.endsWith('.mdb'));
+
+async function namesIn(fs: FileSystem, dir: string): Promise<string[]> {
+  try {
+    return await fs.list(dir);
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ENOENT') throw error;
+    return [];
+  }
 }
 
 /** Whether files can be made in a directory. A disk that is full, or fails otherwise, is not read-only. */

@@ -84,6 +84,8 @@ export class PlaceIndex implements AsyncDisposable {
   constructor(init: PlaceIndexInit) {
     this.#runs = init.runs;
     this.#onDamage = init.onDamage;
+    // A merge has no caller that would see the failure.
+    init.runs.onDamage = (error) => this.#onDamage?.(error);
   }
 
   /** As of the last flush. */
@@ -278,6 +280,7 @@ export class PlaceIndex implements AsyncDisposable {
     await old.discard();
     await next.flush(applied);
     [this.#runs, this.#pending, this.#rebuilding] = [next.#runs, next.#pending, undefined];
+    this.#runs.onDamage = (error) => this.#onDamage?.(error);
     await old.close();
   }
 
@@ -327,7 +330,7 @@ export class PlaceIndex implements AsyncDisposable {
       const below = this.#flushing;
       for (const [key, place] of this.#pending) below.set(key, newestOf(key, place, below.get(key)));
       this.#pending = below;
-      throw error;
+      throw this.#seen(error);
     } finally {
       this.#flushing = new Map();
     }

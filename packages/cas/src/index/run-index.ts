@@ -48,6 +48,8 @@ export class RunIndex {
   #isClosed = false;
   /** Why the last merge failed. */
   mergeFailure: unknown;
+  /** Called when a merge meets damage. */
+  onDamage: ((error: RunDamaged) => void) | undefined;
 
   private constructor(init: RunIndexInit, runs: readonly Run[], number_last: number) {
     this.#init = init;
@@ -243,6 +245,7 @@ export class RunIndex {
     } catch (error) {
       // The runs are as they were; the next write tries again.
       this.mergeFailure = error;
+      if (error instanceof RunDamaged) this.onDamage?.(error);
     }
   }
 
