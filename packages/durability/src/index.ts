@@ -1,7 +1,7 @@
 export { isAway } from './completeness.ts';
 export * from './inventories.ts';
 export * from './member.ts';
-export { readKnown, rosterOf, type Known, type Roster } from './membership.ts';
+export { readKnown, rosterOf, type Known, type Roster } from './roster.ts';
 export * from './pacing.ts';
 export { Inquiry, LATE, within } from './patience.ts';
 export * from './placement.ts';

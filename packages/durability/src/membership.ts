@@ -10,151 +10,31 @@
  * are written in that order.
  * Bound: two small notes on each volume. Cancellation: by the signal; a cancelled change may hold or not.
  */
-import { isVolumeId, legacyVolumeId, noteId, RecordType, type NewRecord, type Volume } from '@ron/cas';
+import type { NewRecord } from '@ron/cas';
 import { sched } from '@ron/kernel';
 import { shortOf, writeCopies } from './copies.ts';
 import type { Member } from './member.ts';
+import {
+  heardNote,
+  isOldCopy,
+  isSame,
+  readKnown,
+  rosterNote,
+  rosterOf,
+  type Known,
+  type Lists,
+  type Roster,
+} from './roster.ts';
 
-/** Ids of volumes. */
-export interface Lists {
-  /** All that belong to the set, here or not. */
-  readonly members: readonly string[];
-  /** Those that have every decision about objects. */
-  readonly current: readonly string[];
-  /** Those that are to be emptied. */
-  readonly draining: readonly string[];
-  /** Those that the operator gave up: they do not come back by themselves. */
-  readonly lost: readonly string[];
-}
-
-/** Where and with which epoch a volume was last open. */
-export interface Seen {
-  /** The directory: a hint for messages and for finding a volume that is not configured, never an identity. */
-  readonly dir: string;
-  readonly epoch: number;
-}
-
-export interface Roster extends Lists {
-  readonly number: number;
-  /** Tells it from another one with the same number, made by volumes that were used apart. */
-  readonly id: string;
-  /** The ids of those before it, the latest first. */
-  readonly past: readonly string[];
-  /** By volume. */
-  readonly seen: Readonly<Record<string, Seen>>;
-}
-
-/** The notes of one volume. */
-export interface Known {
-  readonly roster: Roster | undefined;
-  /** The number of the last decision about an object that it has. */
-  readonly heard: number;
-}
-
-/** Of the note: the previous version had none. */
-const FORMAT = 2;
-const ROSTER_ID = noteId('roster');
-const HEARD_ID = noteId('heard');
 const LIST_ID_BYTES = 6;
-/** How far back it is known which list came from which. */
+/** How far back it is known which roster came from which. */
 const PAST_MAX = 64;
-/** How long a volume may take to hear of a new list when another one has it. */
+/** How long a volume may take to note a new roster when another one has it. */
 const LAG_MS = 1000;
 
-const noteOf = (id: Buffer, value: unknown): NewRecord => ({
-  type: RecordType.note,
-  id,
-  payload: Buffer.from(JSON.stringify(value), 'utf8'),
-});
-
-/** The roster as a volume keeps it: with its own id, from which a deleted superblock can be rebuilt. */
-export const rosterNote = (roster: Roster, holder: string): NewRecord =>
-  noteOf(ROSTER_ID, { format: FORMAT, ...roster, holder });
-
-/** Empty for a volume that never was in a set, or whose notes are damaged: then it has to be reconciled. */
-export async function readKnown(volume: Volume, signal: AbortSignal): Promise<Known> {
-  const roster = parseRoster(await readNote(volume, ROSTER_ID, signal));
-  const heard = await readNote(volume, HEARD_ID, signal);
-  return { roster, heard: typeof heard === 'number' ? heard : 0 };
-}
-
-async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promise<unknown> {
-  try {
-    const note = await volume.get('note', id, signal);
-    return note === undefined ? undefined : JSON.parse(Buffer.from(note.payload).toString('utf8'));
-  } catch {
-    signal.throwIfAborted();
-    return undefined;
-  }
-}
-
-function parseRoster(value: unknown): Roster | undefined {
-  if (typeof value !== 'object' || value === null) return undefined;
-  const { format, number, id, seen, ...lists } = value as Partial<Roster> & { format?: unknown };
-  if (typeof number !== 'number' || !Array.isArray(lists.current)) return undefined;
-  const textsOf = (list: unknown): string[] =>
-    Array.isArray(list) ? list.filter((name) => typeof name === 'string') : [];
-  const isNamed = format !== FORMAT;
-  // The previous version listed volumes by name.
-  const idsOf = (list: unknown): string[] => (isNamed ? textsOf(list).map(legacyVolumeId) : textsOf(list));
-  const members = lists.members ?? lists.current;
-  return {
-    number,
-    // The first rosters had no id.
-    id: typeof id === 'string' ? id : '',
-    past: textsOf(lists.past),
-    members: idsOf(members),
-    current: idsOf(lists.current),
-    draining: idsOf(lists.draining),
-    lost: idsOf(lists.lost),
-    seen: isNamed
-      ? Object.fromEntries(textsOf(members).map((name) => [legacyVolumeId(name), { dir: name, epoch: 0 }]))
-      : parseSeen(seen),
-  };
-}
-
-function parseSeen(value: unknown): Record<string, Seen> {
-  const entries = Object.entries(Object(value) as Record<string, Partial<Seen> | null>);
-  return Object.fromEntries(
-    entries.flatMap(([id, each]) => {
-      const { dir, epoch } = each ?? {};
-      const isValid = isVolumeId(id) && typeof dir === 'string' && Number.isSafeInteger(epoch);
-      return isValid ? [[id, { dir, epoch: epoch! }]] : [];
-    }),
-  );
-}
-
-/** The roster that counts. Its copies may differ in the epochs: of each volume the highest one counts. */
-export function rosterOf(known: Iterable<Known>): Roster | undefined {
-  const rosters = [...known].flatMap(({ roster }) => roster ?? []);
-  const latest = latestOf(rosters);
-  if (latest === undefined) return undefined;
-  const copies = rosters.filter((each) => isSame(each, latest));
-  return { ...latest, seen: copies.map((each) => each.seen).reduce(withSeen, latest.seen) };
-}
-
-/** Of two entries the one with the higher epoch. */
-function withSeen(a: Roster['seen'], b: Roster['seen']): Roster['seen'] {
-  const newer = Object.entries(b).filter(([id, { epoch }]) => epoch > (a[id]?.epoch ?? -1));
-  return newer.length === 0 ? a : { ...a, ...Object.fromEntries(newer) };
-}
-
-/** Of two with the same number, the one that more volumes have. */
-function latestOf(rosters: readonly Roster[]): Roster | undefined {
-  const votesFor = (roster: Roster): number => rosters.filter((each) => isSame(each, roster)).length;
-  const order = (a: Roster, b: Roster): number =>
-    b.number - a.number || votesFor(b) - votesFor(a) || (a.id < b.id ? -1 : 1);
-  return rosters.toSorted(order)[0];
-}
-
-const isSame = (a: Roster, b: Roster): boolean => a.number === b.number && a.id === b.id;
 const newId = (): string => Buffer.from(sched.randomBytes(LIST_ID_BYTES)).toString('hex');
 const without = (list: readonly string[], ids: readonly string[]): string[] => list.filter((id) => !ids.includes(id));
 const withId = (list: readonly string[], id: string): string[] => [...without(list, [id]), id];
-
-/** Whether the volume was open elsewhere, with a higher epoch, after this copy of it was made. */
-export const isOldCopy = ({ id, volume }: Member, { seen }: Roster): boolean =>
-  (volume.epoch_before ?? Infinity) < (seen[id]?.epoch ?? 0);
 
 export class Membership {
   readonly #members: () => readonly Member[];
@@ -247,7 +127,7 @@ export class Membership {
   hear(): NewRecord {
     this.#heard += 1;
     this.#decided_total += 1;
-    return noteOf(HEARD_ID, this.#heard);
+    return heardNote(this.#heard);
   }
 
   /** The decision was refused: nobody relies on it. */
@@ -311,7 +191,7 @@ export class Membership {
     this.#change({ members: withId(members, id), current: withId(current, id), seen });
     member.isCurrent = true;
     member.isReconciled = true;
-    const heard = noteOf(HEARD_ID, this.#heard);
+    const heard = heardNote(this.#heard);
     const noted = member.write([heard], signal);
     await Promise.all([noted.catch(() => this.strike([id], signal)), this.#tell(signal)]);
   }
@@ -372,7 +252,7 @@ export class Membership {
   /** Tells a volume the list again: it has lost what it knew. */
   async remind(member: Member, signal: AbortSignal): Promise<void> {
     if (!member.isCurrent || !member.isWritable) return;
-    await member.write([rosterNote(this.#roster, member.id), noteOf(HEARD_ID, this.#heard)], signal);
+    await member.write([rosterNote(this.#roster, member.id), heardNote(this.#heard)], signal);
   }
 
   /** Those who take the list in time know it. */

@@ -12,7 +12,7 @@ import { decodeStripe, RecordType, type Held, type NewRecord } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
-import { readKnown, type Known } from './membership.ts';
+import { readKnown, type Known } from './roster.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 const EMPTY = new Uint8Array(0);

@@ -3,7 +3,7 @@
  *
  * Promise: with one directory the object store has that directory's volume itself, with nothing in between; with several it
  * has the set. A directory that is not there does not keep the others from serving: it counts as lost, is named by
- * `problems`, and is taken back as soon as it is there again with what it held, unless somebody gave it up. An empty one in
+ * `problems`, and is taken back as soon as it is there again with what it held, unless it was given up. An empty one in
  * its place may be the mount point of a disk that is missing: that is taken only when somebody says so.
  * Bound: one look at each directory in a second; each directory is opened once at a time, and whoever waits for that waits
  * `OPEN_MS_MAX`: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
