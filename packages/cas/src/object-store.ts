@@ -97,6 +97,11 @@ export class ObjectStore {
     };
   }
 
+  /** Memory that open objects and pages of manifests are charged for. */
+  get manifest_bytes(): number {
+    return this.#objects.used_bytes + this.#pages.used_bytes;
+  }
+
   /** A writer for one object, or for the rest of one. */
   writer(from?: WriterState): ObjectWriter {
     const { volume, leases, object_bytes_max: bytes_max } = this;

@@ -27,7 +27,7 @@ export interface CallOptions {
 }
 
 export interface PutInit extends CallOptions {
-  /** Kept with the object. Default `application/octet-stream`. */
+  /** Kept with the object. Default: a stored object keeps its type, a new one is `application/octet-stream`. */
   media_type?: string | undefined;
   onProgress?: OnProgress | undefined;
   /** The URL of an upload that was begun earlier, to go on with it. Only for bodies that can be read again. */
@@ -133,7 +133,7 @@ export class StorageClient {
   /** The service refuses bytes that do not have the address, so a wrong byte on the way is found there. */
   async #putWhole(body: Uint8Array<ArrayBuffer>, init: PutInit): Promise<Receipt> {
     const address = addressOf(body);
-    const headers = { 'Content-Type': init.media_type ?? 'application/octet-stream' };
+    const headers = typeHeader(init);
     const work = async (signal: AbortSignal): Promise<Receipt> =>
       receiptOf(await this.#transport.send('put', `o/${address}`, { method: 'PUT', headers, body, signal }), address);
     const receipt = await this.#transport.call('put', work, { signal: init.signal, body_bytes: body.length });
@@ -171,7 +171,7 @@ export class StorageClient {
       stall.beat(deadline_ms);
     };
     const body = ReadableStream.from(sent());
-    const headers = { 'Content-Type': init.media_type ?? 'application/octet-stream' };
+    const headers = typeHeader(init);
     const response = await this.#transport.send('put', 'o', { method: 'POST', headers, body, signal: stall.signal });
     return await receiptOf(response, hasher.finish());
   }
@@ -204,6 +204,10 @@ async function readJson<T>(response: Answer): Promise<T> {
 async function ignore(response: Answer): Promise<void> {
   await response.body?.cancel();
 }
+
+/** Without a media type none is stated: a stored object keeps the one that it has. */
+const typeHeader = ({ media_type }: PutInit): Record<string, string> =>
+  media_type === undefined ? {} : { 'Content-Type': media_type };
 
 async function receiptOf(response: Answer, computed: Address): Promise<Receipt> {
   const { address, size, durability } = (await response.json()) as Receipt;

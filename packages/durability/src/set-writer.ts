@@ -86,7 +86,7 @@ export class SetWriter {
     const listeners = this.#listeners();
     const holders = record.replaces === true ? listeners.filter((each) => each.holds('object', record.id)) : [];
     requireRoom(holders);
-    using _replacing = record.replaces === true ? this.#set.removals.replace(key) : undefined;
+    using _ = record.replaces === true ? this.#set.removals.replace(key) : undefined;
     const told = listeners.filter((each) => isRemoving || each.volume.wasRemoved(record.id) || holders.includes(each));
     const hear = told.length > 0 ? [this.#set.membership.hear()] : [];
     const write = (member: Member): Promise<void> =>

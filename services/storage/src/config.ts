@@ -31,7 +31,7 @@ const KEYS = {
     default: '64MiB',
     min: '1MiB',
     max: '1TiB',
-    doc: 'Memory for verified chunks. Prepared answers take as much again, small objects and manifests an eighth of it.',
+    doc: 'Memory for verified chunks. Prepared answers take as much again, small objects an eighth of it, manifests another eighth (at least 1 MiB).',
   }),
   'storage.fast_path': key.boolean({
     default: true,

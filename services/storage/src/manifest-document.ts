@@ -3,8 +3,8 @@
  *
  * Contract: the document has the fields of `ObjectManifest` and exactly `size` bytes. `durability` is measured while the
  * chunks are listed, so it comes last, padded with spaces to a fixed width. A page that cannot be read ends the stream with
- * its error. Bound: `BATCH_ENTRIES` entries (about 68 KiB of text) and turns of about `TURN_MS` of work.
- * Cancellation: by the signal, between two batches.
+ * its error. Bound: `BATCH_ENTRIES` entries (about 68 KiB of text) for each stream, and in each turn of the event loop about
+ * `TURN_MS` of work for all streams together. Cancellation: by the signal, between two batches.
  */
 import type { StoredObject } from '@ron/cas';
 import type { ByteSource } from '@ron/ingress';
@@ -38,6 +38,15 @@ export function manifestSource(object: StoredObject, meter: DurabilityMeter): By
   };
 }
 
+let lastTurn: Promise<void> = Promise.resolve();
+
+/** Waits for a turn of the event loop that no other stream works in. */
+async function turn(signal: AbortSignal): Promise<void> {
+  lastTurn = lastTurn.then(() => sched.pause('manifest.turn'));
+  await lastTurn;
+  signal.throwIfAborted();
+}
+
 interface Frame {
   readonly head: string;
   readonly middle: string;
@@ -58,8 +67,12 @@ async function* documentBatches(
   let before = head;
   for (let at = 0; at < chunks;) {
     const ids = await object.chunkIds(at, BATCH_ENTRIES, signal);
+    await turn(signal);
     // The only chunk of an object of one record is that record.
-    if (object.whole === undefined) await survey.addContents(ids, signal);
+    if (object.whole === undefined) {
+      await survey.addContents(ids, signal);
+      await turn(signal);
+    }
     yield [Buffer.from(before + listed(ids), 'latin1')];
     at += ids.length;
     before = ',';
@@ -67,6 +80,7 @@ async function* documentBatches(
   before = middle;
   for (let at = 0; at < chunks && object.whole === undefined;) {
     const values = await object.chunkSubtrees(at, BATCH_ENTRIES, signal);
+    await turn(signal);
     yield [Buffer.from(before + listed(values), 'latin1')];
     at += values.length;
     before = ',';
@@ -105,8 +119,7 @@ class CopySurvey {
     for (const [index, id] of ids.entries()) {
       this.add('content', id);
       if (index % LOOKUPS !== LOOKUPS - 1 || sched.now_ms() - began_ms < TURN_MS) continue;
-      await sched.pause('manifest.copies');
-      signal.throwIfAborted();
+      await turn(signal);
       began_ms = sched.now_ms();
     }
   }

@@ -24,6 +24,7 @@ export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Eng
   metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.used_bytes },
     { labels: { cache: 'answers' }, value: hot.used_bytes },
+    { labels: { cache: 'manifests' }, value: store.manifest_bytes },
   ]);
   metrics.counterFrom('storage_cache_hits_total', 'Contents found in memory, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.hits_total },

@@ -11,7 +11,11 @@ import { withStorage } from '../storage.ts';
 import { memoryDir, UploadMemory } from '../upload-memory.ts';
 
 const options = {
-  type: { type: 'string', value: 'TYPE', doc: 'The media type to keep with it. Default application/octet-stream.' },
+  type: {
+    type: 'string',
+    value: 'TYPE',
+    doc: 'The media type to keep with it. Default: the stored one, application/octet-stream for a new object.',
+  },
   state: {
     type: 'string',
     value: 'DIR',
