@@ -261,12 +261,15 @@ class Rewrite {
     this.#batch_bytes = 0;
   }
 
-  /** The index on disk must lead to the copies before the old records go. */
+  /**
+   * The index on disk must lead to the copies, and must not reach into the segment, before that goes. Otherwise a failure
+   * is left to the next flush: a full disk must not keep a segment that holds nothing needed.
+   */
   async #flush(): Promise<void> {
     try {
       await this.#init.flush();
     } catch (error) {
-      if (this.#moved_bytes > 0) throw error;
+      if (this.#moved_bytes > 0 || this.#init.index.applied?.position.segment === this.#segment) throw error;
     }
   }
 
