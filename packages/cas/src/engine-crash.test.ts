@@ -174,11 +174,7 @@ class History {
 }
 
 /** Opens what a crash left and holds it to what was promised. */
-async function check(
-  history: History,
-  operations: number,
-  image: Map<string, Uint8Array>,
-): Promise<void> {
+async function check(history: History, operations: number, image: Map<string, Uint8Array>): Promise<void> {
   const disk = new CrashFileSystem(image);
   const onRebuild = (why: string): never => assert.fail(`the index was rebuilt: ${why}`);
   const onDamage = (): never => assert.fail('a record counts as damaged');
@@ -416,13 +412,6 @@ const PLANTED: readonly Planted[] = [
     caught: /true was found/,
   },
 ];
-
-/** Begins when others have written and not yet synced. */
-async function later(work: () => Promise<void>): Promise<void> {
-  await nextTurn();
-  await nextTurn();
-  await work();
-}
 
 for (const { bug, file, find, replace, entry, through, history, caught } of PLANTED) {
   test(`caught: ${bug}`, async () => {

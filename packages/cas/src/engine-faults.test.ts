@@ -208,7 +208,8 @@ test('chunks that were lost by the failed sync of somebody else are noticed befo
     const writer = store.writer();
     await writer.write(bytes, signal);
     // Written, and not synced.
-    while (store.volume.stats().used_bytes < 2 * CHUNK) await new Promise<void>((resolve) => void setImmediate(resolve));
+    while (store.volume.stats().used_bytes < 2 * CHUNK)
+      await new Promise<void>((resolve) => void setImmediate(resolve));
     assert.ok(!store.volume.has('content', blake3(bytes.subarray(0, CHUNK))));
     isBroken = true;
     await assert.rejects(put(store, bytesOf(10, 2)), (error) => isRonError(error, 'not_ready'));

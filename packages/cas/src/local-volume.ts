@@ -93,7 +93,11 @@ export class LocalVolume implements Volume {
   readonly #stop = { reclaim: new AbortController(), rebuild: new AbortController() };
   #closing: Promise<void> | undefined;
 
-  private constructor(init: LocalVolumeInit, { log, index, indexFs, isDoubtful }: IndexedLog, lock: Disposable | undefined) {
+  private constructor(
+    init: LocalVolumeInit,
+    { log, index, indexFs, isDoubtful }: IndexedLog,
+    lock: Disposable | undefined,
+  ) {
     this.dir = init.dir;
     this.name = init.name ?? init.dir;
     this.domain = init.domain ?? this.name;
@@ -116,7 +120,8 @@ export class LocalVolume implements Volume {
     const lock = await lockOf(init, isWritable);
     try {
       let volume: LocalVolume | undefined;
-      const onIndexDamage = ({ message }: Error): void => (volume === undefined ? undefined : volume.#rebuildIndex(message));
+      const onIndexDamage = ({ message }: Error): void =>
+        volume === undefined ? undefined : volume.#rebuildIndex(message);
       volume = new LocalVolume(init, await openIndexedLog({ ...init, isWritable, onIndexDamage }), lock);
       await volume.#begin();
       return volume;
@@ -307,7 +312,9 @@ export class LocalVolume implements Volume {
     if (this.#rebuilding !== undefined || this.#closing !== undefined) return;
     this.#onRebuild?.(why);
     this.#stop.reclaim.abort(new RonError('not_ready', `the index of ${this.name} is being rebuilt`));
-    this.#rebuilding = this.#rebuild().catch(() => undefined).finally(() => (this.#rebuilding = undefined));
+    this.#rebuilding = this.#rebuild()
+      .catch(() => undefined)
+      .finally(() => (this.#rebuilding = undefined));
   }
 
   async #rebuild(): Promise<void> {

@@ -84,7 +84,7 @@ type Visit = (table: Table, id: Buffer, place: Place) => void;
 async function walk(init: RewriteInit, visit: Visit): Promise<void> {
   await init.flush();
   for (const table of ['content', 'object', 'pin', 'stripe', 'note'] as const) {
-    for (let after: Uint8Array | undefined; ; ) {
+    for (let after: Uint8Array | undefined; ;) {
       const { entries, last } = await init.index.page(table, after);
       for (const [id, place] of entries) visit(table, id, place);
       if (last === undefined) break;
