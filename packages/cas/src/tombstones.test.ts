@@ -28,9 +28,9 @@ async function openOn(fs: CrashFileSystem, segment_bytes: number): Promise<Engin
   return { volume, store: new ObjectStore({ volume, cache_bytes: 0 }) };
 }
 
-async function compact({ store }: Engine, seal_bytes_min = 1): Promise<void> {
+async function compact({ store }: Engine, seal_bytes_min = 1, live_ratio = 1.1): Promise<void> {
   const bucket = new TokenBucket('test', { rate_per_s: 2 ** 32, burst: 2 ** 32 });
-  await new Compactor({ store, uploads: undefined, bucket, live_ratio: 1.1, seal_bytes_min }).run(signal);
+  await new Compactor({ store, uploads: undefined, bucket, live_ratio, seal_bytes_min }).run(signal);
 }
 
 /** The entries of the index that are tombstones, and all. */
@@ -107,7 +107,8 @@ const withoutIndex = (fs: CrashFileSystem): Map<string, Uint8Array> =>
 
 type Step =
   | { readonly do: 'put' | 'remove' | 'pin' | 'unpin'; readonly name: number }
-  | { readonly do: 'compact' | 'rebuild' | 'reopen' | 'flush' };
+  | { readonly do: 'compact'; readonly live_ratio: number }
+  | { readonly do: 'rebuild' | 'reopen' | 'flush' };
 
 const NAMES = 5;
 const step: fc.Arbitrary<Step> = fc.oneof(
@@ -119,9 +120,13 @@ const step: fc.Arbitrary<Step> = fc.oneof(
     }),
   },
   {
-    weight: 3,
+    weight: 2,
+    arbitrary: fc.record({ do: fc.constant('compact' as const), live_ratio: fc.constantFrom(0.2, 0.4, 0.7, 1.1) }),
+  },
+  {
+    weight: 2,
     arbitrary: fc.record({
-      do: fc.constantFrom('compact' as const, 'rebuild' as const, 'reopen' as const, 'flush' as const),
+      do: fc.constantFrom('rebuild' as const, 'reopen' as const, 'flush' as const),
     }),
   },
 );
@@ -148,7 +153,7 @@ test('after any history, with the index lost at any time, removed objects and pi
         } else if (each.do === 'unpin' && stored.has(each.name)) {
           await store.unpin(addressOf(each.name), signal);
           pinned.delete(each.name);
-        } else if (each.do === 'compact') await compact(engine);
+        } else if (each.do === 'compact') await compact(engine, 1, each.live_ratio);
         else if (each.do === 'flush') await engine.volume.inventory('object', undefined, 1);
         else if (each.do === 'rebuild' || each.do === 'reopen') {
           await engine.volume.close();

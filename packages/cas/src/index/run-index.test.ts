@@ -248,3 +248,30 @@ test('a missing run is noticed; a lost newest run leaves the state before it', a
     else assert.equal((await openIndex(new CrashFileSystem(image))).applied?.seq, 2);
   }
 });
+
+test('entries that hide others are kept by a merge without the oldest run, and go with it', async () => {
+  const index = await openIndex(memoryFiles());
+  for (let name = 0; name < 2000; name++) index.set('content', idOf(name), placeOf(name + 1));
+  await index.flush(() => appliedAt(2000));
+  for (let flush = 0; flush < 4; flush++) {
+    index.remove('content', idOf(flush));
+    await index.flush(() => appliedAt(2001 + flush));
+  }
+  await index.runs.merged();
+  assert.deepEqual(
+    index.runs.runs.map((run) => [run.count, run.footer.none]),
+    [
+      [4, 4],
+      [2000, 0],
+    ],
+  );
+  for (let name = 0; name < 5; name++) assert.equal(index.tag('content', idOf(name)) === undefined, name < 4);
+  for (let name = 4; name < 1100; name++) index.remove('content', idOf(name));
+  await index.flush(() => appliedAt(3000));
+  await index.runs.merged();
+  assert.deepEqual(
+    index.runs.runs.map((run) => [run.count, run.footer.none]),
+    [[900, 0]],
+  );
+  assert.equal((await listing(index, 'content', 100)).length, 900);
+});
