@@ -289,7 +289,9 @@ const anonymous_mib = (): number =>
   Number(/RssAnon:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))![1]) / KIB;
 
 async function planPart(dir: string): Promise<Planned> {
-  const volumes = await Promise.all(['a', 'b'].map(async (name) => indexVolume(name, await openPlaces(join(dir, name)))));
+  const volumes = await Promise.all(
+    ['a', 'b'].map(async (name) => indexVolume(name, await openPlaces(join(dir, name)))),
+  );
   const members = volumes.map((volume) => ({ volume }));
   const set = await VolumeSet.open({ members, replication_factor: 2, signal });
   const queue = new RepairQueue();

@@ -30,9 +30,13 @@ test('what is sent again or pinned while it expires stays', async () => {
 
 const urlOf = (path: string): string => import.meta.resolve(path);
 const LOG = ['@ron/log', '../../log/src/segment-log.ts'].map(urlOf);
-const VOLUME = ['./local-volume.ts', './open-index.ts', './rewrite.ts', './record-places.ts', './recovery.ts'].map(
-  urlOf,
-);
+const VOLUME = [
+  './local-volume.ts',
+  './rewrite.ts',
+  './index/open-index.ts',
+  './index/place-index.ts',
+  './index/record-places.ts',
+].map(urlOf);
 const STORE = ['./object-store.ts', './object-writer.ts', './leases.ts'].map(urlOf);
 
 interface Mutation {
@@ -67,12 +71,12 @@ const MUTATIONS: readonly Mutation[] = [
   },
   {
     bug: 'the index does not follow a moved record',
-    file: './record-places.ts',
-    find: 'place.seq >= known.seq',
-    replace: 'place.seq > known.seq',
+    file: './index/place-index.ts',
+    find: 'place.seq >= rival.seq',
+    replace: 'place.seq > rival.seq',
     entry: './local-volume.ts',
     model: (engine) => compactionAgainstRead(engine, 'a small object'),
-    caught: /had to be searched/,
+    caught: /taken for a damaged one/,
   },
   {
     bug: 'a lease that is released during a sweep is forgotten',
@@ -123,7 +127,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a writer that finds its object does not hold it',
     file: './object-store.ts',
-    find: ' || this.leases.isHeld(chunkKey(hash))',
+    find: ' || watch.wasTaken',
     replace: '',
     entry: './object-store.ts',
     model: (engine) => expiryAgainst(engine, 'put'),

@@ -174,11 +174,7 @@ class History {
 }
 
 /** Opens what a crash left and holds it to what was promised. */
-async function check(
-  history: History,
-  operations: number,
-  image: Map<string, Uint8Array>,
-): Promise<void> {
+async function check(history: History, operations: number, image: Map<string, Uint8Array>): Promise<void> {
   const disk = new CrashFileSystem(image);
   const onRebuild = (why: string): never => assert.fail(`the index was rebuilt: ${why}`);
   const onDamage = (): never => assert.fail('a record counts as damaged');
@@ -201,7 +197,6 @@ async function check(
     if (status !== undefined) hold(what, status.offset);
     else if (id !== undefined) hold(what, false);
   }
-  assert.equal(volume.isDoubtful, false, 'the index is ahead of the log');
   await goOn(store, uploads);
   await uploads.close();
   await volume.close();
@@ -293,7 +288,7 @@ test('uploads survive every crash', async () => {
 });
 
 test('compaction survives every crash', async () => {
-  const images = await checkEveryCrash(COMPACTION);
+  const images = await checkEveryCrash(COMPACTION, ENGINE, 8);
   assert.ok(images > 100, `only ${images} disks were tried`);
 });
 
@@ -415,7 +410,7 @@ const PLANTED: readonly Planted[] = [
       (history) => history.remove(7 * CHUNK, 1),
       (history) => history.compact(),
     ],
-    caught: /had to be searched|damaged|not where it should be/,
+    caught: /records are lost|damaged/,
   },
   {
     bug: 'what was removed comes back',
@@ -437,17 +432,10 @@ const PLANTED: readonly Planted[] = [
   },
 ];
 
-/** Begins when others have written and not yet synced. */
-async function later(work: () => Promise<void>): Promise<void> {
-  await nextTurn();
-  await nextTurn();
-  await work();
-}
-
 for (const { bug, file, find, replace, entry, through, history, caught } of PLANTED) {
   test(`caught: ${bug}`, async () => {
     const init = { entry: urlOf(entry), through: through.map(urlOf) };
     const broken = await mutant<Partial<Engine>>(urlOf(file), find, replace, init);
-    await assert.rejects(checkEveryCrash(history, { ...ENGINE, ...broken }), caught);
+    await assert.rejects(checkEveryCrash(history, { ...ENGINE, ...broken }, 8), caught);
   });
 }

@@ -141,7 +141,8 @@ export class LocalVolume implements Volume {
       const known = found && new VolumeIdentity(fs, dir, found);
       await known?.begin();
       let volume: LocalVolume | undefined;
-      const onIndexDamage = ({ message }: Error): void => (volume === undefined ? undefined : volume.#rebuildIndex(message));
+      const onIndexDamage = ({ message }: Error): void =>
+        volume === undefined ? undefined : volume.#rebuildIndex(message);
       const indexed = await openIndexedLog({ ...init, isWritable, onIndexDamage });
       const identity = known ?? new VolumeIdentity(fs, dir, await identityInLog(init, indexed));
       if (known === undefined) await identity.begin();
@@ -360,7 +361,9 @@ export class LocalVolume implements Volume {
     if (this.#rebuilding !== undefined || this.#closing !== undefined) return;
     this.#onRebuild?.(why);
     this.#stop.reclaim.abort(new RonError('not_ready', `the index of ${this.name} is being rebuilt`));
-    this.#rebuilding = this.#rebuild().catch(() => undefined).finally(() => (this.#rebuilding = undefined));
+    this.#rebuilding = this.#rebuild()
+      .catch(() => undefined)
+      .finally(() => (this.#rebuilding = undefined));
   }
 
   async #rebuild(): Promise<void> {

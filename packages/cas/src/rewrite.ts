@@ -84,7 +84,7 @@ type Visit = (table: Table, id: Buffer, place: Place) => void;
 async function walk(init: RewriteInit, visit: Visit): Promise<void> {
   await init.flush();
   for (const table of ['content', 'object', 'pin', 'stripe', 'note'] as const) {
-    for (let after: Uint8Array | undefined; ; ) {
+    for (let after: Uint8Array | undefined; ;) {
       const { entries, last } = await init.index.page(table, after);
       for (const [id, place] of entries) visit(table, id, place);
       if (last === undefined) break;
@@ -261,12 +261,15 @@ class Rewrite {
     this.#batch_bytes = 0;
   }
 
-  /** The index on disk must lead to the copies before the old records go. */
+  /**
+   * The index on disk must lead to the copies, and must not reach into the segment, before that goes. Otherwise a failure
+   * is left to the next flush: a full disk must not keep a segment that holds nothing needed.
+   */
   async #flush(): Promise<void> {
     try {
       await this.#init.flush();
     } catch (error) {
-      if (this.#moved_bytes > 0) throw error;
+      if (this.#moved_bytes > 0 || this.#init.index.applied?.position.segment === this.#segment) throw error;
     }
   }
 

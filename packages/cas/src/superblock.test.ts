@@ -11,8 +11,7 @@ import { noteId } from './volume-identity.ts';
 
 const { signal } = new AbortController();
 const DIR = '/v';
-const open = (fs: FileSystem): Promise<LocalVolume> =>
-  LocalVolume.open({ dir: DIR, fs, signal });
+const open = (fs: FileSystem): Promise<LocalVolume> => LocalVolume.open({ dir: DIR, fs, signal });
 const note = (value: unknown): NewRecord => ({
   type: RecordType.note,
   id: noteId('roster'),

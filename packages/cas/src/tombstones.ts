@@ -55,7 +55,7 @@ export async function dropTombstones(init: TombstonesInit): Promise<void> {
   const droppable = new Droppable(init);
   await init.flush();
   for (const table of ['object', 'pin', 'stripe', 'shard'] as const) {
-    for (let after: Uint8Array | undefined; ; ) {
+    for (let after: Uint8Array | undefined; ;) {
       const { entries, last } = await init.index.page(table, after);
       for (const [id, place] of entries) {
         if (isTombstone(place.type) && droppable.canGo(place)) init.index.removeListed(table, id, place);

@@ -88,8 +88,7 @@ export function encodeEntry(key: string, place: Place | undefined, into: Buffer,
   into.writeUInt32LE(crcAt(into, at, key.charCodeAt(0)), at + AT.crc);
 }
 
-const crcAt = (bytes: Buffer, at: number, table: number): number =>
-  crc32(bytes.subarray(at, at + AT.crc), table);
+const crcAt = (bytes: Buffer, at: number, table: number): number => crc32(bytes.subarray(at, at + AT.crc), table);
 
 export const isEntryIntact = (bytes: Buffer, at: number, table: number): boolean =>
   crcAt(bytes, at, table) === bytes.readUInt32LE(at + AT.crc);

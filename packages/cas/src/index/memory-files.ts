@@ -62,7 +62,8 @@ export function memoryFiles(): FileSystem {
       return fileOf(content);
     },
     open: async (path) => fileOf(contentOf(path)),
-    list: async (dir) => [...files.keys()].filter((path) => dirname(path) === dir).map((path) => path.slice(dir.length + 1)),
+    list: async (dir) =>
+      [...files.keys()].filter((path) => dirname(path) === dir).map((path) => path.slice(dir.length + 1)),
     makeDir: async () => undefined,
     rename: async (from, to) => {
       files.set(to, contentOf(from));

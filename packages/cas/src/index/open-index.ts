@@ -29,7 +29,7 @@ export interface IndexedLog {
 export interface OpenIndexInit extends LocalVolumeInit {
   isWritable: boolean;
   /** Called when a run turns out to be damaged after it was opened. */
-  onIndexDamage(error: RunDamaged): void;
+  readonly onIndexDamage: (error: RunDamaged) => void;
 }
 
 /** The index lies in one of these; the other is empty, or holds one that is being rebuilt. */
@@ -37,17 +37,17 @@ export const INDEX_DIRS = ['index', 'index.next'] as const;
 
 export async function openIndexedLog(init: OpenIndexInit): Promise<IndexedLog> {
   const fs = indexFilesOf(init);
-  let damage: RunDamaged | undefined;
+  const damage: RunDamaged[] = [];
   const onIndexDamage = (error: RunDamaged): void => {
-    damage ??= error;
+    damage.push(error);
     init.onIndexDamage(error);
   };
   try {
     return await openWith({ ...init, onIndexDamage }, fs);
   } catch (error) {
     // The log was replayed against an entry that is damaged.
-    if (damage === undefined) throw error;
-    init.onRebuild?.((damage as RunDamaged).message);
+    if (damage[0] === undefined) throw error;
+    init.onRebuild?.(damage[0].message);
     await discardAll(init.dir, fs);
     return await openWith(init, fs);
   }
@@ -90,7 +90,10 @@ async function openWith(init: OpenIndexInit, fs: FileSystem): Promise<IndexedLog
 }
 
 /** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
-export async function lockOf({ dir, fs = realFileSystem }: LocalVolumeInit, isWritable: boolean): Promise<Disposable | undefined> {
+export async function lockOf(
+  { dir, fs = realFileSystem }: LocalVolumeInit,
+  isWritable: boolean,
+): Promise<Disposable | undefined> {
   // Nothing to hold in a read-only directory, nor on a disk that no other process can see.
   if (fs.lock === undefined || !isWritable) return undefined;
   await fs.makeDir(dir);

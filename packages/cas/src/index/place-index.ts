@@ -188,7 +188,8 @@ export class PlaceIndex implements AsyncDisposable {
   async hold(table: Table, id: Uint8Array): Promise<Hold> {
     const key = keyOf(table, id);
     let held = this.#held.get(key);
-    if (held === undefined) this.#held.set(key, (held = { count: 0, known: undefined, newest: undefined, isRemoved: false }));
+    if (held === undefined)
+      this.#held.set(key, (held = { count: 0, known: undefined, newest: undefined, isRemoved: false }));
     held.count += 1;
     const mine = held;
     const release = (): void => {
@@ -357,7 +358,10 @@ export class PlaceIndex implements AsyncDisposable {
   #seen(error: unknown): unknown {
     if (error instanceof RunDamaged) {
       this.#onDamage?.(error);
-      return new RonError('not_ready', 'the index is damaged and is being rebuilt', { cause: error, retry_after_ms: 1000 });
+      return new RonError('not_ready', 'the index is damaged and is being rebuilt', {
+        cause: error,
+        retry_after_ms: 1000,
+      });
     }
     if (isRonError(error)) return error;
     try {

@@ -52,12 +52,7 @@ export function enter(index: PlaceIndex, id: Uint8Array, place: Place, body: Uin
 }
 
 /** Enters a record that was found in the log. Entries in the runs are read only where they could be newer. */
-export function enterReplayed(
-  index: PlaceIndex,
-  id: Uint8Array,
-  place: Place,
-  body: Uint8Array,
-): void | Promise<void> {
+export function enterReplayed(index: PlaceIndex, id: Uint8Array, place: Place, body: Uint8Array): void | Promise<void> {
   const keys = entriesOf(place, id, body);
   if (keys.some(([table, key]) => index.needsKnown(table, key))) return enterCompared(index, keys, place);
   for (const [table, key] of keys) index.enter(table, key, place);

@@ -13,7 +13,16 @@
 import { crc32 } from 'node:zlib';
 import { sched } from '@ron/kernel';
 import { ID_BYTES, type File, type FileSystem } from '@ron/log';
-import { ENTRY_BYTES, encodeEntry, FLAG_NONE, isEntryIntact, tagAt, TABLE_COUNT, type Applied, type Place } from './entry.ts';
+import {
+  ENTRY_BYTES,
+  encodeEntry,
+  FLAG_NONE,
+  isEntryIntact,
+  tagAt,
+  TABLE_COUNT,
+  type Applied,
+  type Place,
+} from './entry.ts';
 import { fingerprintOf, highOf, startsOf, type RunKeys } from './run-keys.ts';
 
 const FORMAT = 1;
@@ -180,7 +189,8 @@ export async function readFooter(file: File): Promise<Footer> {
 }
 
 async function readAll(file: File, into: Buffer, position: number): Promise<void> {
-  if (position < 0 || (await file.read(into, into.length, position)) < into.length) throw damaged('its file is too short');
+  if (position < 0 || (await file.read(into, into.length, position)) < into.length)
+    throw damaged('its file is too short');
 }
 
 export class Run {
@@ -220,9 +230,7 @@ export class Run {
 
   /** The bytes of an entry, valid until the next call; undefined when the disk would have to be waited for. */
   entryNow(index: number): Buffer | undefined {
-    const count = this.#isRetired
-      ? undefined
-      : this.#file.readNow?.(this.#shared, ENTRY_BYTES, index * ENTRY_BYTES);
+    const count = this.#isRetired ? undefined : this.#file.readNow?.(this.#shared, ENTRY_BYTES, index * ENTRY_BYTES);
     if (count !== ENTRY_BYTES) return undefined;
     this.#verify(this.#shared, index, 1);
     return this.#shared;
@@ -245,10 +253,10 @@ export class Run {
     if (this.#users === 0) await this.#file.close();
   }
 
-  /** Keeps the file open until the result is disposed. */
-  use(): Disposable {
+  /** Keeps the file open until the result is called. */
+  use(): () => void {
     this.#users += 1;
-    return { [Symbol.dispose]: () => this.#release() };
+    return () => this.#release();
   }
 
   #release(): void {

@@ -86,45 +86,49 @@ const commandOf = (names: number): fc.Arbitrary<Command> =>
 test('look-ups and listings agree with a map, whatever was flushed, merged and reopened', async () => {
   const names = 24;
   await fc.assert(
-    fc.asyncProperty(fc.array(commandOf(names), { maxLength: 120 }), fc.integer({ min: 1, max: 40 }), async (commands, count) => {
-      const fs = memoryFiles();
-      let index = await openIndex(fs);
-      const model: Model = new Map();
-      let seq = 0;
-      for (const command of commands) {
-        seq += 1;
-        if (command.do === 'set') {
-          index.set(command.table, idOf(command.name), placeOf(seq));
-          const entry = { table: command.table, id: idOf(command.name), place: placeOf(seq) };
-          model.set(modelKey(command.table, entry.id), entry);
-        } else if (command.do === 'remove') {
-          index.remove(command.table, idOf(command.name));
-          model.delete(modelKey(command.table, idOf(command.name)));
-        } else {
-          const now = seq;
-          await index.flush(() => appliedAt(now));
-          if (command.do === 'merge') await index.runs.merged();
-          if (command.do !== 'reopen') continue;
-          await index.close();
-          index = await openIndex(fs);
-          assert.deepEqual(index.applied, appliedAt(now));
+    fc.asyncProperty(
+      fc.array(commandOf(names), { maxLength: 120 }),
+      fc.integer({ min: 1, max: 40 }),
+      async (commands, count) => {
+        const fs = memoryFiles();
+        let index = await openIndex(fs);
+        const model: Model = new Map();
+        let seq = 0;
+        for (const command of commands) {
+          seq += 1;
+          if (command.do === 'set') {
+            index.set(command.table, idOf(command.name), placeOf(seq));
+            const entry = { table: command.table, id: idOf(command.name), place: placeOf(seq) };
+            model.set(modelKey(command.table, entry.id), entry);
+          } else if (command.do === 'remove') {
+            index.remove(command.table, idOf(command.name));
+            model.delete(modelKey(command.table, idOf(command.name)));
+          } else {
+            const now = seq;
+            await index.flush(() => appliedAt(now));
+            if (command.do === 'merge') await index.runs.merged();
+            if (command.do !== 'reopen') continue;
+            await index.close();
+            index = await openIndex(fs);
+            assert.deepEqual(index.applied, appliedAt(now));
+          }
         }
-      }
-      await agree(index, model, names);
-      await index.flush(() => appliedAt(seq + 1));
-      for (const table of TABLES) {
-        const expected = [...model.values()]
-          .filter((entry) => entry.table === table)
-          .toSorted((a, b) => a.id.compare(b.id))
-          .map(({ id, place }) => [id.toString('hex'), plain(place)]);
-        assert.deepEqual(await listing(index, table, count), expected);
-        const into = Buffer.alloc(32 * (names + 1));
-        const listed = await index.ids(table, undefined, into);
-        assert.deepEqual(into.subarray(0, listed * 32).toString('hex'), expected.map(([id]) => id).join(''));
-      }
-      await agree(index, model, names);
-      await index.close();
-    }),
+        await agree(index, model, names);
+        await index.flush(() => appliedAt(seq + 1));
+        for (const table of TABLES) {
+          const expected = [...model.values()]
+            .filter((entry) => entry.table === table)
+            .toSorted((a, b) => a.id.compare(b.id))
+            .map(({ id, place }) => [id.toString('hex'), plain(place)] as const);
+          assert.deepEqual(await listing(index, table, count), expected);
+          const into = Buffer.alloc(32 * (names + 1));
+          const listed = await index.ids(table, undefined, into);
+          assert.deepEqual(into.subarray(0, listed * 32).toString('hex'), expected.map(([id]) => id).join(''));
+        }
+        await agree(index, model, names);
+        await index.close();
+      },
+    ),
     { numRuns: 60 },
   );
 });
@@ -243,4 +247,31 @@ test('a missing run is noticed; a lost newest run leaves the state before it', a
     if (at < 2) await assert.rejects(openIndex(new CrashFileSystem(image)), RunDamaged);
     else assert.equal((await openIndex(new CrashFileSystem(image))).applied?.seq, 2);
   }
+});
+
+test('entries that hide others are kept by a merge without the oldest run, and go with it', async () => {
+  const index = await openIndex(memoryFiles());
+  for (let name = 0; name < 2000; name++) index.set('content', idOf(name), placeOf(name + 1));
+  await index.flush(() => appliedAt(2000));
+  for (let flush = 0; flush < 4; flush++) {
+    index.remove('content', idOf(flush));
+    await index.flush(() => appliedAt(2001 + flush));
+  }
+  await index.runs.merged();
+  assert.deepEqual(
+    index.runs.runs.map((run) => [run.count, run.footer.none]),
+    [
+      [4, 4],
+      [2000, 0],
+    ],
+  );
+  for (let name = 0; name < 5; name++) assert.equal(index.tag('content', idOf(name)) === undefined, name < 4);
+  for (let name = 4; name < 1100; name++) index.remove('content', idOf(name));
+  await index.flush(() => appliedAt(3000));
+  await index.runs.merged();
+  assert.deepEqual(
+    index.runs.runs.map((run) => [run.count, run.footer.none]),
+    [[900, 0]],
+  );
+  assert.equal((await listing(index, 'content', 100)).length, 900);
 });

@@ -67,7 +67,10 @@ export class RunIndex {
     const numbers = names.flatMap((name) => NAME.exec(name)?.groups?.['number'] ?? []).map(Number);
     const newest = Math.max(0, ...numbers);
     // The number of an unfinished run is not used again either.
-    const number_last = Math.max(newest, ...names.flatMap((name) => TEMPORARY.exec(name)?.groups?.['number'] ?? []).map(Number));
+    const number_last = Math.max(
+      newest,
+      ...names.flatMap((name) => TEMPORARY.exec(name)?.groups?.['number'] ?? []).map(Number),
+    );
     const runs: Run[] = [];
     try {
       if (newest > 0) await openLive(init, newest, runs);
@@ -159,14 +162,20 @@ export class RunIndex {
     const number = TABLE_NUMBER[table];
     const high = highOf(id);
     const fingerprint = fingerprintOf(id, this.#secret);
-    for (const run of this.#runs) {
+    const candidates = this.#runs.flatMap((run) => {
+      const found: { run: Run; at: number }[] = [];
       let at = findKey(run.keys, number, high, fingerprint);
-      if (at < 0) continue;
-      using used = run.use();
-      for (; at >= 0 && used !== undefined; at = findKey(run.keys, number, high, fingerprint, at + 1)) {
+      for (; at >= 0; at = findKey(run.keys, number, high, fingerprint, at + 1)) found.push({ run, at });
+      return found;
+    });
+    const release = useAll(candidates.map(({ run }) => run));
+    try {
+      for (const { run, at } of candidates) {
         const bytes = await run.entries(at, at + 1);
         if (bytes.compare(id, 0, id.length, 0, id.length) === 0) yield placeAt(bytes, 0);
       }
+    } finally {
+      release();
     }
   }
 
@@ -176,18 +185,22 @@ export class RunIndex {
    */
   async page(table: Table, after: Uint8Array | undefined, count: number): Promise<[Buffer, Place | undefined][]> {
     const number = TABLE_NUMBER[table];
-    using _used = useAll(this.#runs);
-    const stretches = stretchesOf(this.#runs, number, after, count);
-    const merged = await mergeStretches(stretches, number);
-    // Ids that begin like `after` may come before it.
-    return after === undefined ? merged : merged.filter(([id]) => id.compare(after) > 0);
+    const release = useAll(this.#runs);
+    try {
+      const merged = await mergeStretches(stretchesOf(this.#runs, number, after, count), number);
+      // Ids that begin like `after` may come before it.
+      return after === undefined ? merged : merged.filter(([id]) => id.compare(after) > 0);
+    } finally {
+      release();
+    }
   }
 
   /** Adds a run. `applied` is how far the log is reflected with it. */
   async write(sorted: Sorted, applied: Applied): Promise<void> {
     if (this.#runs.length >= RUNS_MAX) {
       await this.#mergeSoon();
-      if (this.#runs.length >= RUNS_MAX) throw this.mergeFailure ?? new Error('the runs of the index could not be merged');
+      if (this.#runs.length >= RUNS_MAX)
+        throw this.mergeFailure ?? new Error('the runs of the index could not be merged');
     }
     const draft = await this.#create(sorted.length);
     try {
@@ -331,9 +344,10 @@ async function openLive({ fs, dir }: RunIndexInit, newest: number, into: Run[]):
   if (new Set(into.map((run) => run.footer.secret)).size > 1) throw new RunDamaged('runs of two indexes are mixed');
 }
 
-function useAll(runs: readonly Run[]): Disposable {
-  const used = runs.map((run) => run.use());
-  return { [Symbol.dispose]: () => used.forEach((each) => each[Symbol.dispose]()) };
+/** Keeps the files of runs open, even if a merge replaces them, until the result is called. */
+function useAll(runs: readonly Run[]): () => void {
+  const releases = runs.map((run) => run.use());
+  return () => releases.forEach((release) => release());
 }
 
 /** For each run the entries that a page needs: up to a common end, so that together they are about `count`. */
@@ -344,7 +358,7 @@ function stretchesOf(runs: readonly Run[], table: number, after: Uint8Array | un
   const tos = [...froms];
   let last = -1;
   // Of those that begin like `after` some come before it: they do not count.
-  for (let taken = 0; ; ) {
+  for (let taken = 0; ;) {
     let lowest = -1;
     for (let at = 0; at < runs.length; at++) {
       if (tos[at]! >= ends[at]!) continue;
