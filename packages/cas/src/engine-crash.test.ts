@@ -439,3 +439,10 @@ for (const { bug, file, find, replace, entry, through, history, caught } of PLAN
     await assert.rejects(checkEveryCrash(history, { ...ENGINE, ...broken }, 8), caught);
   });
 }
+
+/** Begins when others have written and not yet synced. */
+async function later(work: () => Promise<void>): Promise<void> {
+  await nextTurn();
+  await nextTurn();
+  await work();
+}

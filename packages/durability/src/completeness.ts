@@ -7,7 +7,7 @@
  * Bound: one cached list of names.
  */
 import type { Member } from './member.ts';
-import type { Roster } from './membership.ts';
+import type { Roster } from './roster.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 export class Completeness {
