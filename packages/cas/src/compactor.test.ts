@@ -383,3 +383,17 @@ test('a segment of very many small records is rewritten in small steps: puts are
   assert.ok(segments === 1 && turns > 100, `${turns} steps`);
   assert.ok(pending_max < 80_000, `${pending_max} entries waited`);
 });
+
+test('with far less memory than there are chunks nothing needed goes, and all garbage goes in the end', async () => {
+  const store = await open();
+  const kept = content(40 * CHUNK, 1);
+  const address = await put(store, kept);
+  for (let seed = 2; seed < 8; seed++) await store.remove(await put(store, content(20 * CHUNK, seed)), signal);
+  const contents = async (): Promise<number> => (await volume!.inventory('content', undefined, 1000)).length;
+  const before = await contents();
+  for (let run = 0; run < 40 && (await contents()) > 45; run++) {
+    await compactorOf(store, { live_ratio: 1.1, seal_bytes_min: 0, mark_bytes_max: 64 }).run(signal);
+    assert.deepEqual(await get(store, address), kept);
+  }
+  assert.ok(before > 150 && (await contents()) <= 45, `${await contents()} of ${before} contents are left`);
+});

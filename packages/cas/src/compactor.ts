@@ -6,8 +6,9 @@
  * expired or reclaimed unless every part of the volume has answered completely: a run that meets a part which is away, or
  * that comes or goes during it, ends with `not_ready` and names it. While it works everything else goes on: there is no
  * lock, reads and writes meet it record by record.
- * Bound: eight to twenty-four bytes of memory for each chunk of the volume, at most `ids_max` of them: beyond that nothing
- * is reclaimed. What it reads and writes is paced by one bucket. Overflow: one run at a time, the next is `conflict`.
+ * Bound: two bytes of memory for each content of the volume, at most `mark_bytes_max`: beyond that a run keeps a part of the
+ * garbage, another part each time. Reads and writes are paced by one bucket. Overflow: one run at a time, the next is
+ * `conflict`.
  * Cancellation: by the signal, at any wait. What was done until then stays done.
  *
  * Uploads lease their chunks when they are opened: that has to happen before the first run, so it asks for them.
@@ -15,7 +16,7 @@
 import { RonError, sched, TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import { CompletenessGuard } from './completeness.ts';
-import { IdSet } from './id-set.ts';
+import { IdFilter } from './id-filter.ts';
 import { markNeeded } from './mark.ts';
 import type { ObjectStore } from './object-store.ts';
 import type { Reclaimed } from './volume.ts';
@@ -40,8 +41,8 @@ export interface CompactorInit {
   seal_bytes_min?: number;
   /** Paces reading and writing, in bytes. Default: 50 MiB/s, in steps of 4 MiB. */
   bucket?: TokenBucket;
-  /** Chunks that can be kept apart. Default 64 million: 4 TiB in chunks of 64 KiB, and at most 1.5 GiB of memory. */
-  ids_max?: number;
+  /** Memory for marking needed contents. Default 512 MiB: enough for 256 million. */
+  mark_bytes_max?: number;
 }
 
 export type CompactionPhase = 'idle' | 'expire' | 'mark' | 'rewrite';
@@ -137,10 +138,11 @@ export class Compactor {
     } while (after !== undefined);
   }
 
-  async #mark(pages: readonly Uint8Array[], guard: CompletenessGuard, signal: AbortSignal): Promise<IdSet> {
+  async #mark(pages: readonly Uint8Array[], guard: CompletenessGuard, signal: AbortSignal): Promise<IdFilter> {
     this.#report = { ...this.#report, phase: 'mark' };
     const { volume } = this.#init.store;
-    const into = new IdSet({ ids_max: this.#init.ids_max ?? 64 * MIB });
+    const ids = volume.stats().contents;
+    const into = new IdFilter({ ids, bytes_max: this.#init.mark_bytes_max ?? 512 * MIB });
     const pace = async (bytes: number): Promise<void> => {
       await this.#pace(bytes, signal);
       guard.check();
@@ -152,7 +154,7 @@ export class Compactor {
     return into;
   }
 
-  async #reclaim(needed: IdSet, guard: CompletenessGuard, signal: AbortSignal): Promise<void> {
+  async #reclaim(needed: IdFilter, guard: CompletenessGuard, signal: AbortSignal): Promise<void> {
     this.#report = { ...this.#report, phase: 'rewrite' };
     const { store, live_ratio, seal_bytes_min } = this.#init;
     const { isComplete } = this.#report;

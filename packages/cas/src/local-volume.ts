@@ -385,7 +385,7 @@ export class LocalVolume implements Volume {
   stats(): VolumeStats {
     const segments = this.log.files.numbers();
     const used_bytes = segments.reduce((sum, segment) => sum + this.log.files.bytesOf(segment), 0);
-    return { used_bytes, segments: segments.length };
+    return { used_bytes, segments: segments.length, contents: this.index.count('content') };
   }
 
   close(): Promise<void> {

@@ -7,7 +7,7 @@
  */
 import { isRonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
-import type { IdSet } from './id-set.ts';
+import type { IdFilter } from './id-filter.ts';
 import { entriesOfPage, ManifestError, parseManifest, parsePage, type Manifest } from './manifest.ts';
 import { RecordType } from './record-types.ts';
 import type { Volume } from './volume.ts';
@@ -20,7 +20,7 @@ export interface MarkInit {
   volume: Volume;
   /** Pages that are leased: what they name is needed like what objects name. */
   pages: readonly Uint8Array[];
-  into: IdSet;
+  into: IdFilter;
   pace(bytes: number): Promise<void>;
   signal: AbortSignal;
 }

@@ -153,7 +153,7 @@ export class MemoryVolume implements Volume {
   }
 
   stats(): VolumeStats {
-    return { used_bytes: this.#used_bytes, segments: 0 };
+    return { used_bytes: this.#used_bytes, segments: 0, contents: this.#tables.content.size };
   }
 
   close(): Promise<void> {

@@ -106,6 +106,8 @@ export interface VolumeStats {
   /** Bytes on disk or in memory. */
   readonly used_bytes: number;
   readonly segments: number;
+  /** At most so many contents are held. */
+  readonly contents: number;
 }
 
 /** A record that is not what it should be. It is kept aside, never deleted. */

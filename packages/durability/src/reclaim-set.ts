@@ -54,8 +54,18 @@ async function reclaimOn(
       if (!set.holds.isFree(id) || survey.isHome(member, id)) return true;
       return init.isNeeded(id) && !survey.isReleased(member, id) && !isSurplus(set, member, id);
     },
+    mayForgetRemovals: () => mayForgetRemovals(set) && init.mayForgetRemovals?.() !== false,
     onProgress: () => undefined,
   });
+}
+
+/** Whether no volume could bring a removed object back: all on the roster are here and know of every removal. */
+function mayForgetRemovals({ members, membership }: VolumeSet): boolean {
+  const here = new Set(members.map((member) => member.name));
+  const isComplete = membership.roster.lost.length === 0 && membership.roster.members.every((name) => here.has(name));
+  const knowsAll = ({ isReadable, isCurrent, isApart, volume }: Member): boolean =>
+    isReadable && isCurrent && !isApart && volume.isDoubtful !== true;
+  return isComplete && members.every(knowsAll);
 }
 
 /**

@@ -5,13 +5,15 @@
  * has parity of it; and only while no volume came or went since. What is not known stays. Stripes that protect nothing any
  * more are given up. Bound: 12 to 24 bytes for each shard. Cancellation: by the signal, between two stripes.
  */
-import { IdSet, RecordType, type ReclaimInit } from '@ron/cas';
+import { IdFilter, IdSet, RecordType, type ReclaimInit } from '@ron/cas';
 import type { Member } from './member.ts';
 import { isWhole } from './stripe-health.ts';
 import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from './volume-set.ts';
 
 /** What reading about a stripe counts as, in bytes, when the work is paced. */
+/** Memory for the shards of one volume. */
+const HOME_BYTES_MAX = 128 * 1024 * 1024;
 const LINE_COST_BYTES = 512;
 
 export interface StripeSurvey {
@@ -24,12 +26,18 @@ export interface StripeSurvey {
 export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<StripeSurvey> {
   const { changes_total } = set.life;
   const ids_max = 2 ** 26;
-  const homes = new Map<string, IdSet>();
+  // A shard that is found by chance stays; it goes another time. There are any number of shards.
+  const homes = new Map<string, IdFilter>();
+  const ids = Math.ceil((2 * set.stats().contents) / set.members.length);
   const released = new Map<string, IdSet>();
   let hasUnread = false;
-  const add = (to: Map<string, IdSet>, volume_id: string, id: Uint8Array): void => {
-    if (!to.has(volume_id)) to.set(volume_id, new IdSet({ ids_max }));
-    to.get(volume_id)!.add(id);
+  const addHome = (volume_id: string, id: Uint8Array): void => {
+    if (!homes.has(volume_id)) homes.set(volume_id, new IdFilter({ ids, bytes_max: HOME_BYTES_MAX }));
+    homes.get(volume_id)!.add(id);
+  };
+  const release = (volume_id: string, id: Uint8Array): void => {
+    if (!released.has(volume_id)) released.set(volume_id, new IdSet({ ids_max }));
+    released.get(volume_id)!.add(id);
   };
   await set.stripes.walk(init.signal, async ({ id: stripe_id, layout }) => {
     await init.pace(LINE_COST_BYTES);
@@ -42,10 +50,10 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     if (!isLive && (await isEnded(set, { id: stripe_id, layout }, init.signal))) return;
     const isSafe = isWhole(set, { id: stripe_id, layout });
     for (const { id, home } of layout.shards) {
-      add(homes, home, id);
+      addHome(home, id);
       if (!isSafe) continue;
       for (const member of set.members) {
-        if (member.id !== home && member.holds('content', id)) add(released, member.id, id);
+        if (member.id !== home && member.holds('content', id)) release(member.id, id);
       }
     }
   });

@@ -303,7 +303,11 @@ export class VolumeSet implements Volume {
   stats(): VolumeStats {
     const all = this.members.filter((member) => member.isReadable).map((member) => member.volume.stats());
     const sum = (of: (stats: VolumeStats) => number): number => all.reduce((total, stats) => total + of(stats), 0);
-    return { used_bytes: sum((stats) => stats.used_bytes), segments: sum((stats) => stats.segments) };
+    return {
+      used_bytes: sum((stats) => stats.used_bytes),
+      segments: sum((stats) => stats.segments),
+      contents: sum((stats) => stats.contents),
+    };
   }
 
   async close(): Promise<void> {
