@@ -59,14 +59,9 @@ async function reclaimOn(
   });
 }
 
-/** Whether no volume could bring a removed object back: all on the roster are here and know of every removal. */
-function mayForgetRemovals({ members, membership }: VolumeSet): boolean {
-  const here = new Set(members.map((member) => member.name));
-  const isComplete = membership.roster.lost.length === 0 && membership.roster.members.every((name) => here.has(name));
-  const knowsAll = ({ isReadable, isCurrent, isApart, volume }: Member): boolean =>
-    isReadable && isCurrent && !isApart && volume.isDoubtful !== true;
-  return isComplete && members.every(knowsAll);
-}
+/** Whether no volume could bring a removed object back: all have answered completely, and none that was given up may return. */
+const mayForgetRemovals = ({ incomplete, membership }: VolumeSet): boolean =>
+  incomplete === undefined && membership.roster.lost.length === 0;
 
 /**
  * Everybody who is to have it has it, and this one is not among them. What it is part of is not known here: so there have to
