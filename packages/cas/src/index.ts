@@ -1,4 +1,5 @@
 export * from './compactor.ts';
+export * from './evicting-store.ts';
 export * from './id-filter.ts';
 export * from './id-set.ts';
 export * from './leases.ts';

@@ -1,7 +1,7 @@
 /**
  * The last step of every put: the record under which an object is known.
  *
- * Promise: the object is durable and visible when it resolves, under an address that the sender's claim and `onAddress`
+ * Promise: the object is durable and visible when it resolves (unless `durability` is `later`), under an address that the sender's claim and `onAddress`
  * agree with. One that is here already, whole and durable, is not written again unless it is about to expire.
  * Bound: one record. Cancellation: by the signal; a put that is cancelled while it waits was not written.
  */
@@ -28,6 +28,11 @@ export interface FinishInit {
   media_type?: string | undefined;
   /** Told the address before the object becomes visible; what it throws refuses the object. */
   onAddress?: ((address: Address) => void) | undefined;
+  /**
+   * With `later` an object of one record is acknowledged when it is written; it becomes visible with the next sync of the
+   * volume, and a crash before that loses it. An object of several chunks is always durable. Default `now`.
+   */
+  durability?: 'now' | 'later' | undefined;
 }
 
 /** Where whole objects go. */
@@ -47,7 +52,8 @@ export async function putSmall(
 ): Promise<Written> {
   const id = blake3(payload);
   const address = requireAllowed(formatAddress(id), init);
-  const existed = await putObject(place, { type: RecordType.object, id, payload, meta: metaOf(init) }, signal);
+  const record = { type: RecordType.object, id, payload, meta: metaOf(init) };
+  const existed = await putObject(place, record, signal, init.durability);
   return { address, size: payload.length, existed };
 }
 
@@ -56,13 +62,14 @@ export async function putObject(
   { volume, leases, isStale }: ObjectPlace,
   record: NewRecord,
   signal: AbortSignal,
+  durability: 'now' | 'later' = 'now',
 ): Promise<boolean> {
   const key = chunkKey(record.id);
   leases.take(key);
   try {
     const existed = await isIntact(volume, 'object', record.id, signal);
     const isRenewed = existed && isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
-    if (!existed || isRenewed) await volume.put([record], signal);
+    if (!existed || isRenewed) await volume.put([record], signal, durability);
     return existed;
   } finally {
     leases.release(key);
