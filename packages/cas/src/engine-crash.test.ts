@@ -211,6 +211,9 @@ async function read(store: ObjectStore, address: Address): Promise<Buffer> {
 
 /** An upload that was left goes on to its end, or something new is stored. */
 async function goOn(store: ObjectStore, uploads: Uploads): Promise<void> {
+  // No entry of the index leads to a segment that is gone.
+  const contents = await store.volume.inventory('content', undefined, 1000);
+  for (const { id } of contents) assert.ok(await store.volume.get('content', id, signal));
   const { id } = await uploads.create({ size: 1500 });
   const { address } = await uploads.append({ id, offset: 0, body: bodyOf(bytesOf(1500, 99)), signal });
   assert.deepEqual(await read(store, address!), bytesOf(1500, 99));
@@ -349,6 +352,16 @@ const PLANTED: readonly Planted[] = [
     caught: /missing|not whole/,
   },
   {
+    bug: 'a put is acknowledged before its sync',
+    file: './local-volume.ts',
+    find: "const durable = durability === 'now' || ",
+    replace: 'const durable = ',
+    entry: './local-volume.ts',
+    through: [],
+    history: [(history) => Promise.all([history.put(300, 3), later(() => history.put(300, 3))]).then(() => undefined)],
+    caught: /promised was true/,
+  },
+  {
     bug: 'an offset is told before the bytes are durable',
     file: './object-writer.ts',
     find: 'this.#requireUsable();\n    await this.#makeDurable(signal);',
@@ -412,6 +425,13 @@ const PLANTED: readonly Planted[] = [
     caught: /true was found/,
   },
 ];
+
+/** Begins when others have written and not yet synced. */
+async function later(work: () => Promise<void>): Promise<void> {
+  await nextTurn();
+  await nextTurn();
+  await work();
+}
 
 for (const { bug, file, find, replace, entry, through, history, caught } of PLANTED) {
   test(`caught: ${bug}`, async () => {

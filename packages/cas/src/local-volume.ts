@@ -13,7 +13,7 @@
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
-import { isRonError, NEVER, RonError } from '@ron/kernel';
+import { assert, isRonError, NEVER, RonError } from '@ron/kernel';
 import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
@@ -158,6 +158,10 @@ export class LocalVolume implements Volume {
   }
 
   async #append(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
+    assert(
+      records.every(({ id }) => id.length === ID_BYTES),
+      'a record id has 32 bytes',
+    );
     const bytes = records.reduce((sum, { type, payload }) => (takesRoom(type) ? sum + payload.length : sum), 0);
     if (bytes > 0 && this.#reserve.isReached(bytes)) {
       const kept = `its last ${this.#reserve.bytes} bytes are kept for what makes room again (removals, compaction)`;

@@ -22,7 +22,8 @@ export async function reaches(dir: string, position: Position, fs: FileSystem = 
     for (const { segment, salt, isMarked } of await listSegments(fs, segments)) {
       if (segment !== position.segment) continue;
       const file = await fs.open(join(segments, fileNameOf(segment, salt, isMarked ? 'dup' : 'seg')), 'read');
-      const size = await file.size().finally(() => file.close());
+      const size = await file.size();
+      await file.close();
       if (size >= position.offset) return true;
     }
   } catch {

@@ -130,7 +130,7 @@ test('a number is not used again after a create that was late, in this process o
   assert.deepEqual(
     readdirSync(join(dir, 'segments'))
       .map((name) => Number(name.slice(0, 8)))
-      .toSorted(),
+      .toSorted((a, b) => a - b),
     [1, 2, 3],
   );
   const found: number[] = [];

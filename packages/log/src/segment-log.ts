@@ -15,6 +15,7 @@ import { join } from 'node:path';
 import { assert, RonError } from '@ron/kernel';
 import { realFileSystem, type FileSystem } from './file-system.ts';
 import { GroupCommit } from './group-commit.ts';
+import { iterate, type IteratedRecord } from './iterate.ts';
 import { openSegments, reaches } from './open-segments.ts';
 import { SHARED } from './read-now.ts';
 import {
@@ -231,6 +232,32 @@ export class SegmentLog implements AsyncDisposable {
       return end;
     } finally {
       await file.close();
+    }
+  }
+
+  /**
+   * The durable records from a position on, verified, in log order; ends at the end of the durable part. `from` is the
+   * beginning or the end of a record, or of the log.
+   */
+  iterate(
+    from: Position,
+    signal: AbortSignal,
+    onDamage: (damage: Damage) => void = () => undefined,
+  ): AsyncGenerator<IteratedRecord, void, void> {
+    return iterate(this, from, onDamage, signal);
+  }
+
+  /**
+   * Removes the segments that end before a position, oldest first, each durably: a crash leaves a log that begins later.
+   * The last segment with records stays, so that record numbers go on after a restart.
+   */
+  async truncateBefore(position: Position, signal: AbortSignal): Promise<void> {
+    const numbers = this.files.numbers();
+    const last = numbers.findLast((segment) => this.files.durableBytesOf(segment) > 0) ?? numbers.at(-1) ?? 0;
+    for (const segment of numbers) {
+      if (segment >= Math.min(position.segment, last) || segment === this.active) return;
+      signal.throwIfAborted();
+      await this.files.remove(segment);
     }
   }
 
