@@ -403,13 +403,7 @@ const PLANTED: readonly Planted[] = [
     find: 'await this.#flush();\n    await this.#init.log.remove',
     replace: 'await this.#init.log.remove',
     ...REWRITE,
-    // Nothing of the first segment is needed: no record of it moves, and no sync takes the index to disk.
-    history: [
-      (history) => history.put(7 * CHUNK, 1),
-      (history) => history.put(7 * CHUNK, 2),
-      (history) => history.remove(7 * CHUNK, 1),
-      (history) => history.compact(),
-    ],
+    history: COMPACTION,
     caught: /records are lost|damaged/,
   },
   {
@@ -432,17 +426,17 @@ const PLANTED: readonly Planted[] = [
   },
 ];
 
+/** Begins when others have written and not yet synced. */
+async function later(work: () => Promise<void>): Promise<void> {
+  await nextTurn();
+  await nextTurn();
+  await work();
+}
+
 for (const { bug, file, find, replace, entry, through, history, caught } of PLANTED) {
   test(`caught: ${bug}`, async () => {
     const init = { entry: urlOf(entry), through: through.map(urlOf) };
     const broken = await mutant<Partial<Engine>>(urlOf(file), find, replace, init);
     await assert.rejects(checkEveryCrash(history, { ...ENGINE, ...broken }, 8), caught);
   });
-}
-
-/** Begins when others have written and not yet synced. */
-async function later(work: () => Promise<void>): Promise<void> {
-  await nextTurn();
-  await nextTurn();
-  await work();
 }

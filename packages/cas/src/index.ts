@@ -1,5 +1,6 @@
 export * from './compactor.ts';
 export { CompletenessGuard, notComplete } from './completeness.ts';
+export * from './evicting-store.ts';
 export * from './id-filter.ts';
 export * from './id-set.ts';
 export type { JournalScrub } from './journal-scrub.ts';

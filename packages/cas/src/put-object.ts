@@ -1,9 +1,10 @@
 /**
  * The last step of every put: the record under which an object is known.
  *
- * Contract: the object is durable and visible when it resolves, under an address that the sender's claim and `onAddress`
- * agree with. An object that is already stored, intact and durable, is written again only when it is about to expire or
- * when the sender states another media type: the last stated media type wins. A put without one keeps the stored type.
+ * Contract: the object is durable and visible when it resolves, or with `durability: 'later'` once the next sync has
+ * returned, under an address that the sender's claim and `onAddress` agree with. An object that is already stored, intact and durable, is written again only
+ * when it is about to expire or when the sender states another media type: the last stated media type wins. A put without
+ * one keeps the stored type.
  * Bound: one record. Cancellation: by the signal; a put that is cancelled while it waits was not written.
  */
 import { blake3 } from '@napi-rs/blake-hash';
@@ -29,6 +30,11 @@ export interface FinishInit {
   media_type?: string | undefined;
   /** Told the address before the object becomes visible; what it throws refuses the object. */
   onAddress?: ((address: Address) => void) | undefined;
+  /**
+   * With `later` an object of one record is acknowledged when it is written; it becomes visible with the next sync of the
+   * volume, and a crash before that loses it. An object of several chunks is always durable. Default `now`.
+   */
+  durability?: 'now' | 'later' | undefined;
 }
 
 /** Where whole objects go. */
@@ -58,7 +64,7 @@ export async function putSmall(
 export async function putObject(
   { volume, leases, isStale, onRetyped }: ObjectPlace,
   record: Omit<NewRecord, 'meta' | 'replaces'>,
-  { media_type }: FinishInit,
+  { media_type, durability }: FinishInit,
   signal: AbortSignal,
 ): Promise<boolean> {
   const key = chunkKey(record.id);
@@ -73,7 +79,7 @@ export async function putObject(
       !(await hasMeta(volume, record.id, stored.meta, stated, signal));
     const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
     if (stored.isIntact && !isRenewed && !isRetyped) return true;
-    await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal);
+    await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal, durability);
     if (isRetyped) onRetyped?.(record.id);
     return stored.isIntact;
   } finally {
