@@ -384,8 +384,8 @@ const PLANTED: readonly Planted[] = [
   {
     bug: 'an object that is not durable yet counts as stored',
     file: './put-object.ts',
-    find: "const existed = await isIntact(volume, 'object', record.id, signal);",
-    replace: "const existed = volume.has('object', record.id);",
+    find: "const isHere = stored.isIntact && volume.isDurable('object', record.id);",
+    replace: "const isHere = volume.has('object', record.id);",
     ...STORE,
     history: [(history) => Promise.all([history.put(300, 3), later(() => history.put(300, 3))]).then(() => undefined)],
     caught: /promised was true/,
