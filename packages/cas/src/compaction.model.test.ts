@@ -136,7 +136,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'an object is not sent again though its time is almost over',
     file: './put-object.ts',
-    find: ' || isRenewed',
+    find: ' && !isRenewed',
     replace: '',
     entry: './object-store.ts',
     model: (engine) => expiryAgainst(engine, 'put'),

@@ -130,7 +130,8 @@ async function open(
   const onDamage = (): never => assert.fail('a good record was taken for a damaged one');
   const indexFs = memoryFiles();
   const volume = await LocalVolume.open({ dir: '/v', fs: disk, indexFs, flush_after_ms: Infinity, onDamage, signal });
-  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 0, lease_ms });
+  // Enough to keep pages of manifests, too little for chunks: each read of a chunk goes to the disk.
+  const store = new ObjectStore({ volume, chunk_bytes: CHUNK, batch_bytes: 1, cache_bytes: 1, lease_ms });
   await setUp(store);
   disk.isLive = true;
   const init = { live_ratio: 1.1, seal_bytes_min: 0, bucket: unlimited() };

@@ -78,10 +78,12 @@ export async function putObject(
       stated !== undefined &&
       !(await hasMeta(volume, record.id, stored.meta, stated, signal));
     const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
-    if (stored.isIntact && !isRenewed && !isRetyped) return true;
+    // It may have gone while the types were compared.
+    const isHere = stored.isIntact && volume.isDurable('object', record.id);
+    if (isHere && !isRenewed && !isRetyped) return true;
     await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal, durability);
     if (isRetyped) onRetyped?.(record.id);
-    return stored.isIntact;
+    return isHere;
   } finally {
     leases.release(key);
   }
