@@ -165,6 +165,20 @@ export class Membership {
     this.#known.set(member, roster.number);
   }
 
+  /** Whether a volume comes that missed no decision, while the current volumes here are all in doubt. */
+  isSurer(member: Member, { roster }: Known): boolean {
+    if (roster === undefined || !isSame(roster, this.#roster) || !roster.current.includes(member.id)) return false;
+    if (this.#decided_total > 0 || member.isInDoubt || isOldCopy(member, this.#roster)) return false;
+    return this.#members().every((each) => !each.isCurrent || each.isInDoubt);
+  }
+
+  /** Counts on such a volume, in this step, and strikes off those in doubt: they are told by it. */
+  async prefer(member: Member, signal: AbortSignal): Promise<void> {
+    member.isCurrent = true;
+    this.#known.set(member, this.#roster.number);
+    await this.#strikeUnreliable(signal);
+  }
+
   /** Strikes off those who missed something. Durable when it resolves. */
   async strike(ids: readonly string[], signal: AbortSignal): Promise<void> {
     this.#strike(ids);
@@ -175,7 +189,7 @@ export class Membership {
   /** Volumes that lost records without a trace, and older copies, are reconciled, unless none of the others is current. */
   async #strikeUnreliable(signal: AbortSignal): Promise<void> {
     const current = this.#members().filter((member) => member.isCurrent);
-    const unreliable = current.filter((member) => member.volume.isDoubtful === true || isOldCopy(member, this.#roster));
+    const unreliable = current.filter((member) => member.isInDoubt || isOldCopy(member, this.#roster));
     if (unreliable.length === 0 || unreliable.length === current.length) return;
     const ids = unreliable.map((member) => member.id);
     // When no volume can note it, it holds for this process at least.
@@ -201,6 +215,16 @@ export class Membership {
     const ids = this.#roster[list];
     if (ids.includes(id) === isListed) return;
     this.#change({ [list]: isListed ? withId(ids, id) : without(ids, [id]) });
+    await this.#tell(signal);
+  }
+
+  /** Puts volumes on the roster that its volumes do not know: they are away until they join. Durable when it resolves. */
+  async expect(volumes: readonly { readonly id: string; readonly dir: string }[], signal: AbortSignal): Promise<void> {
+    const unknown = volumes.filter(({ id }) => !this.#roster.members.includes(id));
+    if (unknown.length === 0) return;
+    const places = Object.fromEntries(unknown.map(({ id, dir }) => [id, { dir, epoch: 0 }]));
+    const members = [...this.#roster.members, ...unknown.map(({ id }) => id)];
+    this.#change({ members, seen: { ...places, ...this.#roster.seen } });
     await this.#tell(signal);
   }
 

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { areApart, parseDataDir } from './data-dirs.ts';
+import { areApart, formatDataDir, parseDataDir } from './data-dirs.ts';
 
 test('a directory alone is its own failure domain', () => {
   assert.deepEqual(parseDataDir('/mnt/a'), { dir: '/mnt/a', domain: '/mnt/a', weight: undefined, isDraining: false });
@@ -10,6 +10,13 @@ test('options follow the directory, in any order', () => {
   const expected = { dir: '/mnt/a', domain: 'rack-1', weight: 2.5, isDraining: true };
   assert.deepEqual(parseDataDir('/mnt/a@domain=rack-1@weight=2.5@draining'), expected);
   assert.deepEqual(parseDataDir('/mnt/a@draining@weight=2.5@domain=rack-1'), expected);
+});
+
+test('an item reads back as it was formatted, with an absolute directory', () => {
+  for (const item of ['/mnt/a', '/mnt/a@domain=rack-1@weight=2.5@draining', '/mnt/me@home/data@draining']) {
+    assert.equal(formatDataDir(parseDataDir(item)!), item);
+  }
+  assert.equal(formatDataDir(parseDataDir('data')!), `${process.cwd()}/data`);
 });
 
 test('a directory may hold an @ that begins no option', () => {

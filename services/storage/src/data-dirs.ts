@@ -33,6 +33,16 @@ export function parseDataDir(item: string): DataDir | undefined {
   return { dir, domain: valueOf('domain') ?? dir, weight, isDraining: given.includes('draining') };
 }
 
+/** The item of a directory, absolute, with its options. */
+export function formatDataDir({ dir, domain, weight, isDraining }: DataDir): string {
+  const options = [
+    ...(domain === dir ? [] : [`@domain=${domain}`]),
+    ...(weight === undefined ? [] : [`@weight=${weight}`]),
+    ...(isDraining ? ['@draining'] : []),
+  ];
+  return `${resolve(dir)}${options.join('')}`;
+}
+
 /** Whether two of them are the same, or one lies in the other: what happens to that one happens to both. */
 export function areApart(dirs: readonly string[]): boolean {
   const places = dirs.map((dir) => resolve(dir)).toSorted();

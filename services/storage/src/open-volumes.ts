@@ -3,13 +3,16 @@
  * more, which are emptied and then let go.
  *
  * Contract: a directory that cannot be opened does not keep the others from serving. An empty one is made a volume only
- * when no volume of the roster was last seen there. Of two directories with the same volume the older copy is refused.
+ * when no volume of the roster, or of this node, was last seen there. Of two directories with the same volume the older copy is refused.
  * Volumes that the operator gave up stay closed. When nothing can be opened, nothing stays open.
  * Bound: the configured directories and the roster. Cancellation: by the signal, between two directories.
  */
+import { resolve } from 'node:path';
 import { readSuperblock, type Superblock, type Volume } from '@ron/cas';
 import { readKnown, rosterOf, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
+import type { KnownVolume } from '@ron/proto';
+import { parseDataDir } from './data-dirs.ts';
 import { holdsVolume } from './directory-looks.ts';
 import { fileSystemOf } from './disk-share.ts';
 import { awaySlot, dirsOf, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
@@ -20,16 +23,17 @@ export interface OpenedVolumes {
   readonly later: readonly Slot[];
 }
 
-export async function openVolumes(init: VolumesInit): Promise<OpenedVolumes> {
+/** `known`: the volumes that this node has had. */
+export async function openVolumes(init: VolumesInit, known: readonly KnownVolume[]): Promise<OpenedVolumes> {
   const opened: [Slot, Volume][] = [];
   const later: Slot[] = [];
   try {
-    await openConfigured(init, opened, later);
-    const known = await Promise.all(opened.map(([, volume]) => readKnown(volume, init.signal)));
-    const roster = rosterOf(known);
+    await openConfigured(init, known, opened, later);
+    const rosters = await Promise.all(opened.map(([, volume]) => readKnown(volume, init.signal)));
+    const roster = rosterOf(rosters);
     if (roster !== undefined) await openRest(init, roster, opened, later);
     await closeGivenUp(roster, opened, later);
-    if (opened.length === 0) throw new RonError('not_ready', later.map((slot) => slot.lost).join('; '));
+    if (opened.length === 0) throw nothingToOpen(init, known, later);
     return { opened, later };
   } catch (error) {
     await Promise.allSettled(opened.map(([, volume]) => volume.close()));
@@ -37,8 +41,20 @@ export async function openVolumes(init: VolumesInit): Promise<OpenedVolumes> {
   }
 }
 
-async function openConfigured(init: VolumesInit, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
+function nothingToOpen({ config }: VolumesInit, known: readonly KnownVolume[], slots: readonly Slot[]): RonError {
+  const why = slots.map((slot) => slot.lost).join('; ');
+  const wayOut = known.length === 0 ? '' : `; to start with empty directories, delete ${config.volumes_file}`;
+  return new RonError('not_ready', `${why}${wayOut}`);
+}
+
+async function openConfigured(
+  init: VolumesInit,
+  known: readonly KnownVolume[],
+  opened: [Slot, Volume][],
+  later: Slot[],
+): Promise<void> {
   const specs = dirsOf(init.config);
+  const knownDirs = new Map(known.map(({ id, item }) => [resolve(parseDataDir(item)?.dir ?? item), id]));
   const isFirstStart = !(await Promise.all(specs.map((spec) => holdsVolume(spec.dir)))).includes(true);
   const refused = await refuseCopies(
     init,
@@ -47,7 +63,14 @@ async function openConfigured(init: VolumesInit, opened: [Slot, Volume][], later
   for (const spec of specs) {
     const slot = slotOf(spec);
     slot.lost = refused.get(spec.dir);
-    const isNew = !isFirstStart && specs.length > 1 && !(await holdsVolume(spec.dir));
+    const isEmpty = !(await holdsVolume(spec.dir));
+    const knownId = knownDirs.get(resolve(spec.dir));
+    // It may be the mount point of a disk that is missing.
+    if (isEmpty && knownId !== undefined) {
+      slot.id = knownId;
+      slot.lost ??= `${spec.dir}: the directory is gone, or empty`;
+    }
+    const isNew = !isFirstStart && specs.length > 1 && isEmpty;
     const volume =
       isNew || slot.lost !== undefined
         ? undefined
@@ -105,7 +128,8 @@ async function openRest(init: VolumesInit, roster: Roster, opened: [Slot, Volume
     const dir = roster.seen[id]?.dir;
     const configured = [...later, ...opened.map(([slot]) => slot)].find((slot) => slot.name === dir);
     if (dir === undefined || configured !== undefined) {
-      const isInPlace = configured !== undefined && configured.id === undefined && later.includes(configured);
+      const isFree = configured?.id === undefined || configured.id === id;
+      const isInPlace = configured !== undefined && isFree && later.includes(configured);
       if (isInPlace) configured.id = id;
       else away.push(awaySlot(id, dir));
       if (isInPlace) configured.lost ??= `${dir}: the directory is gone, or empty`;

@@ -11,10 +11,12 @@
 import { MemoryVolume, type Superblock, type Volume } from '@ron/cas';
 import { Vigil, VolumeSet, within, type Fault, type Member, type Probe } from '@ron/durability';
 import { RonError, sched, sleep, type Timer } from '@ron/kernel';
-import type { VolumeInfo } from '@ron/proto';
+import type { KnownVolume, VolumeInfo } from '@ron/proto';
 import type { StorageConfig } from './config.ts';
+import { formatDataDir, parseDataDir } from './data-dirs.ts';
 import { holdsVolume } from './directory-looks.ts';
 import type { EngineEvent } from './engine.ts';
+import { KnownVolumes } from './known-volumes.ts';
 import { openVolumes } from './open-volumes.ts';
 import { awaySlot, dirsOf, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
 import type { Slot, VolumesInit } from './volume-slot.ts';
@@ -38,6 +40,8 @@ export class Volumes implements AsyncDisposable {
   readonly #probes = new Map<string, Probe>();
   readonly #vigil: Vigil;
   readonly #closings = new Set<Timer>();
+  /** The volumes that this node has had. */
+  #known: KnownVolumes | undefined;
   /** The tail of what opens volumes: one thing after the other. */
   #last: Promise<unknown> = Promise.resolve();
   #isClosed = false;
@@ -62,15 +66,33 @@ export class Volumes implements AsyncDisposable {
       const volume = new MemoryVolume({ bytes_max: config.amnesia.bytes_max });
       return await Volumes.#over(init, [[slotOf(NOWHERE), volume]], true);
     }
-    const { opened, later } = await openVolumes(init);
+    const known = await KnownVolumes.open(config.volumes_file);
+    const { opened, later } = await openVolumes(init, known.volumes);
     try {
-      const volumes = await Volumes.#over(init, opened, opened.length + later.length === 1);
+      const missing = known.volumes.filter(({ id }) => !opened.some(([, volume]) => volume.id === id));
+      const volumes = await Volumes.#over(init, opened, opened.length + later.length === 1 && missing.length === 0);
+      volumes.#known = known;
+      await volumes.#expect(missing);
       await volumes.#join(later);
+      volumes.trackAway();
+      await volumes.#remember();
       return volumes;
     } catch (error) {
       await Promise.allSettled(opened.map(([, volume]) => volume.close()));
       throw error;
     }
+  }
+
+  /** Volumes that the node had at an earlier start, and that the open ones may not know of. */
+  async #expect(missing: readonly KnownVolume[]): Promise<void> {
+    const places = missing.map(({ id, item }) => ({ id, dir: parseDataDir(item)?.dir ?? item }));
+    if (!this.isSingle) await this.set.membership.expect(places, this.#init.signal);
+  }
+
+  /** Writes down which volumes the node has, so that a start without one of them names it. */
+  async #remember(): Promise<void> {
+    const open = this.#slots.filter((slot) => slot.lost === undefined && slot.id !== undefined && slot.name !== '');
+    await this.#known?.remember(open.map(({ id, spec }) => ({ id: id!, item: formatDataDir(spec) })));
   }
 
   static async #over(
@@ -119,7 +141,8 @@ export class Volumes implements AsyncDisposable {
 
   /** What is wrong with which volume. */
   get problems(): string[] {
-    return this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
+    const problems = this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
+    return this.#known?.problem === undefined ? problems : [...problems, this.#known.problem];
   }
 
   /** Why nothing is reclaimed now, with the names of the volumes; undefined when every volume has answered completely. */
@@ -133,7 +156,12 @@ export class Volumes implements AsyncDisposable {
 
   /** By its directory, or the id of its volume. */
   slot(key: string): Slot {
-    const slot = this.#slots.find((each) => each.name === key) ?? this.#slots.find((each) => each.id === key);
+    const { seen } = this.set.membership.roster;
+    const slot =
+      this.#slots.find((each) => each.name === key) ??
+      this.#slots.find((each) => each.id === key) ??
+      // A volume that is away goes by the directory where it was last open, too.
+      this.#slots.find((each) => each.isPlaceless && each.id !== undefined && seen[each.id]?.dir === key);
     if (slot === undefined) throw new RonError('not_found', `there is no volume ${key}`);
     return slot;
   }
@@ -262,6 +290,7 @@ export class Volumes implements AsyncDisposable {
     const { life, membership, members } = this.set;
     if (members.some((member) => member.id === id)) await life.remove(id, init);
     else await membership.forget(id, init.signal);
+    await this.#known?.forget(id);
     this.trackAway();
   }
 
@@ -339,6 +368,7 @@ export class Volumes implements AsyncDisposable {
     // It may have lain elsewhere before.
     for (const other of this.#slots.filter((each) => each !== slot && each.id === slot.id)) this.#vacate(other);
     this.trackAway();
+    await this.#remember();
     this.#watchOver(slot);
     this.publish('joined', slot.name, 'it is told what it missed, and filled');
     this.onChange();
