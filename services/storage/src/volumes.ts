@@ -288,9 +288,15 @@ export class Volumes implements AsyncDisposable {
   /** Takes a volume off the roster. */
   async forget(id: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
     const { life, membership, members } = this.set;
-    if (members.some((member) => member.id === id)) await life.remove(id, init);
-    else await membership.forget(id, init.signal);
+    // First: while the roster has it, it is not missed at the next start.
     await this.#known?.forget(id);
+    try {
+      if (members.some((member) => member.id === id)) await life.remove(id, init);
+      else await membership.forget(id, init.signal);
+    } catch (error) {
+      await this.#remember();
+      throw error;
+    }
     this.trackAway();
   }
 
