@@ -44,6 +44,15 @@ export class Completeness {
   }
 
   /**
+   * Whether a member has to be reconciled now: it is not current, or it is in doubt and every other volume is here and
+   * current. Of volumes that are all in doubt, each is compared with all others: no further volume could know more.
+   */
+  isDue(member: Member): boolean {
+    if (!member.isCurrent) return true;
+    return member.isInDoubt && this.away.length === 0 && this.#set.members.every(isCurrentOrLost);
+  }
+
+  /**
    * Why an object that is not found may still be stored. With fewer volumes away than copies that were acknowledged, one
    * copy would be here, unless volumes were given up before.
    */
@@ -59,10 +68,12 @@ export class Completeness {
 export const isAway = (names: readonly string[]): string =>
   `${names.join(', ')} ${names.length === 1 ? 'is' : 'are'} away`;
 
+const isCurrentOrLost = (member: Member): boolean => member.isCurrent || !member.isReadable;
+
 function problemOf(member: Member): string | undefined {
   if (!member.isReadable) return undefined;
   if (member.isApart) return 'was used apart from the others';
   if (!member.isCurrent) return 'is catching up';
-  if (member.volume.isDoubtful === true && !member.isReconciled) return 'lost records that it cannot name';
+  if (member.isInDoubt) return 'lost records that it cannot name';
   return undefined;
 }

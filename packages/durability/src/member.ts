@@ -74,6 +74,11 @@ export class Member implements Place {
     this.life = init.life ?? 'active';
   }
 
+  /** It lost records that it cannot name before it was opened, and has not been compared with the others since. */
+  get isInDoubt(): boolean {
+    return this.volume.isDoubtful === true && !this.isReconciled;
+  }
+
   get isReadable(): boolean {
     return this.life !== 'lost';
   }

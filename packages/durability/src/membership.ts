@@ -166,15 +166,17 @@ export class Membership {
   }
 
   /** Whether a volume comes that missed no decision, while the current volumes here are all in doubt. */
-  isSurer(member: Member, { roster }: Known): boolean {
+  isSurer(member: Member, { roster, heard }: Known): boolean {
     if (roster === undefined || !isSame(roster, this.#roster) || !roster.current.includes(member.id)) return false;
-    if (this.#decided_total > 0 || member.isInDoubt || isOldCopy(member, this.#roster)) return false;
+    if (this.#decided_total > 0 || heard < this.#heard) return false;
+    if (member.isInDoubt || isOldCopy(member, this.#roster)) return false;
     return this.#members().every((each) => !each.isCurrent || each.isInDoubt);
   }
 
   /** Counts on such a volume, in this step, and strikes off those in doubt: they are told by it. */
-  async prefer(member: Member, signal: AbortSignal): Promise<void> {
+  async prefer(member: Member, { heard }: Known, signal: AbortSignal): Promise<void> {
     member.isCurrent = true;
+    this.#heard = heard;
     this.#known.set(member, this.#roster.number);
     await this.#strikeUnreliable(signal);
   }

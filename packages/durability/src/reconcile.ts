@@ -22,6 +22,7 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   const { membership } = set;
   const known = await readKnown(member.volume, signal);
   if (membership.isBehind(member, known)) return goBy(set, member, known);
+  if (membership.isSurer(member, known) && isHere(set, member)) return await membership.prefer(member, known, signal);
   const { missed_total } = member;
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
   const missing = membership.missing();
@@ -47,16 +48,18 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
     checkStripe(set, member, held.id, signal),
   );
   // In one step: a decision that comes later finds it among those that count.
-  if (member.missed_total !== missed_total || !set.members.includes(member) || !member.isReadable) {
+  if (member.missed_total !== missed_total || !isHere(set, member)) {
     throw new RonError('conflict', `${member.name} missed something meanwhile`);
   }
   member.isApart = false;
   await membership.admit(member, signal);
 }
 
+const isHere = (set: VolumeSet, member: Member): boolean => set.members.includes(member) && member.isReadable;
+
 /** Who comes has heard what the others missed: they are told next. */
 function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
-  if (roster === undefined || !set.members.includes(member) || !member.isReadable) return;
+  if (roster === undefined || !isHere(set, member)) return;
   set.membership.goBy(member, { ...known, roster });
   for (const { id } of set.members) if (roster.draining.includes(id)) set.life.beginDrain(id);
 }
@@ -126,14 +129,16 @@ async function bringUpSlowly(
 }
 
 /**
- * A stripe that no other volume knows, and whose shards are not all there, was given up meanwhile. While another volume is
- * away that cannot be told: then repair gives the stripe up later.
+ * A stripe that no other current volume knows may have been given up meanwhile. It ends when too few of its shards are left
+ * to rebuild a content; with enough shards it stays: it may be the last way to a content, and compaction ends it when none
+ * of its contents is needed. While another volume is away or in doubt nothing ends: shards may be there.
  */
 async function checkStripe(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
   const isKnown = set.members.some((each) => each !== member && each.isCurrent && each.holds('stripe', id));
   const record = isKnown ? undefined : await member.volume.get('stripe', id, signal);
-  const shards = (record && decodeStripe(record.payload)?.shards) ?? [];
-  const isWhole = shards.every((shard) => set.members.some((each) => each.holds('content', shard.id)));
-  if (record === undefined || isWhole || set.completeness.reason(member) !== undefined) return;
+  const layout = record && decodeStripe(record.payload);
+  if (record === undefined || layout === undefined) return;
+  const left = layout.shards.filter((shard) => set.members.some((each) => each.holds('content', shard.id)));
+  if (left.length >= layout.data_shards || set.completeness.reason(member) !== undefined) return;
   await member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal);
 }

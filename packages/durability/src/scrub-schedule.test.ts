@@ -64,11 +64,11 @@ async function scrubbing(sizes: readonly number[], use: (scrubbed: Scrubbed) => 
 }
 
 test('passes begin a period apart, however long they take', async () => {
-  await scrubbing([4 * GIB], async ({ clock, scrubber }) => {
+  await scrubbing([4 * GIB], async ({ clock, scrubber, set }) => {
     const begun = new Map<number, number>();
     for (let minutes = 0; minutes < 40 * 60; minutes += 1) {
       await clock.advance(60_000);
-      const { pass, begun_s } = scrubber.states.get('v0')!;
+      const { pass, begun_s } = scrubber.states.get(set.member('v0').id)!;
       begun.set(pass, begun_s);
     }
     const times = [...begun.values()];
@@ -82,8 +82,9 @@ test('passes begin a period apart, however long they take', async () => {
 });
 
 test('volumes are read side by side at one rate, and each goes on when another has ended', async () => {
-  await scrubbing([GIB, 3 * GIB, 3 * GIB], async ({ clock, scrubber }) => {
-    const running = (): string[] => [...scrubber.states].flatMap(([name, state]) => (state.isRunning ? [name] : []));
+  await scrubbing([GIB, 3 * GIB, 3 * GIB], async ({ clock, scrubber, set }) => {
+    const running = (): string[] =>
+      [...scrubber.states].flatMap(([id, state]) => (state.isRunning ? [set.member(id).name] : []));
     await clock.advance(2 * HOUR_MS);
     assert.deepEqual(running().toSorted(), ['v0', 'v1', 'v2']);
     const read = [...scrubber.states.values()].map((state) => state.bytes / GIB);
@@ -107,9 +108,9 @@ test('a pass that cannot end within its period at this rate is named, with what 
     await clock.advance(11 * HOUR_MS);
     assert.match(scrubber.late.get('v0')!, /the period of the pass is over/);
   });
-  await scrubbing([8 * GIB], async ({ scrubber }) => {
+  await scrubbing([8 * GIB], async ({ scrubber, set }) => {
     assert.equal(scrubber.late.size, 0);
-    assert.ok(scrubber.states.get('v0')!.isRunning);
+    assert.ok(scrubber.states.get(set.member('v0').id)!.isRunning);
     await Promise.resolve();
   });
 });

@@ -83,7 +83,7 @@ export class Scrubber {
   }
 
   /**
-   * Passes that cannot end within their period, by volume, with the reason. They share the rate: until one has ended, each
+   * Passes that cannot end within their period, by the name of the volume, with the reason. They share the rate: until one has ended, each
    * other one has read as much, or has ended.
    */
   get late(): ReadonlyMap<string, string> {

@@ -6,6 +6,7 @@
  * copies that are wished for; none is let go that may hold the last copy of something, unless it is forced.
  * Bound: the volumes. Cancellation: by the signals given; then a decision may hold or not: ask again.
  */
+import { isVolumeId } from '@ron/cas';
 import { assert, RonError } from '@ron/kernel';
 import { Member, type MemberInit } from './member.ts';
 import { Membership } from './membership.ts';
@@ -149,9 +150,10 @@ export class SetLife {
     this.#onLost?.(member.name, reason);
   }
 
-  /** Notes that somebody lost it on purpose, or wants it back. */
-  giveUp(id: string, isGivenUp: boolean, signal: AbortSignal): Promise<void> {
-    return this.#membership.note('lost', id, isGivenUp, signal);
+  /** Notes that the operator gave the volume up, or wants it back. One that is not here is named by its id. */
+  async giveUp(key: string, isGivenUp: boolean, signal: AbortSignal): Promise<void> {
+    const id = isVolumeId(key) ? key : this.member(key).id;
+    await this.#membership.note('lost', id, isGivenUp, signal);
   }
 
   /** Lets a volume go that is drained or lost; `force` also one that may hold the last copy of something. */

@@ -142,6 +142,33 @@ suite('a stripe', () => {
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
 
+  test('known to a volume alone that missed decisions is kept while it can give back a content', async () => {
+    const { set } = await open(9);
+    const { shards } = await new Striper({ set, parity_shards: 1, pace }).make(IDS, signal);
+    await reclaim(set, isChunk);
+    const object = { ...chunkOf(Buffer.from('an object')), type: RecordType.object };
+    await set.put([object], signal);
+    const knower = set.member(shards[6]!.home);
+    set.life.lose(knower.id, 'it is away');
+    await set.put([{ type: RecordType.remove, id: object.id, payload: new Uint8Array(0) }], signal);
+    set.life.lose(shards[0]!.home, 'it burnt');
+    await set.life.giveUp(shards[0]!.home, true, signal);
+    assert.equal(await set.get('content', IDS[0]!, signal), undefined);
+    set.life.add({ volume: knower.volume });
+    assert.ok(!set.member(knower.id).isCurrent);
+    assert.equal(await set.settle(signal), 1);
+    const { payload } = (await set.get('content', IDS[0]!, signal))!;
+    assert.equal(Buffer.compare(payload, CHUNKS[0]!.payload), 0);
+    // With one shard more gone it cannot.
+    set.life.lose(knower.id, 'it is away');
+    await set.put([{ type: RecordType.pin, id: object.id, payload: new Uint8Array(0) }], signal);
+    set.life.lose(shards[1]!.home, 'it burnt');
+    await set.life.giveUp(shards[1]!.home, true, signal);
+    set.life.add({ volume: knower.volume });
+    await set.settle(signal);
+    assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
+  });
+
   test('is no stripe when a shard cannot be written, read back or announced, and then copies stay', async () => {
     for (const [call, error] of [
       ['put', () => new RonError('storage_full', 'no room')],

@@ -284,6 +284,18 @@ test('what was decided about volumes holds after a restart, and can be taken bac
   assert.deepEqual(set.membership.absent(), []);
 });
 
+test('a volume is given up by its name too, and an unknown name is refused', async () => {
+  using directories = new Directories();
+  await using set = await directories.open(ALL, { replication_factor: 1 });
+  set.life.lose('b', 'test');
+  assert.match(set.incomplete!, /b is away/);
+  await set.life.giveUp('b', true, signal);
+  assert.deepEqual(set.membership.roster.lost, [set.member('b').id]);
+  assert.equal(set.incomplete, undefined);
+  await assert.rejects(set.life.giveUp('d', true, signal), (error) => isRonError(error, 'not_found'));
+  assert.deepEqual(namesOf(set, 'lost'), ['b']);
+});
+
 test('a volume is not emptied when too few others, or domains, would be left for the copies', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, RF3);

@@ -176,11 +176,12 @@ export class VolumeSet implements Volume {
     return this.life.member(key);
   }
 
-  /** Tells volumes that were away, or are new, what they missed. How many could be told. */
+  /** Tells volumes that were away, are new or lost records what they missed. How many could be told. */
   async settle(signal: AbortSignal): Promise<number> {
     let told = 0;
-    for (const member of this.members) {
-      if (member.isCurrent || !member.isWritable || !this.members.includes(member)) continue;
+    // Volumes in doubt come last: they are compared when all others are current.
+    for (const member of this.members.toSorted((a, b) => Number(a.isCurrent) - Number(b.isCurrent))) {
+      if (!this.completeness.isDue(member) || !member.isWritable || !this.members.includes(member)) continue;
       try {
         await reconcile(this, member, signal);
         told += 1;
