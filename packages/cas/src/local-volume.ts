@@ -33,6 +33,7 @@ import type { PlaceIndex } from './index/place-index.ts';
 import { rebuildIndex } from './index/rebuild.ts';
 import { isAt, namesShards } from './index/record-places.ts';
 import { ON_DISK } from './index/run-index.ts';
+import { heldAt, listHeld, listIds } from './index/listing.ts';
 import { isInLog, isRecord, readAt, readInitOf } from './intact.ts';
 import { damaged, Quarantine } from './quarantine.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
@@ -80,7 +81,6 @@ export interface LocalVolumeInit extends VolumeEvents {
 
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
-const PAGE_ENTRIES = 512;
 /** A record that moves while it is read is looked up again this often. */
 const READ_ATTEMPTS = 8;
 
@@ -298,37 +298,13 @@ export class LocalVolume implements Volume {
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
     if (after === undefined) await this.#flusher.flush();
-    const held: Held[] = [];
-    let last = after;
-    while (held.length < count) {
-      const page = await this.index.page(kind, last, Math.min(PAGE_ENTRIES, count - held.length));
-      for (const [id, place] of page.entries) {
-        if (!isEnd(place.type) && held.length < count) held.push(heldAt(Uint8Array.from(id), place));
-      }
-      if (page.last === undefined) break;
-      last = page.last;
-    }
-    return held;
+    return await listHeld(this.index, kind, after, count);
   }
 
   async listIds(kind: Kind, after: Uint8Array | undefined, into: Buffer): Promise<number> {
     if (after === undefined) await this.#flusher.flush();
     // No content is ever entered as ended or damaged.
-    if (kind === 'content') return await this.index.ids(kind, after, into);
-    const count = Math.floor(into.length / ID_BYTES);
-    let listed = 0;
-    let last = after;
-    while (listed < count) {
-      const page = await this.index.page(kind, last, Math.min(PAGE_ENTRIES, count - listed));
-      for (const [id, { type, isDamaged }] of page.entries) {
-        if (isEnd(type) || isDamaged === true || listed === count) continue;
-        into.set(id, listed * ID_BYTES);
-        listed += 1;
-      }
-      if (page.last === undefined) break;
-      last = page.last;
-    }
-    return listed;
+    return await (kind === 'content' ? this.index.ids(kind, after, into) : listIds(this.index, kind, after, into));
   }
 
   async held(kind: Kind, id: Uint8Array): Promise<Held | undefined> {
@@ -438,13 +414,6 @@ export class LocalVolume implements Volume {
     this.#events.onState?.(state);
   }
 }
-
-const heldAt = (id: Uint8Array, { type, payload_bytes, time_s }: Place): Held => ({
-  id,
-  type,
-  payload_bytes,
-  put_s: time_s,
-});
 
 /** The identity of a directory that has segments and no superblock. */
 async function identityInLog(init: LocalVolumeInit, { log, index }: IndexedLog): Promise<Superblock> {

@@ -9,6 +9,7 @@
 import { sched } from '@ron/kernel';
 import { ENTRY_BYTES, placeAt, superseding, TABLE_COUNT, type Place } from './entry.ts';
 import { idAt, type Run, type RunWriter } from './run-file.ts';
+import { highOf, lowerBound } from './run-keys.ts';
 
 const SLICE_ENTRIES = 512;
 /** Entries that a source reads in one go. */
@@ -192,4 +193,33 @@ export async function mergeStretches(
     for (const each of step.older) each.next();
   }
   return merged;
+}
+
+/** For each run the entries that a page needs: up to a common end, so that together they are about `count`. */
+export function stretchesOf(
+  runs: readonly Run[],
+  table: number,
+  after: Uint8Array | undefined,
+  count: number,
+): Stretch[] {
+  const high = after === undefined ? 0 : highOf(after);
+  const ends = runs.map(({ keys }) => keys.start[table + 1]!);
+  const froms = runs.map(({ keys }, at) => lowerBound(keys.high, high, keys.start[table]!, ends[at]!));
+  const tos = [...froms];
+  let last = -1;
+  // Of those that begin like `after` some come before it: they do not count.
+  for (let taken = 0; ;) {
+    let first = -1;
+    for (let at = 0; at < runs.length; at++) {
+      if (tos[at]! >= ends[at]!) continue;
+      if (first < 0 || runs[at]!.keys.high[tos[at]!]! < runs[first]!.keys.high[tos[first]!]!) first = at;
+    }
+    if (first < 0) break;
+    const next = runs[first]!.keys.high[tos[first]!]!;
+    if (taken >= count && next !== last) break;
+    if (after === undefined || next !== high) taken += 1;
+    last = next;
+    tos[first]! += 1;
+  }
+  return runs.map((run, at) => ({ run, from: froms[at]!, to: tos[at]! })).filter(({ from, to }) => from < to);
 }

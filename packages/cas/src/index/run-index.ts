@@ -15,10 +15,10 @@ import { join } from 'node:path';
 import { sched } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
 import { placeAt, TABLE_NUMBER, type Applied, type Place, type Table } from './entry.ts';
-import { mergeRuns, mergeStretches, type Stretch } from './merge.ts';
+import { mergeRuns, mergeStretches, stretchesOf } from './merge.ts';
 import { planMerge, RUNS_MAX } from './merge-plan.ts';
 import { Run, RunDamaged, RunWriter } from './run-file.ts';
-import { findKey, fingerprintOf, highOf, lowerBound } from './run-keys.ts';
+import { findKey, fingerprintOf, highOf } from './run-keys.ts';
 
 const NAME = /^(?<number>\d{8})\.run$/;
 const TEMPORARY = /^(?<number>\d{8})\.tmp$/;
@@ -348,28 +348,4 @@ async function openLive({ fs, dir }: RunIndexInit, newest: number, into: Run[]):
 function useAll(runs: readonly Run[]): () => void {
   const releases = runs.map((run) => run.use());
   return () => releases.forEach((release) => release());
-}
-
-/** For each run the entries that a page needs: up to a common end, so that together they are about `count`. */
-function stretchesOf(runs: readonly Run[], table: number, after: Uint8Array | undefined, count: number): Stretch[] {
-  const high = after === undefined ? 0 : highOf(after);
-  const ends = runs.map(({ keys }) => keys.start[table + 1]!);
-  const froms = runs.map(({ keys }, at) => lowerBound(keys.high, high, keys.start[table]!, ends[at]!));
-  const tos = [...froms];
-  let last = -1;
-  // Of those that begin like `after` some come before it: they do not count.
-  for (let taken = 0; ;) {
-    let lowest = -1;
-    for (let at = 0; at < runs.length; at++) {
-      if (tos[at]! >= ends[at]!) continue;
-      if (lowest < 0 || runs[at]!.keys.high[tos[at]!]! < runs[lowest]!.keys.high[tos[lowest]!]!) lowest = at;
-    }
-    if (lowest < 0) break;
-    const next = runs[lowest]!.keys.high[tos[lowest]!]!;
-    if (taken >= count && next !== last) break;
-    if (after === undefined || next !== high) taken += 1;
-    last = next;
-    tos[lowest]! += 1;
-  }
-  return runs.map((run, at) => ({ run, from: froms[at]!, to: tos[at]! })).filter(({ from, to }) => from < to);
 }
