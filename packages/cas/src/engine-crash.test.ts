@@ -345,7 +345,7 @@ const PLANTED: readonly Planted[] = [
   {
     bug: 'a manifest is written before its chunks are durable',
     file: './object-writer.ts',
-    find: 'await volume.sync(signal);\n    this.#unsynced.clear();\n    await this.#requireLeased(signal);',
+    find: 'await volume.sync(signal, needed);\n    this.#unsynced.clear();\n    await this.#requireDurable(needed, signal);',
     replace: 'void volume;',
     ...STORE,
     history: OBJECTS,

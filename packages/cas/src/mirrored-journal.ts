@@ -1,13 +1,15 @@
 /**
- * The journal of an upload on several volumes, so that none of them takes what was acknowledged with it.
+ * The journal of an upload on several volumes: the loss of one volume loses no acknowledged state.
  *
- * Promise: what `append` or `replace` wrote is durable in at least `copies_min` places when it resolves. A copy whose write
- * failed is given up, and the next write puts a whole one in another place. Of several copies the one counts that has come
- * furthest. Bound: `copies` files. Cancellation: none; calls end by themselves.
+ * Contract: a frame that `append` or `replace` wrote is durable in at least `copies_min` places when it resolves. A copy
+ * whose write failed, or took `LAG_MS` longer than enough others, is given up; when too few are left, the same call writes
+ * a whole one in another place. No write begins in a place while an earlier one is under way there. Of several copies the
+ * one counts that has come furthest. Bound: `copies` files, and those given up. Cancellation: none; calls end by themselves.
  */
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { FileJournal, type Frame, type UploadJournal } from './upload-journal.ts';
+import { writeEnough } from './write-enough.ts';
 
 /** A directory for journals. */
 export interface JournalPlace {
@@ -28,12 +30,30 @@ export interface JournalPlaces {
 
 /** A volume that was away may be back by then. */
 const RETRY_AFTER_MS = 1000;
+/** How long a write waits for a place when others could have the journal. */
+const LAG_MS = 1000;
+/** For so long a place that was late counts as slow: it is chosen last, and not waited for when others suffice. */
+const SLOW_MS = 5000;
+/** Until when directories count as slow, for all journals of the same places. One entry for each directory at most. */
+const slowDirs = new WeakMap<JournalPlaces, Map<string, number>>();
+
+type Copy = readonly [dir: string, copy: FileJournal];
+
+interface WriteInit {
+  first: readonly Copy[];
+  spare: readonly Copy[];
+  write: (copy: FileJournal) => Promise<void>;
+  /** As for `writeEnough`. */
+  enough: number;
+}
 
 export class MirroredJournal implements UploadJournal {
   readonly #places: JournalPlaces;
   readonly #name: string;
   /** By directory. */
   #copies: ReadonlyMap<string, FileJournal>;
+  /** Writes that were given up and have not ended, by directory. */
+  readonly #late = new Map<string, Promise<void>>();
 
   /** `copies`: what a former process left, by directory; none for a new one, which is written by its first `replace`. */
   constructor(places: JournalPlaces, name: string, copies: ReadonlyMap<string, FileJournal> = new Map()) {
@@ -48,27 +68,46 @@ export class MirroredJournal implements UploadJournal {
 
   isWasteful(state_bytes: number): boolean {
     const here = this.#here();
-    const wanted = Math.min(this.#places.copies, this.#places.now().length);
+    const ready = this.#others(here).filter(({ dir }) => !this.#isSlow(dir)).length;
+    const wanted = Math.min(this.#places.copies, here.size + ready);
     return here.size < wanted || [...here.values()].some((copy) => copy.isWasteful(state_bytes));
   }
 
-  append(frame: Frame): Promise<void> {
-    return this.#write(this.#here(), (copy) => copy.append(frame));
+  async append(frame: Frame, whole: () => readonly Frame[]): Promise<void> {
+    const here = this.#here();
+    const failures = await this.#write({
+      first: [...here],
+      spare: [],
+      write: (copy) => copy.append(frame),
+      enough: Math.max(0, this.#needed - this.#others(here).length),
+    });
+    if (this.#copies.size >= this.#needed) return;
+    if (this.#others(here).length === 0) throw this.#tooFew(failures);
+    await this.replace(whole());
   }
 
-  replace(frames: readonly Frame[]): Promise<void> {
-    const chosen = new Map(this.#here());
-    for (const { dir, fs } of this.#ordered()) {
-      if (chosen.size < this.#places.copies && !chosen.has(dir))
-        chosen.set(dir, FileJournal.fresh(fs, dir, this.#name));
-    }
-    return this.#write(chosen, (copy) => copy.replace(frames));
+  async replace(frames: readonly Frame[]): Promise<void> {
+    const here = this.#here();
+    const more = this.#others(here).map((place): Copy => [
+      place.dir,
+      FileJournal.fresh(place.fs, place.dir, this.#name),
+    ]);
+    const wanted = Math.max(0, this.#places.copies - here.size);
+    const failures = await this.#write({
+      first: [...here, ...more.slice(0, wanted)],
+      spare: more.slice(wanted),
+      write: (copy) => copy.replace(frames),
+      enough: this.#needed,
+    });
+    if (this.#copies.size < this.#needed) throw this.#tooFew(failures);
   }
 
-  /** Also copies that were given up, where they can be reached. */
+  /** Removes the copies that were given up too, where they can be reached. */
   async remove(): Promise<void> {
     const here = this.#here();
     for (const { dir, fs } of this.#places.all()) {
+      // A write that is under way could put the file back.
+      await this.#late.get(dir);
       if (!here.has(dir))
         await FileJournal.fresh(fs, dir, this.#name)
           .remove()
@@ -77,22 +116,33 @@ export class MirroredJournal implements UploadJournal {
     for (const copy of here.values()) await copy.remove();
   }
 
-  async #write(copies: ReadonlyMap<string, FileJournal>, write: (copy: FileJournal) => Promise<void>): Promise<void> {
-    const good = new Map<string, FileJournal>();
-    const failures: unknown[] = [];
-    await Promise.all(
-      [...copies].map(([dir, copy]) =>
-        write(copy).then(
-          () => void good.set(dir, copy),
-          (error: unknown) => void failures.push(error),
-        ),
-      ),
-    );
-    this.#copies = good;
-    const needed = Math.min(this.#places.copies_min, this.#places.copies);
-    if (good.size >= needed) return;
-    const what = `${good.size} of ${needed} copies of what is known of the upload could be written`;
-    throw failures[0] ?? new RonError('not_ready', what, { retry_after_ms: RETRY_AFTER_MS });
+  get #needed(): number {
+    return Math.min(this.#places.copies_min, this.#places.copies);
+  }
+
+  /** Returns the reasons why places could not be written. Afterwards `#copies` has those that were. */
+  async #write(init: WriteInit): Promise<readonly unknown[]> {
+    const { good, failures, late } = await writeEnough<Copy>({
+      ...init,
+      write: ([, copy]) => init.write(copy),
+      isSlow: ([dir]) => this.#isSlow(dir),
+      needed: this.#needed,
+      lag_ms: LAG_MS,
+    });
+    this.#copies = new Map(good);
+    for (const [[dir], write] of late) {
+      this.#markSlow(dir);
+      this.#late.set(
+        dir,
+        write.finally(() => this.#late.delete(dir)),
+      );
+    }
+    return failures;
+  }
+
+  #tooFew(failures: readonly unknown[]): unknown {
+    const what = `${this.#copies.size} of ${this.#needed} copies of the journal of the upload could be written`;
+    return failures[0] ?? new RonError('not_ready', what, { retry_after_ms: RETRY_AFTER_MS });
   }
 
   /** The copies whose places are still there. */
@@ -101,10 +151,22 @@ export class MirroredJournal implements UploadJournal {
     return new Map([...this.#copies].filter(([dir]) => dirs.has(dir)));
   }
 
-  /** Each upload begins with another one, so that all share the work. */
-  #ordered(): readonly JournalPlace[] {
+  /** Other places than those of `here`, slow ones last. Each upload begins with another one, so that all share the work. */
+  #others(here: ReadonlyMap<string, FileJournal>): readonly JournalPlace[] {
     const places = this.#places.now();
     const first = places.length === 0 ? 0 : Number.parseInt(this.#name.slice(0, 4), 16) % places.length;
-    return [...places.slice(first), ...places.slice(0, first)];
+    const free = [...places.slice(first), ...places.slice(0, first)].filter(
+      ({ dir }) => !here.has(dir) && !this.#late.has(dir),
+    );
+    return [...free.filter(({ dir }) => !this.#isSlow(dir)), ...free.filter(({ dir }) => this.#isSlow(dir))];
+  }
+
+  #isSlow(dir: string): boolean {
+    return sched.now_ms() < (slowDirs.get(this.#places)?.get(dir) ?? -Infinity);
+  }
+
+  #markSlow(dir: string): void {
+    const known = slowDirs.get(this.#places) ?? new Map<string, number>();
+    slowDirs.set(this.#places, known.set(dir, sched.now_ms() + SLOW_MS));
   }
 }

@@ -24,6 +24,9 @@ import type { NewRecord } from './volume.ts';
 /** Chunks go to disk together: a write for each costs more in system calls than its bytes. */
 export const BATCH_BYTES_DEFAULT = 512 * 1024;
 
+/** Contents that are stored anew together. */
+const ANEW_AT_ONCE = 8;
+
 /** How far an object has come. Whoever keeps it keeps leases on the pages and chunks that it names. */
 export interface WriterState {
   readonly chunk_bytes: number;
@@ -246,37 +249,40 @@ export class ObjectWriter {
     await this.#sendBatch(signal);
     await this.#arrived();
     const { volume } = this.#init;
-    await volume.sync(signal);
+    const needed = this.#leased.slice(this.#durable).map(idOfKey);
+    await volume.sync(signal, needed);
     this.#unsynced.clear();
-    await this.#requireLeased(signal);
-  }
-
-  /** What this writer stored, or found stored, since it was last looked at. */
-  async #requireLeased(signal: AbortSignal): Promise<void> {
-    for (; this.#durable < this.#leased.length; this.#durable++) {
-      await this.#requireDurable(idOfKey(this.#leased[this.#durable]!), signal);
-    }
+    await this.#requireDurable(needed, signal);
+    this.#durable = this.#leased.length;
   }
 
   /** What other writers stored was durable then; it must still be there. */
   async #requireInherited(signal: AbortSignal): Promise<void> {
     const { from } = this.#init;
-    for (const { id } of from?.pages ?? []) await this.#requireDurable(id, signal);
-    for (const { id } of from?.entries ?? []) await this.#requireDurable(id, signal);
+    const named = [...(from?.pages ?? []), ...(from?.entries ?? [])];
+    await this.#requireDurable(
+      named.map(({ id }) => id),
+      signal,
+    );
   }
 
-  /** When a volume that had a copy is gone, what others have is stored anew. */
-  #requireDurable(id: Uint8Array, signal: AbortSignal): void | Promise<void> {
-    return this.#init.volume.isDurable('content', id) ? undefined : this.#storeAnew(id, signal);
-  }
-
-  async #storeAnew(id: Uint8Array, signal: AbortSignal): Promise<void> {
+  /** Contents with too few copies, because a volume that had one is gone or slow, are stored anew, some at a time. */
+  async #requireDurable(ids: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
     const { volume } = this.#init;
-    const left = await volume.get('content', id, signal).catch(() => signal.throwIfAborted());
+    const lacking = ids.filter((id) => !volume.isDurable('content', id));
+    for (let at = 0; at < lacking.length; at += ANEW_AT_ONCE) {
+      const some = lacking.slice(at, at + ANEW_AT_ONCE).filter((id) => !volume.isDurable('content', id));
+      if (some.length === 0) continue;
+      const records = await Promise.all(some.map((id) => this.#readAnew(id, signal)));
+      await volume.put(records, signal);
+      if (!some.every((id) => volume.isDurable('content', id))) throw lostPart();
+    }
+  }
+
+  async #readAnew(id: Uint8Array, signal: AbortSignal): Promise<NewRecord> {
+    const left = await this.#init.volume.get('content', id, signal).catch(() => signal.throwIfAborted());
     if (left === undefined) throw lostPart();
-    const type = left.type === RecordType.page ? RecordType.page : RecordType.chunk;
-    await volume.put([{ type, id, payload: left.payload }], signal);
-    if (!volume.isDurable('content', id)) throw lostPart();
+    return { type: left.type === RecordType.page ? RecordType.page : RecordType.chunk, id, payload: left.payload };
   }
 }
 

@@ -27,7 +27,8 @@ export interface Frame {
 export interface UploadJournal {
   /** It has grown well beyond what a new one would need. */
   isWasteful(state_bytes: number): boolean;
-  append(frame: Frame): Promise<void>;
+  /** `whole` gives the frames of a new journal that says the same, for a place that has none yet. */
+  append(frame: Frame, whole: () => readonly Frame[]): Promise<void>;
   /** Writes a new journal in place of the old one. */
   replace(frames: readonly Frame[]): Promise<void>;
   remove(): Promise<void>;

@@ -203,18 +203,19 @@ export class Upload {
   async #write(frame: Frame, apply: () => void): Promise<void> {
     const { journal } = this.#init;
     const { pages, entries, tail } = this.#state;
-    if (!journal.isWasteful(pages.length + entries.length + tail.length)) {
-      await journal.append(frame);
-      apply();
-      return;
-    }
-    const before = [this.#state, this.#size, this.#touched_ms] as const;
+    const whole = (): Frame[] => this.#snapshotAfter(apply);
+    if (journal.isWasteful(pages.length + entries.length + tail.length)) await journal.replace(whole());
+    else await journal.append(frame, whole);
     apply();
+  }
+
+  #snapshotAfter(apply: () => void): Frame[] {
+    const before = [this.#state, this.#size, this.#touched_ms] as const;
     try {
-      await journal.replace(this.#snapshot());
-    } catch (error) {
+      apply();
+      return this.#snapshot();
+    } finally {
       [this.#state, this.#size, this.#touched_ms] = before;
-      throw error;
     }
   }
 

@@ -161,8 +161,12 @@ export interface Volume extends AsyncDisposable {
    */
   put(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void>;
 
-  /** Makes earlier puts durable. Afterwards `isDurable` is false for each record that was lost. */
-  sync(signal: AbortSignal): Promise<void>;
+  /**
+   * Makes earlier puts durable. Afterwards `isDurable` is false for each record that was lost. `needed`: the contents that
+   * the caller relies on. A volume that is made of several leaves a slow part behind when the others have all of them; then
+   * `isDurable` may be false for one that can be read, and is true once it was put again.
+   */
+  sync(signal: AbortSignal, needed?: readonly Uint8Array[]): Promise<void>;
 
   /** Whether it is here, not known to be damaged, and survives a crash. Only then may a put be answered with "exists". */
   isDurable(kind: Kind, id: Uint8Array): boolean;

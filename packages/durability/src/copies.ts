@@ -1,10 +1,11 @@
 /**
- * Writes one record to several volumes at once.
+ * Writes one record to several volumes at once, or makes several volumes sync.
  *
- * Promise: the first volumes of an order are asked in one step, before anything waits. For each that fails the next one is
- * asked; and while there are not enough, after `lag_ms`, for each that has not answered. It ends when as many as wished
- * have it; or when enough have it and the rest take longer than `lag_ms`; or when nobody is left to ask. Bound: one write for
- * each volume of the order. Cancellation: by the signal that the writes were given.
+ * Contract: the first volumes of an order are asked in one step, before anything waits. For each that fails the next one is
+ * asked; and while there are not enough, after `lag_ms`, for each that has not answered. It ends when `target` volumes
+ * have it; or when `enough` have it, `mayEnd` agrees, and the rest take longer than `lag_ms` or may be left behind; or when
+ * every volume of the order has answered. A volume that did not answer within `lag_ms` is marked slow.
+ * Bound: one write for each volume of the order. Cancellation: by the signal that the writes were given.
  */
 import { isRonError, RonError, sched, type Timer } from '@ron/kernel';
 import type { Member } from './member.ts';
@@ -23,6 +24,10 @@ export interface CopiesInit {
   enough: number;
   /** How long the rest may take when there are enough. */
   lag_ms: number;
+  /** Whether it may end without waiting for this volume once enough have it. Default: it waits `lag_ms`. */
+  mayLeave?: (member: Member) => boolean;
+  /** Whether it may end before all volumes have answered. Default: always. */
+  mayEnd?: () => boolean;
 }
 
 export interface Copies {
@@ -40,11 +45,13 @@ class CopyRun {
   readonly #failures = new Map<Member, unknown>();
   readonly #done = sched.park<Copies>('copies');
   #next = 0;
-  #running = 0;
-  /** Of those, the ones that nobody counts on any more. */
-  #slow = 0;
+  readonly #running = new Set<Member>();
+  /** Those of `#running` in whose place others were asked. */
+  readonly #late = new Set<Member>();
   #hedge: Timer | undefined;
   #lag: Timer | undefined;
+  /** `lag_ms` have passed since there were enough. */
+  #isLagOver = false;
 
   constructor(init: CopiesInit) {
     this.#init = init;
@@ -58,7 +65,7 @@ class CopyRun {
 
   #askMore(): void {
     const { order, target, has, goesOn } = this.#init;
-    while (this.#written.length + this.#running - this.#slow < target && this.#next < order.length) {
+    while (this.#written.length + this.#running.size - this.#late.size < target && this.#next < order.length) {
       if (this.#next >= target && goesOn?.() === false) return;
       const member = order[this.#next++]!;
       if (has(member)) this.#written.push(member);
@@ -67,31 +74,32 @@ class CopyRun {
   }
 
   #ask(member: Member): void {
-    this.#running += 1;
+    this.#running.add(member);
     this.#init.write(member).then(
       () => {
         this.#written.push(member);
-        this.#ended();
+        this.#ended(member);
       },
       (error: unknown) => {
         this.#failures.set(member, error);
-        this.#ended();
+        this.#ended(member);
       },
     );
   }
 
-  #ended(): void {
-    this.#running -= 1;
-    this.#slow = Math.min(this.#slow, this.#running);
+  #ended(member: Member): void {
+    this.#running.delete(member);
+    this.#late.delete(member);
     this.#askMore();
     this.#settle();
   }
 
   #settle(): void {
-    if (this.#running === 0) return this.#finish();
+    if (this.#running.size === 0) return this.#finish();
     const { enough, lag_ms, order } = this.#init;
     if (this.#written.length >= enough) {
-      this.#lag ??= sched.timer(lag_ms, () => this.#finish(), 'copies.lag');
+      if (this.#mayEnd()) return this.#finish();
+      this.#lag ??= sched.timer(lag_ms, () => this.#endLag(), 'copies.lag');
     } else if (this.#next < order.length) {
       this.#hedge ??= sched.timer(lag_ms, () => this.#askInstead(), 'copies.hedge');
     }
@@ -101,9 +109,25 @@ class CopyRun {
   #askInstead(): void {
     this.#hedge = undefined;
     if (this.#written.length >= this.#init.enough) return;
-    this.#slow = this.#running;
+    for (const member of this.#running) {
+      member.wroteSlowly();
+      this.#late.add(member);
+    }
     this.#askMore();
     this.#settle();
+  }
+
+  #endLag(): void {
+    this.#isLagOver = true;
+    for (const member of this.#running) member.wroteSlowly();
+    this.#settle();
+  }
+
+  /** Whether it may end without the volumes that have not answered, given that enough have. */
+  #mayEnd(): boolean {
+    const { mayLeave, mayEnd } = this.#init;
+    const isLeft = this.#isLagOver || (mayLeave !== undefined && [...this.#running].every(mayLeave));
+    return isLeft && mayEnd?.() !== false;
   }
 
   #finish(): void {

@@ -62,6 +62,7 @@ export class Member implements Place {
   readonly #onGone: ((reason: string) => void) | undefined;
   #failed_ms = 0;
   #slow_until_ms = -Infinity;
+  #slowWrites_until_ms = -Infinity;
 
   /** `onGone`: told when a write finds that the volume is not there any more. Must not throw. */
   constructor(init: MemberInit, onGone?: (reason: string) => void) {
@@ -106,6 +107,15 @@ export class Member implements Place {
 
   readFailed(): void {
     this.#slow_until_ms = sched.now_ms() + PROBE_AFTER_MS;
+  }
+
+  /** A write or sync took longer than those of other volumes a moment ago: new records go to others first. */
+  get isSlowToWrite(): boolean {
+    return sched.now_ms() < this.#slowWrites_until_ms;
+  }
+
+  wroteSlowly(): void {
+    this.#slowWrites_until_ms = sched.now_ms() + PROBE_AFTER_MS;
   }
 
   /** What the last write met. */

@@ -1,10 +1,11 @@
 /**
  * Writes to a set of volumes: contents to some, objects to those who must know, decisions to all.
  *
- * Promise: what it writes is ordered, on each volume, by when `put` was called. A put is acknowledged when `write_min`
- * volumes have it; a decision about an object, when everybody has it who has not been struck off.
- * Bound: a put waits for a slow volume `lag_ms` at most when enough have it. Overflow: `storage_full` or `not_ready` when too
- * few took it. Cancellation: by the signal; what was written until then may be there or not.
+ * Contract: writes are ordered, on each volume, by when `put` was called. A put is acknowledged when `write_min` volumes
+ * have it; a decision about an object, when every volume has it that has not been struck off. A volume that was slow a
+ * moment ago gets new records only when the others do not suffice, and is not waited for when enough others have them.
+ * Bound: a put or sync waits for a slow volume `lag_ms` at most when enough have it. Overflow: `storage_full` or
+ * `not_ready` when too few took it. Cancellation: by the signal; a write that was cancelled may be there or not.
  */
 import { chunkKey, isObject, RecordType, type NewRecord } from '@ron/cas';
 import { RonError } from '@ron/kernel';
@@ -12,9 +13,6 @@ import { shortOf, writeCopies, type Copies, type CopiesInit } from './copies.ts'
 import { FirstPuts } from './first-puts.ts';
 import type { Member } from './member.ts';
 import type { VolumeSet } from './volume-set.ts';
-
-/** A disk may take its time to sync what others have synced. */
-const SYNC_LAG_MS = 5000;
 
 export class SetWriter {
   readonly #set: VolumeSet;
@@ -39,15 +37,19 @@ export class SetWriter {
     return this.#firstPuts.has(id);
   }
 
-  async sync(signal: AbortSignal): Promise<void> {
+  /**
+   * Leaves a slow volume behind only when each of the `needed` contents can be read: the caller then puts those that have
+   * too few copies once more, and other volumes take them.
+   */
+  async sync(signal: AbortSignal, needed: readonly Uint8Array[]): Promise<void> {
     const members = this.#set.members.filter((member) => member.isWritable);
-    const { written, failures } = await writeCopies({
+    const { written, failures } = await this.#write({
       order: members,
       has: () => false,
       write: (member) => member.sync(signal),
       target: members.length,
-      enough: this.#set.write_min,
-      lag_ms: SYNC_LAG_MS,
+      mayLeave: isSlow,
+      mayEnd: () => needed.every((id) => this.#set.has('content', id)),
     });
     signal.throwIfAborted();
     if (written.length < this.#set.write_min) throw this.#shortOf(written.length, failures.values());
@@ -62,10 +64,11 @@ export class SetWriter {
 
   async #putContent(record: NewRecord, signal: AbortSignal, durability: 'now' | 'later'): Promise<void> {
     const copies = await this.#write({
-      order: this.#set.placement.order(record.id).filter((member) => member.takesRecords),
+      order: this.#takers(record.id),
       has: (member) => member.holdsDurably('content', record.id),
       write: (member) => member.write([record], signal, durability),
       target: this.#set.targetOf(record.type, record.id),
+      mayLeave: isSlow,
     });
     this.#require(copies, signal);
   }
@@ -102,13 +105,15 @@ export class SetWriter {
       target: others.length + quiet.length,
       enough: 0,
     });
-    const rest = this.#set.placement.order(record.id).filter((each) => each.takesRecords && !keepers.includes(each));
+    const rest = this.#takers(record.id).filter((each) => !keepers.includes(each));
     const copies = await this.#write({
       order: [...keepers, ...rest],
       has: () => false,
       write,
       goesOn: () => !watch.isRemoved,
       target: Math.max(this.#set.targetOf(record.type, record.id), keepers.length),
+      // One that misses what it must be told would be struck off: it gets `lag_ms`.
+      mayLeave: (member) => isSlow(member) && !keepers.includes(member),
     });
     const { written } = await heard;
     this.#require(copies, signal);
@@ -151,6 +156,13 @@ export class SetWriter {
     }
   }
 
+  /** The volumes that take new records, the best for this id first, slow ones last. */
+  #takers(id: Uint8Array): Member[] {
+    const takers = this.#set.placement.order(id).filter((member) => member.takesRecords);
+    if (!takers.some(isSlow)) return takers;
+    return [...takers.filter((member) => !isSlow(member)), ...takers.filter(isSlow)];
+  }
+
   /** Who is told of decisions: those who count, and those who could hear while they are told what they missed. */
   #listeners(): Member[] {
     return this.#set.members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
@@ -188,6 +200,8 @@ export class SetWriter {
     return shortOf({ enough: this.#set.write_min, written, failures: [...failures, ...known] });
   }
 }
+
+const isSlow = (member: Member): boolean => member.isSlowToWrite;
 
 /** A volume without room could not take the new record and would be struck off: nothing is written then. */
 function requireRoom(holders: readonly Member[]): void {

@@ -198,8 +198,8 @@ export class VolumeSet implements Volume {
   }
 
   /** A volume that cannot sync is told by `isDurable`: what it was to keep has too few copies then. */
-  sync(signal: AbortSignal): Promise<void> {
-    return this.#writer.sync(signal);
+  sync(signal: AbortSignal, needed: readonly Uint8Array[] = []): Promise<void> {
+    return this.#writer.sync(signal, needed);
   }
 
   isDurable(kind: Kind, id: Uint8Array): boolean {

@@ -108,7 +108,7 @@ export async function delaying(pid: number, paths: readonly string[], delay_ms: 
       await ended;
       const text = await readFile(file, 'utf8').catch(() => '');
       await rm(file, { force: true });
-      return text.split('\n').filter((line) => /^\d+ \w+\(/.test(line)).length;
+      return text.split('\n').filter((line) => /^\d+ +\w+\(/.test(line)).length;
     },
   };
 }
