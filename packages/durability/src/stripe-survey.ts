@@ -11,9 +11,9 @@ import { isWhole } from './stripe-health.ts';
 import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from './volume-set.ts';
 
-/** What reading about a stripe counts as, in bytes, when the work is paced. */
 /** Memory for the shards of one volume. */
 const HOME_BYTES_MAX = 128 * 1024 * 1024;
+/** The cost of reading about one stripe, in bytes, when the work is paced. */
 const LINE_COST_BYTES = 512;
 
 export interface StripeSurvey {
