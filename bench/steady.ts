@@ -1,5 +1,5 @@
 /**
- * Storage over a while: writes with the turns of its event loop, memory held for readers, and the start after a kill.
+ * Storage in steady state: writes with the turns of its event loop, memory held for readers, and the start after a kill.
  *
  * Writes run for longer than several index flushes. With `RON_BENCH_BASE=DIR`, another checkout with its own `node_modules`,
  * rounds alternate between the two, so that the noise of the machine meets both and the rate can be compared.

@@ -1,4 +1,4 @@
-/** What `/readyz` of a service says. */
+/** The answer of `/readyz` of a service. */
 import { sched } from '@ron/kernel/core';
 
 const PROBE_MS = 2000;

@@ -1,9 +1,9 @@
 /**
  * Large buffers that are used again: fresh memory costs as much in page faults as the bytes that are read into it.
  *
- * Promise: a buffer that was taken is nobody else's until it is given back; its bytes are whatever was in it before.
- * Bound: at most `kept_max` are kept; more are left to the collector, and so is a buffer of another length. Whoever forgets
- * to give one back loses nothing else; whoever uses one after giving it back reads and writes what is somebody else's.
+ * Promise: a buffer that was taken belongs to the caller until it is given back; its content is undefined.
+ * Bound: at most `kept_max` are kept; more are left to the collector, and so is a buffer of another length. A caller
+ * that does not give one back loses nothing else; one that uses it afterwards corrupts the bytes of the next caller.
  */
 export class BufferPool {
   readonly bytes: number;

@@ -1,11 +1,11 @@
 /**
- * Gives back the room of what nobody needs: objects whose time is over, contents that no object names, and the segments
- * that are mostly made of them.
+ * Reclaims space: expires objects, drops contents that no object names, and rewrites the segments that mostly consist of
+ * them.
  *
- * Promise: what an object names, what is pinned, and what a writer or an upload relies on is never reclaimed. Nothing is
+ * Contract: contents of objects, pinned objects, and contents that a writer or an upload relies on are never reclaimed. Nothing is
  * expired or reclaimed unless every part of the volume has answered completely: a run that meets a part which is away, or
- * that comes or goes during it, ends with `not_ready` and names it. While it works everything else goes on: there is no
- * lock, reads and writes meet it record by record.
+ * that comes or goes during it, ends with `not_ready` and names it. Reads and writes continue meanwhile: there is no
+ * lock, they are ordered against it record by record.
  * Bound: two bytes of memory for each content of the volume, at most `mark_bytes_max`: beyond that a run keeps a part of the
  * garbage, another part each time. Reads and writes are paced by one bucket. Overflow: one run at a time, the next is
  * `conflict`.
@@ -55,7 +55,7 @@ export interface CompactionReport extends Reclaimed {
   readonly objects: number;
   /** Some objects whose manifest is damaged. While there are any, no content is reclaimed: it might be theirs. */
   readonly unreadable: readonly Address[];
-  /** Objects that cannot be read whole: nobody has their manifest, or a chunk of theirs. */
+  /** Objects whose manifest or a chunk is missing. */
   readonly broken: number;
   /** It is known what every object is made of. */
   readonly isComplete: boolean;
@@ -172,7 +172,7 @@ export class Compactor {
     this.#report = { ...this.#report, ...reclaimed };
   }
 
-  /** Also lets everybody else run: a bucket that is full makes nobody wait. */
+  /** Yields to other tasks first, since a take from a full bucket does not wait. */
   async #pace(bytes: number, signal: AbortSignal): Promise<void> {
     await sched.pause('compaction.pace');
     for (let rest = bytes; rest > 0; rest -= this.bucket.burst) {

@@ -1,9 +1,9 @@
 /**
  * Guards work that reclaims space: it may go on only while every part of a volume has answered completely.
  *
- * Contract: `check` throws `not_ready`, with the parts that are missing, once a part is away, was used apart or has not
- * been told everything, and also after any part came or went since the guard was made, even if it is back. A decision to
- * drop something is made in the same step as its check.
+ * Contract: `check` throws `not_ready`, with the names of the parts, once a part is away, was used apart or lacks
+ * decisions, and once any part came or went since the guard was made, even if it is back. A decision to drop something is
+ * made in the same step as its check.
  *
  *     const guard = new CompletenessGuard(volume);
  *     for (const each of candidates) { guard.check(); drop(each); }

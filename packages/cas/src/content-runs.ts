@@ -1,9 +1,9 @@
 /**
  * Reads contents that are adjacent on disk with one system call.
  *
- * Contract: contents in the order asked for, each verified against its id. A content that is not at the place in the index
- * is read by `contentOf`. A batch is valid until the next is asked for.
- * Bound: `SPAN_BYTES_MAX` for a batch, and never more than the ids asked for. Cancellation: by the signal, between two reads.
+ * Contract: contents in the order of the ids, each verified against its id. A content that is not at the place in the index
+ * is read by `contentOf`. A batch is valid until the next is requested.
+ * Bound: `SPAN_BYTES_MAX` for a batch, and never more than the requested ids. Cancellation: by the signal, between two reads.
  */
 import { RonError } from '@ron/kernel';
 import { decodeHeader, HEADER_BYTES, type SegmentLog } from '@ron/log';
@@ -14,7 +14,7 @@ import { ON_DISK } from './index/run-index.ts';
 import { isContentOf, isInLog } from './intact.ts';
 import { RunBuffers } from './run-buffers.ts';
 
-/** Index entries that are read side by side. */
+/** Index entries that are read concurrently. */
 const PLACES_AHEAD = 16;
 /** Neighbouring records are read together up to this many bytes. */
 const SPAN_BYTES_MAX = 1024 * 1024 + 64 * 1024;
@@ -60,7 +60,7 @@ export async function* contentRuns(
       }
       yield contents;
     } finally {
-      // A consumer that asked for the next batch, or stopped, no longer uses this one; a read that failed may.
+      // A consumer that requested the next batch, or stopped, no longer uses this one; a read that failed may.
       if (isPooled && isRead) RUNS.give(buffer);
       else if (isPooled) RUNS.lose(buffer);
     }
@@ -77,7 +77,7 @@ async function runFrom(source: ContentSource, ids: readonly Uint8Array[], from: 
   for (let at = from; at < ids.length; at++) {
     let place = at < read_from + read.length ? read[at - read_from] : source.placeNow(ids[at]!);
     if (place === ON_DISK) {
-      // Entries of neighbours lie anywhere in the index: those that will be needed next are read side by side.
+      // Entries of neighbours lie anywhere in the index: those that will be needed next are read concurrently.
       read = await Promise.all(ids.slice(at, at + PLACES_AHEAD).map((id) => source.placeOf(id)));
       read_from = at;
       place = read[0];

@@ -1,8 +1,8 @@
 /**
  * A set of ids in fixed memory, for marking needed contents among any number: a Bloom filter.
  *
- * Contract: an id that was added is found. An id that was not added may be found too, by chance: with the memory that was
- * asked for about 1 in 500, with less memory more often. The chance is drawn anew for each filter, so garbage that one
+ * Contract: an id that was added is found. An id that was not added may be found too: with two bytes
+ * for each id about 1 in 500, with less memory more often. The chance is drawn anew for each filter, so garbage that one
  * sweep keeps because of it goes in a later one.
  * Bound: two bytes for each expected id, at most `bytes_max`. There is no overflow: more ids raise the chance.
  */

@@ -2,7 +2,7 @@
  * A set of content ids that keeps eight bytes of each: for marking what is needed among many millions.
  *
  * Promise: what was added is found. Something that was never added may be found as well, when two ids begin with the same
- * eight bytes: whoever asks keeps a little garbage then, and loses nothing. A set that overflowed finds everything.
+ * eight bytes: the caller keeps a little garbage then, and loses nothing. A set that overflowed finds everything.
  * Bound: `ids_max` ids, about 12 to 24 bytes each. Overflow: `isOverflowed`, and everything counts as found.
  * Cancellation: none; no call waits.
  */

@@ -1,4 +1,4 @@
-/** The one place that decides whether a record is the one that was asked for, and whether its bytes are right. */
+/** Decides, for all readers, whether a record has the requested id and intact bytes. */
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import type { LogRecord, ReadInit, SegmentLog } from '@ron/log';
@@ -9,8 +9,8 @@ import { shardIdsOf } from './stripe.ts';
 import type { Kind, Volume } from './volume.ts';
 
 /**
- * Whether it is here, would survive a crash, and reads back as what it should be. Only then may a put be answered with
- * "it exists": the good bytes are at hand now, and may not be when the damage is found.
+ * Whether it is here, would survive a crash, and reads back correctly. Only then may a put be answered with
+ * "it exists": the sender has the good bytes now, and may not have them when the damage is found.
  */
 export async function isIntact(volume: Volume, kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<boolean> {
   if (!volume.isDurable(kind, id)) return false;

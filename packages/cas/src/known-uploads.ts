@@ -1,8 +1,8 @@
 /**
  * The uploads that are known here, and how far their state can be trusted.
  *
- * Contract: an upload is answered for only when the newest copy of its journal must be among those that were read, and its
- * chunks are there. Otherwise `not_ready` while volumes are away, and it is left as it is: it is reset, and journals that
+ * Contract: requests for an upload succeed only when the newest copy of its journal must be among those that were read, and
+ * its chunks are there. Otherwise `not_ready` while volumes are away, and it is left as it is: it is reset, and journals that
  * tell of no upload are quarantined, only when every volume has answered completely. Journals on volumes that join later
  * are loaded by `refresh`. Bound: one entry for each upload; Uploads limits their number. Cancellation: by the signals given.
  */

@@ -78,7 +78,7 @@ export class Leases {
   }
 
   /**
-   * From now on every lease is remembered, also when it is released. To be called before the sweep looks at any manifest.
+   * From now on every lease is remembered, even if it is released. To be called before the sweep looks at any manifest.
    * Returns the ids of the pages that are leased: what they name is needed, whatever happens to their leases.
    */
   beginSweep(): readonly Uint8Array[] {

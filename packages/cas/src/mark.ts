@@ -27,9 +27,9 @@ export interface MarkInit {
 
 export interface Marked {
   readonly objects: number;
-  /** Objects whose manifest could not be read: nobody knows what they are made of. Some of them. */
+  /** Some of the objects whose manifest could not be read: their contents are not known. */
   readonly unreadable: readonly Address[];
-  /** Objects that cannot be read whole: nobody has their manifest, or a chunk of theirs. */
+  /** Objects whose manifest or a chunk is missing. */
   readonly broken: number;
   /** Everything that is needed is in the set: no manifest or leased page was unreadable. */
   readonly isComplete: boolean;

@@ -3,7 +3,7 @@
  *
  * Promise: what `writer().finish` returned is there until it is removed; what `open` gives is verified, byte by byte.
  * Contents that were verified are kept in memory; the same content asked for by many at once is read from disk once.
- * Bound: the cache has a byte bound; reads under way are bounded by whoever admits requests.
+ * Bound: the cache has a byte bound; reads under way are bounded by the caller that admits requests.
  * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
  */
 import { RonError, sched, type RonErrorInit } from '@ron/kernel';
@@ -227,7 +227,7 @@ export class ObjectStore {
     this.cache.delete(chunkKey(hash));
   }
 
-  /** Removes an object that was last put before `before_s`, unless it is pinned or somebody is about to put or pin it. */
+  /** Removes an object that was last put before `before_s`, unless it is pinned or is about to be put or pinned. */
   async expire(hash: Uint8Array, before_s: number, signal: AbortSignal): Promise<boolean> {
     using watch = this.leases.watch(chunkKey(hash));
     const put_s = (await this.volume.putTime_s('object', hash)) ?? before_s;

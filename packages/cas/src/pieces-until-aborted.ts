@@ -1,7 +1,7 @@
 /**
  * A stream of bytes, until a signal says otherwise.
  *
- * Promise: it ends at once with the signal's reason, also when the source never says another word: a client that vanished
+ * Promise: it ends at once with the signal's reason, even if the source never yields again: a client that vanished
  * may never end its body. Bound: one piece at a time, asked for when it is wanted. Cancellation: this is it.
  */
 import { sched } from '@ron/kernel';

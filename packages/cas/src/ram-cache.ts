@@ -1,5 +1,5 @@
 /**
- * Bytes that were verified, kept in memory by what is asked for most.
+ * A cache of verified bytes that keeps the most requested ones.
  *
  * Promise: `get` gives back exactly what was `put`. One sweep over many things does not push out what is used again and
  * again: an entry begins on probation and is protected only when it is asked for a second time.

@@ -19,7 +19,7 @@ export const RecordType = {
   stripe: 8,
   /** They do so no longer. The same id and payload. */
   unstripe: 9,
-  /** What whoever uses the volume keeps about it; the last one with an id counts. */
+  /** A note that the user of the volume keeps there; the last one with an id counts. */
   note: 10,
   /** What lost contents of a stripe are made from. Id: BLAKE3 of the payload. */
   parity: 11,
@@ -43,7 +43,7 @@ export const isEnd = (type: number): boolean => type === RecordType.remove || ty
 /** Records that end an earlier one. They can go when no superseded record of their id is left in any segment. */
 export const isTombstone = (type: number): boolean => isEnd(type) || type === RecordType.unpin;
 
-/** Records that stand for bytes that somebody stores, not for a decision about them. */
+/** Records that hold stored bytes, not a decision about them. */
 export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);
 
 /** Whether a record of this type is what is looked for by that kind. */

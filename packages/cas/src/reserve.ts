@@ -13,7 +13,7 @@ const BYTES_MAX = 256 * MIB;
 /** Of the size of the disk. */
 const SHARE = 1 / 16;
 const MEASURE_EVERY_MS = 1000;
-/** When the reserve is reached, room that somebody makes should be noticed soon. */
+/** When the reserve is reached, freed space should be noticed soon. */
 const MEASURE_EVERY_REACHED_MS = 50;
 
 /** How much of a disk is kept. */

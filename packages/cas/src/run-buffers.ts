@@ -1,7 +1,7 @@
 /**
  * Buffers for runs of records, reused: page faults of fresh memory cost as much as reading the bytes into it.
  *
- * Contract: a buffer that was taken belongs to the caller until `give`; it has at least the bytes asked for, their content is
+ * Contract: a buffer that was taken belongs to the caller until `give`; it has at least the requested bytes, their content is
  * undefined. After `give` nothing may refer to it: its memory is reused or freed at once, because garbage of this size
  * would grow the process before it is collected. A buffer that a failed read may still write into is dropped by `lose`.
  * Bound: `SPANS_MAX` buffers of `span_bytes` and `SINGLES_MAX` of one chunk are kept. Overflow: further buffers are allocated

@@ -3,7 +3,7 @@
  *
  * First the log, every byte of it: each record that the index leads to must check, and content must have the hash that it
  * is found by. Then the index: no entry may lead to a place without a record. A damaged mark (a pin, a removal) is written
- * again from its index entry; any other record is quarantined like by a read and reported, so that repair replaces it.
+ * again from its index entry; any other record is quarantined as a read would do and reported, so that repair replaces it.
  *
  * Contract: a pass can be resumed from the cursor of any step. Records that are written during a pass are left to the next.
  * Bound: `STEP_BYTES` of the log, or `STEP_ENTRIES` of the index, in one step; `GAPS_MAX` damaged stretches are remembered,
@@ -19,7 +19,7 @@ import type { Kind, ScrubCursor, ScrubStep } from './volume.ts';
 
 const STEP_BYTES = 1024 * 1024;
 const STEP_ENTRIES = 512;
-/** What looking at an entry of the index counts as. */
+/** The cost of an index entry in bytes, for pacing. */
 const ENTRY_COST_BYTES = 128;
 const GAPS_MAX = 64;
 
@@ -27,7 +27,7 @@ export interface ScrubInit {
   log: SegmentLog;
   index: PlaceIndex;
   readonly flush: () => Promise<void>;
-  /** Reads a record and, when it is damaged, sees to it and throws. */
+  /** Reads a record and, when it is damaged, quarantines it and throws. */
   readonly check: (kind: Kind, id: Uint8Array) => Promise<unknown>;
   /** A mark was damaged, and is written anew. */
   readonly onMark: (id: Uint8Array, what: string) => void;

@@ -1,8 +1,8 @@
 /**
- * One run for all who ask for the same thing at the same time.
+ * Coalesces concurrent calls with the same key.
  *
- * Promise: while a run for a key is under way, everybody who asks for the key gets its outcome; the next one who asks
- * after that starts another. Each caller may leave by its own signal; the run is cancelled only when the last one left.
+ * Promise: while a run for a key is under way, every caller with the key gets its outcome; the next caller after
+ * that starts another. Each caller may leave by its own signal; the run is cancelled only when the last one left.
  * Bound: one entry for each key under way; admission bounds the callers. Cancellation: as said.
  */
 import { sched, touch } from '@ron/kernel';
@@ -50,7 +50,7 @@ export class SingleFlight<T> {
     return flight;
   }
 
-  /** Nobody waits any more: whoever comes next must not join a run that is being cancelled. */
+  /** The last caller left: the next one must not join a run that is being cancelled. */
   #abandon(key: string, flight: Flight<T>, reason: unknown): void {
     if (this.#flights.get(key) === flight) this.#flights.delete(key);
     flight.cancel.abort(reason);

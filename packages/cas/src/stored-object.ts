@@ -150,7 +150,7 @@ export class StoredObject {
     else yield* this.read(first * this.chunk_bytes, Math.min(this.size, (last + 1) * this.chunk_bytes), signal);
   }
 
-  /** A single group is likely to be asked for by many: it is read once for all of them, and kept. */
+  /** A single group is likely to be requested often: concurrent readers share one read, and it is cached. */
   async #group(index: number, signal: AbortSignal): Promise<Uint8Array> {
     const [id] = await this.#idsFrom(index, 1, signal);
     const bytes = await this.#contents.get(id!, signal);

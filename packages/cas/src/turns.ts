@@ -1,9 +1,9 @@
 /**
- * One at a time for each key, and whoever comes later is the one who is wanted: the one at work is told to come to an end.
+ * Runs one work at a time for each key; a newcomer cancels the work under way and begins after it.
  *
  * Promise: two works on one key never overlap. A work whose signal is aborted by a newcomer still ends in its own time, and
  * the newcomer begins after it. After `close` nothing begins, and what was at work has ended when `close` resolves.
- * Bound: one entry for each key at work; admission bounds those who wait. Cancellation: who waits leaves by its signal;
+ * Bound: one entry for each key at work; admission bounds the waiters. Cancellation: a waiter leaves by its signal;
  * a work gets a signal that aborts with its own or when it is overtaken.
  */
 import { RonError, sched, touch, type Parked } from '@ron/kernel';
@@ -44,7 +44,7 @@ export class Turns {
     }
   }
 
-  /** Tells everybody to come to an end, and waits until they have. */
+  /** Cancels all works and waits until they have ended. */
   async close(): Promise<void> {
     touch(this);
     this.#closed = true;

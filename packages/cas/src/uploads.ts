@@ -1,5 +1,5 @@
 /**
- * Uploads that can be interrupted and resumed, also after a restart: the durable state behind tus.
+ * Uploads that can be interrupted and resumed, even after a restart: the durable state behind tus.
  *
  * Promise: an offset that was told is durable: the client need not send those bytes again. When the last byte is there, the
  * upload becomes an object, and keeps telling its address until it expires. A request that goes on with an upload takes it
@@ -103,7 +103,7 @@ export class Uploads implements AsyncDisposable {
     return { open: this.#known.open.size, finished: this.#known.finished.size };
   }
 
-  /** It exists, also after a restart, when this resolves. One of no bytes is finished at once. */
+  /** It exists when this resolves, even after a restart. One of no bytes is finished at once. */
   async create(init: CreateInit): Promise<UploadStatus> {
     this.#requireOpen();
     const terms = this.#termsOf(init);
@@ -258,7 +258,7 @@ export class Uploads implements AsyncDisposable {
 
   #find(id: string): Upload | undefined {
     const upload = this.#known.get(id);
-    // Whoever adds to it keeps it alive.
+    // A request that adds to it keeps it alive.
     return upload !== undefined && (this.#turns.isTaken(id) || !this.#known.isOver(upload)) ? upload : undefined;
   }
 
@@ -266,7 +266,7 @@ export class Uploads implements AsyncDisposable {
     return this.#init.store.writer(upload.writerState);
   }
 
-  /** Runs `work` when nobody else works on the upload; whoever does is told to come to an end. */
+  /** Runs `work` while no other request works on the upload; one that does is cancelled first. */
   async #inTurn<T>(
     id: string,
     signal: AbortSignal,

@@ -1,4 +1,4 @@
-/** What a failed file operation means to whoever asked for it. */
+/** Maps a failed file operation to an error of the table. */
 import { isRonError, RonError } from '@ron/kernel';
 
 const RETRY_AFTER_MS = 1000;

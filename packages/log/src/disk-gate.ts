@@ -1,12 +1,12 @@
 /**
- * Stands between a volume and its disk, so that a disk that does not answer holds up nobody but itself.
+ * Limits the calls to one disk, so that a disk that does not answer delays no other.
  *
  * All file calls of a process share one pool of threads. Those that hang keep theirs, and when all are kept, every other disk
  * hangs as well: so a disk gets a share of them and no more.
  *
  * Promise: at most `calls_max` calls are under way; more wait, in order. A call that takes longer than `late_ms` fails with
- * ETIMEDOUT for whoever waits for it, and until it has ended every other one does so at once. Nobody uses the file of a
- * late call again: it is closed when the call has ended, so that its number is not another file's while it may still write.
+ * ETIMEDOUT, and until it has ended every other one does so at once. The file of a late call is
+ * never used again: it is closed when the call has ended, so that its number is not another file's while it may still write.
  * Bound: `WAITING_MAX` calls wait. Overflow: EBUSY. Cancellation: none, as the file system; `late_ms` ends every wait.
  */
 import { sched, type Parked } from '@ron/kernel';
@@ -134,7 +134,7 @@ export function gatedFileSystem(fs: FileSystem, gate: DiskGate): FileSystem {
   });
 }
 
-/** A file that is opened after its caller was told that the disk is late is closed again. */
+/** A file that is opened after its caller got ETIMEDOUT is closed again. */
 function openGated(gate: DiskGate, open: () => Promise<File>): Promise<File> {
   let isGivenUp = false;
   const opened = gate.run(async () => {
@@ -154,7 +154,7 @@ function openGated(gate: DiskGate, open: () => Promise<File>): Promise<File> {
 class GatedFile implements File {
   readonly #file: File;
   readonly #gate: DiskGate;
-  /** Calls that have not ended, whether or not somebody still waits for them. */
+  /** Calls that have not ended, whether or not a caller still waits for them. */
   #calls = 0;
   #isClosing = false;
   readonly readNow?: NonNullable<File['readNow']>;
@@ -187,7 +187,7 @@ class GatedFile implements File {
     return this.#run(() => this.#file.size());
   }
 
-  /** With a call under way it is closed when that has ended; nobody waits for it. */
+  /** With a call under way it is closed when that has ended; no caller waits for it. */
   async close(): Promise<void> {
     this.#isClosing = true;
     if (this.#calls === 0) await this.#file.close();

@@ -16,7 +16,7 @@ export interface File {
   write(buffers: readonly Uint8Array[], position: number): Promise<void>;
   /** Reads up to `length` bytes at `position` into `into`; fewer only at the end of the file. */
   read(into: Uint8Array, length: number, position: number): Promise<number>;
-  /** The same for what is in memory already; undefined when the disk would have to be waited for, or nobody knows. */
+  /** The same for what is in memory already; undefined when the disk would have to be waited for, or that is not known. */
   readNow?(into: Uint8Array, length: number, position: number): number | undefined;
   /** Makes the content durable (and the size, when it changed). */
   sync(): Promise<void>;
@@ -48,7 +48,7 @@ export interface FileSystem {
   lock?(path: string): Disposable | undefined;
   /**
    * What lies at a path: the same text while it is the same file or directory, however it is opened. Throws when there is
-   * nothing. A disk that nobody else can change has no such call.
+   * nothing. A file system that no other process can change has no such call.
    */
   identity?(path: string): Promise<string>;
   /** How much the disk of a directory holds and how much more it takes, where that is known. */
@@ -137,7 +137,7 @@ const DIR_MODE = 0o700;
 const createFile = (path: string): Promise<File> =>
   call<number>((done) => fs.open(path, 'wx+', FILE_MODE, done)).then((fd) => new RealFile(fd));
 
-/** Does not wait for whoever would write to a pipe, and takes nothing for a file that is none. */
+/** Does not block on a pipe without a writer, and refuses a path that is not a regular file. */
 async function openFile(path: string, access: 'read' | 'write'): Promise<File> {
   const { O_NONBLOCK, O_RDONLY, O_RDWR } = fs.constants;
   const flags = (access === 'read' ? O_RDONLY : O_RDWR) | O_NONBLOCK;

@@ -56,7 +56,7 @@ async function readStep(
   const records: IteratedRecord[] = [];
   const onRecord = (head: RecordHead, position: Position, body: Buffer): void => {
     const next = position.offset + recordBytes(head.payload_bytes, head.meta_bytes);
-    // A scan that looks for the next record after damage may pass the end.
+    // A scan that searches for the next record after damage may pass the end.
     if (next > end) return;
     const copy = Buffer.from(body);
     const [payload, meta] = [copy.subarray(0, head.payload_bytes), copy.subarray(head.payload_bytes)];

@@ -7,7 +7,7 @@
  * An id has 0 to 32 bytes, followed by zeros. The version byte is 1 plus four times the number of bytes that it lacks.
  *
  * Little-endian. Records begin at multiples of 64 bytes, so that a reader can find the next one after damage. The two
- * checksums find torn writes and rot; whether the payload is what the id says is the business of whoever chose the id.
+ * checksums find torn writes and rot; whether the payload matches the id is verified by the caller that chose the id.
  *
  * The header checksum is seeded with the segment's salt. Payloads are chosen by strangers, and after a torn write a reader
  * looks for the next header inside of one: bytes that only look like a record must not become one.

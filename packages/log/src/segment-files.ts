@@ -1,10 +1,10 @@
 /**
- * The segment files of a log: their names, their read descriptors, and who still needs one that is to go.
+ * The segment files of a log: their names, their read descriptors, and the leases on them.
  *
  *     00000042-9f3a01bc.seg      number, and the salt of its checksums
  *
  * Promise: a segment that `has` knows can be leased, and what is leased stays. One that is to be removed is unknown at
- * once to everybody who asks; who holds a lease goes on reading.
+ * once; readers with a lease continue.
  * Bound: `OPEN_MAX` idle read descriptors; a segment that is being read keeps its own. Overflow: the one that was used
  * least recently is closed. Cancellation: none.
  */
@@ -27,7 +27,7 @@ interface Segment {
   file: Promise<File> | undefined;
   /** The same, once it is open. */
   opened: File | undefined;
-  /** Set when it is to be removed as soon as nobody uses it. */
+  /** Set when it is to be removed once its last lease is gone. */
   onFree: (() => void) | undefined;
 }
 
@@ -38,7 +38,7 @@ export class SegmentFiles {
   readonly #segments = new Map<number, Segment>();
 
   #uses = 0;
-  /** What the directory was when it was opened; undefined where nobody can tell. */
+  /** Identifies the directory as it was opened; undefined where the file system cannot tell. */
   #identity: string | undefined;
 
   constructor(fs: FileSystem, dir: string) {

@@ -266,7 +266,7 @@ export class SegmentLog implements AsyncDisposable {
     this.#writer.rotate();
   }
 
-  /** Removes a segment that nobody needs any more, once its last lease is gone. Durable when it resolves. */
+  /** Removes a segment that is not needed any more, once its last lease is gone. Durable when it resolves. */
   async remove(segment: number): Promise<void> {
     assert(segment !== this.active, 'a segment that is being written is not removed');
     await this.files.remove(segment);

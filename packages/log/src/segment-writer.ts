@@ -26,7 +26,7 @@ export interface Group {
 export interface Active {
   readonly segment: number;
   readonly file: File;
-  /** What has to lie where its name is; undefined where nobody can tell. */
+  /** Identifies the file that must lie at the path; undefined where the file system cannot tell. */
   readonly identity: string | undefined;
   /** Where the next record goes. */
   tail: number;

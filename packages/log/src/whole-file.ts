@@ -1,7 +1,7 @@
 /**
  * Files that are read and written as a whole.
  *
- * Promise: after `writeWhole` the file is the new one, also when the power goes; if it goes before, it is the old one or
+ * Promise: after `writeWhole` the file is the new one, even if power fails; if it fails before, it is the old one or
  * the new one, whole. It is written beside, synced, put in place in one step, and the directory is synced.
  * Bound: the caller's. One writer at a time; the caller sees to that. Cancellation: none; file calls end by themselves.
  */

@@ -96,7 +96,7 @@ export interface RepairStatus {
   readonly deficit_by_class: Readonly<Record<'last' | 'rf' | 'parity', number>>;
   /** Shards that lie in one place with another of their stripe, until there is a better one. */
   readonly crowded: number;
-  /** Objects that nobody can give whole any more, by the last compaction; not there before the first. */
+  /** Objects with missing parts, by the last compaction; absent before the first. */
   readonly broken?: number;
   readonly records: number;
   /** A plan has gone through everything. */

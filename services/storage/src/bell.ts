@@ -1,8 +1,8 @@
 /**
- * A wait that ends when its time is over or when somebody rings.
+ * A wait that ends when its time is over or on `ring`.
  *
- * Promise: a ring while nobody waits ends the next wait at once; many rings count as one. Bound: one waiter.
- * Cancellation: the wait ends with the signal as well; whoever waits looks at it.
+ * Promise: a ring without a waiter ends the next wait at once; many rings count as one. Bound: one waiter.
+ * Cancellation: the wait ends with the signal too, which the waiter checks.
  */
 import { assert, sched, touch, type Parked } from '@ron/kernel';
 

@@ -5,7 +5,7 @@ export const concurrency = declareConcurrency({
   service: 'storage',
   busy_labels: ['queue', 'endpoint'],
   channels: {
-    // Two halves of work(512): an upload holds its worker for as long as its client sends, and reads must not wait for it.
+    // Two halves of work(512): an upload holds its worker while its client sends, and reads must not wait for it.
     work_get: { kind: 'work', label: 'work', capacity: 256, lanes: ['get'], from: 'listener', to: 'GET pool' },
     work_put: {
       kind: 'work',
@@ -70,12 +70,12 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'asks kms whether keys of capabilities were rotated or retired',
     },
-    revocation_watch: { count: 1, criticality: 'important', does: 'hears from passport what is revoked' },
-    upload_expiry: { count: 1, criticality: 'important', does: 'forgets uploads that nobody went on with' },
+    revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
+    upload_expiry: { count: 1, criticality: 'important', does: 'expires unfinished uploads' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
-    compaction: { count: 0, criticality: 'optional', does: 'gives back the room of what nobody needs, one at a time' },
-    repair_run: { count: 0, criticality: 'optional', does: 'a repair that somebody asked for, one at a time' },
-    scrub_run: { count: 0, criticality: 'optional', does: 'a scrub that somebody asked for, one at a time' },
+    compaction: { count: 0, criticality: 'optional', does: 'reclaims space, one run at a time' },
+    repair_run: { count: 0, criticality: 'optional', does: 'a repair on request, one at a time' },
+    scrub_run: { count: 0, criticality: 'optional', does: 'a scrub on request, one at a time' },
   },
   locks: {},
   deadlines: {

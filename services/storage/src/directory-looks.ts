@@ -2,7 +2,7 @@
  * Looks at directories from outside, past whatever is open there.
  *
  * Promise: undefined when a directory is gone, fails, or does not answer in `LOOK_MS_MAX`. Bound: one look of a kind at each
- * directory at a time, also when it hangs, so that it keeps one thread. Cancellation: none; a wait ends by its time.
+ * directory at a time, even if it hangs, so that it keeps one thread.
  */
 import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';

@@ -17,7 +17,7 @@ const THREADS_MAX = 1024;
 /** With nowhere else to go, a slow disk is better than none. */
 const ALONE = { calls_max: 1024, late_ms: 30_000 };
 
-/** To be called before the first file call of the process. Whoever runs it may have decided otherwise. */
+/** To be called before the first file call of the process. The operator may have set another number. */
 export function sizeThreadPool(directories: number): void {
   if (directories < 2) return;
   process.env['UV_THREADPOOL_SIZE'] ??= String(

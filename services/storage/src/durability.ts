@@ -1,5 +1,5 @@
 /**
- * Measures how well objects are kept, for receipts and manifests.
+ * Measures the durability of objects, for receipts and manifests.
  *
  * Contract: `copies` counts volumes that hold the record durably at the time of the call. A chunk that a stripe secures
  * counts as `target`, because it survives the same losses. Nothing that amnesia keeps is `fsynced`.
@@ -10,7 +10,7 @@ import type { Volumes } from './volumes.ts';
 
 export interface DurabilityMeter {
   copiesOf(kind: 'object' | 'content', id: Uint8Array): number;
-  /** Of something whose weakest part has this many copies. */
+  /** The durability of an object whose weakest part has this many copies. */
   durability(copies: number): Durability;
 }
 

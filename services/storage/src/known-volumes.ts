@@ -1,10 +1,10 @@
 /**
  * The volumes that this node has had, in a file beside its other state (`volumes_file`).
  *
- * Contract: a volume that was open once stays known until the operator gives it up or removes it, so that a start without it
- * names it instead of coming up with fewer objects. A file that cannot be read fails the start; one that cannot be written
+ * Contract: a volume that was open once stays known until it is removed from the set, so that a start without it names it
+ * instead of coming up with fewer objects. A file that cannot be read fails the start; one that cannot be written
  * is reported by `problem` and written again at the next change. Without a path nothing is remembered.
- * Bound: `VOLUMES_MAX` volumes; the oldest are dropped. One write at a time. Cancellation: none; file calls end by themselves.
+ * Bound: `VOLUMES_MAX` volumes; further ones are dropped. One write at a time.
  */
 import { dirname } from 'node:path';
 import { RonError } from '@ron/kernel';
@@ -17,7 +17,7 @@ export class KnownVolumes {
   readonly #path: string | undefined;
   readonly #fs: FileSystem;
   #volumes: readonly KnownVolume[];
-  /** What the file holds. */
+  /** The text in the file. */
   #written: string;
   #writing: Promise<void> = Promise.resolve();
   #problem: string | undefined;

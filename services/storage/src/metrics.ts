@@ -84,7 +84,7 @@ export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
   );
   gauge(
     'storage_broken_objects',
-    'Objects that nobody can give whole any more, by the last compaction.',
+    'Objects with missing parts, by the last compaction.',
     () => upkeep.status.broken ?? 0,
   );
   gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);

@@ -3,8 +3,8 @@
  * more, which are emptied and then let go.
  *
  * Contract: a directory that cannot be opened does not keep the others from serving. An empty one is made a volume only
- * when no volume of the roster, or of this node, was last seen there. Of two directories with the same volume the older copy is refused.
- * Volumes that the operator gave up stay closed. When nothing can be opened, nothing stays open.
+ * when no volume of the roster, or of this node, was last seen there. Of two directories with the same volume the older
+ * copy is refused. Volumes that the operator gave up stay closed. When nothing can be opened, nothing stays open.
  * Bound: the configured directories and the roster. Cancellation: by the signal, between two directories.
  */
 import { resolve } from 'node:path';

@@ -1,5 +1,5 @@
 /**
- * A work queue in which nobody waits for a worker longer than a set time, however long the work itself may take.
+ * A work queue in which no request waits for a worker longer than a set time, however long the work itself may take.
  *
  * Promise: a job whose work has not begun when `wait` is over is answered with its `timeout`; one whose work has begun is
  * left alone. Everything else is as the queue promises. Bound: one timer for each job that waits. Overflow: the queue's.

@@ -3,7 +3,7 @@
  *
  * Promise: while the work waits for the next piece, no clock runs here (the listener watches the client). From each piece
  * until the next is asked for, and from the end of the body until the work is done, it has a deadline from `step`. When one
- * passes, `inSteps` rejects with its reason at once and the signal aborts, also when the work ignores that.
+ * passes, `inSteps` rejects with its reason at once and the signal aborts, even if the work ignores the signal.
  * Bound: one deadline and one piece at a time: its memory is given back when the next is asked for. Cancellation: as the deadlines are cancelled.
  */
 import { releaseBytes, sched, type Deadline } from '@ron/kernel';
@@ -31,7 +31,7 @@ class Steps {
   constructor(body: AsyncIterable<Uint8Array>, step: () => Deadline) {
     this.#body = body;
     this.#step = step;
-    // Nobody may be listening any more when it comes.
+    // The caller may have left when it comes.
     this.late.catch(() => undefined);
   }
 

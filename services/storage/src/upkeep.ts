@@ -1,5 +1,5 @@
 /**
- * Keeps what is stored whole: plans, repairs, scrubs and makes stripes, behind everybody's back.
+ * Keeps stored data whole in the background: plans, repairs, scrubs and makes stripes.
  *
  *     lost volume, failed read, interval --> planner --> repair(256) --> K workers --> volumes
  *                                               ^            scrub, striper ----^
@@ -34,11 +34,11 @@ export interface UpkeepInit {
   readonly queue: RepairQueue;
   /** The config in force; may change while this runs. */
   readonly source: { readonly value: StorageConfig };
-  /** What clients waited for the disks lately, by kind of request. */
+  /** How long clients waited for the disks lately, by kind of request. */
   readonly latencies_ms: () => readonly (number | undefined)[];
   /** Told of each wait for the byte rate. */
   readonly onWaited: (waited_ms: number) => void;
-  /** Objects that nobody can give whole, as far as is known. */
+  /** Objects with missing parts, as far as is known. */
   readonly broken: () => number | undefined;
   /** Checks the journals of uploads beside a volume. */
   readonly journals: NonNullable<ScrubberInit['journals']>;
@@ -117,7 +117,7 @@ export class Upkeep {
 
   async runPlanner({ stopping }: TaskContext): Promise<void> {
     const pause = new Pause(() => this.#interval_ms);
-    // One volume alone has everything that there is: then only somebody who asks sets a plan going.
+    // A single volume holds everything: a plan runs only on request.
     await this.#bell.wait(this.#init.volumes.isSingle ? Infinity : FIRST_PLAN_MS, stopping);
     while (!stopping.aborted) {
       const report = await this.#plan(stopping);

@@ -1,8 +1,8 @@
 /**
- * What an operator decides about a volume.
+ * Decisions of the operator about a volume: drain, undrain, lose, restore, remove.
  *
  * Promise: a decision takes effect at once, is durable when it resolves, and holds after a restart; the one that was made
- * last counts, also while a directory is being opened. Nothing is emptied that the others have no room for. Deciding the
+ * last counts, even while a directory is being opened. Nothing is emptied that the others have no room for. Deciding the
  * same twice changes nothing. Bound: `DECIDE_MS` for writing it down. Cancellation: by that; ask again.
  */
 import { reserveBytes } from '@ron/cas';
@@ -50,7 +50,7 @@ export class VolumeDecisions {
     this.#volumes.onChange();
   }
 
-  /** Expects nothing of it any more, until somebody says otherwise. */
+  /** Gives it up: it stays lost until `restore`. */
   async lose(key: string): Promise<void> {
     const slot = this.#slot(key);
     const { id, name } = slot;
@@ -100,7 +100,7 @@ export class VolumeDecisions {
 
   #slot(key: string): Slot {
     if (!this.#volumes.isSingle) return this.#volumes.slot(key);
-    throw new RonError('conflict', 'there is one volume: what it holds has nowhere else to be');
+    throw new RonError('conflict', 'there is only one volume');
   }
 
   #open(key: string): Slot & { id: string } {

@@ -28,13 +28,13 @@ export class Slot {
   probe: Probe | undefined;
   /** Why it is not open. */
   lost: string | undefined;
-  /** It is being opened, which takes as long as it takes: nobody opens it a second time. */
+  /** It is being opened, which may take any time: it is not opened twice. */
   opening: Promise<void> | undefined;
-  /** Somebody gave it up: it does not come back by itself. */
+  /** The operator gave it up: it does not come back by itself. */
   isGivenUp = false;
   /** No longer configured: let go when it is empty. */
   isLeaving: boolean;
-  /** Somebody removes it: it is not opened any more. */
+  /** It is being removed: it is not opened any more. */
   isGoing = false;
 
   constructor(spec: DataDir, isLeaving: boolean) {
@@ -97,7 +97,7 @@ async function size_gib(dir: string): Promise<number> {
 
 /**
  * Undefined when it cannot be opened; then the slot says why. At the start that is an error for a directory that is alone,
- * and in any case when somebody else uses it: then the configuration is wrong.
+ * and in any case when another process uses it: then the configuration is wrong.
  */
 export async function openSlot(
   slot: Slot,

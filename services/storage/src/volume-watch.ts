@@ -3,7 +3,7 @@
  * writes learns when it may send them again.
  *
  * Promise: `problem` tells why writes fail, or would: what the last write met, unless a later look at the directory shows
- * that it is over; and what the last look showed, also when nobody has written since.
+ * that it is over; and the result of the last look, even without a write since.
  * Bound: one look at a time, `LOOK_MS_MAX`. Cancellation: none; a look ends by itself, or by its time.
  */
 import { constants } from 'node:fs';
@@ -35,7 +35,7 @@ export class VolumeWatch {
     return state.condition === 'ok' || state === this.#disproved ? undefined : state.reason;
   }
 
-  /** One that takes too long shows that something is wrong, and goes on; nobody looks again before it has ended. */
+  /** One that takes too long counts as a failure and goes on; the next look waits until it has ended. */
   async look(): Promise<void> {
     const dir = this.#dir;
     if (dir === undefined) return;

@@ -4,9 +4,9 @@
  * Promise: with one directory the object store has that directory's volume itself, with nothing in between; with several it
  * has the set. A directory that is not there does not keep the others from serving: it counts as lost, is named by
  * `problems`, and is taken back as soon as it is there again with what it held, unless it was given up. An empty one in
- * its place may be the mount point of a disk that is missing: that is taken only when somebody says so.
- * Bound: one look at each directory in a second; each directory is opened once at a time, and whoever waits for that waits
- * `OPEN_MS_MAX`: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
+ * its place may be the mount point of a disk that is missing: that is taken only by `ron volumes restore`.
+ * Bound: one look at each directory in a second; each directory is opened once at a time, and a caller waits at most
+ * `OPEN_MS_MAX` for that: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
  */
 import { MemoryVolume, type Superblock, type Volume } from '@ron/cas';
 import { Vigil, VolumeSet, within, type Fault, type Member, type Probe } from '@ron/durability';
@@ -45,9 +45,9 @@ export class Volumes implements AsyncDisposable {
   /** The tail of what opens volumes: one thing after the other. */
   #last: Promise<unknown> = Promise.resolve();
   #isClosed = false;
-  /** Told when a volume came or went. */
+  /** Called when a volume came or went. */
   onChange: () => void = () => undefined;
-  /** Told of records that a volume did not give. */
+  /** Called for each record that a volume failed to deliver. */
   onFault: (fault: Fault) => void = () => undefined;
 
   private constructor(init: VolumesInit, set: VolumeSet, slots: Slot[], volume: Volume) {
@@ -139,7 +139,7 @@ export class Volumes implements AsyncDisposable {
     return [`${usable.length} of ${write_min} volumes take writes`, ...this.problems].join('; ');
   }
 
-  /** What is wrong with which volume. */
+  /** The problems of the volumes, each with the name of its volume. */
   get problems(): string[] {
     const problems = this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
     return this.#known?.problem === undefined ? problems : [...problems, this.#known.problem];
@@ -238,7 +238,7 @@ export class Volumes implements AsyncDisposable {
     await this.#letGo(signal);
   }
 
-  /** It is emptied when the configuration says so, or somebody did. */
+  /** It is emptied when the configuration or the operator says so. */
   async #followDrain(slot: Slot, signal: AbortSignal): Promise<void> {
     const { life, membership } = this.set;
     const member = this.memberOf(slot);
@@ -288,7 +288,7 @@ export class Volumes implements AsyncDisposable {
   /** Takes a volume off the roster. */
   async forget(id: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
     const { life, membership, members } = this.set;
-    // First: while the roster has it, it is not missed at the next start.
+    // First: if the next step fails, the roster still names the volume at the next start.
     await this.#known?.forget(id);
     try {
       if (members.some((member) => member.id === id)) await life.remove(id, init);
@@ -360,8 +360,9 @@ export class Volumes implements AsyncDisposable {
       volume = await openSlot(slot, this.#init, 'later', (found) => this.#refuseCopy(found));
       if (volume === undefined) return;
       const member = await memberOf(slot, volume);
-      // While it was opened, somebody may have given it up, or removed it, or the end has come.
-      if (slot.isGivenUp || slot.isGoing || this.#isClosed) throw new Error('nobody wants it any more');
+      // While it was opened, it may have been given up or removed, or the service may be closing.
+      if (slot.isGivenUp || slot.isGoing || this.#isClosed)
+        throw new Error('it was given up, removed or closed while it was opened');
       this.set.life.add(member);
     } catch (error) {
       slot.lost = slot.isGivenUp
@@ -408,7 +409,7 @@ export class Volumes implements AsyncDisposable {
   }
 }
 
-/** What it could not take to disk is elsewhere. */
+/** Records that it could not write are on other volumes. */
 async function closed(volume: Volume | undefined): Promise<void> {
   if (volume !== undefined) await within(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
 }

@@ -99,7 +99,7 @@ function textOf(status: RepairStatus): string {
       : [['crowded', `${status.crowded} shards lie with another of their stripe`] as const]),
     ...(status.stripes?.problem === undefined ? [] : [['stripes', status.stripes.problem] as const]),
     ...((status.broken ?? 0) > 0
-      ? ([['broken', `${status.broken} objects, of which nobody has every part (by the last compaction)`]] as const)
+      ? ([['broken', `${status.broken} objects with missing parts (by the last compaction)`]] as const)
       : []),
     ['in hand', `${status.queued} queued, ${status.inflight} being repaired`],
     ['so far', `${repaired} repaired, ${failed} failed, ${gone} gone, ${humanSize(status.bytes_total)}`],

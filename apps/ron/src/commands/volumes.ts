@@ -1,4 +1,4 @@
-/** `ron volumes`: what storage stands on, and what becomes of it. */
+/** `ron volumes`: list and manage volumes. */
 import { VOLUME_VERBS, type VolumeInfo, type VolumesAnswer } from '@ron/proto';
 import { usage } from '../args.ts';
 import { command, REACH_OPTIONS } from '../command.ts';
@@ -9,13 +9,13 @@ export default command({
   name: 'volumes',
   usage: 'volumes [drain|undrain|lose|restore|remove VOLUME] [--force]',
   about:
-    'Lists the volumes of storage. drain moves what one holds to the others, undrain lets it stay; remove forgets one that\n' +
-    'is drained or lost; lose gives one up, so that what it had is made again from the others; restore takes back one that\n' +
-    'was lost, an empty directory in its place, or one that was used apart from the others. What is decided holds after a\n' +
-    'restart. To add one, name it in data_dirs and send SIGHUP.',
+    'Lists the volumes of storage. drain moves the data of one to the others, undrain cancels that; remove forgets one that\n' +
+    'is drained or lost; lose gives one up: its copies are made again from the others, and compaction no longer waits for\n' +
+    'it; restore takes back one that was lost, an empty directory in its place, or one that was used apart from the others.\n' +
+    'Decisions persist across restarts. To add one, name it in data_dirs and send SIGHUP.',
   options: {
     ...REACH_OPTIONS,
-    force: { type: 'boolean', doc: 'Remove also one that may hold the last copy of something.' },
+    force: { type: 'boolean', doc: 'Remove even a volume that may hold the last copy of a record.' },
   },
   args: [0, 2],
   words: VOLUME_VERBS,

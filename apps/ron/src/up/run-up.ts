@@ -111,7 +111,7 @@ async function onAllReady(
   renewLater();
 }
 
-/** A service may be ready and lack something, such as a volume: the operator learns it at the start. */
+/** Prints why ready services are degraded, for example a volume that is missing. */
 async function noteProblems(io: Io, services: Node['urls'], signal: AbortSignal): Promise<void> {
   for (const [name, url] of Object.entries(services)) {
     const reasons = await readinessOf(url, signal).then(

@@ -11,7 +11,7 @@ import type { PlaceIndex } from './place-index.ts';
 export interface IndexFlusherInit {
   log: SegmentLog;
   index: PlaceIndex;
-  /** Infinity: only when somebody asks. */
+  /** Infinity: only on request. */
   flush_after_ms: number;
 }
 
@@ -33,7 +33,7 @@ export class IndexFlusher {
     if (this.#init.flush_after_ms < Infinity) this.#after(this.#init.flush_after_ms);
   }
 
-  /** A flush that is due has failed, or nobody has begun it. */
+  /** Schedules a retry: a flush that is due has failed or was not begun. */
   again(): void {
     this.#after(RETRY_AFTER_MS);
   }

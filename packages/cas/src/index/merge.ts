@@ -110,12 +110,12 @@ function lowest(sources: readonly Source[], step: { newest: Source; older: Sourc
   return true;
 }
 
-/** The entry of a step with what it inherits; undefined for "no entry". Contents have no range: they are dropped by need. */
+/** The entry of a step with its inherited range; undefined for "no entry". Contents have no range: they are dropped by need. */
 function combined({ newest, older }: Step, table: number): Place | undefined {
   let place = newest.place;
   if (place === undefined || table === 1) return place;
   for (const each of older) {
-    // Older than an entry that hides it: dropped on purpose, when none of its records was left.
+    // Older than an entry that hides it: dropped on purpose, once none of its records was left.
     if (each.isNone) break;
     place = superseding(place, each.place);
   }

@@ -4,7 +4,7 @@
  * Contract: an entry that was `set` is found at once, from memory until a flush has taken it to a run. Only durable
  * records are entered, so an entry never leads to a record that a crash could take. `tag` answers from memory alone;
  * `getNow` never waits; `get` may read from disk.
- * Bound: `PENDING_MAX` entries in memory, then `isFull` asks writers to wait for a flush; at `isOverfull` writers are
+ * Bound: `PENDING_MAX` entries in memory, then `isFull` tells writers to wait for a flush; at `isOverfull` writers are
  * refused. One flush at a time and one that waits for it.
  * Cancellation: every disk call ends by the file system's deadline.
  */
@@ -36,7 +36,7 @@ export interface PlaceIndexInit {
   onDamage?: ((error: RunDamaged) => void) | undefined;
 }
 
-/** What is known of an entry without reading it. */
+/** The part of an entry that is known without reading it. */
 export interface Tag {
   readonly type: number;
   readonly isDamaged: boolean;
@@ -139,7 +139,7 @@ export class PlaceIndex implements AsyncDisposable {
     return this.#withRecent(keyOf(table, id), newest && older.reduce(superseding, newest));
   }
 
-  /** Enters a record that is newer than what is known of the id. */
+  /** Enters a record that is newer than every entry of the id. */
   set(table: Table, id: Uint8Array, place: Place): void {
     const key = keyOf(table, id);
     this.#pending.set(key, newestOf(key, place, this.#pending.get(key)));
@@ -268,7 +268,7 @@ export class PlaceIndex implements AsyncDisposable {
     this.#rebuilding = other;
   }
 
-  /** Goes on with the index that was rebuilt. At no time do both count on disk. */
+  /** Replaces this index by the rebuilt one. At no time do both count on disk. */
   adoptRebuilt(applied: () => Applied): Promise<void> {
     const adopted = this.#running.then(() => this.#adopt(applied));
     this.#running = adopted.catch(() => undefined);
@@ -285,7 +285,7 @@ export class PlaceIndex implements AsyncDisposable {
     await old.close();
   }
 
-  /** Goes on without the index that was being rebuilt. */
+  /** Drops the index that was being rebuilt. */
   async cancelRebuild(): Promise<void> {
     const next = this.#rebuilding;
     this.#rebuilding = undefined;

@@ -27,7 +27,7 @@ const TABLES_OF_TYPE: Record<number, readonly Table[]> = {
 
 export const tablesOf = (type: number): readonly Table[] => TABLES_OF_TYPE[type] ?? [];
 
-/** What a record takes on disk. */
+/** The bytes that a record occupies on disk. */
 export const onDisk = (place: Place): number => recordBytes(place.payload_bytes, place.meta_bytes);
 
 export const isAt = (place: Place | undefined, segment: number, offset: number): boolean =>
@@ -74,7 +74,7 @@ function shardsOf(body: Uint8Array | undefined, payload_bytes: number): readonly
 /** Whether records of this type need their payload to be entered. */
 export const namesShards = (type: number): boolean => type === RecordType.stripe || type === RecordType.unstripe;
 
-/** A mark has no content: what the index knows of it is all that there was. Undefined when it is none. */
+/** The record of a mark, which has no content, from its index entry. Undefined for any other record. */
 export function markAt(table: Table, id: Uint8Array, { type, seq, time_s }: Place): RecordInput | undefined {
   return table === 'pin' || isEnd(type) ? { type, id, seq, time_s, payload: new Uint8Array(0) } : undefined;
 }

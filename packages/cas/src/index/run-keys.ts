@@ -2,7 +2,7 @@
  * The part of a run that is kept in memory: for each entry the first four bytes of its id, a fingerprint of all of it,
  * its type and its flags. 10 bytes an entry.
  *
- * Contract: `find` gives every entry whose id may be the one asked for. A wrong candidate has the same first four bytes
+ * Contract: `findKey` finds every entry whose id may be the requested one. A wrong candidate has the same first four bytes
  * and the same 32-bit fingerprint. The fingerprint is keyed with a secret of the index, so a client that chooses ids
  * cannot produce such pairs.
  * Bound: one search costs a few dozen memory reads; ids are hashes, so interpolation finds them.

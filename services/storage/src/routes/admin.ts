@@ -63,7 +63,7 @@ const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
 
 export function adminRoutes({ tasks, compaction, upkeep }: AdminRoutesInit): Route[] {
   return [
-    starts(tasks, 'compact', compaction, 'Gives back the room of what nobody needs.'),
+    starts(tasks, 'compact', compaction, 'Reclaims space.'),
     starts(tasks, 'repair', upkeep.repair, 'Looks what is missing on which volume and repairs it.'),
     starts(tasks, 'scrub', upkeep.scrub, 'Reads every byte of every volume and has mended what is damaged.'),
     route({

@@ -146,7 +146,7 @@ async function append(init: UploadRoutesInit, context: Context, id: string): Pro
   return empty(204, tusHeaders(init, status));
 }
 
-/** Also when the client leaves: what it brought is kept, and it goes on from there. */
+/** Even if the client leaves: the received bytes are kept, and it can resume from there. */
 async function receive(
   { uploads, uploadStep }: UploadRoutesInit,
   { stream }: Context,
