@@ -34,7 +34,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
     'services/storage/test/directories-vanish-at-every-step.test.ts',
     'six servers take both cores for most of a minute',
   ],
-  ['services/storage/test/histories.test.ts', 'fifty histories take both cores for a minute'],
+  ['services/storage/test/histories.test.ts', 'its histories take both cores for most of a minute'],
   ['services/storage/test/no-long-turns-under-load.test.ts', 'turns of the event loop stay short'],
   ['services/storage/test/repair-drains.test.ts', 'repairs end within the drain deadline or are cut at it'],
   ['services/storage/test/slow-files.test.ts', 'answers come within seconds while files are delayed'],
