@@ -3,8 +3,8 @@
  *
  * Promise: one pass: ids and subtree values are made as bytes come. Nothing is visible under the address before `finish`
  * has made chunks, pages and manifest durable, in that order. `checkpoint` gives the state from which another writer can
- * go on, and everything that the state names is durable. What was written for an object that is not finished is
- * garbage that compaction takes, as soon as nobody leases it.
+ * go on, and everything that the state names is durable. Contents of an object that is not finished are
+ * reclaimed by compaction once they are not leased.
  * Bound: one batch of chunks being filled and one on its way to disk; `write` waits for the second. A lease for each chunk of the
  * page at hand and for each page before it. Cancellation: by the signal given to each call; after an error or `abort` the
  * writer is of no more use.
@@ -27,7 +27,7 @@ export const BATCH_BYTES_DEFAULT = 512 * 1024;
 /** Contents that are stored anew together. */
 const ANEW_AT_ONCE = 8;
 
-/** How far an object has come. Whoever keeps it keeps leases on the pages and chunks that it names. */
+/** The state of an unfinished object. Its keeper holds leases on the pages and chunks that it names. */
 export interface WriterState {
   readonly chunk_bytes: number;
   /** Pages that are full. */
@@ -169,7 +169,7 @@ export class ObjectWriter {
     this.#pages.push({ id, subtree: subtreeOf(this.#entries.map((entry) => entry.subtree)) });
     this.#lastPage = this.#entries;
     this.#entries = [];
-    // All that the page names, once more: a volume may have gone since the last checkpoint, and from now on nobody looks.
+    // All that the page names, once more: a volume may have gone since the last checkpoint, and this is the last check.
     this.#durable = 0;
     await this.#makeDurable(signal);
     this.#durable = 0;
@@ -209,7 +209,7 @@ export class ObjectWriter {
     );
   }
 
-  /** The next chunk may be written over this one: nobody reads it any more. */
+  /** The next chunk may overwrite this one: it is not read any more. */
   #reuse({ type, payload }: NewRecord): void {
     if (type === RecordType.chunk) this.#init.chunks.give(payload as Buffer);
   }
@@ -244,7 +244,7 @@ export class ObjectWriter {
     return level.map((entry) => entry.subtree);
   }
 
-  /** Everything that a manifest or a state will name is durable before it is told to anybody. */
+  /** Everything that a manifest or a state names is durable before it is returned. */
   async #makeDurable(signal: AbortSignal): Promise<void> {
     await this.#sendBatch(signal);
     await this.#arrived();

@@ -70,7 +70,7 @@ export function decodeFrames(bytes: Buffer): { frames: Frame[]; end: number } {
 export interface LoadedJournal {
   readonly journal: FileJournal;
   readonly frames: Frame[];
-  /** Not even one frame was written as a whole: nobody was told that there is an upload. */
+  /** Not even one frame is complete: the upload was never acknowledged. */
   readonly isEmpty: boolean;
   /** A frame that does not check has a good one behind it: no torn end, but damage. */
   readonly isDamaged: boolean;

@@ -3,7 +3,7 @@
  *
  * Promise: what `offset` says is durable, in chunks that are leased and in the journal. `restore` gives back exactly that.
  * Bound: 64 bytes for each chunk of the page at hand and each page before it, one chunk of bytes, and their leases.
- * Cancellation: none; whoever calls sees to it that calls do not overlap.
+ * The caller ensures that calls do not overlap.
  */
 import { assert, RonError, sched } from '@ron/kernel';
 import type { Address } from '@ron/proto';

@@ -51,13 +51,13 @@ export interface Held {
 
 export interface ReclaimInit {
   /**
-   * Whether a content is needed. Asked, and the answer acted upon, in one step. What objects are stays in any case. An error
+   * Whether a content is needed. The call and the decision are one step. Records of objects stay in any case. An error
    * that it throws ends the run; the segment at hand stays.
    */
   isNeeded(id: Uint8Array): boolean;
   /** Segments with a smaller part of needed bytes are rewritten. */
   live_ratio: number;
-  /** A segment that is still being written is rewritten only when it holds this many bytes that nobody needs. */
+  /** A segment that is still being written is rewritten only when it holds this many bytes that are not needed. */
   seal_bytes_min: number;
   /**
    * Whether tombstones may be dropped once this volume holds no superseded record of their id. False while a volume that is
@@ -77,7 +77,7 @@ export interface Reclaimed {
   readonly freed_bytes: number;
 }
 
-/** How far reading everything has come. Whoever keeps it need not understand it; it can be told as JSON. */
+/** The position of a scrub pass. Opaque to callers; it can be serialized as JSON. */
 export interface ScrubCursor {
   /** The segment, and where in it. */
   readonly at: readonly [segment: number, offset: number];
@@ -150,8 +150,8 @@ export interface Volume extends AsyncDisposable {
   /** The name of the part that changed last. */
   readonly lastChange?: string | undefined;
   /**
-   * Whether nobody reads the payloads of a put any more once it has succeeded. False where a put is told before the last
-   * copy is written: then they are left as they are.
+   * Whether the volume no longer reads the payloads of a put once it has succeeded. False where a put resolves before the
+   * last copy is written: then the caller must not change them.
    */
   readonly isDoneWithPayloads: boolean;
 
@@ -180,13 +180,13 @@ export interface Volume extends AsyncDisposable {
 
   /**
    * The same without waiting for a disk. Undefined says nothing: it may be here, and damaged as well. Its bytes are valid
-   * until the next call, on any volume: whoever keeps them copies them.
+   * until the next call, on any volume: copy them to keep them.
    */
   getNow?(kind: Kind, id: Uint8Array): StoredRecord | undefined;
 
   /**
-   * Contents in the order asked for, each verified, those that were read together in one batch. A batch is valid until the
-   * next is asked for: whoever keeps its bytes longer copies them. Throws like `get`, or `not_found`.
+   * Contents in the order of `ids`, each verified, those that were read together in one batch. A batch is valid until the
+   * next is requested: copy its bytes to keep them. Throws like `get`, or `not_found`.
    */
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
 
@@ -229,7 +229,7 @@ export interface Volume extends AsyncDisposable {
    */
   scrub?(after: ScrubCursor | undefined, signal: AbortSignal): Promise<ScrubStep | undefined>;
 
-  /** Gives back the room of what nobody needs. One at a time. */
+  /** Reclaims space. One run at a time. */
   reclaim(init: ReclaimInit): Promise<Reclaimed>;
 
   stats(): VolumeStats;

@@ -22,7 +22,7 @@ export interface MergeInit {
   /** Begins after this id. Default: at the beginning. */
   after?: Uint8Array | undefined;
   page_count?: number;
-  /** Called when a page has been read. What it returns is waited for. Long walks let everybody else run there. */
+  /** Called when a page has been read. Its result is awaited. Long walks yield to other tasks there. */
   onPage?: () => Promise<void>;
   onFailure?(member: Member, error: unknown): void;
   signal: AbortSignal;

@@ -46,13 +46,13 @@ export class Member implements Place {
   life: Life;
   /** Its word about objects and pins counts before that of others which were away. */
   isCurrent = true;
-  /** It was used apart from the others: somebody has to say that it may be taken in. */
+  /** It was used apart from the others: the operator has to decide that it is taken in. */
   isApart = false;
-  /** Somebody said so. */
+  /** The operator did. */
   isTakenIn = false;
   /** It was told everything since it was opened, so that records which it lost at that time do not matter. */
   isReconciled = false;
-  /** Decisions about objects that it did not hear. Whoever tells it what it missed begins anew when there are more. */
+  /** Decisions about objects that it missed. Reconciliation begins anew when there are more. */
   missed_total = 0;
   /** Everything that it holds is held elsewhere: found by a plan since which nothing has changed. */
   isDrained = false;

@@ -64,7 +64,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'who finds that somebody was struck off already does not wait until that is durable',
     file: './membership.ts',
-    find: 'this.#strike(ids);\n    // Also when somebody else struck them off, and is still telling.\n    if (this.#told < this.#roster.number)',
+    find: 'this.#strike(ids);\n    // Even if another call struck them off and is still writing the roster.\n    if (this.#told < this.#roster.number)',
     replace: 'if (this.#strike(ids))',
     model: struckTwice,
     caught: /counts after a crash/,

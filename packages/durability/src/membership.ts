@@ -42,7 +42,7 @@ export class Membership {
   #heard: number;
   /** Decisions that were made here, or are being made. */
   #decided_total = 0;
-  /** The number of the last list that everybody knows who counts. */
+  /** The number of the last roster that every current volume has. */
   #told: number;
   /** The number of the last list that each volume took. */
   readonly #known = new WeakMap<Member, number>();
@@ -130,12 +130,12 @@ export class Membership {
     return heardNote(this.#heard);
   }
 
-  /** The decision was refused: nobody relies on it. */
+  /** The decision was refused: it has no effect. */
   refused(): void {
     this.#decided_total -= 1;
   }
 
-  /** Whether a volume was used without these others, after both had last heard the same. */
+  /** Whether a volume was used without these others, after both had last had the same roster. */
   isApart({ roster }: Known): boolean {
     if (roster === undefined || roster.id === '' || isSame(roster, this.#roster)) return false;
     const { number, past } = this.#roster;
@@ -143,15 +143,15 @@ export class Membership {
   }
 
   /**
-   * Whether a volume comes that has heard more than all who were here: its list came from theirs, and they
-   * decided nothing since. A restart would go by its list as well.
+   * Whether a joining volume has later decisions than all volumes here: its roster descends from theirs, and they
+   * decided nothing since. A restart would go by its roster too.
    */
   isBehind(member: Member, { roster }: Known): boolean {
     if (roster === undefined || !roster.current.includes(member.id) || isOldCopy(member, this.#roster)) return false;
     return this.#decided_total === 0 && this.#roster.id !== '' && roster.past.includes(this.#roster.id);
   }
 
-  /** Goes by what such a volume knows. Those who were here have missed something. In one step. */
+  /** Adopts the roster of such a volume: those here have missed something. In one step. */
   goBy(member: Member, { roster, heard }: Known & { roster: Roster }): void {
     this.#roster = roster;
     this.#look();
@@ -184,7 +184,7 @@ export class Membership {
   /** Strikes off those who missed something. Durable when it resolves. */
   async strike(ids: readonly string[], signal: AbortSignal): Promise<void> {
     this.#strike(ids);
-    // Also when somebody else struck them off, and is still telling.
+    // Even if another call struck them off and is still writing the roster.
     if (this.#told < this.#roster.number) await this.#tell(signal);
   }
 
@@ -254,7 +254,7 @@ export class Membership {
     this.#roster = { ...this.#roster, ...lists, number: number + 1, id: newId(), past: before };
   }
 
-  /** Everybody who counts knows the list when this resolves: who could not take it does not count any more. */
+  /** Every current volume has the roster when this resolves: one that could not take it is no longer current. */
   async #tell(signal: AbortSignal): Promise<void> {
     for (;;) {
       const readable = this.#members().filter((member) => member.isReadable);

@@ -1,7 +1,7 @@
 /**
  * How fast background work may go: a byte rate that is never exceeded, and that gives way when foreground work gets slower.
  *
- * Promise: everything that takes from here together takes at most `rate * t + burst` bytes in any `t` seconds, also when the
+ * Promise: everything that takes from here together takes at most `rate * t + burst` bytes in any `t` seconds, even if the
  * rate changes. When one of the latencies of foreground work, as given by `latencies_ms`, is more than `SLOWER_BY` times its
  * value without background work, the rate is halved, again and again, down to a floor; otherwise it grows back. A latency
  * that was never seen without background work is compared with its value at the floor.
@@ -73,7 +73,7 @@ export class Pacing implements AsyncDisposable {
     this.bucket.setRate(rate_bytes_per_s * this.#share);
   }
 
-  /** Waits until `bytes` more may be read or written; lets everybody else run first. */
+  /** Waits until `bytes` more may be read or written; yields to other tasks first. */
   async take(bytes: number, signal: AbortSignal): Promise<void> {
     await sched.pause('repair.pace');
     for (let rest = bytes; rest > 0; rest -= this.bucket.burst) {

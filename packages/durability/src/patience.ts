@@ -1,8 +1,8 @@
 /**
- * Waits for something for a while.
+ * Waits for work with a time limit.
  *
- * Promise: what it gives, or what it fails with, when that comes in time; `LATE` otherwise, and then nobody hears how it ends.
- * Bound: one timer while it waits. Cancellation: none; whoever does the work has the signal.
+ * Contract: the outcome of the work if it ends in time; `LATE` otherwise, and then the outcome is ignored.
+ * Bound: one timer while it waits. Cancellation: the work itself has the signal.
  */
 import { RonError, sched } from '@ron/kernel';
 
@@ -25,7 +25,7 @@ export function within<T>(work: Promise<T>, wait_ms: number): Promise<T | typeof
 }
 
 /**
- * Asks one thing at a time: whoever asks while it has not been answered waits for the same answer. Each question that hangs
+ * Runs one call at a time: a caller that comes meanwhile waits for the same outcome. Each question that hangs
  * would keep a thread.
  */
 export class Inquiry<T> {
@@ -46,7 +46,7 @@ export class Inquiry<T> {
 /** What a volume may take for one record in the background. A disk that takes longer is broken, or as good as. */
 const BACKGROUND_MS = 30_000;
 
-/** How somebody waits for a volume. */
+/** How a caller waits for a volume. */
 export type Patience = <T>(work: Promise<T>) => Promise<T>;
 
 /** Waits for a volume that nobody waits for; `timeout` when it takes too long. */

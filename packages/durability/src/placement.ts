@@ -1,7 +1,7 @@
 /**
  * Where a record belongs: weighted rendezvous hashing over volumes that lie in failure domains.
  *
- * Promise: everybody who knows the same volumes gives the same answer, without asking anybody. A volume gets records in
+ * Promise: the same volumes give the same answer in every process, without coordination. A volume gets records in
  * proportion to its weight. When one comes or goes, only records that it gets or had move, one copy of each. The first
  * `n` of an order lie in `n` different domains, while there are as many.
  * Bound: a few operations for each volume. Cancellation: none; no call waits.

@@ -2,7 +2,7 @@
  * One walk over the inventories of all volumes: files what is missing, and counts it.
  *
  * Promise: last copies are filed in any case and before anything else; others wait until there is room. What stripes lack
- * besides shards that nobody has comes last: it has to be read.
+ * besides shards that no volume has comes last: it has to be read.
  * Bound: a page of each inventory in memory. Cancellation: by the signal, between two pages; what was filed stays filed.
  */
 import { isObject, RecordType, type Kind } from '@ron/cas';
@@ -106,7 +106,7 @@ export class PlanWalk {
     });
   }
 
-  /** Files what a stripe lacks besides shards that nobody has: those are found among the contents. */
+  /** Files the deficits of a stripe besides shards that no volume has: those are found among the contents. */
   async #examine(id: Uint8Array): Promise<void> {
     const set = this.#set;
     const views = await set.stripes.views(id, this.#signal);

@@ -178,7 +178,7 @@ class Lane {
   readonly volume: Volume;
   readonly ids: Uint8Array[] = [];
   hasFailed = false;
-  /** Somebody is looking at its batch. */
+  /** The consumer uses its batch. */
   isUsed = false;
   #iterator: AsyncIterator<Batch> | undefined;
   #pending: Promise<IteratorResult<Batch>> | undefined;
@@ -197,7 +197,7 @@ class Lane {
   start(signal: AbortSignal): void {
     this.#iterator = this.volume.getMany(this.ids, signal)[Symbol.asyncIterator]();
     this.#pending = this.#iterator.next();
-    // Whoever asks for it hears of it; it must not count as unheard until then.
+    // Its reader gets the failure later; until then it must not count as unhandled.
     this.#pending.catch(() => undefined);
   }
 

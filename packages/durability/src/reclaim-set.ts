@@ -1,5 +1,5 @@
 /**
- * Gives back room on a set of volumes, one after the other: what nobody needs, copies that their stripe makes needless, and
+ * Reclaims space on a set of volumes, one after the other: unneeded contents, copies that their stripe replaces, and
  * copies on volumes that are not to have them.
  *
  * Promise: a copy goes only while those who are to have it have it durably, asked in the step in which it goes; so it is

@@ -1,12 +1,13 @@
 /**
- * Tells a volume that was away what was decided meanwhile.
+ * Reconciles a volume that was away with the decisions that were made meanwhile.
  *
- * Promise: when it has ended, the volume says the same about every object as those that have heard everything. What it
- * still has of removed objects is removed there as well; what it alone knows stays. Records of objects that were replaced
- * meanwhile (another media type) are copied to it. Decisions that are made while this
- * runs reach the volume like all others; when it misses one, this has to be begun anew. Nothing is told while those who
- * would know are away, nor to a volume that was used apart, until somebody takes it in: what was removed there alone comes
- * back. When the volume is the one that has heard more, the others are told. Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
+ * Contract: when it has ended, the volume agrees with the current volumes about every object. Records of removed objects
+ * are removed there too; objects that it alone knows stay. Records that were replaced meanwhile (another media type) are
+ * copied to it. Decisions that are made while this runs reach the volume like all others; when it misses one, this has to
+ * be begun anew. It fails while no current volume is here and some are away, and for a volume that was used apart until the
+ * operator takes it in: objects that were removed there alone come back. When the volume has later decisions than the
+ * others, they are reconciled instead.
+ * Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
  */
 import { decodeStripe, RecordType, type Held, type NewRecord } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
@@ -57,7 +58,7 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
 
 const isHere = (set: VolumeSet, member: Member): boolean => set.members.includes(member) && member.isReadable;
 
-/** Who comes has heard what the others missed: they are told next. */
+/** The volume has decisions that the others missed: they are reconciled next. */
 function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
   if (roster === undefined || !isHere(set, member)) return;
   set.membership.goBy(member, { ...known, roster });

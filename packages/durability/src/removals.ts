@@ -18,7 +18,7 @@ interface Entry {
   watchers: number;
 }
 
-/** What somebody knows who looked at an object. To be closed when it is done with it. */
+/** A watch on one object while a task works on it. The task closes it. */
 export interface Watch extends Disposable {
   readonly isRemoved: boolean;
   /** A replacement was being written when the watch began, or was decided since. */

@@ -2,7 +2,7 @@
  * What has to be repaired: a bounded queue in which the more urgent comes first, and nothing twice.
  *
  * Promise: jobs come out by class, the loss of last copies first, and first in first out within a class. A job whose thing
- * is queued or being worked on is not taken in again, whoever planned it; if it is more urgent than thought, it moves up.
+ * is queued or being worked on is not taken in again, by any planner; if it is more urgent than thought, it moves up.
  * Bound: `capacity` jobs, besides those being worked on. Overflow: a new job displaces the newest of the lowest class below
  * its own; when there is none, the new one is not taken in. Both are counted, and planned again the next time.
  * Cancellation: every wait rejects with the signal's reason, and nothing is lost by it. `close` lets takers drain.

@@ -83,7 +83,7 @@ export class SetLife {
     if (former?.isReadable === true) {
       throw new RonError('conflict', `it is the same volume as ${former.name} (${member.id})`);
     }
-    // What it heard and what not is known when it has been asked.
+    // Which decisions it has is known once its notes have been read.
     member.isCurrent = false;
     if (this.#membership.roster.draining.includes(member.id)) member.life = 'draining';
     this.#change(member.name, [...this.#members.filter((each) => each !== former), member]);

@@ -1,7 +1,7 @@
 /**
  * Reads from a set of volumes.
  *
- * Promise: a read goes on with another copy, or with what a stripe gives, inside of the same call, and somebody is told.
+ * Promise: a read continues with another copy, or rebuilds from a stripe, within the same call, and reports the fault.
  * Bound: it waits for a volume `lag_ms` at most when another one could give it. Cancellation: by the signal.
  */
 import { notComplete, RecordType, type Kind, type StoredRecord } from '@ron/cas';

@@ -1,9 +1,10 @@
 /**
- * What stripes mean for the room on each volume: which shards have to stay, and which copies may go.
+ * Surveys stripes before space is reclaimed on a volume: which shards have to stay, and which copies may go.
  *
- * Promise: a copy may go only when its stripe is whole: every shard durable in a place of its own, and known to everybody who
- * has parity of it; and only while no volume came or went since. What is not known stays. Stripes that protect nothing any
- * more are given up. Bound: 12 to 24 bytes for each shard. Cancellation: by the signal, between two stripes.
+ * Promise: a copy may go only when its stripe is whole: every shard durable in a place of its own, and known to every volume
+ * with parity of it; and only while no volume came or went since. What is not known stays. Stripes that protect nothing any
+ * more are given up. Bound: `HOME_BYTES_MAX` for the shards of each volume, and 12 to 24 bytes for each copy that may go.
+ * Cancellation: by the signal, between two stripes.
  */
 import { IdFilter, IdSet, RecordType, type ReclaimInit } from '@ron/cas';
 import type { Member } from './member.ts';
@@ -45,7 +46,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
       hasUnread = true;
       return;
     }
-    // Parity can be somebody's chunk as well: whoever knows the contents can store what they add up to.
+    // Parity can be a chunk of an object too: a client that knows the contents can store their sum.
     const isLive = layout.shards.some(({ id }) => !set.holds.isFree(id) || init.isNeeded(id));
     if (!isLive && (await isEnded(set, { id: stripe_id, layout }, init.signal))) return;
     const isSafe = isWhole(set, { id: stripe_id, layout });
@@ -62,7 +63,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     isHome: (member, id) =>
       homes.get(member.id)?.has(id) === true ||
       (hasUnread && member.volume.typeOf('content', id) === RecordType.parity),
-    // The set may take one for another: so somebody else has to have it in any case. A volume that came or went since
+    // The set may take one for another: so another volume has to have it in any case. A volume that came or went since
     // may have made a stripe less than whole.
     isReleased: (member, id) =>
       set.life.changes_total === changes_total &&

@@ -1,8 +1,8 @@
 /**
  * Turns copies into stripes: k chunks of an object get m parity shards, each on another volume, and then need no copies.
  *
- * Promise: it works on objects that were acknowledged, behind everybody's back. A stripe counts when all its shards are
- * durable and have been read back from where they lie, and when everybody knows it who has parity of it; copies are released
+ * Promise: it works on acknowledged objects, in the background. A stripe counts when all its shards are
+ * durable and have been read back from where they lie, and when every volume with its parity knows it; copies are released
  * after that, by the next compaction. What breaks in between leaves copies as they were, and garbage.
  *
  * After a run every chunk survives the loss of as many volumes as there are parity shards. The rest of an object, and all
@@ -151,7 +151,7 @@ export class Striper {
       }
       await this.#makeRest(group, lone, signal);
     } catch (error) {
-      // A manifest that cannot be read is the business of whoever repairs it.
+      // A manifest that cannot be read is left to repair.
       signal.throwIfAborted();
       this.#count('failed');
       void error;

@@ -1,9 +1,9 @@
 /**
- * Looks after volumes whose loss nobody would notice: a directory that was deleted or unmounted under a process is still
+ * Probes volumes whose loss would go unnoticed: a directory that was deleted or unmounted under a process is still
  * there for the descriptors that are open.
  *
  * Promise: a volume whose probe says that it is gone is lost to the set within about `LOOK_EVERY_MS`.
- * A probe that fails otherwise, or takes too long, says nothing. Bound: one look at each volume at a time, also when it does not answer.
+ * A probe that fails otherwise, or takes too long, says nothing. Bound: one probe of each volume at a time, even if it does not answer.
  * Cancellation: by the signal.
  */
 import { stat } from 'node:fs/promises';
@@ -41,7 +41,7 @@ export class Vigil {
   }
 
   async look(): Promise<void> {
-    // All at once: one that does not answer keeps nobody from looking at the others.
+    // Concurrently: one that does not answer does not delay the others.
     await Promise.all(this.#init.set.members.map((member) => this.#lookAt(member)));
   }
 
