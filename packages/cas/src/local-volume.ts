@@ -14,7 +14,7 @@
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
-import { assert, isRonError, NEVER, RonError } from '@ron/kernel';
+import { assert, isRonError, NEVER, RonError, sched, type Timer } from '@ron/kernel';
 import {
   ID_BYTES,
   realFileSystem,
@@ -81,6 +81,8 @@ export interface LocalVolumeInit extends VolumeEvents {
 
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
+/** A rebuild of the index that failed is tried again after this time. */
+const REBUILD_AGAIN_MS = 10_000;
 /** A record that moves while it is read is looked up again this often. */
 const READ_ATTEMPTS = 8;
 
@@ -103,6 +105,7 @@ export class LocalVolume implements Volume {
   #state: VolumeState = OK;
   #reclaiming: Promise<Reclaimed> | undefined;
   #rebuilding: Promise<void> | undefined;
+  #rebuildLater: Timer | undefined;
   /** Ends compaction when the index has to be rebuilt, and the rebuilding when the volume is closed. */
   readonly #stop = { reclaim: new AbortController(), rebuild: new AbortController() };
   #closing: Promise<void> | undefined;
@@ -134,6 +137,7 @@ export class LocalVolume implements Volume {
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
     const isWritable = await isWritableDir(init.dir, init.fs);
     const lock = await lockOf(init, isWritable);
+    let indexed: IndexedLog | undefined;
     try {
       const { dir, fs = realFileSystem } = init;
       const found = await identityOnDisk(fs, dir);
@@ -143,13 +147,15 @@ export class LocalVolume implements Volume {
       let volume: LocalVolume | undefined;
       const onIndexDamage = ({ message }: Error): void =>
         volume === undefined ? undefined : volume.#rebuildIndex(message);
-      const indexed = await openIndexedLog({ ...init, isWritable, onIndexDamage });
+      indexed = await openIndexedLog({ ...init, isWritable, onIndexDamage });
       const identity = known ?? new VolumeIdentity(fs, dir, await identityInLog(init, indexed));
       if (known === undefined) await identity.begin();
       volume = new LocalVolume(init, indexed, identity, lock);
       await volume.#begin();
       return volume;
     } catch (error) {
+      await indexed?.log.close().catch(() => undefined);
+      await indexed?.index.close().catch(() => undefined);
       lock?.[Symbol.dispose]();
       throw error;
     }
@@ -337,9 +343,16 @@ export class LocalVolume implements Volume {
     if (this.#rebuilding !== undefined || this.#closing !== undefined) return;
     this.#onRebuild?.(why);
     this.#stop.reclaim.abort(new RonError('not_ready', `the index of ${this.name} is being rebuilt`));
-    this.#rebuilding = this.#rebuild()
-      .catch(() => undefined)
-      .finally(() => (this.#rebuilding = undefined));
+    this.#rebuilding = this.#rebuild().then(
+      () => void (this.#rebuilding = undefined),
+      () => {
+        this.#rebuilding = undefined;
+        // A full disk may have room again by then.
+        if (this.#closing === undefined) {
+          this.#rebuildLater = sched.timer(REBUILD_AGAIN_MS, () => this.#rebuildIndex(why), 'index.rebuild');
+        }
+      },
+    );
   }
 
   async #rebuild(): Promise<void> {
@@ -375,6 +388,7 @@ export class LocalVolume implements Volume {
 
   async #close(): Promise<void> {
     this.#flusher.stop();
+    this.#rebuildLater?.cancel();
     this.#stop.rebuild.abort(new RonError('not_ready', `${this.name} is being closed`));
     await this.#rebuilding;
     await this.log.sync(NEVER).catch(() => undefined);

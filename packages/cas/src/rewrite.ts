@@ -218,8 +218,10 @@ class Rewrite {
   async #drop([table, id]: EntryKey, hold: Hold, isLed: (hold: Hold) => boolean): Promise<boolean> {
     if (!isTombstone(hold.place!.type)) return false;
     const place = await this.#init.index.getWithDead(table, id);
-    if (place === undefined || !isLed(hold)) return true;
-    if (!this.#droppable.canGo(place, this.#segment)) return false;
+    if (!isLed(hold)) return true;
+    // The range must be that of the entry which is held.
+    const { segment, offset } = hold.place!;
+    if (!isAt(place, segment, offset) || !this.#droppable.canGo(place!, this.#segment)) return false;
     this.#init.index.remove(table, id);
     return true;
   }

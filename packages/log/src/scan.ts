@@ -4,12 +4,17 @@
  * Promise: every record whose header and body check is reported, in order, once. Bytes between two records that are not
  * one are reported as a gap. What follows the last record is the tail: torn if it is not empty. When `onRecord` returns a
  * promise, the scan waits for it.
- * Bound: one buffer of `READ_BYTES`, larger only for a larger record. Cancellation: between two reads, by the signal.
+ * Bound: one buffer of `READ_BYTES`, larger only for a larger record; the event loop gets a turn after `SLICE_COST`. Cancellation: between two reads, by the signal.
  */
+import { sched } from '@ron/kernel';
 import type { File } from './file-system.ts';
 import { decodeHeader, HEADER_BYTES, isBodyIntact, recordBytes, type RecordHead } from './record.ts';
 
 const READ_BYTES = 4 * 1024 * 1024;
+/** The event loop gets a turn after this much work, in bytes to checksum: about a millisecond. */
+const SLICE_COST = 1024 * 1024;
+/** A record costs about as much as this many bytes, mostly for entering it into an index. */
+const RECORD_COST = 8 * 1024;
 
 export interface ScanInit {
   file: File;
@@ -75,7 +80,13 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
   const window = new Window(init.file, size, until - init.from);
   let tail = init.from;
   let at = init.from;
+  let cost = 0;
   while (at + HEADER_BYTES <= size) {
+    if (cost >= SLICE_COST) {
+      cost = 0;
+      await sched.pause('log.scan');
+      init.signal.throwIfAborted();
+    }
     if (at === tail && at >= until) return { tail, torn_bytes: 0, hasMore: true };
     if (!window.holds(at, HEADER_BYTES)) {
       init.signal.throwIfAborted();
@@ -87,14 +98,17 @@ export async function scan(init: ScanInit): Promise<ScanEnd> {
       const body = window.at(at + HEADER_BYTES, head.payload_bytes + head.meta_bytes);
       if (isBodyIntact(head, body)) {
         if (at > tail) init.onGap(tail, at - tail);
+        cost += RECORD_COST + bytes;
         const busy = init.onRecord(head, at, body);
         if (busy !== undefined) await busy;
         at += bytes;
         tail = at;
         continue;
       }
+      cost += bytes;
       init.onBadBody?.(head, at);
     }
+    cost += HEADER_BYTES;
     // Records begin at multiples of the header's length: the next one, if any, is at one of these.
     at += HEADER_BYTES;
   }

@@ -12,7 +12,7 @@ import { sched, type RonError } from '@ron/kernel';
 import { BatchMemory, BatchWrite } from './batch-write.ts';
 import { diskError, isFull, isGone } from './disk-error.ts';
 import type { File } from './file-system.ts';
-import type { Appended, DurableEnd, DurableRecord, RecordInput } from './record.ts';
+import type { Appended, DurableEnd, DurableRecord, Position, RecordInput } from './record.ts';
 import type { SegmentFiles } from './segment-files.ts';
 
 /** Records that stand or fall together. */
@@ -69,6 +69,8 @@ export class SegmentWriter {
   readonly #memory = new BatchMemory();
   readonly #files: SegmentFiles;
   #active: Active | undefined;
+  /** The durable end of a retired segment whose rest could not be cut off yet. */
+  #uncut: Position | undefined;
   #segment_last: number;
   #seq: number;
   #durable: DurableEnd;
@@ -210,6 +212,11 @@ export class SegmentWriter {
     const active = this.#active;
     if (active !== undefined && !this.#rotateNext && active.tail + bytes <= this.#init.segment_bytes) return active;
     await this.seal();
+    try {
+      await this.#cut();
+    } catch (error) {
+      throw this.#refuseAfter(error);
+    }
     this.#rotateNext = false;
     // The attempt takes the number: a create that fails or is late may still leave a file with it.
     const segment = ++this.#segment_last;
@@ -243,8 +250,20 @@ export class SegmentWriter {
     await active.file.close().catch(() => undefined);
     // Another file may be at that path now.
     if (isGone(cause)) return;
-    // A dead disk fails this too. The records were not acknowledged, so that replaying them after a restart is harmless.
-    await this.#truncate(segment, offset).catch(() => undefined);
+    this.#uncut = { segment, offset };
+    // A dead disk fails this too: then the next append tries again before it writes.
+    await this.#cut().catch(() => undefined);
+  }
+
+  /**
+   * Cuts off records that were never durable. No segment is created before: after a restart only the last segment is
+   * replayed, and a record that comes back from an older one would be in no range of superseded records.
+   */
+  async #cut(): Promise<void> {
+    if (this.#uncut === undefined) return;
+    const { segment, offset } = this.#uncut;
+    if (this.#files.has(segment)) await this.#truncate(segment, offset);
+    this.#uncut = undefined;
   }
 
   async #truncate(segment: number, bytes: number): Promise<void> {

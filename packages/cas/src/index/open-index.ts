@@ -59,7 +59,7 @@ async function openWith(init: OpenIndexInit, fs: FileSystem): Promise<IndexedLog
   const index = new PlaceIndex({ runs: await openRuns(init, fs, onLost), onDamage: init.onIndexDamage });
   const { applied } = index;
   let seq_last = applied?.seq ?? 0;
-  const log = await SegmentLog.open({
+  const opening = SegmentLog.open({
     dir: init.dir,
     signal: init.signal,
     ...(init.fs && { fs: init.fs }),
@@ -86,7 +86,12 @@ async function openWith(init: OpenIndexInit, fs: FileSystem): Promise<IndexedLog
       }
     },
   });
-  return { log, index, indexFs: fs, isDoubtful };
+  try {
+    return { log: await opening, index, indexFs: fs, isDoubtful };
+  } catch (error) {
+    await index.close().catch(() => undefined);
+    throw error;
+  }
 }
 
 /** Refused while another process has the directory: two that write to the same segments would lose both their writes. */
@@ -118,21 +123,31 @@ const indexFilesOf = (init: OpenIndexInit): FileSystem =>
   init.indexFs ?? (init.isWritable ? (init.fs ?? realFileSystem) : memoryFiles());
 
 async function openStored(init: OpenIndexInit, fs: FileSystem): Promise<RunIndex> {
+  const found: RunIndex[] = [];
   try {
-    for (const name of INDEX_DIRS) {
-      const dir = join(init.dir, name);
-      if (await isFormerVersion(fs, dir)) init.onRebuild?.('it was made by an earlier version');
-      else if ((await namesIn(fs, dir)).length > 0) {
-        const runs = await RunIndex.open({ fs, dir });
-        if (runs.isComplete) return runs;
-        await runs.close();
-      }
-    }
+    for (const name of INDEX_DIRS) await openComplete(init, fs, join(init.dir, name), found);
   } catch (error) {
+    for (const runs of found) await runs.close();
     if (!(error instanceof RunDamaged)) throw error;
     init.onRebuild?.(error.message);
+    return await openAnew(init.dir, fs);
   }
-  return await openAnew(init.dir, fs);
+  // A crash while a rebuilt index was adopted leaves both: the one that reflects more of the log counts.
+  const [best, ...rest] = found.toSorted((a, b) => b.applied!.seq - a.applied!.seq);
+  for (const runs of rest) {
+    await runs.close();
+    await runs.discard();
+  }
+  return best ?? (await openAnew(init.dir, fs));
+}
+
+async function openComplete(init: OpenIndexInit, fs: FileSystem, dir: string, into: RunIndex[]): Promise<void> {
+  if (await isFormerVersion(fs, dir)) init.onRebuild?.('it was made by an earlier version');
+  else if ((await namesIn(fs, dir)).length > 0) {
+    const runs = await RunIndex.open({ fs, dir });
+    if (runs.isComplete) into.push(runs);
+    else await runs.close();
+  }
 }
 
 async function openAnew(dir: string, fs: FileSystem): Promise<RunIndex> {

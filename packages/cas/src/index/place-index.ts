@@ -28,7 +28,7 @@ import { sortEntries } from './sort-keys.ts';
 /** Entries that wait for a flush before writers are held back: a few seconds of full speed, 20 MiB. */
 const PENDING_MAX = 65_536;
 const PAGE_ENTRIES = 512;
-const PAGE_ATTEMPTS = 16;
+const READ_ATTEMPTS = 16;
 
 export interface PlaceIndexInit {
   runs: RunIndex;
@@ -135,7 +135,7 @@ export class PlaceIndex implements AsyncDisposable {
 
   /** As `get`, with the whole range of segments that may hold superseded records of the id. */
   async getWithDead(table: Table, id: Uint8Array): Promise<Place | undefined> {
-    const [newest, ...older] = await this.#read(() => this.#runs.places(table, id));
+    const [newest, ...older] = await this.#read(() => this.#settledRead(() => this.#runs.places(table, id)));
     return this.#withRecent(keyOf(table, id), newest && older.reduce(superseding, newest));
   }
 
@@ -213,13 +213,18 @@ export class PlaceIndex implements AsyncDisposable {
 
   /** Takes everything that was set so far to a run. `applied` is read in the step that takes the entries. */
   flush(applied: () => Applied): Promise<void> {
-    this.#next ??= this.#running.then(() => {
+    this.#next ??= this.#inOrder(() => {
       this.#next = undefined;
-      const flush = this.#flushOnce(applied);
-      this.#running = flush.catch(() => undefined);
-      return flush;
+      return this.#flushOnce(applied);
     });
     return this.#next;
+  }
+
+  /** Flushes and the adoption of a rebuilt index run one at a time. */
+  #inOrder(work: () => Promise<void>): Promise<void> {
+    const done = this.#running.then(work);
+    this.#running = done.catch(() => undefined);
+    return done;
   }
 
   /**
@@ -268,21 +273,21 @@ export class PlaceIndex implements AsyncDisposable {
     this.#rebuilding = other;
   }
 
-  /** Replaces this index by the rebuilt one. At no time do both count on disk. */
+  /** Replaces this index by the rebuilt one. When that fails, this one goes on as it was. */
   adoptRebuilt(applied: () => Applied): Promise<void> {
-    const adopted = this.#running.then(() => this.#adopt(applied));
-    this.#running = adopted.catch(() => undefined);
-    return adopted;
+    return this.#inOrder(() => this.#adopt(applied));
   }
 
   async #adopt(applied: () => Applied): Promise<void> {
     const [old, next] = [this.#runs, this.#rebuilding!];
-    await old.stop();
-    await old.discard();
+    // From here on both count on disk; a start takes the one that reflects more of the log.
     await next.flush(applied);
     [this.#runs, this.#pending, this.#rebuilding] = [next.#runs, next.#pending, undefined];
     this.#runs.onDamage = (error) => this.#onDamage?.(error);
-    await old.close();
+    await old.stop();
+    // Files that cannot be removed now are removed at the next start.
+    await old.discard().catch(() => undefined);
+    await old.close().catch(() => undefined);
   }
 
   /** Drops the index that was being rebuilt. */
@@ -300,12 +305,16 @@ export class PlaceIndex implements AsyncDisposable {
     return flushing !== undefined || this.#flushing.has(key) ? flushing : ON_DISK;
   }
 
-  /** When a run was added meanwhile it is read again: entries that were flushed in between would be missed. */
-  async #pageOf(table: Table, after: Uint8Array | undefined, count: number): Promise<[Buffer, Place | undefined][]> {
-    for (let attempt = 0; attempt < PAGE_ATTEMPTS; attempt++) {
-      const { applied } = this.#runs;
-      const stored = await this.#runs.page(table, after, count);
-      if (applied === this.#runs.applied) return stored;
+  #pageOf(table: Table, after: Uint8Array | undefined, count: number): Promise<[Buffer, Place | undefined][]> {
+    return this.#settledRead(() => this.#runs.page(table, after, count));
+  }
+
+  /** Reads again when runs were added or replaced meanwhile: entries that were flushed in between would be missed. */
+  async #settledRead<T>(look: () => Promise<T>): Promise<T> {
+    for (let attempt = 0; attempt < READ_ATTEMPTS; attempt++) {
+      const { runs } = this.#runs;
+      const found = await look();
+      if (runs === this.#runs.runs) return found;
     }
     throw new RonError('not_ready', 'the index changes faster than it can be read', { retry_after_ms: 1000 });
   }
