@@ -51,7 +51,9 @@ export async function startStorage(data: string, init: StartInit, ...flags: stri
     'ignore' as const,
     ...(preload === undefined ? [] : ['ipc' as const]),
   ];
-  const child = spawn(process.execPath, args, { stdio });
+  // As `ron up` starts it.
+  const env = { ...process.env, MALLOC_ARENA_MAX: process.env['MALLOC_ARENA_MAX'] ?? '1' };
+  const child = spawn(process.execPath, args, { stdio, env });
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
   return { port: Number(new URL(url).port), pid: child.pid!, child, token, authorization: `Bearer ${token}` };
 }
