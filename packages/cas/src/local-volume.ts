@@ -14,7 +14,7 @@
  */
 import { join } from 'node:path';
 import { assert, isRonError, NEVER, RonError } from '@ron/kernel';
-import { rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
+import { ID_BYTES, rethrowDisk, type Damage, type FileSystem, type LogRecord, type SegmentLog } from '@ron/log';
 import { contentRuns } from './content-runs.ts';
 import { hexOf } from './hex.ts';
 import type { Place } from './index/entry.ts';
