@@ -7,6 +7,7 @@
  * Cancellation: `isStopped` is polled between two slices.
  */
 import { sched } from '@ron/kernel';
+import { ID_BYTES } from '@ron/log';
 import { ENTRY_BYTES, placeAt, superseding, TABLE_COUNT, type Place } from './entry.ts';
 import { idAt, type Run, type RunWriter } from './run-file.ts';
 import { highOf, lowerBound } from './run-keys.ts';
@@ -23,12 +24,15 @@ class Source {
   readonly #block_entries: number;
   #block: Buffer = Buffer.alloc(0);
   #block_from = 0;
+  /** The first four bytes of the id at hand; Infinity at the end. */
+  high: number;
 
   constructor(run: Run, from: number, to: number, block_entries: number) {
     this.run = run;
     this.#index = from;
     this.#end = to;
     this.#block_entries = block_entries;
+    this.high = from < to ? run.keys.high[from]! : Infinity;
   }
 
   get isAtEnd(): boolean {
@@ -43,10 +47,6 @@ class Source {
   async load(): Promise<void> {
     this.#block = await this.run.entries(this.#index, Math.min(this.#end, this.#index + this.#block_entries));
     this.#block_from = this.#index;
-  }
-
-  get high(): number {
-    return this.run.keys.high[this.#index]!;
   }
 
   get isNone(): boolean {
@@ -65,12 +65,18 @@ class Source {
     return idAt(this.#block, this.#at);
   }
 
+  /** Copies the id; by hand, since a call costs more than so few bytes. */
+  copyId(into: Buffer, to: number): void {
+    const from = this.#at;
+    for (let byte = 0; byte < ID_BYTES; byte++) into[to + byte] = this.#block[from + byte]!;
+  }
+
   copyTo(writer: RunWriter, table: number): void {
     writer.copy(table, this.run, this.#index, this.#block, this.#at);
   }
 
-  compare(other: Source): number {
-    if (this.high !== other.high) return this.high - other.high;
+  /** Compares ids that begin with the same four bytes. */
+  compareRest(other: Source): number {
     const [mine, theirs] = [this.#at, other.#at];
     for (let byte = 4; byte < 32; byte++) {
       const difference = this.#block[mine + byte]! - other.#block[theirs + byte]!;
@@ -81,6 +87,7 @@ class Source {
 
   next(): void {
     this.#index += 1;
+    this.high = this.#index < this.#end ? this.run.keys.high[this.#index]! : Infinity;
   }
 }
 
@@ -93,17 +100,19 @@ interface Step {
 
 function lowest(sources: readonly Source[], step: { newest: Source; older: Source[] }): boolean {
   let newest: Source | undefined;
-  step.older.length = 0;
+  let high = Infinity;
+  if (step.older.length > 0) step.older.length = 0;
   for (const source of sources) {
-    if (source.isAtEnd) continue;
-    const order = newest === undefined ? -1 : source.compare(newest);
+    if (source.high > high || source.isAtEnd) continue;
+    const order = source.high < high ? -1 : source.compareRest(newest!);
     if (order > 0) continue;
     if (order === 0) {
       step.older.push(source);
       continue;
     }
     newest = source;
-    step.older.length = 0;
+    high = source.high;
+    if (step.older.length > 0) step.older.length = 0;
   }
   if (newest === undefined) return false;
   step.newest = newest;
@@ -193,6 +202,43 @@ export async function mergeStretches(
     for (const each of step.older) each.next();
   }
   return merged;
+}
+
+/** The ids of stretches of runs after `after`, 32 bytes each, as many as fit `into` from `at` on: where they end, and the last. */
+export async function copyIds(
+  stretches: readonly Stretch[],
+  after: Uint8Array | undefined,
+  into: Buffer,
+  at: number,
+): Promise<CopiedIds> {
+  const sources = stretches.map(({ run, from, to }) => new Source(run, from, to, to - from));
+  await loadAll(sources);
+  let end = at;
+  if (sources.length === 0) return { end, last: undefined };
+  const step = { newest: sources[0]!, older: [] as Source[] };
+  const high = after === undefined ? -1 : highOf(after);
+  const last = Buffer.alloc(ID_BYTES);
+  let hasAny = false;
+  while (end + ID_BYTES <= into.length && lowest(sources, step)) {
+    const { newest } = step;
+    // Ids that begin like `after` may come before it.
+    const isAfter = newest.high !== high || newest.id.compare(after!) > 0;
+    if (isAfter) hasAny = true;
+    newest.copyId(last, 0);
+    if (isAfter && !newest.isNone) {
+      last.copy(into, end);
+      end += ID_BYTES;
+    }
+    newest.next();
+    for (const each of step.older) each.next();
+  }
+  return { end, last: hasAny ? last : undefined };
+}
+
+export interface CopiedIds {
+  readonly end: number;
+  /** Where to go on; undefined at the end of the table. */
+  readonly last: Buffer | undefined;
 }
 
 /** For each run the entries that a page needs: up to a common end, so that together they are about `count`. */

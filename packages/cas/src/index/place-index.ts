@@ -9,7 +9,7 @@
  * Cancellation: every disk call ends by the file system's deadline.
  */
 import { isRonError, RonError } from '@ron/kernel';
-import { rethrowDisk } from '@ron/log';
+import { ID_BYTES, rethrowDisk } from '@ron/log';
 import {
   FLAG_DAMAGED,
   keyOf,
@@ -241,21 +241,20 @@ export class PlaceIndex implements AsyncDisposable {
     return { entries, last: stored.at(-1)?.[0] };
   }
 
-  /** Ids of a table after `after`, 32 bytes each, as many as fit `into`: how many. Ended and damaged ones are included. */
+  /**
+   * Ids of a table after `after`, 32 bytes each, as many as fit `into`: how many. Ended and damaged ones are included, and
+   * those that were removed since the last flush.
+   */
   async ids(table: Table, after: Uint8Array | undefined, into: Buffer): Promise<number> {
     let bytes = 0;
-    let last = after;
-    while (bytes < into.length) {
-      const page = await this.page(table, last, Math.min(PAGE_ENTRIES, Math.ceil((into.length - bytes) / 32)));
-      for (const [id] of page.entries) {
-        if (bytes + id.length > into.length) return bytes / 32;
-        into.set(id, bytes);
-        bytes += id.length;
-      }
-      if (page.last === undefined) break;
-      last = page.last;
+    let from = after;
+    while (bytes + ID_BYTES <= into.length) {
+      const count = Math.min(PAGE_ENTRIES, Math.ceil((into.length - bytes) / ID_BYTES));
+      const { end, last } = await this.#read(() => this.#runs.ids(table, from, count, into, bytes));
+      if (last === undefined) break;
+      [bytes, from] = [end, last];
     }
-    return bytes / 32;
+    return bytes / ID_BYTES;
   }
 
   async close(): Promise<void> {

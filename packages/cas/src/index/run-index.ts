@@ -15,7 +15,7 @@ import { join } from 'node:path';
 import { sched } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
 import { placeAt, TABLE_NUMBER, type Applied, type Place, type Table } from './entry.ts';
-import { mergeRuns, mergeStretches, stretchesOf } from './merge.ts';
+import { copyIds, mergeRuns, mergeStretches, stretchesOf, type CopiedIds } from './merge.ts';
 import { planMerge, RUNS_MAX } from './merge-plan.ts';
 import { Run, RunDamaged, RunWriter } from './run-file.ts';
 import { findKey, fingerprintOf, highOf } from './run-keys.ts';
@@ -190,6 +190,16 @@ export class RunIndex {
       const merged = await mergeStretches(stretchesOf(this.#runs, number, after, count), number);
       // Ids that begin like `after` may come before it.
       return after === undefined ? merged : merged.filter(([id]) => id.compare(after) > 0);
+    } finally {
+      release();
+    }
+  }
+
+  /** About `count` ids after `after`, copied to `into` from `at` on. */
+  async ids(table: Table, after: Uint8Array | undefined, count: number, into: Buffer, at: number): Promise<CopiedIds> {
+    const release = useAll(this.#runs);
+    try {
+      return await copyIds(stretchesOf(this.#runs, TABLE_NUMBER[table], after, count), after, into, at);
     } finally {
       release();
     }
