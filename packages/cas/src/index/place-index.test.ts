@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import type { FileSystem } from '@ron/log';
+import type { File, FileSystem } from '@ron/log';
 import type { Applied, Place } from './entry.ts';
 import { memoryFiles } from './memory-files.ts';
 import { PlaceIndex } from './place-index.ts';
@@ -167,4 +167,34 @@ test('the range of superseded records survives flushes, merges and listings', as
   const rangeOf = (place: Place | undefined): object => ({ dead_from: place?.dead_from, dead_to: place?.dead_to });
   assert.deepEqual(rangeOf(await index.getWithDead('object', idOf(1))), expected);
   assert.deepEqual(rangeOf((await index.page('object', undefined)).entries[0]![1]), expected);
+});
+
+test('the range of superseded records includes an entry that was flushed while the runs were read', async () => {
+  const files = memoryFiles();
+  let gate = Promise.resolve();
+  const reading = Promise.withResolvers<void>();
+  // Entries are never in memory, and a read waits for the gate.
+  const slow = (file: File): File => ({
+    ...file,
+    readNow: () => undefined,
+    read: async (into, length, position) => {
+      const count = await file.read(into, length, position);
+      reading.resolve();
+      await gate;
+      return count;
+    },
+  });
+  const fs: FileSystem = { ...files, create: async (path) => slow(await files.create(path)) };
+  const index = await openIndex(fs);
+  index.enter('object', idOf(1), placeOf(64, 1));
+  await index.flush(appliedTo(100));
+  index.enter('object', idOf(1), placeOf(200, 2));
+  const opened = Promise.withResolvers<void>();
+  gate = opened.promise;
+  const found = index.getWithDead('object', idOf(1));
+  await reading.promise;
+  await index.flush(appliedTo(300));
+  opened.resolve();
+  const { segment, dead_from, dead_to } = (await found)!;
+  assert.deepEqual({ segment, dead_from, dead_to }, { segment: 2, dead_from: 1, dead_to: 1 });
 });
