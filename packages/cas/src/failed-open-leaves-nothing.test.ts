@@ -9,7 +9,7 @@ import { RecordType } from './record-types.ts';
 
 const { signal } = new AbortController();
 
-/** Counts open files and held locks. The call with the number `fail_at` fails; `close` and `size` never do. */
+/** Counts open files and held locks. The call with the number `fail_at` fails; `close` never does. */
 class CountingFiles extends CrashFileSystem {
   readonly held = new Map<string, number>();
   calls: string[];
@@ -18,7 +18,7 @@ class CountingFiles extends CrashFileSystem {
     const calls: string[] = [];
     super(files, {
       before: (operation, path) => {
-        if (operation === 'close' || operation === 'size') return;
+        if (operation === 'close') return;
         calls.push(`${operation} ${path}`);
         if (calls.length - 1 === fail_at) throw Object.assign(new Error('EIO'), { code: 'EIO' });
       },

@@ -5,7 +5,7 @@
  * of it can still be read. Bound: as the scan says. Cancellation: by the signal.
  */
 import { join } from 'node:path';
-import { isReadOnly } from './disk-error.ts';
+import { isGone, isReadOnly } from './disk-error.ts';
 import { realFileSystem, type File, type FileSystem } from './file-system.ts';
 import type { Position } from './record.ts';
 import { scan, type ScanEnd } from './scan.ts';
@@ -22,12 +22,15 @@ export async function reaches(dir: string, position: Position, fs: FileSystem = 
     for (const { segment, salt, isMarked } of await listSegments(fs, segments)) {
       if (segment !== position.segment) continue;
       const file = await fs.open(join(segments, fileNameOf(segment, salt, isMarked ? 'dup' : 'seg')), 'read');
-      const size = await file.size();
-      await file.close();
-      if (size >= position.offset) return true;
+      try {
+        if ((await file.size()) >= position.offset) return true;
+      } finally {
+        await file.close();
+      }
     }
-  } catch {
-    // A file that cannot be opened holds nothing that can be read.
+  } catch (error) {
+    // A disk that fails otherwise has not lost the records: opening the log fails too, and is tried again.
+    if (!isGone(error)) throw error;
   }
   return false;
 }

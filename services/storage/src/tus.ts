@@ -106,7 +106,7 @@ export function statusHeaders(status: UploadStatus, durability: string | undefin
     'Upload-Offset': String(offset),
     'Upload-Expires': new Date(expires_ms).toUTCString(),
     ...(address !== undefined && { 'Ron-Address': address }),
-    ...(durability !== undefined && { 'Ron-Durability': durability }),
+    ...(address !== undefined && durability !== undefined && { 'Ron-Durability': durability }),
   };
 }
 

@@ -111,7 +111,12 @@ export async function lockOf(
 async function openRuns(init: OpenIndexInit, fs: FileSystem, onLost: () => void): Promise<RunIndex> {
   const runs = await openStored(init, fs);
   const { applied } = runs;
-  if (applied === undefined || (await SegmentLog.reaches(init.dir, applied.position, init.fs))) return runs;
+  if (applied === undefined) return runs;
+  const isReached = await SegmentLog.reaches(init.dir, applied.position, init.fs).catch(async (error: unknown) => {
+    await runs.close();
+    throw error;
+  });
+  if (isReached) return runs;
   const { segment, offset } = applied.position;
   onLost();
   init.onRebuild?.(`segment ${segment} ends before offset ${offset}, which was durable: records are lost`);
