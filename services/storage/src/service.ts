@@ -249,7 +249,7 @@ function readinessOf(volumes: Volumes, upkeep: Upkeep, queues: readonly WorkQueu
 }
 
 function durabilityProblem(volumes: Volumes): string | undefined {
-  if (volumes.isSingle) return undefined;
+  if (volumes.isSingle) return volumes.listProblem;
   const { problems, incomplete } = volumes;
   const paused = incomplete === undefined ? [] : [`compaction is paused: ${incomplete}`];
   const all = [...problems, ...paused];

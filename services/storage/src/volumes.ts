@@ -142,7 +142,12 @@ export class Volumes implements AsyncDisposable {
   /** The problems of the volumes, each with the name of its volume. */
   get problems(): string[] {
     const problems = this.#slots.flatMap((slot) => problemOf(slot, this.memberOf(slot), this.set) ?? []);
-    return this.#known?.problem === undefined ? problems : [...problems, this.#known.problem];
+    return this.listProblem === undefined ? problems : [...problems, this.listProblem];
+  }
+
+  /** Why the list of the node's volumes is not up to date. */
+  get listProblem(): string | undefined {
+    return this.#known?.problem;
   }
 
   /** Why nothing is reclaimed now, with the names of the volumes; undefined when every volume has answered completely. */

@@ -2,7 +2,7 @@
  * Random histories of a real process over directories that go and come back: every acknowledged object is readable and
  * right, whatever happened in between.
  *
- * 30 histories; RON_LONG=1 runs 1000 longer ones; RON_HISTORY=SEED runs one. A failure prints the seed and the fewest
+ * 50 histories; RON_LONG=1 runs 1000 longer ones; RON_HISTORY=SEED runs one. A failure prints the seed and the fewest
  * operations that still fail.
  */
 import assert from 'node:assert/strict';
@@ -15,7 +15,7 @@ const ONE = process.env['RON_HISTORY'];
 /** A start takes half a second of CPU, most of the time of a short history: only every third one has one in between. */
 const extentOf = (seed: number): Extent =>
   IS_LONG ? { operations: 30, restarts_max: 6 } : { operations: 8, restarts_max: seed % 3 === 0 ? 1 : 0 };
-const SEEDS = ONE === undefined ? Array.from({ length: IS_LONG ? 1000 : 30 }, (_, index) => index + 1) : [Number(ONE)];
+const SEEDS = ONE === undefined ? Array.from({ length: IS_LONG ? 1000 : 50 }, (_, index) => index + 1) : [Number(ONE)];
 /** Histories wait for directories to be noticed more than they compute. */
 const AT_ONCE = 10;
 const SHRINK_MS_MAX = 45_000;
