@@ -201,7 +201,7 @@ describe('a directory goes away and comes back during a compaction', () => {
       await assertServed(service, objects);
       const done = await task(service, 'compact');
       assert.equal(done.state, 'done', done.problem);
-      assert.ok(done.progress.freed_bytes > 8 * MIB, 'what nobody needs goes when all are there');
+      assert.ok(done.progress.freed_bytes > 8 * MIB, 'garbage is reclaimed when all volumes are there');
       await assertServed(service, objects);
     });
   }
