@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Deadline } from './deadline.ts';
 import { isRonError, RonError } from './errors.ts';
+import { installSched, realSched } from './sched.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 const never = (): Promise<never> => new Promise(() => {});
@@ -95,6 +96,61 @@ test('run does not start work when the deadline is over', async () => {
     await assert.rejects(Deadline.after('read', -5).run(work), isTimeout('read'));
     await assert.rejects(Deadline.after('read', 9, { signal: AbortSignal.abort('gone') }).run(work), /gone/);
     assert.equal(started, 0);
+  });
+});
+
+test('run and within settle even if the clock moves with every reading', async (t) => {
+  for (const budget_ms of [0.5, 1.5, 2.5, 3.5, 4.5]) {
+    for (const parent_ms of [budget_ms, 2]) {
+      let now_ms = 0;
+      const timers: (() => void)[] = [];
+      const timer = (_delay_ms: number, fire: () => void): { cancel: () => void } => {
+        timers.push(fire);
+        return { cancel: () => undefined };
+      };
+      const previous = installSched({ ...realSched, now_ms: () => (now_ms += 1), timer });
+      t.after(() => installSched(previous));
+      const parent = Deadline.after('request', parent_ms);
+      const abortedAtStart: boolean[] = [];
+      const work = (signal: AbortSignal): Promise<never> => {
+        abortedAtStart.push(signal.aborted);
+        return never();
+      };
+      const outcomes = [parent.child('read', budget_ms).run(work), parent.child('read', budget_ms).within(never())];
+      const settled = [false, false];
+      for (const [index, outcome] of outcomes.entries()) outcome.catch(() => (settled[index] = true));
+      for (const fire of timers) fire();
+      await realSched.pause('settle');
+      installSched(previous);
+      assert.ok(!abortedAtStart.includes(true), 'work does not start after the end');
+      assert.deepEqual(settled, [true, true], `budget ${budget_ms} ms of ${parent_ms} ms`);
+    }
+  }
+});
+
+test('a signal that is read while `within` waits does not set a second timer', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const deadline = Deadline.after('read', 10);
+    const waiting = assert.rejects(deadline.within(never()), isTimeout('read'));
+    const { signal } = deadline;
+    assert.equal(clock.timers.length, 1);
+    await clock.advance(10);
+    await waiting;
+    assert.ok(signal.aborted);
+  });
+});
+
+test('a listener that comes after the end is called at once, even if a parent ended', async () => {
+  await new VirtualSched().during(async () => {
+    const parent = Deadline.after('request', 10);
+    const child = parent.child('read', 5);
+    const reasons: unknown[] = [];
+    const ended = new Error('ended');
+    parent.cancel(ended);
+    child.onOver((reason) => void reasons.push(reason));
+    parent.onOver((reason) => void reasons.push(reason));
+    assert.deepEqual(reasons, [ended, ended]);
   });
 });
 

@@ -1,15 +1,20 @@
 /**
- * One total budget for an operation and for everything it calls.
+ * One total budget for an operation and for every call below it.
  *
- * Promise: `run` settles no later than the budget, even when the work ignores its signal; a late failure of such work is
- * swallowed, never an unhandled rejection. A child never outlives its parent, neither in time nor when the parent is
- * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether a timer
- * notices it or somebody who looks. The deadline whose budget ran out is the one that is named and counted: a child cut
- * short by its parent carries the parent's error and is not counted itself.
- * Bound: one controller, one timer and one listener upstream, all made only when somebody asks for `signal` or calls
- * `run`. A deadline that is only looked at costs one object. Overflow: none, a deadline holds no queue.
+ * Promise: `run` settles no later than the budget, even if the work ignores its signal; a late failure of such work is
+ * swallowed and never becomes an unhandled rejection. Every decision uses one reading of the clock, so time that passes
+ * within a call cannot leave a waiter behind. A child never outlives its parent, neither in time nor when the parent is
+ * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether the timer
+ * or a caller notices it. The error and the count name the deadline whose budget ran out: a child cut short by its
+ * parent carries the parent's error and is not counted itself.
+ * Bound: one controller, one timer and one listener upstream, created by the first use of `signal`, `run` or `within`. A
+ * deadline that is only read costs one object.
  * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by
- * hand. Disposing frees timer and listeners; what still runs under the deadline then is cancelled first.
+ * hand. Disposing frees timer and listeners, and first cancels the work that still runs under the deadline.
+ *
+ *   using deadline = Deadline.after('request', 5000, { signal: client.signal });
+ *   const bytes = await deadline.child('read', 1000).run((signal) => read(path, signal));
+ *   if (deadline.remaining_ms < 100) return partial(bytes);
  */
 import { assert, RonError } from './errors.ts';
 import { sched, touch, type Timer } from './sched.ts';
@@ -41,7 +46,7 @@ export class Deadline implements Disposable {
   #reason: unknown = undefined;
   #controller: AbortController | undefined = undefined;
   #timer: Timer | undefined = undefined;
-  /** What ends with this deadline: children that were asked for their signal, and pending calls of `run`. */
+  /** Notified when this deadline ends: children with a signal of their own, and pending calls of `run`. */
   #followers: Set<Follower> | undefined = undefined;
   /** How this deadline follows its parent and its outer signal; set while it does. */
   #link: Follower | undefined = undefined;
@@ -65,7 +70,7 @@ export class Deadline implements Disposable {
     return new Deadline(op, budget_ms > 0 ? budget_ms : 0, sched.now_ms(), init);
   }
 
-  /** What is left of the budget; 0 when it is over for any reason. */
+  /** The rest of the budget; 0 when it is over for any reason. */
   get remaining_ms(): number {
     const now_ms = sched.now_ms();
     return this.#look(now_ms) ? this.#expires_ms - now_ms : 0;
@@ -80,13 +85,7 @@ export class Deadline implements Disposable {
   /** Aborts when the deadline is over. The first call makes the controller and the timer. */
   get signal(): AbortSignal {
     touch(this);
-    if (this.#controller === undefined) {
-      this.#controller = new AbortController();
-      const now_ms = sched.now_ms();
-      if (this.#look(now_ms)) this.#arm(now_ms);
-      else this.#controller.abort(this.#why());
-    }
-    return this.#controller.signal;
+    return this.#controller?.signal ?? this.#openSignal(sched.now_ms());
   }
 
   /** A part of this budget, for one step of the operation. */
@@ -96,12 +95,14 @@ export class Deadline implements Disposable {
 
   /** Runs `work` under this deadline. Rejects with the deadline's reason when it is over first; work may still run then. */
   run<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
-    if (!this.#look(sched.now_ms())) return Promise.reject(this.#why());
-    const signal = this.signal;
+    // One reading of the clock decides: with a second one, work could begin after the deadline has ended.
+    const now_ms = sched.now_ms();
+    if (!this.#look(now_ms)) return Promise.reject(this.#why());
+    const signal = this.#controller?.signal ?? this.#openSignal(now_ms);
     return this.#outcomeOf(() => work(signal));
   }
 
-  /** Waits for something that cannot be told to stop, no longer than this. As `run`, but nobody needs a signal. */
+  /** As `run`, for work that takes no signal. */
   within<T>(work: Promise<T>): Promise<T> {
     const now_ms = sched.now_ms();
     if (!this.#look(now_ms)) {
@@ -131,8 +132,8 @@ export class Deadline implements Disposable {
   }
 
   /**
-   * Calls `listener` with the reason when this is over, and gives the function that takes it off again. Sets no timer:
-   * for an owner of many deadlines who watches the clock for all of them, and looks when the time of one has come.
+   * Calls `listener` with the reason when this is over, at once if it is already. Returns the function that removes the
+   * listener. Sets no timer: for an owner of many deadlines that watches the clock for all of them.
    */
   onOver(listener: (reason: unknown) => void): () => void {
     const follower: Follower = (_state, reason) => listener(reason);
@@ -201,6 +202,14 @@ export class Deadline implements Disposable {
     return this.#reason;
   }
 
+  #openSignal(now_ms: number): AbortSignal {
+    const controller = new AbortController();
+    this.#controller = controller;
+    if (!this.#look(now_ms)) controller.abort(this.#why());
+    else if (this.#timer === undefined) this.#arm(now_ms);
+    return controller.signal;
+  }
+
   #arm(now_ms: number): void {
     this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
     this.#linkUp();
@@ -218,8 +227,10 @@ export class Deadline implements Disposable {
     if (this.#parent !== undefined) this.#parent.#adopt(this.#link);
   }
 
+  /** A follower that comes after the end is notified at once; it would wait for ever otherwise. */
   #adopt(follower: Follower): void {
     touch(this);
+    if (this.#state !== 'live') return follower(this.#state, this.#why());
     (this.#followers ??= new Set()).add(follower);
     this.#linkUp();
   }
