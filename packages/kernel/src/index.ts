@@ -38,4 +38,5 @@ export * from './token-bucket.ts';
 export * from './units.ts';
 export * from './wait-list.ts';
 export * from './watch.ts';
-export { WorkQueue, type Job, type WorkQueueInit } from './work-queue.ts';
+export * from './fair/fair-queue.ts';
+export { WorkQueue, type Job, type LaneDeclaration, type LaneInit, type WorkQueueInit } from './work/work-queue.ts';

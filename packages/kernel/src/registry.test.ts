@@ -6,7 +6,13 @@ const declared = declareConcurrency({
   service: 'storage',
   busy_labels: ['endpoint'],
   channels: {
-    work: { kind: 'work', capacity: 512, lanes: ['get', 'put'], from: 'listener', to: 'get_pool, put_pool' },
+    work: {
+      kind: 'work',
+      capacity: 512,
+      lanes: [{ name: 'get', priority: 1, reserve_share: 0.25, key: 'address' }, 'put'],
+      from: 'listener',
+      to: 'get_pool, put_pool',
+    },
     audit: {
       kind: 'mpsc',
       capacity: 2048,
@@ -56,6 +62,8 @@ test('the tables say what was declared, in Markdown that keeps its columns', () 
       '| `audit` | mpsc | 2048 (`audit.capacity`) | signers -> appender | wait, then drop oldest | loses the oldest event \\| not a checkpoint | `audit_dropped_total` |',
     ),
   );
+  assert.ok(rows.includes('| `get` | `work` | 1 | 25 % | address |'));
+  assert.ok(rows.includes('| `put` | `work` | 0 | none | order of arrival |'));
   assert.ok(rows.includes('| `get_pool` | 4 (`pool.get`) | critical | 5 per 60 s | streams chunks |'));
   assert.ok(rows.includes('| `planner` | 1 | important | 10 per 60 s | plans repairs |'));
   assert.ok(rows.includes('| `request` | on demand | optional | not restarted | one request |'));
@@ -89,6 +97,8 @@ test('a declaration that contradicts itself is refused', () => {
   refused({ channels: { a: { kind: 'mpsc', capacity: 1.5, from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'mpsc', from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'work', capacity: 1, lanes: [], from: '', to: '' } } }, /has a lane/);
+  const reserved = { name: 'get', reserve_share: 2 };
+  refused({ channels: { a: { kind: 'work', capacity: 1, lanes: [reserved], from: '', to: '' } } }, /a share/);
   refused({ tasks: { a: { count: -1, criticality: 'critical', does: '' } } }, /has a count/);
   refused({ deadlines: { a: { ms: 0, covers: '' } } }, /positive/);
   refused({ locks: { a: { rank: 1, guards: '' }, b: { rank: 1, guards: '' } } }, /rank of its own/);

@@ -8,6 +8,7 @@
  */
 import { assert } from './errors.ts';
 import { POLICIES } from './retry-policy.ts';
+import { laneInit, requireLanes, type LaneDeclaration, type LaneInit } from './work/work-lane.ts';
 
 interface Ends {
   /** Who puts in, and who takes out. */
@@ -29,7 +30,7 @@ interface Bounded {
 /** A request queue: lanes, sojourn limit, every accepted job answered once. Refuses new work when it is full. */
 export interface WorkChannel extends Ends, Bounded {
   readonly kind: 'work';
-  readonly lanes: readonly string[];
+  readonly lanes: readonly LaneDeclaration[];
   /** The usual budget of a job. Default: each job's own. */
   readonly budget_ms?: number;
 }
@@ -144,7 +145,7 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
   for (const [name, channel] of Object.entries(channels)) {
     if (channel.kind === 'watch') continue;
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
-    if (channel.kind === 'work') assert(channel.lanes.length > 0, `${service}: channel ${name} has a lane`);
+    if (channel.kind === 'work') requireLanes(`${service}: channel ${name}`, channel.lanes);
   }
   assert(
     hasNamesOfTheirOwn(channels),
@@ -167,11 +168,13 @@ export function labelOf(name: string, channel: Channel): string {
   return channel.kind === 'watch' ? name : (channel.label ?? name);
 }
 
+export const laneNames = ({ lanes }: Pick<WorkChannel, 'lanes'>): string[] => lanes.map((lane) => laneInit(lane).name);
+
 /** A metric must not show two channels as one, unless they are parts of one work queue: those have lanes of their own. */
 function hasNamesOfTheirOwn(channels: Concurrency['channels']): boolean {
   const shown = Object.entries(channels).flatMap(([name, channel]) => {
     const label = labelOf(name, channel);
-    return channel.kind === 'work' ? channel.lanes.map((lane) => `${label} ${lane}`) : [label];
+    return channel.kind === 'work' ? laneNames(channel).map((lane) => `${label} ${lane}`) : [label];
   });
   const queues = Object.entries(channels).filter(([, channel]) => channel.kind === 'work');
   const labels = new Set(queues.map(([name, channel]) => labelOf(name, channel)));
@@ -197,6 +200,18 @@ export function renderConcurrency(declaration: Concurrency): string {
         channel.kind === 'watch' ? '1' : configurable(String(channel.capacity), channel.config_key),
         `${channel.from} -> ${channel.to}`,
         ...overflowOf(channel, busyMetric(declaration, labelOf(name, channel))),
+      ],
+    ),
+    section(
+      'Lanes of work queues',
+      lanesOf(channels),
+      ['Lane', 'Queue', 'Priority', 'Reserved room', 'Fair by'],
+      (_id, { queue, name, priority = 0, reserve_share = 0, key }) => [
+        code(name),
+        code(queue),
+        String(priority),
+        reserve_share === 0 ? 'none' : `${reserve_share * 100} %`,
+        key ?? 'order of arrival',
       ],
     ),
     section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'What it does'], (kind, task) => [
@@ -231,6 +246,14 @@ export function renderConcurrency(declaration: Concurrency): string {
     ]),
   ];
   return sections.filter((text) => text !== '').join('\n\n');
+}
+
+/** One entry for each lane of each work queue. */
+function lanesOf(channels: Concurrency['channels']): Record<string, LaneInit & { readonly queue: string }> {
+  const lanes = Object.entries(channels).flatMap(([queue, channel]) =>
+    channel.kind === 'work' ? channel.lanes.map((lane) => ({ queue, ...laneInit(lane) })) : [],
+  );
+  return Object.fromEntries(lanes.map((lane) => [`${lane.queue} ${lane.name}`, lane]));
 }
 
 /** `busy_rejections_total{queue="work",endpoint}`: with the labels of this service. */

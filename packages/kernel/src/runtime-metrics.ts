@@ -12,7 +12,7 @@ import type { Metrics } from './metrics.ts';
 import type { Mpsc } from './mpsc.ts';
 import type { Concurrency } from './registry.ts';
 import type { Supervisor, TaskTotals } from './supervisor.ts';
-import type { WorkQueue } from './work-queue.ts';
+import type { WorkQueue } from './work/work-queue.ts';
 
 export interface MeasuredQueue {
   /** Its name in metrics; queues that share one are shown added up. */

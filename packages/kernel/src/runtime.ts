@@ -19,7 +19,7 @@ import type { Log } from './log.ts';
 import type { Counter } from './metrics-series.ts';
 import type { Metrics } from './metrics.ts';
 import { Mpsc } from './mpsc.ts';
-import { labelOf, RESTARTS_DEFAULT, type Channel, type Concurrency } from './registry.ts';
+import { labelOf, laneNames, RESTARTS_DEFAULT, type Channel, type Concurrency } from './registry.ts';
 import { RetryBudget } from './retry-budget.ts';
 import { POLICIES, type RetryPolicy } from './retry-policy.ts';
 import { idempotent, retry, type RetryInit } from './retry.ts';
@@ -27,7 +27,7 @@ import { measureRuntime, type BreakerGroup, type MeasuredQueue, type OwnQueue } 
 import { declared, isKind, retryLabels, type ChannelName, type NameIn } from './runtime-names.ts';
 import { Supervisor, type StopReport, type SupervisorEvent, type TaskContext } from './supervisor.ts';
 import { Watch } from './watch.ts';
-import { WorkQueue } from './work-queue.ts';
+import { WorkQueue } from './work/work-queue.ts';
 
 export interface RuntimeInit {
   metrics: Metrics;
@@ -127,7 +127,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const { lanes, budget_ms } = channel;
     const capacity = this.#number(channel.config_key, channel.capacity);
     const queue = new WorkQueue(name, { capacity, lanes, ...(budget_ms === undefined ? {} : { budget_ms }) });
-    this.#queues.set(name, { label: labelOf(name, channel), queue, lanes });
+    this.#queues.set(name, { label: labelOf(name, channel), queue, lanes: laneNames(channel) });
     return queue;
   }
 

@@ -1,39 +1,48 @@
 /**
  * The queue between the listener and the workers of a service: requests wait here until one of a few workers is free.
  *
- * Promise: every accepted job is answered exactly once: with what its work gave, `busy` if it was dropped before its
- * work began, `timeout` if its deadline passed, or why it was cancelled. It is answered on time, also while it waits.
- * Work that has begun is never dropped; its deadline governs it. The next job comes from each lane that has one in turn,
- * in the order of arrival; a lane in standing overload (`work-lane.ts`) gives its newest first and drops those that can
- * no longer make their deadline, because in order it would serve only work that is already too late.
- * Bound: `capacity` jobs that wait, over all lanes, besides those taken by workers. Each operation is O(1), and one timer
- * serves all deadlines: when it fires the jobs are walked once, at most once per SWEEP_MS_MIN.
- * Overflow: `submit` refuses with `busy` at once; it never waits for room.
- * Cancellation: when a job's deadline is cancelled (the client went away) it leaves the queue. A worker whose signal
- * aborts stops waiting; a job it was already given stays its own. `close()` refuses new jobs and lets workers drain.
+ * Promise: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
+ * work began, `timeout` if its deadline passed, or the reason of its cancellation. It is answered on time, even while it
+ * waits. Work that has begun is never dropped; its deadline governs it.
+ * Order: the lane of the highest priority that has jobs is served first, lanes of equal priority take turns, and a lane
+ * with jobs gets at least one in 16 (`lanes.ts`). Within a lane keys take turns, and the jobs of a key are served in the
+ * order of arrival; a lane in standing overload (`work-lane.ts`) serves its newest first and drops those that cannot make
+ * their deadline, because in order it would serve only work that is already too late.
+ * Bound: `capacity` jobs that wait, over all lanes, besides those that workers took. The reserve of a lane is part of it
+ * and no other lane can take it; the rest is shared. One timer serves all deadlines. Operations are O(lanes + keys_max).
+ * Overflow: `submit` never waits for room. In a lane with keys, a job of a key that waits with at least two jobs fewer
+ * than the longest key displaces the newest job of that one, which is answered with `busy`; every other job is refused
+ * with `busy`. So a flood under one key costs other keys nothing, and a key that is alone can use all the room.
+ * Cancellation: when a job's deadline is cancelled (the client disconnected) it leaves the queue. A worker whose signal
+ * aborts stops waiting; a job that it was already given remains its own. `close()` refuses new jobs and lets workers
+ * drain.
  *
  * When its deadline passes during the work, the submitter is answered at once, but the worker stays with the work until
- * that really ends: work that ignores its signal must not add up behind the workers' backs.
- * It is not an Mpsc: that has one order and knows no deadlines, and here a job must leave from anywhere.
+ * it ends: work that ignores its signal must not run beside more work than there are workers.
+ *
+ *   const lanes = [{ name: 'get', priority: 1, reserve_share: 0.25, key: 'address' }, 'put'];
+ *   const queue = new WorkQueue('work', { capacity: 512, lanes });
+ *   const bytes = await queue.submit('get', deadline, (scope) => read(path, scope.signal), address);
+ *   await queue.serve(task);                          // in each worker
  */
-import { Deadline } from './deadline.ts';
-import { assert, isRonError, RonError } from './errors.ts';
-import { sched, touch, type Parked, type Timer } from './sched.ts';
-import type { TaskContext } from './supervisor.ts';
-import { WaitList } from './wait-list.ts';
-import { JobList, QueuedJob, type Job, type Run, type Work } from './work-job.ts';
-import { Lane } from './work-lane.ts';
+import { Deadline } from '../deadline.ts';
+import { assert, isRonError, RonError } from '../errors.ts';
+import { sched, touch, type Parked } from '../sched.ts';
+import type { TaskContext } from '../supervisor.ts';
+import { WaitList } from '../wait-list.ts';
+import { DeadlineSweep } from './deadline-sweep.ts';
+import { QueuedJob, type Job, type Run, type Work } from './work-job.ts';
+import { Lanes } from './lanes.ts';
+import type { Lane, LaneDeclaration } from './work-lane.ts';
 
 export type { Job } from './work-job.ts';
-
-/** Deadlines are noticed at most this much late; Node's timers are no finer. */
-const SWEEP_MS_MIN = 1;
+export type { LaneDeclaration, LaneInit } from './work-lane.ts';
 
 export interface WorkQueueInit {
   /** Jobs that may wait, over all lanes. */
   capacity: number;
-  /** The lanes, served in turn. At least one. */
-  lanes: readonly string[];
+  /** At least one. */
+  lanes: readonly LaneDeclaration[];
   /**
    * The usual budget of a job: its tenth is how long one may wait before the lane counts as late. Default: each job's
    * own, as left when it is submitted. Set it where clients can shorten their budget, so that they cannot cause overload.
@@ -44,20 +53,17 @@ export interface WorkQueueInit {
 export class WorkQueue implements AsyncDisposable {
   readonly name: string;
   readonly capacity: number;
-  readonly #lanes: readonly Lane[];
-  readonly #laneOf: ReadonlyMap<string, Lane>;
+  readonly #lanes: Lanes;
   /** Jobs that workers took and that are not answered yet: the sweep watches their deadlines too. */
-  readonly #taken = new JobList();
+  readonly #taken = new Set<QueuedJob>();
   readonly #workers: WaitList<Job | undefined, undefined>;
-  #turn = 0;
-  #depth = 0;
+  readonly #sweep: DeadlineSweep;
   #running = 0;
   #closed = false;
-  #sweep: { timer: Timer; at_ms: number } | undefined;
 
-  /** Jobs answered with `busy`: refused because it was full, or shed. */
+  /** Jobs answered with `busy`: refused because there was no room, or dropped. */
   busy_total = 0;
-  /** Those of them that standing overload dropped after they had been accepted. */
+  /** Those of them that were dropped after they had been accepted: in standing overload, or displaced by another key. */
   shed_total = 0;
   /** Jobs answered with `timeout`, before or during their work. */
   timeout_total = 0;
@@ -68,19 +74,18 @@ export class WorkQueue implements AsyncDisposable {
   constructor(name: string, init: WorkQueueInit) {
     const { capacity, lanes, budget_ms } = init;
     assert(Number.isSafeInteger(capacity) && capacity >= 1, `queue ${name}: capacity is a whole number, at least 1`);
-    assert(lanes.length > 0 && new Set(lanes).size === lanes.length, `queue ${name}: lanes are named, each once`);
     assert(budget_ms === undefined || budget_ms > 0, `queue ${name}: the budget is positive`);
     this.name = name;
     this.capacity = capacity;
-    this.#lanes = lanes.map((lane) => new Lane(lane, budget_ms));
-    this.#laneOf = new Map(this.#lanes.map((lane) => [lane.name, lane]));
+    this.#lanes = new Lanes(`queue ${name}`, capacity, lanes, budget_ms);
+    this.#sweep = new DeadlineSweep(`${name}.deadlines`, (now_ms) => this.#expireJobs(now_ms));
     this.#workers = new WaitList({ owner: this, label: `${name}.take` });
   }
 
   /** Jobs that wait. */
   get depth(): number {
     touch(this);
-    return this.#depth;
+    return this.#lanes.depth;
   }
 
   /** Jobs whose work is going on, also those whose submitter was answered because it took too long. */
@@ -99,46 +104,52 @@ export class WorkQueue implements AsyncDisposable {
   get oldest_ms(): number {
     touch(this);
     const now_ms = sched.now_ms();
-    return this.#lanes.reduce((oldest_ms, lane) => Math.max(oldest_ms, now_ms - (lane.oldest?.queued_ms ?? now_ms)), 0);
+    return this.#lanes.all.reduce(
+      (oldest_ms, lane) => Math.max(oldest_ms, now_ms - (lane.oldest?.queued_ms ?? now_ms)),
+      0,
+    );
   }
 
   /** Whether a lane is in standing overload. */
   get overloaded(): boolean {
     touch(this);
-    return this.#lanes.some((lane) => lane.overloaded);
+    return this.#lanes.all.some((lane) => lane.overloaded);
   }
 
   depthOf(lane: string): number {
     touch(this);
-    return this.#lane(lane).size;
+    return this.#lanes.named(lane).size;
   }
 
   /** Jobs of one lane that were answered with `busy`. */
   busyOf(lane: string): number {
     touch(this);
-    return this.#lane(lane).busy_total;
+    return this.#lanes.named(lane).busy_total;
   }
 
   /**
-   * Queues `work` and gives its result. Rejects with `busy` (full, or shed in overload), `timeout`, `draining` (closed),
-   * the reason for which the deadline was cancelled, or whatever the work rejects with.
+   * Queues `work` and gives its result. Rejects with `busy` (no room, or dropped), `timeout`, `draining` (closed), the
+   * reason for which the deadline was cancelled, or the error of the work. `key` counts in lanes that are fair by key.
    */
-  submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>): Promise<R> {
+  submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key = ''): Promise<R> {
     touch(this);
-    const into = this.#lane(lane);
+    const into = this.#lanes.named(lane);
     if (this.#closed) return Promise.reject(new RonError('draining', `queue ${this.name} takes no more work`));
     const remaining_ms = deadline.remaining_ms;
     if (remaining_ms <= 0) return Promise.reject(this.#tooLate(deadline));
     const now_ms = sched.now_ms();
-    if (this.#depth >= this.capacity) return Promise.reject(this.#busy(into, now_ms, 'is full'));
+    if (!this.#lanes.hasRoom(into) && !this.#displaceFor(into, key, now_ms)) {
+      return Promise.reject(
+        this.#busy(into, now_ms, into.isKeyed && into.size > 0 ? 'has no room for this key' : 'is full'),
+      );
+    }
     const job = new QueuedJob(into, now_ms, remaining_ms, this.#run);
     const answer = sched.park<unknown>(`${this.name}.answer`);
     const unfollow = deadline.onOver((reason) => this.#over(job, reason));
     job.open = { deadline, work, answer, unfollow };
-    into.push(job);
-    this.#depth += 1;
+    this.#lanes.enter(job, key);
     this.accepted_total += 1;
-    this.#sweepBy(job.expires_ms, now_ms);
+    this.#sweep.by(job.expires_ms, now_ms);
     if (this.#workers.size > 0) this.#handOver();
     return answer.promise as Promise<R>;
   }
@@ -194,12 +205,6 @@ export class WorkQueue implements AsyncDisposable {
     return Promise.resolve();
   }
 
-  #lane(name: string): Lane {
-    const lane = this.#laneOf.get(name);
-    assert(lane !== undefined, `queue ${this.name} has a lane ${name}`);
-    return lane;
-  }
-
   /** Gives the job that has just come to the worker that has waited longest. */
   #handOver(): void {
     const job = this.#next();
@@ -207,16 +212,15 @@ export class WorkQueue implements AsyncDisposable {
     if (job !== undefined) this.#workers.wakeFirst(job);
   }
 
-  /** Takes the next job out: from each lane that has one in turn. */
+  /** Takes the next job out. */
   #next(): QueuedJob | undefined {
     const now_ms = sched.now_ms();
-    for (let tries = this.#lanes.length; tries > 0 && this.#depth > 0; tries -= 1) {
-      const lane = this.#lanes[this.#turn]!;
-      this.#turn = (this.#turn + 1) % this.#lanes.length;
-      const job = this.#pick(lane, now_ms);
+    while (this.#lanes.depth > 0) {
+      const job = this.#pick(this.#lanes.next, now_ms);
+      // Otherwise the lane is empty now: its last jobs were dropped.
       if (job === undefined) continue;
-      this.#leaveLane(job);
-      this.#taken.push(job);
+      this.#lanes.take(job);
+      this.#taken.add(job);
       return job;
     }
     return undefined;
@@ -227,7 +231,7 @@ export class WorkQueue implements AsyncDisposable {
     lane.look(now_ms);
     if (lane.overloaded) this.#shedOldest(lane, now_ms);
     for (;;) {
-      const job = lane.overloaded ? lane.newest : lane.oldest;
+      const job = lane.peek(lane.overloaded ? 'newest' : 'oldest');
       if (job === undefined) return undefined;
       if (!this.#isLive(job)) continue;
       if (!lane.overloaded || !lane.isHopeless(job, now_ms)) return job;
@@ -242,16 +246,25 @@ export class WorkQueue implements AsyncDisposable {
     return false;
   }
 
-  /** The newest are served, so it is the oldest that lose hope: told now, they can try elsewhere. */
+  /** The newest are served, so the oldest are the ones that become hopeless: refused now, they can try elsewhere. */
   #shedOldest(lane: Lane, now_ms: number): void {
     for (let job = lane.oldest; job !== undefined && lane.isHopeless(job, now_ms); job = lane.oldest) {
       if (this.#isLive(job)) this.#shed(job, now_ms);
     }
   }
 
-  #shed(job: QueuedJob, now_ms: number): void {
+  #shed(job: QueuedJob, now_ms: number, why = 'is overloaded'): void {
     this.shed_total += 1;
-    this.#conclude(job)?.fail(this.#busy(job.in, now_ms, 'is overloaded'));
+    this.#conclude(job)?.fail(this.#busy(job.in, now_ms, why));
+  }
+
+  /** Drops the newest job of the longest key in favour of a shorter one. The lane is as long as before then. */
+  #displaceFor(lane: Lane, key: string, now_ms: number): boolean {
+    const job = lane.displaceable(key);
+    if (job === undefined) return false;
+    // A job whose deadline is over answers itself here, which makes room as well.
+    if (this.#isLive(job)) this.#shed(job, now_ms, 'gives the room to other keys');
+    return true;
   }
 
   /** The deadline of a job is over, by time or because it was cancelled. */
@@ -270,20 +283,13 @@ export class WorkQueue implements AsyncDisposable {
     if (open === undefined) return undefined;
     job.open = undefined;
     open.unfollow();
-    if (job.list === this.#taken) this.#taken.remove(job);
-    else this.#leaveLane(job);
+    if (!this.#taken.delete(job)) this.#lanes.remove(job);
     this.#restIfDone();
     return open.answer;
   }
 
-  /** While open, the timer is left to fire in vain: cheaper than setting it anew for each job. */
   #restIfDone(): void {
-    if (this.#closed && this.#depth + this.#taken.size === 0) this.#stopSweeping();
-  }
-
-  #leaveLane(job: QueuedJob): void {
-    job.in.remove(job);
-    this.#depth -= 1;
+    if (this.#closed && this.#lanes.depth + this.#taken.size === 0) this.#sweep.stop();
   }
 
   readonly #run: Run = (job, signal) => {
@@ -343,43 +349,24 @@ export class WorkQueue implements AsyncDisposable {
 
   /** When what waits now will have been served, as far as we can tell; at least the time of one job. */
   #drain_ms(lane: Lane, now_ms: number): number {
-    return Math.ceil((lane.service_ms(now_ms) * (this.#depth + 1)) / Math.max(1, this.#running));
+    return Math.ceil((lane.service_ms(now_ms) * (this.#lanes.depth + 1)) / Math.max(1, this.#running));
   }
 
-  /** Makes sure that the deadlines are looked at no later than `at_ms`. */
-  #sweepBy(at_ms: number, now_ms: number): void {
-    if (this.#sweep !== undefined && this.#sweep.at_ms <= at_ms) return;
-    this.#stopSweeping();
-    const delay_ms = Math.max(at_ms - now_ms, SWEEP_MS_MIN);
-    const timer = sched.timer(delay_ms, () => this.#sweepNow(), `${this.name}.deadlines`);
-    this.#sweep = { timer, at_ms: now_ms + delay_ms };
-  }
-
-  #stopSweeping(): void {
-    this.#sweep?.timer.cancel();
-    this.#sweep = undefined;
-  }
-
-  #sweepNow(): void {
+  /** Looking at a deadline that is over answers its job. Returns when the next one expires. */
+  #expireJobs(now_ms: number): number {
     touch(this);
-    this.#sweep = undefined;
-    const now_ms = sched.now_ms();
     let next_ms = Infinity;
-    // A list of its own: a deadline that is over may end others, and take their jobs out, while we walk.
+    // A copy: a deadline that is over may end others, and take their jobs out, while we walk.
     for (const job of this.#jobs()) {
       if (job.open === undefined || (job.expires_ms <= now_ms && !this.#isLive(job))) continue;
       next_ms = Math.min(next_ms, job.expires_ms);
     }
-    if (next_ms < Infinity) this.#sweepBy(next_ms, now_ms);
+    return next_ms;
   }
 
   /** Every job that is not answered. */
   #jobs(): QueuedJob[] {
-    const jobs: QueuedJob[] = [];
-    for (const list of [...this.#lanes, this.#taken]) {
-      for (let job = list.oldest; job !== undefined; job = job.newer) jobs.push(job);
-    }
-    return jobs;
+    return [...this.#lanes.all.flatMap((lane) => lane.entries()), ...this.#taken];
   }
 }
 

@@ -1,8 +1,8 @@
 /** Clients, workers, deadlines and shutdown against each other, under every schedule. */
 import type { Build, World } from '@ron/explorer';
-import { Deadline } from './deadline.ts';
-import { assert, RonError } from './errors.ts';
-import type { WorkQueue } from './work-queue.ts';
+import { Deadline } from '../deadline.ts';
+import { assert, RonError } from '../errors.ts';
+import type { LaneDeclaration, WorkQueue } from './work-queue.ts';
 
 /** The code under test: the module itself, or a mutant of it. */
 export interface WorkQueueModule {
@@ -16,6 +16,7 @@ class Client {
   readonly index: number;
   readonly #world: World;
   readonly #queue: WorkQueue;
+  readonly #place: Place;
   readonly left = new AbortController();
   answer: Answer | undefined;
   begun = false;
@@ -23,8 +24,9 @@ class Client {
   /** Remembered, because what work throws is an answer like any other. */
   #begunInVain = false;
 
-  constructor(index: number, world: World, queue: WorkQueue) {
+  constructor(index: number, world: World, queue: WorkQueue, place: Place) {
     this.index = index;
+    this.#place = place;
     this.#world = world;
     this.#queue = queue;
   }
@@ -32,7 +34,7 @@ class Client {
   async submit(budget_ms: number): Promise<void> {
     const deadline = Deadline.after('request', budget_ms, { signal: this.left.signal });
     try {
-      const value = await this.#queue.submit('get', deadline, () => this.#work());
+      const value = await this.#queue.submit(this.#place.lane, deadline, () => this.#work(), this.#place.key);
       assert(value === this.index, 'a client gets its own result');
       this.#told('done');
     } catch (error) {
@@ -43,6 +45,7 @@ class Client {
 
   check(): void {
     assert(!this.#begunInVain, 'work began for a client that was answered, or twice');
+    assert(this.answer !== 'busy' || this.#place.hasRoom !== true, 'a client with room of its own was refused');
     if (this.answer === 'done') assert(this.ended, 'done without work');
     if (this.answer === 'busy' || this.answer === 'draining') assert(!this.begun, 'work that has begun was dropped');
   }
@@ -65,19 +68,34 @@ class Client {
   }
 }
 
+/** Where a client submits. */
+export interface Place {
+  readonly lane: string;
+  readonly key?: string;
+  /** There is always room for this client: reserved, or a fair share of its key. */
+  readonly hasRoom?: boolean;
+}
+
 export interface Shape {
   readonly clients: number;
   readonly workers: number;
   readonly capacity: number;
-  /** What happens besides, each once and at any time. */
+  readonly lanes?: readonly LaneDeclaration[];
+  /** Of each client. Default: all in the lane `get`. */
+  readonly places?: readonly Place[];
+  /** Other events, each once and at any time. */
   readonly events: readonly ('close' | 'abort queued' | 'client leaves' | 'worker dies')[];
 }
 
 /** Every client is answered once, and every worker ends once the queue is closed. */
 export function answersOnce({ WorkQueue }: WorkQueueModule, shape: Shape): Build {
   return (world) => {
-    const queue = new WorkQueue('work', { capacity: shape.capacity, lanes: ['get'] });
-    const clients = Array.from({ length: shape.clients }, (_, index) => new Client(index, world, queue));
+    const queue = new WorkQueue('work', { capacity: shape.capacity, lanes: shape.lanes ?? ['get'] });
+    const placeOf = (index: number): Place => shape.places?.[index] ?? { lane: 'get' };
+    const clients = Array.from(
+      { length: shape.clients },
+      (_, index) => new Client(index, world, queue, placeOf(index)),
+    );
     const dying = new AbortController();
     const staying = new AbortController();
     const order: number[] = [];

@@ -17,6 +17,23 @@ const DYING = shape(1, 1, 1, 'close', 'worker dies');
 const SURVIVED = shape(1, 2, 1, 'close', 'worker dies');
 const ABORTING = shape(1, 1, 1, 'close', 'abort queued');
 
+/** Two jobs of one key and one of another, with room for two. */
+const KEYED: Shape = {
+  ...shape(3, 0, 2, 'close'),
+  lanes: [{ name: 'get', key: 'tenant', keys_max: 2 }],
+  places: [
+    { lane: 'get', key: 'flood' },
+    { lane: 'get', key: 'flood' },
+    { lane: 'get', key: 'zoo', hasRoom: true },
+  ],
+};
+/** Two jobs of one lane and one of another, with room for two, of which one is reserved. */
+const RESERVED: Shape = {
+  ...shape(3, 0, 2, 'close'),
+  lanes: ['bulk', { name: 'reads', reserve_share: 0.5, priority: 1 }],
+  places: [{ lane: 'bulk' }, { lane: 'bulk' }, { lane: 'reads', hasRoom: true }],
+};
+
 const MODELS: Record<string, Shape> = {
   'after close every queued job is answered and the worker ends': DRAIN,
   'a full queue refuses one of two clients, and both are answered without any worker': REFUSING,
@@ -24,6 +41,8 @@ const MODELS: Record<string, Shape> = {
   'a worker may die at any time, and its job is answered': DYING,
   'what a dying worker did not take, another one does': SURVIVED,
   'queued jobs may be aborted at any time': ABORTING,
+  'a flood under one key leaves room for another, and displaced jobs are answered': KEYED,
+  'a lane always finds its reserved room': RESERVED,
 };
 
 for (const [name, model] of Object.entries(MODELS)) {
@@ -34,13 +53,61 @@ for (const [name, model] of Object.entries(MODELS)) {
 }
 
 test('cutting known states loses no ending', async (t) => {
-  for (const model of [LEAVING, ABORTING]) {
+  for (const model of [LEAVING, ABORTING, KEYED]) {
     const endings = await assertReductionsAgree(answersOnce(real, model));
     t.diagnostic(`${model.events.join(', ')}: ${endings.size} endings`);
   }
 });
 
-const MUTANTS: { name: string; find: string; replace: string; model: Shape; expected: RegExp }[] = [
+const FILES = {
+  queue: import.meta.resolve('./work-queue.ts'),
+  lanes: import.meta.resolve('./lanes.ts'),
+  lane: import.meta.resolve('./work-lane.ts'),
+  fair: import.meta.resolve('../fair/fair-queue.ts'),
+};
+
+interface Mutant {
+  readonly name: string;
+  /** Default: the queue itself. */
+  readonly file?: keyof typeof FILES;
+  readonly find: string;
+  readonly replace: string;
+  readonly model: Shape;
+  readonly expected: RegExp;
+}
+
+const MUTANTS: Mutant[] = [
+  {
+    name: 'a displaced job is not answered',
+    find: "this.#shed(job, now_ms, 'gives the room to other keys')",
+    replace: 'this.#lanes.remove(job)',
+    model: KEYED,
+    expected: /^deadlock/,
+  },
+  {
+    name: 'no job is displaced',
+    file: 'fair',
+    find: 'longest.size > own_size + 1 ?',
+    replace: 'longest.size < 0 ?',
+    model: KEYED,
+    expected: /a client with room of its own was refused/,
+  },
+  {
+    name: 'reserved room is shared as well',
+    file: 'lanes',
+    find: 'free - reserve, capacity',
+    replace: 'free, capacity',
+    model: RESERVED,
+    expected: /more jobs wait than the capacity/,
+  },
+  {
+    name: 'a lane does not use its reserve',
+    file: 'lanes',
+    find: 'return lane.size < lane.reserve || ',
+    replace: 'return ',
+    model: RESERVED,
+    expected: /a client with room of its own was refused/,
+  },
   {
     name: 'close does not wake the workers that wait',
     find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(undefined);\n    this.#workers.close();',
@@ -65,22 +132,22 @@ const MUTANTS: { name: string; find: string; replace: string; model: Shape; expe
   },
   {
     name: 'the capacity is not looked at',
-    find: 'this.#depth >= this.capacity',
-    replace: 'false',
+    find: 'if (!this.#lanes.hasRoom(into) && ',
+    replace: 'if (false && ',
     model: REFUSING,
-    expected: /more jobs wait than the capacity/,
+    expected: /the owner asks for room/,
   },
   {
     name: 'nobody looks at the deadlines',
-    find: 'this.#sweepBy(job.expires_ms, now_ms);',
+    find: 'this.#sweep.by(job.expires_ms, now_ms);',
     replace: '',
     model: DYING,
     expected: /^deadlock/,
   },
   {
     name: 'the deadlines are looked at once only',
-    find: 'if (next_ms < Infinity) this.#sweepBy(next_ms, now_ms);',
-    replace: '',
+    find: 'return next_ms;',
+    replace: 'return Infinity;',
     model: shape(2, 1, 2, 'close', 'worker dies'),
     expected: /^deadlock/,
   },
@@ -108,15 +175,16 @@ const MUTANTS: { name: string; find: string; replace: string; model: Shape; expe
   {
     name: 'a job of a worker that dies is not answered for it',
     find: 'this.#over(job, signal!.reason);\n      ended.wake();',
-    replace: 'this.#taken.remove(job);\n      ended.wake();',
+    replace: 'this.#taken.delete(job);\n      ended.wake();',
     model: DYING,
     expected: /^deadlock/,
   },
 ];
 
-for (const { name, find, replace, model, expected } of MUTANTS) {
+for (const { name, file = 'queue', find, replace, model, expected } of MUTANTS) {
   test(`caught: ${name}`, async () => {
-    const module = await mutant<WorkQueueModule>(new URL('./work-queue.ts', import.meta.url).href, find, replace);
+    const init = { entry: FILES.queue, through: [FILES.lanes, FILES.lane] };
+    const module = await mutant<WorkQueueModule>(FILES[file], find, replace, init);
     await assertCaught(answersOnce(module, model), { name, hash: true }, expected);
   });
 }

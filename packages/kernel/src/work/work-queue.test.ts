@@ -3,10 +3,10 @@ import { execFileSync } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from './deadline.ts';
-import { isRonError, RonError } from './errors.ts';
-import { sched, sleep } from './sched.ts';
-import { VirtualSched } from './virtual-sched.ts';
+import { Deadline } from '../deadline.ts';
+import { isRonError, RonError } from '../errors.ts';
+import { sched, sleep } from '../sched.ts';
+import { VirtualSched } from '../virtual-sched.ts';
 import { WorkQueue } from './work-queue.ts';
 
 const never = new AbortController().signal;
@@ -306,7 +306,7 @@ test(
 
 test('a queue has a capacity and lanes, and knows only its own', () => {
   assert.throws(() => new WorkQueue('work', { capacity: 0, lanes: ['get'] }), /capacity/);
-  assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: [] }), /lanes/);
+  assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: [] }), /has a lane/);
   assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: ['get', 'get'] }), /lanes/);
   const queue = new WorkQueue('work', { capacity: 1, lanes: ['get'] });
   assert.throws(() => void queue.submit('put', after(100), sleeper(0)), /put/);
@@ -378,7 +378,7 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
   // In a process of its own: the test runner's hooks on every promise would be most of what is measured.
   const url = (file: string): string => new URL(file, import.meta.url).href;
   const program = `
-    import { Deadline } from '${url('./deadline.ts')}';
+    import { Deadline } from '${url('../deadline.ts')}';
     import { WorkQueue } from '${url('./work-queue.ts')}';
     const queue = new WorkQueue('work', { capacity: 512, lanes: ['get', 'put'] });
     const stop = new AbortController();
