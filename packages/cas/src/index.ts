@@ -19,7 +19,6 @@ export { MEDIA_TYPE_DEFAULT, type FinishInit, type ObjectPlace, type Written } f
 export * from './ram-cache.ts';
 export * from './record-types.ts';
 export { reserveBytes } from './reserve.ts';
-export * from './single-flight.ts';
 export * from './stored-object.ts';
 export * from './stripe.ts';
 export {

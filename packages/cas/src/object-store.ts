@@ -6,7 +6,7 @@
  * Bound: the cache has a byte bound; reads under way are bounded by the caller that admits requests.
  * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
  */
-import { RonError, sched, type RonErrorInit } from '@ron/kernel';
+import { RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { BufferPool } from './buffer-pool.ts';
 import { notComplete } from './completeness.ts';
@@ -17,7 +17,6 @@ import { ObjectWriter, type WriterState } from './object-writer.ts';
 import { putSmall, type FinishInit, type Written } from './put-object.ts';
 import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
-import { SingleFlight } from './single-flight.ts';
 import { StoredObject, type Contents, type PageRef } from './stored-object.ts';
 import type { StoredRecord, Volume } from './volume.ts';
 
@@ -52,6 +51,8 @@ const PAGES_BYTES_MIN = 1024 * KIB;
 const CHUNKS_KEPT_BYTES = 4 * KIB * KIB;
 /** An open object without its bytes: its address, hash, type and layout. */
 const OBJECT_OVERHEAD_BYTES = 1024;
+/** Distinct contents, and pages, that are read at the same time. Beyond them reads are refused with `busy`. */
+const READS_MAX = 16_384;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
 
@@ -69,8 +70,8 @@ export class ObjectStore {
   readonly #opening = new Map<Address, Set<{ isOutdated: boolean }>>();
   readonly #objects: RamCache<StoredObject>;
   readonly #pages: RamCache<EntryTree>;
-  readonly #reads = new SingleFlight<Uint8Array>();
-  readonly #pageReads = new SingleFlight<EntryTree>();
+  readonly #reads = new SingleFlight<Uint8Array>('content.read', { runs_max: READS_MAX });
+  readonly #pageReads = new SingleFlight<EntryTree>('page.read', { runs_max: READS_MAX });
   readonly #contents: Contents;
   readonly #chunks: BufferPool;
 
@@ -298,11 +299,11 @@ export class ObjectStore {
   async #page(page: PageRef, signal: AbortSignal): Promise<EntryTree> {
     const key = pageKey(page);
     return await this.#pageReads.run(key, signal, async (flight) => {
-      const { payload } = await this.#contentRecord(page.id, flight);
+      const { payload } = await this.#contentRecord(page.id, flight.signal);
       if (payload.length !== page.entries * ENTRY_BYTES) {
         throw new RonError('integrity', `a page of the manifest has ${payload.length} bytes`);
       }
-      const tree = await EntryTree.verify(payload, page.expected, flight).catch(rethrowDamaged);
+      const tree = await EntryTree.verify(payload, page.expected, flight.signal).catch(rethrowDamaged);
       this.#pages.put(key, tree, tree.cost_bytes);
       return tree;
     });
@@ -313,7 +314,7 @@ export class ObjectStore {
     const known = this.cache.get(key);
     if (known !== undefined) return known;
     return await this.#reads.run(key, signal, async (flight) => {
-      const { payload } = await this.#contentRecord(id, flight);
+      const { payload } = await this.#contentRecord(id, flight.signal);
       this.cache.put(key, payload, payload.length);
       return payload;
     });

@@ -11,7 +11,7 @@
  * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
  */
 import { join } from 'node:path';
-import { NEVER, RonError, sched } from '@ron/kernel';
+import { KeyedMutex, NEVER, RonError, sched } from '@ron/kernel';
 import { realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import type { Address } from '@ron/proto';
 import { notComplete } from './completeness.ts';
@@ -21,7 +21,6 @@ import { NO_JOURNALS, scrubJournals, type JournalScrub } from './journal-scrub.t
 import { KnownUploads } from './known-uploads.ts';
 import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
 import { piecesUntilAborted } from './pieces-until-aborted.ts';
-import { Turns } from './turns.ts';
 import { NO_JOURNAL } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
 import type { DamagedRecord } from './volume.ts';
@@ -30,6 +29,9 @@ const KIB = 1024;
 const METADATA_BYTES_MAX = 8 * KIB;
 /** While a body comes, what has come is made durable this often. */
 const CHECKPOINT_BYTES = 16 * KIB * KIB;
+/** Uploads with a request under way, and requests that wait for one upload. Beyond them requests are refused with `busy`. */
+const KEYS_MAX = 8192;
+const WAITERS_MAX = 64;
 
 export interface UploadsInit {
   store: ObjectStore;
@@ -76,7 +78,8 @@ export class Uploads implements AsyncDisposable {
   readonly #places: JournalPlaces | undefined;
   readonly #expiry_ms: number;
   readonly #known: KnownUploads;
-  readonly #turns = new Turns();
+  /** One request at a time works on an upload; a newer one takes over. */
+  readonly #mutex = new KeyedMutex('uploads', { keys_max: KEYS_MAX, waiters_max: WAITERS_MAX, preempt: true });
 
   private constructor(init: UploadsInit) {
     this.#init = init;
@@ -86,7 +89,7 @@ export class Uploads implements AsyncDisposable {
       store: init.store,
       places: this.#places,
       expiry_ms: this.#expiry_ms,
-      isTaken: (id) => this.#turns.isTaken(id),
+      isTaken: (id) => this.#mutex.isHeld(id),
       onDamage: init.onDamage,
     });
   }
@@ -137,7 +140,7 @@ export class Uploads implements AsyncDisposable {
       if (doubt !== undefined) throw notComplete(`the upload was not found, but its journal may be away: ${doubt}`);
       return undefined;
     }
-    if (!this.#turns.isTaken(id)) await this.#known.requireReadable(upload, signal);
+    if (!this.#mutex.isHeld(id)) await this.#known.requireReadable(upload, signal);
     return upload.status;
   }
 
@@ -188,7 +191,7 @@ export class Uploads implements AsyncDisposable {
       throw notComplete(`journals of uploads cannot be read: ${this.#known.unread.join('; ')}`);
     let expired = 0;
     for (const upload of [...this.#known.open.values(), ...this.#known.finished.values()]) {
-      if (!this.#known.isOver(upload) || this.#turns.isTaken(upload.terms.id)) continue;
+      if (!this.#known.isOver(upload) || this.#mutex.isHeld(upload.terms.id)) continue;
       // A journal that could not be removed is tried again the next time.
       await this.#forget(upload).then(
         () => (expired += 1),
@@ -205,8 +208,8 @@ export class Uploads implements AsyncDisposable {
     return await scrubJournals({
       place,
       uploadOf: (id) => this.#known.getCertain(id),
-      isTaken: (id) => this.#turns.isTaken(id),
-      rewrite: (upload) => this.#turns.run(upload.terms.id, signal, () => upload.rewriteJournal()),
+      isTaken: (id) => this.#mutex.isHeld(id),
+      rewrite: (upload) => this.#mutex.run(upload.terms.id, signal, () => upload.rewriteJournal()),
       onDamage: (id) => this.#init.onDamage?.({ volume: dir, id_hex: id, what: 'a copy of the journal of an upload' }),
       signal,
     });
@@ -214,7 +217,7 @@ export class Uploads implements AsyncDisposable {
 
   /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
   async close(): Promise<void> {
-    await this.#turns.close();
+    await this.#mutex.close(new RonError('draining', 'uploads are closed'));
     for (const upload of this.#known.open.values()) upload.release();
     this.#known.open.clear();
     this.#known.finished.clear();
@@ -253,13 +256,13 @@ export class Uploads implements AsyncDisposable {
   }
 
   #requireOpen(): void {
-    if (this.#turns.isClosed) throw new RonError('draining', 'uploads are closed');
+    if (this.#mutex.isClosed) throw new RonError('draining', 'uploads are closed');
   }
 
   #find(id: string): Upload | undefined {
     const upload = this.#known.get(id);
     // A request that adds to it keeps it alive.
-    return upload !== undefined && (this.#turns.isTaken(id) || !this.#known.isOver(upload)) ? upload : undefined;
+    return upload !== undefined && (this.#mutex.isHeld(id) || !this.#known.isOver(upload)) ? upload : undefined;
   }
 
   #writerOf(upload: Upload): ObjectWriter {
@@ -272,7 +275,7 @@ export class Uploads implements AsyncDisposable {
     signal: AbortSignal,
     work: (upload: Upload, signal: AbortSignal) => Promise<T>,
   ): Promise<T> {
-    return await this.#turns.run(id, signal, async (mine) => {
+    return await this.#mutex.run(id, signal, async (mine) => {
       const upload = this.#known.get(id);
       if (upload === undefined || this.#known.isOver(upload))
         throw new RonError('not_found', 'there is no such upload');
@@ -345,7 +348,7 @@ export class Uploads implements AsyncDisposable {
   async #boundFinished(): Promise<void> {
     for (const upload of this.#known.finished.values()) {
       if (this.#known.finished.size <= (this.#init.finished_max ?? 4096)) return;
-      if (!this.#turns.isTaken(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
+      if (!this.#mutex.isHeld(upload.terms.id)) await this.#forget(upload).catch(() => undefined);
     }
   }
 

@@ -143,7 +143,7 @@ async function readBack(
 /** Everybody who is to know a stripe learns it, and those who know something else what counts. */
 async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<Repaired> {
   const { set } = init;
-  return await set.stripes.inTurn(id, async () => {
+  return await set.stripes.change(id, signal, async () => {
     const views = await set.stripes.views(id, signal);
     const layout = bestOf(set, views.values());
     if (layout === undefined) return 'gone';
@@ -159,7 +159,7 @@ async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal
   const found = await set.stripes.find(job.id, signal);
   if (found === undefined) return 'gone';
   const id = stripeId(found.shards);
-  return await set.stripes.inTurn(id, async () => {
+  return await set.stripes.change(id, signal, async () => {
     // Whoever had its turn before may have moved another shard.
     const layout = bestOf(set, (await set.stripes.views(id, signal)).values()) ?? found;
     return await keepShard(init, job, layout, signal);

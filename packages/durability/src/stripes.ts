@@ -17,7 +17,7 @@ import {
   RecordType,
   type StripeLayout,
 } from '@ron/cas';
-import { isRonError, RonError, sched } from '@ron/kernel';
+import { isRonError, KeyedMutex, RonError, sched } from '@ron/kernel';
 import { Stripe } from '@ron/simd';
 import { mergeInventories } from './inventories.ts';
 import type { Member } from './member.ts';
@@ -50,6 +50,8 @@ interface Gathered {
 const UNREAD = Symbol('unread');
 type ShardRead = Uint8Array | typeof UNREAD | undefined;
 
+/** Changes of stripes under way. Each belongs to a repair worker, of which there are far fewer. */
+const CHANGES_MAX = 1024;
 /** How long a shard may take while others could stand in for it. */
 const SHARD_LAG_MS = 1000;
 
@@ -58,8 +60,7 @@ export class Stripes {
   readonly #memories = new Map<string, Stripe>();
   /** Stripes that are being given up: nobody may rely on them any more. */
   readonly #ending = new Set<string>();
-  /** By stripe: the last of those who change where its shards lie. */
-  readonly #turns = new Map<string, Promise<unknown>>();
+  readonly #mutex = new KeyedMutex('stripes', { keys_max: CHANGES_MAX, waiters_max: CHANGES_MAX });
   /** Contents that the striper could find no stripe for: copies stand in for one. */
   lone = this.emptyLone();
 
@@ -87,17 +88,9 @@ export class Stripes {
     return known.length >= needed;
   }
 
-  /** Who changes where shards of a stripe lie does so alone: two who do not know of each other would take the same place. */
-  async inTurn<T>(id: Uint8Array, work: () => Promise<T>): Promise<T> {
-    const key = chunkKey(id);
-    const turn = (this.#turns.get(key) ?? Promise.resolve()).then(work);
-    const ended = turn.catch(() => undefined);
-    this.#turns.set(key, ended);
-    try {
-      return await turn;
-    } finally {
-      if (this.#turns.get(key) === ended) this.#turns.delete(key);
-    }
+  /** Changes of where the shards of a stripe lie run one at a time: two concurrent ones could choose the same place. */
+  async change<T>(id: Uint8Array, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
+    return await this.#mutex.run(chunkKey(id), signal, work);
   }
 
   /** The stripe that a content or parity shard belongs to. */

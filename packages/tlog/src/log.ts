@@ -5,18 +5,17 @@
  * that was acknowledged before it was asked for, nothing that is not durable is signed, and each one continues the one
  * before. A log that is opened is what it was when its last checkpoint was signed, and what `known` says, or it is not
  * opened at all (`audit_integrity`). One process has a log.
- * Bound: one append at a time, `WAITING_MAX` wait; memory does not grow with the log. Overflow: `busy`.
+ * Bound: one append at a time, `WAITERS_MAX` wait; memory does not grow with the log. Overflow: `busy`.
  * Cancellation: an append that waits leaves by its signal; one that has begun ends by itself, written or failed as a whole.
  * A checkpoint that is aborted before it is written leaves the old one.
  * Failure: a full disk or a failed sync fails the call (`storage_full`, `not_ready`) and takes back what it wrote; the
  * next call goes on with new descriptors.
  */
 import { join } from 'node:path';
-import { assert, orAborted, RonError } from '@ron/kernel';
+import { assert, Mutex, orAborted, RonError } from '@ron/kernel';
 import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
 import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
 import { leafHash } from './hash.ts';
-import { InTurn } from './in-turn.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from './note-key.ts';
 import { encodeRecords, recordBytes } from './records.ts';
@@ -26,8 +25,8 @@ import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, wid
 import { TreeBatch, type Extent } from './tree-batch.ts';
 import { consistencyProof, inclusionProof, isSame, type InclusionProof } from './tree.ts';
 
-/** Appends, and checkpoints, that may wait for their turn. */
-const WAITING_MAX = 16;
+/** Appends, and checkpoints, that may wait for the mutex. */
+const WAITERS_MAX = 16;
 /** Tiles that are kept for proofs: 1 MiB. */
 const TILES_MAX = 64;
 /** Bytes of the entries of one append. */
@@ -63,8 +62,8 @@ export class TransparencyLog implements AsyncDisposable {
   readonly #checkpointFile: CheckpointFile;
   readonly #lock: Disposable | undefined;
   readonly #tiles = new TileCache(TILES_MAX);
-  readonly #appends = new InTurn('log.append', WAITING_MAX);
-  readonly #checkpoints = new InTurn('log.checkpoint', WAITING_MAX);
+  readonly #appends = new Mutex('log.append', { waiters_max: WAITERS_MAX });
+  readonly #checkpoints = new Mutex('log.checkpoint', { waiters_max: WAITERS_MAX });
   /** What is durable. */
   #extent: Extent;
   /** A write or sync failed: what it wrote must be taken back before the next. */

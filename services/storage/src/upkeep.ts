@@ -22,10 +22,9 @@ import {
   type RepairQueue,
   type ScrubberInit,
 } from '@ron/durability';
-import { RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
+import { Notify, RonError, sched, sleep, type Log, type TaskContext } from '@ron/kernel';
 import type { RepairStatus, ScrubInfo } from '@ron/proto';
 import type { TaskWork } from './admin-tasks.ts';
-import { Bell } from './bell.ts';
 import type { StorageConfig } from './config.ts';
 import type { Volumes } from './volumes.ts';
 
@@ -63,9 +62,8 @@ export class Upkeep {
   /** Unix time of the last plan that went through everything. */
   planned_ms: number | undefined;
   readonly #init: UpkeepInit;
-  /** For the planner, and for the striper. */
-  readonly #bell = new Bell();
-  readonly #stripeBell = new Bell();
+  readonly #planDue = new Notify('plan');
+  readonly #stripesDue = new Notify('stripes');
   #striping: Promise<unknown> = Promise.resolve();
 
   constructor(init: UpkeepInit) {
@@ -101,7 +99,7 @@ export class Upkeep {
 
   /** A plan is due now. */
   wake(): void {
-    this.#bell.ring();
+    this.#planDue.notifyOne();
   }
 
   /** What can be changed while it runs. */
@@ -118,16 +116,16 @@ export class Upkeep {
   async runPlanner({ stopping }: TaskContext): Promise<void> {
     const pause = new Pause(() => this.#interval_ms);
     // A single volume holds everything: a plan runs only on request.
-    await this.#bell.wait(this.#init.volumes.isSingle ? Infinity : FIRST_PLAN_MS, stopping);
+    const first_ms = this.#init.volumes.isSingle ? Infinity : FIRST_PLAN_MS;
+    await this.#planDue.notified(stopping, { within_ms: first_ms });
     while (!stopping.aborted) {
       const report = await this.#plan(stopping);
       if (report !== undefined && report.deficit > 0) {
         await this.#idle(stopping);
         // With all volumes that knew a stripe, the stripe is gone: what it protected needs another.
-        this.#stripeBell.ring();
+        this.#stripesDue.notifyOne();
       }
-      const wait_ms = pause.after(report);
-      await this.#bell.wait(wait_ms, stopping);
+      await this.#planDue.notified(stopping, { within_ms: pause.after(report) });
     }
   }
 
@@ -151,7 +149,7 @@ export class Upkeep {
   async runStriper({ stopping }: TaskContext): Promise<void> {
     if (this.striper === undefined) return;
     while (!stopping.aborted) {
-      await this.#stripeBell.wait(this.#interval_ms, stopping);
+      await this.#stripesDue.notified(stopping, { within_ms: this.#interval_ms });
       await this.#stripe(stopping).catch((error: unknown) => {
         stopping.throwIfAborted();
         this.#init.log.warn({ err: error }, 'stripes could not be made');
