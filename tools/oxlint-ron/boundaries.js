@@ -21,7 +21,7 @@ const BELOW = {
   cas: ['log', 'simd', 'kernel', 'proto'],
   durability: ['cas', 'log', 'simd', 'kernel'],
   client: ['simd', 'kernel', 'proto'],
-  auth: ['client', 'custody', 'log', 'kernel', 'proto'],
+  auth: ['client', 'custody', 'log', 'simd', 'kernel', 'proto'],
   ingress: ['kernel'],
 };
 const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;

@@ -10,10 +10,10 @@
  *   expires < 1767225600000         Unix milliseconds
  *   address ^= b3:00ff              also name ^= and label ^=: the text begins with this
  *   tenant = acme
- *   bytes <= 1048576                of one request's body
+ *   bytes <= 1048576                of one request's body, decoded
  *   rate <= 10/s                    or 600/m: requests, with a burst of as many
  *   ip in 10.0.0.0/8,2001:db8::/32
- *   body = sha256:<64 hex>          or b3:<64 hex>
+ *   body = sha256:<64 hex>          or b3:<64 hex>: the hash of one request's body, decoded
  */
 import { ADDRESS_PREFIX, isService } from '@ron/proto';
 import type { Service } from '@ron/proto';

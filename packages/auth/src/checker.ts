@@ -25,8 +25,8 @@ import { TOKEN_CHARS_MAX } from './limits.ts';
 import { Lru } from './lru.ts';
 import { verifyChain } from './macaroon.ts';
 import type { Macaroon } from './macaroon.ts';
-import { BodyCheck, NODE_HASHERS, NOTHING_LEFT } from './phase2.ts';
-import type { BodyHashers, Phase2 } from './phase2.ts';
+import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
+import type { Phase2 } from './phase2.ts';
 import { RateCeilings } from './rate.ts';
 import type { RateLink } from './rate.ts';
 import { bearerToken, decodeToken } from './token.ts';
@@ -39,8 +39,6 @@ export interface CheckerInit {
   keys: KeySource;
   /** Default: nothing is revoked. */
   epochs?: RevocationEpochs;
-  /** Further body hashes, such as `b3`. `sha256` is always there. */
-  hashers?: BodyHashers;
   /** Default 4096. */
   tokens_max?: number;
   /** Default 1024. */
@@ -66,7 +64,6 @@ export class Checker {
   readonly audience: Service;
   readonly #keys: KeySource;
   readonly #epochs: RevocationEpochs;
-  readonly #hashers: BodyHashers;
   /** By SHA-256 of the token, so that no token lies in memory longer than its request. */
   readonly #proven: Lru<Proven>;
   readonly #bad: Lru<true>;
@@ -77,7 +74,6 @@ export class Checker {
     this.audience = init.audience;
     this.#keys = init.keys;
     this.#epochs = init.epochs ?? NOTHING_REVOKED;
-    this.#hashers = { ...NODE_HASHERS, ...init.hashers };
     this.#proven = new Lru(init.tokens_max ?? 4096);
     this.#bad = new Lru(init.bad_tokens_max ?? 1024);
     this.#rates = new RateCeilings(init.rates_max ?? 16_384);
@@ -147,8 +143,6 @@ export class Checker {
       const refusal = refusalOf(caveat, request, at);
       if (refusal !== undefined) return refusal;
     }
-    const unhashed = capability.bodies.find(({ algorithm }) => this.#hashers[algorithm] === undefined);
-    if (unhashed !== undefined) return forbidden(`capability binds the body by ${unhashed.algorithm}: not known here`);
     const retry_after_ms = rates.length === 0 ? 0 : this.#rates.take(rates, sched.now_ms());
     if (retry_after_ms > 0) {
       return {
@@ -168,7 +162,7 @@ export class Checker {
     const later =
       request.facts_later === undefined ? [] : facts.filter(({ key }) => request.facts_later?.includes(key));
     if (body_bytes_max === undefined && bodies.length === 0 && later.length === 0) return NOTHING_LEFT;
-    return new BodyCheck({ body_bytes_max, bodies, facts: later, hashers: this.#hashers });
+    return new BodyCheck({ body_bytes_max, bodies, facts: later });
   }
 
   #forgetIfKeysChanged(): void {

@@ -1,28 +1,29 @@
 /**
- * Phase 2: what a capability restricts and only the body shows.
+ * Phase 2: the restrictions of a capability that only the body can satisfy.
  *
- * Promise: hand it the body as it is read, and the first refusal comes before anything was done with the byte that broke
- * the ceiling. A refusal sticks. `settle` refuses until everything has been shown, so forgetting a step fails closed.
- * Bound: counters and at most one running hash per algorithm. Cancellation: drop the object.
+ * Contract: the caller passes the body as it is read, and the first refusal comes before the byte that broke the ceiling
+ * is used. A refusal is final. `settle` refuses until all steps were taken, so a forgotten step fails closed.
+ * `body` and `bytes` caveats apply to the content-decoded body: transfer coding removed, `Content-Encoding` decoded. The
+ * same capability therefore accepts a body sent plain, chunked or compressed. A request without a body has the hash of
+ * zero bytes.
+ * Bound: counters and at most one running hash per algorithm (`b3`: 64 KiB). Cancellation: drop the object.
  *
  *   update(chunk)* -> end() -> facts({...})* -> settle() -> side effects
  */
 import { createHash } from 'node:crypto';
 import { assert } from '@ron/kernel';
+import { Blake3Hasher } from '@ron/simd/blake3-hasher';
 import type { BodyAlgorithm, BodyCaveat, FactCaveat } from './caveats.ts';
 import { factRefusal, tooManyBytes, wrongBody } from './check.ts';
 import type { Facts } from './check.ts';
 import { forbidden } from './verdict.ts';
 import type { Refusal } from './verdict.ts';
 
-export interface BodyHasher {
+interface BodyHasher {
   update(bytes: Uint8Array): void;
   /** Lower-case hex. Called once. */
   digestHex(): string;
 }
-
-/** How to hash, by algorithm. A body whose algorithm is missing here never matches. */
-export type BodyHashers = { readonly [algorithm in BodyAlgorithm]?: () => BodyHasher };
 
 export interface Phase2 {
   /** False when `update` and `end` have nothing to do and may be left out. */
@@ -46,10 +47,15 @@ export const NOTHING_LEFT: Phase2 = Object.freeze({
   settle: () => undefined,
 });
 
-export const NODE_HASHERS: BodyHashers = {
+/** Every algorithm that a `body` caveat can name; each service checks all of them. */
+const HASHERS: Readonly<Record<BodyAlgorithm, () => BodyHasher>> = {
   sha256: () => {
     const hash = createHash('sha256');
     return { update: (bytes) => void hash.update(bytes), digestHex: () => hash.digest('hex') };
+  },
+  b3: () => {
+    const hasher = new Blake3Hasher();
+    return { update: (bytes) => hasher.update(bytes), digestHex: () => hasher.digest().toHex() };
   },
 };
 
@@ -59,7 +65,6 @@ export interface BodyCheckInit {
   bodies: readonly BodyCaveat[];
   /** The caveats whose fact the route states later. */
   facts: readonly FactCaveat[];
-  hashers: BodyHashers;
 }
 
 export class BodyCheck implements Phase2 {
@@ -75,8 +80,7 @@ export class BodyCheck implements Phase2 {
     this.#init = init;
     this.needsBody = init.body_bytes_max !== undefined || init.bodies.length > 0;
     for (const { algorithm } of init.bodies) {
-      const make = init.hashers[algorithm];
-      if (make !== undefined) this.#running.set(algorithm, make());
+      if (!this.#running.has(algorithm)) this.#running.set(algorithm, HASHERS[algorithm]());
     }
   }
 
