@@ -21,6 +21,7 @@ import { FastPath } from './fast-path.ts';
 import { PlainFront } from './plain-front.ts';
 import type { FastPathInit, FastSource } from './fast-path.ts';
 import { Front } from './front.ts';
+import { RequestGuards } from './guards.ts';
 import { HostGuard } from './host-guard.ts';
 import { healthRoutes } from './health.ts';
 import type { HealthReport } from './health.ts';
@@ -151,21 +152,40 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     },
   });
   const host = exchangeHost(admission, metrics, pipeline, config, init.log);
-  const hosts = HostGuard.at(target, config.hosts);
+  const guards_init = {
+    header_count_max: config.header_count_max,
+    path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
+    health_paths: new Set(health.map((row) => row.path)),
+    state: {
+      get draining() {
+        return responder.draining;
+      },
+      notReady: () => readiness.refusal(),
+    },
+  };
+  const guards = new RequestGuards({
+    ...guards_init,
+    scheme: tls === undefined ? 'http' : 'https',
+    hosts: HostGuard.at(target, config.hosts),
+    health_only: false,
+  });
+  const health_guards = new RequestGuards({
+    ...guards_init,
+    scheme: 'http',
+    hosts: HostGuard.at(metrics_target, config.hosts),
+    health_only: true,
+  });
   const front = new Front({
     config,
     admission,
-    readiness,
     responder,
     metrics,
     sweeper,
     host,
-    health_paths: new Set(health.map((row) => row.path)),
-    hosts,
-    metrics_hosts: HostGuard.at(metrics_target, config.hosts),
+    guards,
+    health_guards,
     fail: (exchange, error) => pipeline.fail(exchange, error),
     beginDirectly: (exchange) => pipeline.beginDirectly(exchange),
-    path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
   });
   const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
   const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
@@ -210,8 +230,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           access_log: config.access_log,
         });
   front.open(router.handle, fast);
-  if (fast !== undefined)
-    main.answerPlainly(new PlainFront({ config, fast, admission, readiness, responder, sweeper, hosts }));
+  if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, guards }));
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,
