@@ -249,7 +249,6 @@ export class Pipeline {
       signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
       onHead: () => exchange.firstByteOut(),
       stall_ms: config.write_timeout_ms,
-      rate_bytes_per_s_min: config.rate_bytes_per_s_min,
       headers: responder.byteHeaders(extra),
       refuse: (error) => this.fail(exchange, error),
       onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
@@ -258,7 +257,6 @@ export class Pipeline {
 
   #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
     const { metrics, log } = this.#init;
-    if (outcome.result === 'stalled' || outcome.result === 'too_slow') metrics.io_timeouts.at('write').inc();
     // The client saw a cut connection, not a problem: the log is the only place where this shows.
     if (outcome.result === 'source') {
       metrics.countRefusal(outcome.error);
