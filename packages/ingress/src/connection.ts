@@ -8,6 +8,7 @@
 import type { Socket } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
+import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
 /** A request in flight, as its connection sees it. */
@@ -43,7 +44,7 @@ export class Connection {
   readonly socket: Socket;
   readonly ticket: Ticket;
   readonly flights: Flight[] = [];
-  readonly writing = new TransferWatch();
+  readonly writing = new SendWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
   #closing = false;

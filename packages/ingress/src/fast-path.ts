@@ -201,7 +201,6 @@ export class FastPath {
       return;
     }
     this.#exchange(req, res, arrival);
-    this.#init.sweeper.watch(arrival.connection);
   }
 
   #head(entry: FastEntry, status: 200 | 304): string[] {
@@ -211,8 +210,9 @@ export class FastPath {
   }
 
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
-    const { host } = this.#init;
+    const { host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
+    sweeper.watch(connection);
     return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, true);
   }
 }

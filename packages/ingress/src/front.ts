@@ -2,14 +2,14 @@
  * The first thing a request meets that was parsed (plain-front.ts may have answered it before): the checks before routing,
  * in their order, and the fast path.
  *
- *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or a route by its exact path, or the router
+ *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
  *
  * Promise: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
  * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
  * drain and under full load.
  * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
  */
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
 import { clientIp } from './client-ip.ts';
@@ -18,15 +18,13 @@ import { corrIdFrom, newCorrId } from './corr-id.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
 import type { Arrival, FastPath } from './fast-path.ts';
-import { headerRefusal } from './header-checks.ts';
+import type { RequestGuards } from './guards.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
-import type { HostGuard } from './host-guard.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
-import type { PathGuard } from './path-guard.ts';
-import type { Readiness } from './readiness.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from './route-errors.ts';
+import type { Router } from './router.ts';
 import type { Sweeper } from './sweeper.ts';
 
 /** One connection may not take all places by pipelining. */
@@ -35,31 +33,24 @@ const PIPELINED_MAX = 32;
 export interface FrontInit {
   readonly config: IngressConfig;
   readonly admission: Admission;
-  readonly readiness: Readiness;
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
-  readonly health_paths: ReadonlySet<string>;
-  readonly hosts: HostGuard;
-  /** The same for the second listener. */
-  readonly metrics_hosts: HostGuard;
-  readonly path: PathGuard;
+  readonly guards: RequestGuards;
+  /** The same for the health listener. */
+  readonly health_guards: RequestGuards;
   readonly fail: (exchange: Exchange, error: unknown) => void;
-  /** Asked before the router; false when it does not know the target. */
-  readonly beginDirectly: (exchange: Exchange) => boolean;
 }
 
-const DRAINING = new RonError('draining', 'the service is shutting down');
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
 const PIPELINED = new RonError('inflight_limit', `more than ${PIPELINED_MAX} requests are pipelined on one connection`);
-const NOT_HERE = new RonError('not_found', 'only health routes are served here');
+const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
 
 export class Front {
   readonly #init: FrontInit;
   readonly #view = newHeaderView();
-  readonly #health_length_max: number;
-  #route: RequestListener | undefined;
+  #router: Router | undefined;
   #fast: FastPath | undefined;
   readonly #arrival: Arrival = {
     connection: undefined as never,
@@ -71,12 +62,11 @@ export class Front {
 
   constructor(init: FrontInit) {
     this.#init = init;
-    this.#health_length_max = Math.max(...[...init.health_paths].map((path) => path.length)) + 80;
   }
 
   /** Where requests go that the front lets through. Called once, before the first request. */
-  open(route: RequestListener, fast: FastPath | undefined): void {
-    this.#route = route;
+  open(router: Router, fast: FastPath | undefined): void {
+    this.#router = router;
     this.#fast = fast;
   }
 
@@ -90,21 +80,23 @@ export class Front {
   };
 
   readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void => {
+    const { guards } = this.#init;
     scanHeaders(req.rawHeaders, this.#view);
-    const error = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
-    this.refuse(req, res, error, corrIdFrom(this.#view.corr_id), sched.now_ms());
+    const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
+    this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
   };
 
-  /** For the second listener: health routes only. */
+  /** For the health listener. */
   readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
     const start_ms = sched.now_ms();
     const connection = Connection.of(req.socket);
     if (connection === undefined || connection.closing) return;
-    scanHeaders(req.rawHeaders, this.#view);
-    const corr_id = corrIdFrom(this.#view.corr_id);
+    const { health_guards: guards } = this.#init;
+    const view = this.#view;
+    scanHeaders(req.rawHeaders, view);
+    const corr_id = corrIdFrom(view.corr_id);
     if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
-    const refusal =
-      this.#headerRefusal(req, this.#init.metrics_hosts) ?? (this.#isHealth(req.url!) ? undefined : NOT_HERE);
+    const refusal = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
     this.#routed(req, res, connection, corr_id, start_ms, false, false);
   };
@@ -121,7 +113,7 @@ export class Front {
   }
 
   #enter(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
-    const { admission, path, readiness, responder } = this.#init;
+    const { admission, guards } = this.#init;
     const fast = this.#fast;
     const start_ms = sched.now_ms();
     const connection = Connection.of(req.socket);
@@ -138,15 +130,16 @@ export class Front {
     }
     // Health routes too: one packet of pipelined scrapes would keep the event loop busy for seconds.
     if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
+    const misformed = guards.toOriginForm(req, view);
+    if (misformed !== undefined) return this.refuse(req, res, misformed, corr_id, start_ms);
     const url = req.url!;
     const hit = fast?.lookup(url);
-    const refusal = this.#headerRefusal(req, this.#init.hosts) ?? (hit === undefined ? path(url) : undefined);
+    const refusal = guards.refusal(req, view, hit !== undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    if (hit === undefined && this.#isHealth(url))
+    if (hit === undefined && guards.isHealth(url))
       return this.#routed(req, res, connection, corr_id, start_ms, false, expects_continue);
-    if (responder.draining) return this.refuse(req, res, DRAINING, corr_id, start_ms);
-    const not_ready = readiness.refusal();
-    if (not_ready !== undefined) return this.refuse(req, res, new RonError('not_ready', not_ready), corr_id, start_ms);
+    const no_work = guards.workRefusal();
+    if (no_work !== undefined) return this.refuse(req, res, no_work, corr_id, start_ms);
     const entered = admission.tryEnter();
     if (entered !== 'ok')
       return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
@@ -179,14 +172,7 @@ export class Front {
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
     sweeper.watch(connection);
-    if (!this.#init.beginDirectly(exchange)) this.#route!(req, res);
-  }
-
-  #headerRefusal(req: IncomingMessage, hosts: HostGuard): RonError | undefined {
-    const refusal = headerRefusal(req, this.#view, this.#init.config.header_count_max);
-    const { host } = this.#view;
-    if (refusal !== undefined || host === undefined || hosts.allows(host)) return refusal;
-    return new RonError('bad_host', 'this listener does not answer for that Host');
+    this.#router!.handle(exchange);
   }
 
   #ip(req: IncomingMessage, connection: Connection): string {
@@ -194,12 +180,6 @@ export class Front {
     return trusted_proxies.length === 0
       ? connection.ticket.ip
       : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
-  }
-
-  #isHealth(url: string): boolean {
-    if (url.length > this.#health_length_max) return false;
-    const query = url.indexOf('?');
-    return this.#init.health_paths.has(query < 0 ? url : url.slice(0, query));
   }
 
   #rateLimited(): RonError {

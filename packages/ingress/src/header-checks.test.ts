@@ -44,6 +44,16 @@ test('every framing but one length or exactly chunked', () => {
   assert.equal(refusal('1.1', 'Host: a', 'Transfer-Encoding: chunked', 'Content-Length: 5'), 'bad_request');
 });
 
+test('all lines of Transfer-Encoding or Content-Length are judged together', () => {
+  const lines = [
+    ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked'],
+    ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked'],
+    ['transfer-encoding: x', 'X: y', 'TRANSFER-ENCODING: chunked'],
+    ['Content-Length: 5', 'content-length: 5'],
+  ];
+  for (const pair of lines) assert.equal(refusal('1.1', 'Host: a', ...pair), 'bad_request', pair.join());
+});
+
 test('too many lines', () => {
   const lines = Array.from({ length: 8 }, (_, i) => `X-${i}: 1`);
   assert.equal(refusal('1.1', 'Host: a', ...lines.slice(1)), undefined);

@@ -1,10 +1,11 @@
 /**
- * Refuses what the parser lets through but two readers could understand differently.
+ * Refuses requests that the parser accepts although two readers could understand them differently.
  *
- * Promise: after these checks a request is HTTP/1.0 or 1.1 with exactly one Host (1.1), at most one Authorization, and a
- * body framed by Content-Length or by exactly `chunked`, never by anything else. The parser itself already refuses
+ * Contract: after these checks a request is HTTP/1.0 or 1.1 with exactly one Host (1.1), at most one Authorization, and a
+ * body framed by one Content-Length line or by one Transfer-Encoding line that is exactly `chunked`. All lines of a name
+ * are judged together: the parser reads `gzip` and a second line `chunked` as chunked. The parser itself already refuses
  * duplicate lengths, length together with encoding, folded lines and bare line feeds.
- * Bound: looks at one header view; keeps nothing.
+ * Bound: reads one header view; keeps nothing.
  */
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
@@ -20,13 +21,16 @@ export function headerRefusal(req: IncomingMessage, view: HeaderView, header_cou
     return new RonError('bad_request', 'exactly one Host header is needed');
   }
   if (view.authorization_count > 1) return new RonError('bad_request', 'more than one Authorization header');
-  if (view.transfer_encoding !== undefined) return framingRefusal(req, view.transfer_encoding, view.content_length);
-  return undefined;
+  if (view.content_length_count > 1) return new RonError('bad_request', 'more than one Content-Length header');
+  return view.transfer_encoding_count === 0 ? undefined : framingRefusal(req, view);
 }
 
-function framingRefusal(req: IncomingMessage, encoding: string, length: string | undefined): RonError | undefined {
-  if (length !== undefined) return new RonError('bad_request', 'Content-Length together with Transfer-Encoding');
-  if (encoding.toLowerCase() !== 'chunked') return new RonError('bad_request', 'the only Transfer-Encoding is chunked');
+function framingRefusal(req: IncomingMessage, view: HeaderView): RonError | undefined {
+  if (view.content_length_count > 0)
+    return new RonError('bad_request', 'Content-Length together with Transfer-Encoding');
+  if (view.transfer_encoding_count > 1) return new RonError('bad_request', 'more than one Transfer-Encoding header');
+  if (view.transfer_encoding!.toLowerCase() !== 'chunked')
+    return new RonError('bad_request', 'the only Transfer-Encoding is chunked');
   // A 1.0 proxy in between would not know where such a body ends.
   if (req.httpVersionMinor === 0) return new RonError('bad_request', 'Transfer-Encoding on an HTTP/1.0 request');
   return undefined;

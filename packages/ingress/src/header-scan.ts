@@ -14,7 +14,10 @@ export interface HeaderView {
   /** Any of Range, If-Range, If-Match, If-Modified-Since, If-Unmodified-Since, or a second If-None-Match. */
   conditional: boolean;
   content_length: string | undefined;
+  content_length_count: number;
+  /** The value of the last line; whether it may frame a body, the count decides too. */
   transfer_encoding: string | undefined;
+  transfer_encoding_count: number;
   expect: boolean;
   upgrade: boolean;
 }
@@ -29,7 +32,9 @@ export function newHeaderView(): HeaderView {
     if_none_match: undefined,
     conditional: false,
     content_length: undefined,
+    content_length_count: 0,
     transfer_encoding: undefined,
+    transfer_encoding_count: 0,
     expect: false,
     upgrade: false,
   };
@@ -45,6 +50,7 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
   view.host = view.corr_id = view.authorization = view.if_none_match = undefined;
   view.content_length = view.transfer_encoding = undefined;
   view.host_count = view.authorization_count = 0;
+  view.content_length_count = view.transfer_encoding_count = 0;
   view.conditional = view.expect = view.upgrade = false;
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!;
@@ -80,11 +86,16 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
         }
         break;
       case 14:
-        if (is(name, 'content-length')) view.content_length = raw[i + 1];
+        if (is(name, 'content-length')) {
+          view.content_length = raw[i + 1];
+          view.content_length_count += 1;
+        }
         break;
       case 17:
-        if (is(name, 'transfer-encoding')) view.transfer_encoding = raw[i + 1];
-        else if (is(name, 'if-modified-since')) view.conditional = true;
+        if (is(name, 'transfer-encoding')) {
+          view.transfer_encoding = raw[i + 1];
+          view.transfer_encoding_count += 1;
+        } else if (is(name, 'if-modified-since')) view.conditional = true;
         break;
       case 19:
         if (is(name, 'if-unmodified-since')) view.conditional = true;

@@ -15,21 +15,17 @@ import type { Admission } from '@ron/kernel';
 import type { Connection, Flight } from './connection.ts';
 import { corrIdFrom } from './corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
-import type { HostGuard } from './host-guard.ts';
+import type { RequestGuards } from './guards.ts';
 import type { IngressConfig } from './limits.ts';
 import { plainBytesMax, plainRequest } from './plain-request.ts';
-import type { Readiness } from './readiness.ts';
-import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
 
 export interface PlainFrontInit {
   readonly config: IngressConfig;
   readonly fast: FastPath;
   readonly admission: Admission;
-  readonly readiness: Readiness;
-  readonly responder: Responder;
   readonly sweeper: Sweeper;
-  readonly hosts: HostGuard;
+  readonly guards: RequestGuards;
 }
 
 export interface PlainHooks {
@@ -88,11 +84,10 @@ export class PlainFront {
 
   /** What to answer a packet with; undefined when that is for others to say. */
   answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
-    const { admission, fast, hosts, readiness, responder } = this.init;
-    if (packet.length > this.#bytes_max || responder.draining || connection.ticket.probation) return undefined;
+    const { admission, fast, guards } = this.init;
+    if (packet.length > this.#bytes_max || connection.ticket.probation) return undefined;
     const request = plainRequest(packet.toString('latin1'));
-    if (request === undefined || !hosts.allows(request.host)) return undefined;
-    if (!admission.hasRoom || readiness.refusal() !== undefined) return undefined;
+    if (request === undefined || !guards.passesPlain(request.host) || !admission.hasRoom) return undefined;
     const status = request.if_none_match === undefined ? 200 : 304;
     const entry = fast.plainEntry(request.target, request.if_none_match);
     if (entry === undefined) return undefined;

@@ -1,25 +1,30 @@
 /**
  * Answers probes at the addresses of a service while the service opens its data.
  *
- * Contract: `/healthz` answers 200; every other request answers 503 `not_ready` with `Retry-After`. `ingress.listen(starting)`
+ * Contract: `/healthz` answers 200; a request that the guards refuse gets that refusal; every other request answers 503
+ * `not_ready` with `Retry-After`. `ingress.listen(starting)`
  * takes over the listening sockets, so no connection is refused in between; connections that are open then are closed.
  * Only TCP addresses: a Unix socket has no prober before the service listens.
  * Bound: `CONNECTIONS_MAX` connections; each carries one request, whose body is not read. Overflow: closed at once.
  * Cancellation: `close` ends it when the start fails.
  */
-import { createServer, type RequestListener, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
-import { RonError } from '@ron/kernel';
+import type { RonError } from '@ron/kernel';
 import { parseBind, type BindTarget } from './bind.ts';
 import { newCorrId } from './corr-id.ts';
+import { RequestGuards } from './guards.ts';
+import { newHeaderView, scanHeaders } from './header-scan.ts';
+import { HostGuard } from './host-guard.ts';
 import { ingressConfig, type IngressConfig } from './limits.ts';
+import { pathGuard } from './path-guard.ts';
 import { problemFor } from './problem.ts';
 import { listening } from './listen.ts';
 import { readTls, type TlsMaterial } from './tls.ts';
 
 const CONNECTIONS_MAX = 64;
-const RETRY_AFTER_MS = 1000;
+const HEALTH_PATH = '/healthz';
 const OK = JSON.stringify({ status: 'ok', starting: true });
 const OK_HEADERS = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(OK)) };
 
@@ -71,12 +76,29 @@ export class StartingListener implements AsyncDisposable {
   async #listen(bind: string, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
     const target: BindTarget = parseBind(bind);
     if (target.kind === 'unix') return;
-    const options = { headersTimeout: config.header_timeout_ms, maxHeaderSize: config.header_bytes_max };
+    const guards = new RequestGuards({
+      scheme: tls === undefined ? 'http' : 'https',
+      header_count_max: config.header_count_max,
+      hosts: HostGuard.at(target, config.hosts),
+      path: pathGuard(),
+      health_paths: new Set([HEALTH_PATH]),
+      health_only: false,
+      state: { draining: false, notReady: () => 'the service is opening its data' },
+    });
+    const answer = answerer(guards);
+    const options = {
+      headersTimeout: config.header_timeout_ms,
+      maxHeaderSize: config.header_bytes_max,
+      // Judged by the guards, so that the refusal is a problem answer.
+      requireHostHeader: false,
+    };
     const server =
       tls === undefined
         ? createServer(options, answer)
         : createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2' }, answer);
     server.maxConnections = CONNECTIONS_MAX;
+    server.maxHeadersCount = 0;
+    server.on('checkExpectation', answer);
     // A client that sends no HTTP is not answered.
     server.on('clientError', (_error, socket) => socket.destroy());
     await listening(server, { host: target.host, port: target.port, backlog: config.backlog });
@@ -86,12 +108,20 @@ export class StartingListener implements AsyncDisposable {
   }
 }
 
-const answer: RequestListener = (req, res) => {
-  const isProbe = req.url === '/healthz' && (req.method === 'GET' || req.method === 'HEAD');
-  const refusal = new RonError('not_ready', 'the service is opening its data', { retry_after_ms: RETRY_AFTER_MS });
-  const { status, headers, body } = isProbe
-    ? { status: 200, headers: OK_HEADERS, body: OK }
-    : problemFor(refusal, newCorrId());
-  res.writeHead(status, { ...headers, connection: 'close' });
-  res.end(req.method === 'HEAD' ? undefined : body);
-};
+function answerer(guards: RequestGuards): RequestListener {
+  const view = newHeaderView();
+  const refusalOf = (req: IncomingMessage): RonError | undefined => {
+    scanHeaders(req.rawHeaders, view);
+    const refused = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
+    if (refused !== undefined) return refused;
+    const isProbe = req.url === HEALTH_PATH && (req.method === 'GET' || req.method === 'HEAD');
+    return isProbe ? undefined : guards.workRefusal();
+  };
+  return (req, res) => {
+    const refusal = refusalOf(req);
+    const { status, headers, body } =
+      refusal === undefined ? { status: 200, headers: OK_HEADERS, body: OK } : problemFor(refusal, newCorrId());
+    res.writeHead(status, { ...headers, connection: 'close' });
+    res.end(req.method === 'HEAD' ? undefined : body);
+  };
+}

@@ -3,6 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Metrics } from '@ron/kernel';
 import { createIngress, StartingListener } from '@ron/ingress';
+import { send } from './support.ts';
 
 const BIND = '127.0.0.1:0';
 
@@ -20,6 +21,20 @@ test('healthz answers while the service starts, everything else is refused with 
   }
   assert.equal((await fetch(`${url}/healthz`, { method: 'HEAD' })).status, 200);
   assert.equal((await fetch(`${url}/healthz`, { method: 'POST', body: 'x' })).status, 503);
+});
+
+test('the guards hold while the service starts', async () => {
+  await using starting = await StartingListener.open({ bind: BIND });
+  const url = `http://127.0.0.1:${starting.portOf(BIND)}`;
+  const answers: [status: number, method: string, path: string, headers: Record<string, string>][] = [
+    [421, 'GET', '/healthz', { host: 'evil.example' }],
+    [421, 'GET', 'http://evil.example/healthz', {}],
+    [200, 'GET', 'http://localhost/healthz', { host: 'evil.example' }],
+    [400, 'GET', '//healthz', {}],
+    [400, 'GET', '/x/../healthz', {}],
+  ];
+  for (const [status, method, path, headers] of answers)
+    assert.equal((await send(url, method, path, { headers })).status, status, `${method} ${path}`);
 });
 
 test('the service takes over the socket: probes never see a refused connection, and the port stays', async () => {

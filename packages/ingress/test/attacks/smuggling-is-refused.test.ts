@@ -52,6 +52,35 @@ const REFUSED: Readonly<Record<string, string>> = {
     ['Transfer-Encoding: chunked', 'Transfer-Encoding: x'],
     CHUNKED_HIDDEN,
   ),
+  'gzip, then chunked on a second line': post(
+    ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'an unknown encoding, then chunked on a second line, in odd case': post(
+    ['TRANSFER-encoding: x', 'transfer-ENCODING: Chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'an empty line of encodings, then chunked': post(
+    ['Transfer-Encoding:', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'encodings on lines that stand apart': post(
+    ['Transfer-Encoding: identity', 'X: y', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'encodings on three lines': post(
+    ['Transfer-Encoding: gzip', 'Transfer-Encoding: deflate', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'a list of encodings, then chunked': post(
+    ['Transfer-Encoding: gzip, deflate', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
+  'encodings on two lines of a GET': raw(
+    'GET /greeting HTTP/1.1',
+    ['Host: localhost', 'Transfer-Encoding: gzip', 'Transfer-Encoding: chunked'],
+    CHUNKED_HIDDEN,
+  ),
   'chunked in quotes': post(['Transfer-Encoding: "chunked"'], CHUNKED_HIDDEN),
   'chunked with a parameter': post(['Transfer-Encoding: chunked;q=1'], CHUNKED_HIDDEN),
   'chunked after a vertical tab': post(['Transfer-Encoding: \u000bchunked'], CHUNKED_HIDDEN),
