@@ -61,6 +61,13 @@ export class RollingWindow {
     return this.#sums[lane]!;
   }
 
+  /** `total` of every lane, as of one moment. `into` has a place for each lane. */
+  totalsInto(into: Float64Array): void {
+    this.#roll();
+    const oldest = ((this.#newest + 1) % (this.#slots + 1)) * this.#lanes;
+    for (let lane = 0; lane < this.#lanes; lane++) into[lane] = this.#sums[lane]! - this.#counts[oldest + lane]!;
+  }
+
   clear(): void {
     this.#counts.fill(0);
     this.#sums.fill(0);

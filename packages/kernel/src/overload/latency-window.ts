@@ -1,0 +1,73 @@
+/**
+ * Quantiles of latencies in the recent past, such as the p95 of the last minute.
+ *
+ * Contract: `record` is O(1) and allocates nothing. `quantile_ms` is within 2.3 % of a latency at that rank among those of
+ * the last `window_ms` less one slot, for latencies from 0.125 ms to 131 s; others count as the nearest of these.
+ * Bound: 321 counters for each slot, whatever the traffic.
+ *
+ *     const window = new LatencyWindow({ window_ms: 60_000 });
+ *     window.record(sched.now_ms() - begun_ms);
+ *     const p95_ms = window.quantile_ms(0.95); // undefined without calls
+ */
+import { assert } from '../errors.ts';
+import { RollingWindow } from '../rolling-window.ts';
+import { touch } from '../sched.ts';
+
+/** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, are not told apart. */
+const LOW = -3;
+const HIGH = 17;
+const BUCKETS_PER_OCTAVE = 16;
+/** Bucket 0 is for latencies below 2^LOW. */
+const BUCKETS = (HIGH - LOW) * BUCKETS_PER_OCTAVE + 1;
+
+export interface LatencyWindowInit {
+  window_ms: number;
+  /** How finely the window is cut. Default 10. */
+  slots?: number;
+}
+
+export class LatencyWindow {
+  readonly #window: RollingWindow;
+  /** Scratch space of `quantile_ms`. */
+  readonly #totals = new Float64Array(BUCKETS);
+
+  constructor(init: LatencyWindowInit) {
+    this.#window = new RollingWindow({ ...init, lanes: BUCKETS });
+  }
+
+  record(latency_ms: number): void {
+    touch(this);
+    this.#window.add(bucketOf(latency_ms));
+  }
+
+  /** The latency that a share `quantile` of the calls does not exceed; undefined with fewer than `calls_min` calls. */
+  quantile_ms(quantile: number, calls_min = 1): number | undefined {
+    touch(this);
+    assert(quantile >= 0 && quantile <= 1, 'a quantile lies between 0 and 1');
+    const totals = this.#totals;
+    this.#window.totalsInto(totals);
+    const calls = totals.reduce((sum, count) => sum + count, 0);
+    if (calls < Math.max(1, calls_min)) return undefined;
+    let left = Math.max(1, Math.ceil(calls * quantile));
+    let bucket = 0;
+    for (left -= totals[0]!; left > 0; left -= totals[bucket]!) bucket += 1;
+    return latencyOf(bucket);
+  }
+
+  clear(): void {
+    touch(this);
+    this.#window.clear();
+  }
+}
+
+function bucketOf(latency_ms: number): number {
+  // Also for NaN: a clock that fails must not break the window.
+  if (!(latency_ms >= 2 ** LOW)) return 0;
+  const bucket = 1 + Math.floor((Math.log2(latency_ms) - LOW) * BUCKETS_PER_OCTAVE);
+  return bucket < BUCKETS ? bucket : BUCKETS - 1;
+}
+
+/** The geometric middle of a bucket. */
+function latencyOf(bucket: number): number {
+  return bucket === 0 ? 2 ** LOW : 2 ** (LOW + (bucket - 0.5) / BUCKETS_PER_OCTAVE);
+}
