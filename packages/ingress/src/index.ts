@@ -1,6 +1,7 @@
 export * from './access.ts';
 export * from './byte-answer.ts';
 export * from './bytes.ts';
+export * from './config-follower.ts';
 export * from './conditional.ts';
 export * from './corr-id.ts';
 export * from './decompress.ts';

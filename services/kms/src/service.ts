@@ -11,18 +11,17 @@ import { availableParallelism } from 'node:os';
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { CheckThreads, type Backend } from '@ron/custody';
-import {
-  NEVER,
-  RonError,
-  ServiceRuntime,
-  type Deadline,
-  type Log,
-  type Metrics,
-  type Service,
-  type Watch,
-} from '@ron/kernel';
+import { NEVER, RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service } from '@ron/kernel';
 import { realFileSystem } from '@ron/log';
-import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
+import {
+  ConfigFollower,
+  createIngress,
+  ingressConfigOf,
+  Readiness,
+  serviceOf,
+  type FollowedSource,
+  type Ingress,
+} from '@ron/ingress';
 import { openAudit, type AuditEventOut } from './audit/audit.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendKeeper } from './backend/keeper.ts';
@@ -45,7 +44,7 @@ import { Freshness, Verifier } from './verify/verifier.ts';
 export interface KmsInit {
   readonly config: KmsConfig;
   /** The config in force; may change while the service runs. */
-  readonly source?: { readonly value: KmsConfig; readonly watch?: Watch<KmsConfig> };
+  readonly source?: FollowedSource<KmsConfig>;
   readonly metrics: Metrics;
   readonly log: Log;
   readonly onFatal?: (kind: string, error: unknown) => void;
@@ -81,6 +80,14 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const config = runtime.watch('config', init.config);
   const shutdown = runtime.watch('shutdown', false);
+  const follower = new ConfigFollower({
+    source,
+    config,
+    shutdown,
+    // A backend that a new configuration could not use should show at once.
+    apply: () => keeper.look(),
+    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+  });
   const events = runtime.broadcast<KmsEvent>('events');
   const eventLog = events.subscribe('event_log');
   const publish = (event: KmsEvent): void => events.publish(event);
@@ -197,15 +204,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   runtime.spawn('witness_client', ({ stopping }) => witnesses.run(stopping));
   runtime.spawn('backend_keeper', ({ stopping }) => keeper.run(stopping));
   runtime.spawn('attestation_refresher', ({ stopping }) => refresher.run(stopping));
-  runtime.spawn('config_watch', async ({ stopping }) => {
-    const updates = source.watch?.subscribe();
-    if (updates === undefined) return;
-    for (;;) {
-      config.set(await updates.changed(stopping));
-      // A backend that a new configuration could not use should show at once.
-      await keeper.look();
-    }
-  });
+  runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
   runtime.spawn('key_refresh', ({ stopping }) =>
     auth.refreshKeys(() => config.value.auth.keys_refresh, stopping, { onRefreshed: renewOwner }),
   );
@@ -227,7 +226,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const service = serviceOf({
     ingress,
     runtime,
-    drain_ms: () => source.value.drain_deadline,
+    drain_ms: () => config.value.drain_deadline,
     log,
     close: async () => {
       await auth.close();

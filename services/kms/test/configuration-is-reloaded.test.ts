@@ -2,28 +2,60 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
-import { schema, startKms } from '@ron/kms';
+import { schema, startKms, type Kms } from '@ron/kms';
 import { mint } from '@ron/auth';
 import { scopesOf } from '@ron/proto';
-import { B3, eventually, NEVER, send } from './support.ts';
+import { B3, eventually, NEVER, send, type Reply } from './support.ts';
 import { MoodyBackend } from './moody-backend.ts';
 
-test('a reloaded configuration is in force for the next request', async () => {
-  const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
-  const watch = new Watch('config', load());
-  const source = {
+const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
+const log = createLog({ service: 'kms', sink: { write: () => undefined } });
+
+function sourceOf<C>(config: C): { readonly watch: Watch<C>; readonly value: C } {
+  const watch = new Watch('config', config);
+  return {
     watch,
     get value() {
       return watch.value;
     },
   };
-  const log = createLog({ service: 'kms', sink: { write: () => undefined } });
-  const backend = new MoodyBackend();
-  await using kms = await startKms({ config: watch.value, source, metrics: new Metrics('kms'), log, backend, env: {} });
+}
+
+async function poster(kms: Kms): Promise<(path: string, body: unknown) => Promise<Reply>> {
   const { token } = await mint(kms.keys, { audience: 'kms', scopes: scopesOf('kms'), ttl_ms: 60_000 }, NEVER);
   const headers = { authorization: `Bearer ${token}`, 'content-type': 'application/json' };
-  const post = (path: string, body: unknown) =>
-    send(kms.url, 'POST', `/v1/kms${path}`, { headers, body: JSON.stringify(body) });
+  return (path, body) => send(kms.url, 'POST', `/v1/kms${path}`, { headers, body: JSON.stringify(body) });
+}
+
+test('a configuration that is published while kms starts is not missed', async () => {
+  const source = sourceOf(load());
+  const backend = new MoodyBackend();
+  const starting = startKms({ config: source.value, source, metrics: new Metrics('kms'), log, backend, env: {} });
+  source.watch.set(load('--kms.verify_ttl=1ms'));
+  await using kms = await starting;
+  const post = await poster(kms);
+  const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
+  const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
+  backend.isAway = true;
+  await eventually(
+    'the published time to live counts',
+    async () => (await post('/verify', { kid, payload_b3: B3, sigs })).status === 503,
+  );
+});
+
+test('a reloaded configuration is in force for the next request', async () => {
+  const source = sourceOf(load());
+  const { watch } = source;
+  const backend = new MoodyBackend();
+  await using kms = await startKms({
+    config: source.value,
+    source,
+    metrics: new Metrics('kms'),
+    log,
+    backend,
+    env: {},
+  });
+  const post = await poster(kms);
   const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
   backend.isHanging = true;
   watch.set(load('--kms.sign_deadline=50ms', '--kms.verify_ttl=1ms', '--kms.keep_interval=10ms'));

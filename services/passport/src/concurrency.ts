@@ -15,6 +15,8 @@ export const concurrency = declareConcurrency({
       from: 'services that ask for revocations',
       to: 'the next revocation, or one second',
     },
+    shutdown: { kind: 'watch', from: 'drain', to: 'config watch' },
+    config: { kind: 'watch', from: 'config watch', to: 'issue, key refresh' },
   },
   tasks: {
     key_refresh: {
@@ -22,6 +24,7 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'asks kms whether keys of capabilities were rotated or retired',
     },
+    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
   },
   locks: {},
   deadlines: {

@@ -9,8 +9,16 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
-import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
+import { NEVER, ServiceRuntime, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import {
+  ConfigFollower,
+  createIngress,
+  ingressConfigOf,
+  Readiness,
+  serviceOf,
+  type FollowedSource,
+  type Ingress,
+} from '@ron/ingress';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { concurrency } from './concurrency.ts';
 import type { PassportConfig } from './config.ts';
@@ -23,7 +31,7 @@ import { routes } from './routes.ts';
 export interface PassportInit {
   readonly config: PassportConfig;
   /** The config in force; may change while the service runs. */
-  readonly source?: { readonly value: PassportConfig };
+  readonly source?: FollowedSource<PassportConfig>;
   readonly metrics: Metrics;
   readonly log: Log;
   readonly onFatal?: (kind: string, error: unknown) => void;
@@ -39,6 +47,8 @@ export interface Passport extends Service, AsyncDisposable {
   readonly runtime: ServiceRuntime<typeof concurrency>;
   readonly keys: KeySource;
   readonly book: RevocationBook;
+  /** The configuration in force. */
+  readonly config: Pick<Watch<PassportConfig>, 'value'>;
 }
 
 const VERSION = '0.1.0';
@@ -49,6 +59,14 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   const signal = init.signal ?? NEVER;
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const shutdown = runtime.watch('shutdown', false);
+  const current = runtime.watch('config', config);
+  const follower = new ConfigFollower({
+    source,
+    config: current,
+    shutdown,
+    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+  });
   const news = runtime.watch('revocations', NO_REVOCATIONS);
   const holds = runtime.own('holds', (capacity) => new Holds({ capacity, hold_ms: HOLD_MS, news }));
   const auth = await openServiceAuth({
@@ -66,7 +84,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   const store = await openStore({ dir, env, fs, log, auth, signal });
   const book = new RevocationBook(store, news);
   if (book.problem !== undefined) log.error(book.problem);
-  const issuer = new Issuer({ keys, book, policy: () => source.value.passport });
+  const issuer = new Issuer({ keys, book, policy: () => current.value.passport });
   const readiness = new Readiness();
   auth.report(readiness);
   readiness.gate('revocations', { kind: 'soft', sample: () => book.problem });
@@ -98,12 +116,13 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     log,
   });
 
-  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => source.value.auth.keys_refresh, stopping));
+  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => current.value.auth.keys_refresh, stopping));
+  runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
   await ingress.listen();
   const service = serviceOf({
     ingress,
     runtime,
-    drain_ms: () => source.value.drain_deadline,
+    drain_ms: () => current.value.drain_deadline,
     log,
     close: async () => {
       await auth.close();
@@ -113,7 +132,8 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   return {
     ...service,
     drain: () => {
-      // Whoever is held would only be held up.
+      shutdown.set(true);
+      // Held polls are answered at once.
       holds.close();
       return service.drain();
     },
@@ -121,6 +141,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     runtime,
     keys,
     book,
+    config: current,
   };
 }
 

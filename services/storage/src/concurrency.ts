@@ -27,6 +27,8 @@ export const concurrency = declareConcurrency({
       metric: 'repair_skipped_total{reason="full"}',
     },
     events: { kind: 'broadcast', capacity: 1024, from: 'engine', to: 'log and audit' },
+    shutdown: { kind: 'watch', from: 'drain', to: 'repair planner, striper, scrub, timers, config watch' },
+    config: { kind: 'watch', from: 'config watch', to: 'volumes, repair, timers' },
   },
   tasks: {
     get_pool: {
@@ -71,6 +73,7 @@ export const concurrency = declareConcurrency({
       does: 'asks kms whether keys of capabilities were rotated or retired',
     },
     revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
+    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
     upload_expiry: { count: 1, criticality: 'important', does: 'expires unfinished uploads' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
     compaction: { count: 0, criticality: 'optional', does: 'reclaims space, one run at a time' },

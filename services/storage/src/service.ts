@@ -26,7 +26,15 @@ import {
 } from '@ron/kernel';
 import { RepairQueue } from '@ron/durability';
 import { formatAddress, type TaskKind } from '@ron/proto';
-import { createIngress, ingressConfigOf, Readiness, StartingListener, type Ingress } from '@ron/ingress';
+import {
+  ConfigFollower,
+  createIngress,
+  ingressConfigOf,
+  Readiness,
+  StartingListener,
+  type FollowedSource,
+  type Ingress,
+} from '@ron/ingress';
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
@@ -44,7 +52,7 @@ import type { Volumes } from './volumes.ts';
 export interface StorageInit {
   readonly config: StorageConfig;
   /** The config in force; may change while the service runs. */
-  readonly source?: { readonly value: StorageConfig };
+  readonly source?: FollowedSource<StorageConfig>;
   readonly metrics: Metrics;
   readonly log: Log;
   readonly onFatal?: (kind: string, error: unknown) => void;
@@ -63,6 +71,8 @@ export interface Storage extends Service, AsyncDisposable {
 
 const VERSION = '0.1.0';
 const FLUSH_MS = 500;
+/** A reload opens directories that were added. */
+const RELOAD_MS = 60_000;
 const EXPIRE_EVERY_MS = 60_000;
 /** How often a compaction that is due checks whether the volumes that it needs are back. */
 const COMPACT_RETRY_MS = 10_000;
@@ -83,6 +93,18 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   const source = init.source ?? { value: config };
   const signal = init.signal ?? NEVER;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
+  const shutdown = runtime.watch('shutdown', false);
+  const current = runtime.watch('config', config);
+  const follower = new ConfigFollower({
+    source,
+    config: current,
+    shutdown,
+    apply: async (next, within) => {
+      upkeep.follow();
+      await volumes.follow(next, within);
+    },
+    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+  });
   const workGet = runtime.workQueue('work_get');
   const workPut = runtime.workQueue('work_put');
   const events = runtime.broadcast<EngineEvent>('events');
@@ -111,7 +133,8 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   const upkeep = new Upkeep({
     volumes,
     queue,
-    source,
+    source: current,
+    isStopping: () => shutdown.value,
     latencies_ms: () => foreground.takeP95s_ms(),
     onWaited: meters.onWaited,
     broken: () => engine.compactor.broken,
@@ -173,19 +196,22 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
   runtime.spawn('repair_pacing', ({ stopping }) => upkeep.pacing.run(stopping));
   runtime.spawn('scrub', (task) => upkeep.runScrub(task));
   runtime.spawn('striper', (task) => upkeep.runStriper(task));
-  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => source.value.auth.keys_refresh, stopping));
+  runtime.spawn('key_refresh', ({ stopping }) => auth.refreshKeys(() => current.value.auth.keys_refresh, stopping));
   runtime.spawn('revocation_watch', ({ stopping }) => auth.watchRevocations(stopping));
+  runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
   runtime.spawn('upload_expiry', async ({ stopping }) => {
     for (;;) {
       await sleep(EXPIRE_EVERY_MS, stopping, 'upload_expiry');
+      if (shutdown.value) return;
       await engine.uploads.expire().catch((error: unknown) => log.warn({ err: error }, 'uploads were not expired'));
     }
   });
   runtime.spawn('compact_timer', async ({ stopping }) => {
     for (;;) {
-      await sleep(source.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
+      await sleep(current.value.storage.compact_interval * (0.9 + sched.random() / 5), stopping, 'compact_timer');
       if (volumes.incomplete !== undefined) log.warn({ reason: volumes.incomplete }, 'compaction is postponed');
       while (volumes.incomplete !== undefined) await sleep(COMPACT_RETRY_MS, stopping, 'compact_timer');
+      if (shutdown.value) return;
       tasks.start('compact', compaction);
     }
   });
@@ -211,7 +237,8 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
     upkeep,
     keys,
     async drain() {
-      const budget = Deadline.after('drain', source.value.drain_deadline);
+      const budget = Deadline.after('drain', current.value.drain_deadline);
+      shutdown.set(true);
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
       // The planner stops with the tasks; what it has filed is worked off as far as the time goes.
@@ -223,8 +250,8 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
     },
     abort,
     async reload() {
-      upkeep.follow();
-      await volumes.follow(source.value, signal);
+      using due = Deadline.after('reload', RELOAD_MS, { signal });
+      await due.run((within) => follower.reload(within));
       await ingress.reloadTls();
     },
     [Symbol.asyncDispose]: abort,

@@ -7,8 +7,9 @@
  *
  * Promise: everything that reads or writes here takes from one byte rate, which gives way to foreground reads and can be
  * changed while it runs. A deficit is planned again until an inventory shows that it is gone; when nothing helps, less and
- * less often. Bound: as the queue, the planner and the workers say. Cancellation: `stopping` ends planner, scrub and
- * striper; `beginDrain` lets the workers empty the queue, and their signal ends them.
+ * less often. Bound: as the queue, the planner and the workers say. Cancellation: once a drain has begun, no plan, stripe or
+ * scrub pass begins; `stopping` ends planner, scrub and striper; `beginDrain` lets the workers empty the queue, and their
+ * signal ends them.
  */
 import {
   Pacing,
@@ -33,6 +34,8 @@ export interface UpkeepInit {
   readonly queue: RepairQueue;
   /** The config in force; may change while this runs. */
   readonly source: { readonly value: StorageConfig };
+  /** Whether a drain has begun: then no plan, stripe or scrub pass begins any more. */
+  readonly isStopping: () => boolean;
   /** How long clients waited for the disks lately, by kind of request. */
   readonly latencies_ms: () => readonly (number | undefined)[];
   /** Told of each wait for the byte rate. */
@@ -118,7 +121,7 @@ export class Upkeep {
     // A single volume holds everything: a plan runs only on request.
     const first_ms = this.#init.volumes.isSingle ? Infinity : FIRST_PLAN_MS;
     await this.#planDue.notified(stopping, { within_ms: first_ms });
-    while (!stopping.aborted) {
+    while (!this.#isStopping(stopping)) {
       const report = await this.#plan(stopping);
       if (report !== undefined && report.deficit > 0) {
         await this.#idle(stopping);
@@ -143,13 +146,15 @@ export class Upkeep {
 
   async runScrub({ stopping }: TaskContext): Promise<void> {
     await sleep(FIRST_SCRUB_MS * (1 + sched.random()), stopping, 'scrub');
+    if (this.#isStopping(stopping)) return;
     await this.scrubber.runForever(stopping);
   }
 
   async runStriper({ stopping }: TaskContext): Promise<void> {
     if (this.striper === undefined) return;
-    while (!stopping.aborted) {
+    for (;;) {
       await this.#stripesDue.notified(stopping, { within_ms: this.#interval_ms });
+      if (this.#isStopping(stopping)) return;
       await this.#stripe(stopping).catch((error: unknown) => {
         stopping.throwIfAborted();
         this.#init.log.warn({ err: error }, 'stripes could not be made');
@@ -224,6 +229,10 @@ export class Upkeep {
         ...(late.has(name) && { late: late.get(name)! }),
       };
     });
+  }
+
+  #isStopping(stopping: AbortSignal): boolean {
+    return stopping.aborted || this.#init.isStopping();
   }
 
   get #interval_ms(): number {

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
 
 export const KIB = 1024;
@@ -60,6 +60,8 @@ export interface TestService extends AsyncDisposable {
   ask(method: string, path: string): Promise<Json>;
   /** As SIGHUP does after the configuration was changed. */
   reload(dirs: readonly string[], flags?: readonly string[]): Promise<void>;
+  /** Only publishes a changed configuration. */
+  publish(dirs: readonly string[], flags?: readonly string[]): void;
   /** An `Authorization` header with these scopes; all of them when none are named. */
   allow(init?: Partial<MintInit>): Promise<{ authorization: string }>;
   /** Stores bytes and gives their address. */
@@ -75,6 +77,8 @@ export interface ServiceInit {
   /** Several of them, below `dir`, with their options: `a@domain=x`. Default: `dir` itself. */
   readonly dirs?: readonly string[];
   readonly fs?: StorageInit['fs'];
+  /** A configuration with these directories is published while the service starts. */
+  readonly publishAtStart?: readonly string[];
 }
 
 export const AMNESIA = ['--amnesia.enabled=true'];
@@ -96,8 +100,16 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
     return loadConfig({ schema, flags: [`--data_dirs=${data_dirs}`, ...flags] });
   };
   const config = configOf(init.dirs, init.flags ?? []);
-  const source = { value: config };
-  const storage = await startStorage({ config, source, metrics, log, fs: init.fs });
+  const watch = new Watch('config', config);
+  const source = {
+    watch,
+    get value() {
+      return watch.value;
+    },
+  };
+  const starting = startStorage({ config, source, metrics, log, fs: init.fs });
+  if (init.publishAtStart !== undefined) watch.set(configOf(init.publishAtStart, init.flags ?? []));
+  const storage = await starting;
   const { url } = storage;
   const allow: TestService['allow'] = async (wanted = {}) => {
     const minted = await mint(
@@ -123,9 +135,10 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
       return JSON.parse(reply.text);
     },
     reload: async (dirs, flags = init.flags ?? []) => {
-      source.value = configOf(dirs, flags);
+      watch.set(configOf(dirs, flags));
       await storage.reload?.();
     },
+    publish: (dirs, flags = init.flags ?? []) => watch.set(configOf(dirs, flags)),
     allow,
     put: async (bytes, headers) => {
       const address = addressOf(bytes);

@@ -1,0 +1,80 @@
+/**
+ * Brings reloaded configurations into force in a running service.
+ *
+ * Contract: the `config` channel holds the newest configuration that its source has published since the follower was
+ * made, also one that was published while the service still started. `apply` runs once for each, never twice at a time;
+ * a configuration that is replaced before its turn is skipped. `reload` applies the present one again, because files
+ * that it names may have changed. Once `shutdown` is set, nothing is applied.
+ * Bound: one run of `apply`, one that waits for it, and one for each `reload`.
+ * Cancellation: the signal of `run` or `reload` reaches `apply`.
+ *
+ *     const follower = new ConfigFollower({ source, config, shutdown, apply: (next) => volumes.follow(next), onProblem });
+ *     runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
+ */
+import { RonError, type Watch, type WatchReceiver } from '@ron/kernel';
+
+/** The configuration in force. A `ConfigSource` fits; without a watch it is replaced only by `reload`. */
+export interface FollowedSource<C> {
+  readonly value: C;
+  readonly watch?: Pick<Watch<C>, 'subscribe'>;
+}
+
+export interface ConfigFollowerInit<C> {
+  readonly source: FollowedSource<C>;
+  /** The declared channel that the service reads. */
+  readonly config: Watch<C>;
+  /** The declared channel that says that a drain has begun. */
+  readonly shutdown: Pick<Watch<boolean>, 'value'>;
+  /** Work that a new configuration needs beyond being readable. */
+  readonly apply?: (config: C, signal: AbortSignal) => Promise<void>;
+  /** Called when `apply` rejects in `run`; a `reload` rejects itself. */
+  readonly onProblem: (error: unknown) => void;
+}
+
+export class ConfigFollower<C> {
+  readonly #init: ConfigFollowerInit<C>;
+  readonly #updates: WatchReceiver<C> | undefined;
+  #applied: C;
+  /** The tail of the runs of `apply`. */
+  #last: Promise<void> = Promise.resolve();
+
+  constructor(init: ConfigFollowerInit<C>) {
+    this.#init = init;
+    this.#updates = init.source.watch?.subscribe();
+    this.#applied = init.config.value;
+  }
+
+  /** A task: applies each configuration that the source publishes. */
+  async run(stopping: AbortSignal): Promise<void> {
+    const { source, shutdown, onProblem } = this.#init;
+    if (this.#updates === undefined) return;
+    for (;;) {
+      if (shutdown.value) return;
+      if (source.value !== this.#applied) await this.#inTurn(stopping, false).catch(onProblem);
+      await this.#updates.changed(stopping);
+    }
+  }
+
+  /** Applies the present configuration, even if it is in force already. Rejects when that fails. */
+  reload(signal: AbortSignal): Promise<void> {
+    return this.#inTurn(signal, true);
+  }
+
+  #inTurn(signal: AbortSignal, isForced: boolean): Promise<void> {
+    const done = this.#last.then(() => this.#apply(signal, isForced));
+    this.#last = done.catch(() => undefined);
+    return done;
+  }
+
+  async #apply(signal: AbortSignal, isForced: boolean): Promise<void> {
+    const { source, config, shutdown, apply } = this.#init;
+    signal.throwIfAborted();
+    if (shutdown.value) throw new RonError('draining', 'the service stops: no configuration is applied any more');
+    const next = source.value;
+    if (next === this.#applied && !isForced) return;
+    // Not tried again by itself when `apply` fails: the operator reloads once the cause is gone.
+    this.#applied = next;
+    if (next !== config.value) config.set(next);
+    await apply?.(next, signal);
+  }
+}
