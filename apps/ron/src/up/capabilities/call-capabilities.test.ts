@@ -3,12 +3,13 @@ import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { attenuate, Checker, FileKeySource, inspectToken, type RequestContext } from '@ron/auth';
+import { attenuate, Checker, FileKeySource, inspectToken, mint, type RequestContext } from '@ron/auth';
 import type { Service } from '@ron/proto';
 import { homeAt, type Home } from '../../home.ts';
 import { plan } from '../plan.ts';
 import type { Call, ServiceEntry } from '../table/service-entry.ts';
 import { Custody } from './custody.ts';
+import { NODE_TTL_MS } from './renewal.ts';
 
 const signal = new AbortController().signal;
 
@@ -117,6 +118,13 @@ test('the caller is told both files, the callee none; calls to services that do 
   await assert.rejects(prepare(home, required, 'interop'), /--only: interop needs mailbox, add it/);
 });
 
+test('a table with a cycle starts nothing', async (t) => {
+  const home = await homeOf(t);
+  const rows = [row('interop', [SEND]), row('mailbox', [{ to: 'interop', scopes: [] }])];
+  await assert.rejects(prepare(home, rows), /interop calls mailbox calls interop: a cycle/);
+  assert.deepEqual(await readdir(home.dir), []);
+});
+
 test('every service that listens leaves its address, and a new start removes it', async (t) => {
   const home = await homeOf(t);
   const custody = await prepare(home, table([READ]));
@@ -154,11 +162,18 @@ test('a good file stays as it is; one that the table describes otherwise, or tha
     assert.deepEqual(scopes, change.scopes ?? SEND.scopes);
     before = after;
   }
-  for (const bad of [attenuate(before, ['bytes <= 1']), 'AAAA']) {
+  await using keys = await FileKeySource.open({ path: home.keys, create: false }, signal);
+  const alike = { audience: 'mailbox', scopes: SEND.scopes, caveats: SEND.caveats!, ttl_ms: NODE_TTL_MS } as const;
+  const foreign = (await mint(keys, { ...alike, subject: 'svc-edge' }, signal)).token;
+  for (const bad of [attenuate(before, ['bytes <= 1']), foreign, 'AAAA']) {
     await writeFile(path, `${bad}\n`, { mode: 0o600 });
     await custody.renew(signal);
     assert.notEqual(await tokenIn(path), bad);
   }
+  before = await tokenIn(path);
+  await keys.rotate(signal);
+  await custody.renew(signal);
+  assert.notEqual(await tokenIn(path), before, 'the key is no longer the current one');
   await chmod(path, 0o644);
   await assert.rejects(custody.renew(signal), /chmod 600/);
 });
