@@ -2,7 +2,7 @@
 import { COMMANDS, loadCommand } from './commands.ts';
 import { EXITS } from './exits.ts';
 import { commandHelp } from './help.ts';
-import { SERVICE_TABLE } from './up/services.ts';
+import { SERVICE_TABLE } from './up/table/services.ts';
 
 const ENVIRONMENT: Readonly<Record<string, string>> = {
   RON_DIR: 'the directory of the node, when `--dir` is not given',
@@ -24,7 +24,9 @@ const FILES: Readonly<Record<string, string>> = {
     'JSON with a capability for each service; mode 0600. Made by the first `ron up`, renewed when a third of its 90 days is left',
   'node.json': 'what runs now: process ids and URLs. Other commands find the services by it',
   lock: 'held by the `ron up` that runs; a lock of the operating system, so nothing has to be removed after a crash',
-  '<service>/kms.cap': 'with what it asks kms for its keys; without kms: `keys`, the keys of that service alone',
+  '<service>/<callee>.cap':
+    'the capability with which the service calls another one; mode 0600. `kms.cap` derives the keys of the service',
+  '<service>/keys': 'without kms: the keys of that service alone',
   '<service>/auth': 'these keys and what is revoked, sealed, for a start without kms',
   '<service>/url': 'where it listens',
   'kms/owner.cap': 'a capability for all of kms, which mints the others through it',

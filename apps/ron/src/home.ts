@@ -5,7 +5,8 @@
  *     .ron/root.cap          a capability for every service, 0600
  *     .ron/lock              held by the `ron up` that runs here
  *     .ron/node.json         what runs here: process ids and URLs
- *     .ron/<service>/kms.cap with what it asks kms for its keys; without kms: keys, the keys of that service alone
+ *     .ron/<service>/<callee>.cap  the capability with which it calls another service, 0600; one for each call of the table
+ *     .ron/<service>/keys    without kms: the keys of that service alone
  *     .ron/<service>/auth    these keys and what is revoked, sealed, for a start without kms
  *     .ron/<service>/url     where it listens
  *     .ron/kms/owner.cap     a capability for all of kms, which mints the others through it
@@ -35,8 +36,8 @@ export interface Home {
 export interface ServiceHome {
   readonly dir: string;
   readonly keys: string;
-  /** The capability with which it derives its keys. */
-  readonly kms_capability: string;
+  /** The capability with which it calls another service. */
+  capabilityFor(callee: Service, purpose?: string): string;
   readonly cache: string;
   readonly url: string;
   readonly owner: string;
@@ -56,7 +57,8 @@ export function homeAt(dir: string): Home {
     of: (service) => ({
       dir: join(dir, service),
       keys: join(dir, service, 'keys'),
-      kms_capability: join(dir, service, 'kms.cap'),
+      capabilityFor: (callee, purpose) =>
+        join(dir, service, purpose === undefined ? `${callee}.cap` : `${callee}-${purpose}.cap`),
       cache: join(dir, service, 'auth', 'cache'),
       url: join(dir, service, 'url'),
       owner: join(dir, service, 'owner.cap'),

@@ -6,14 +6,14 @@ import { once } from 'node:events';
 import { readdir, readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { attenuate, DerivedKeySource, mint, type MintInit } from '@ron/auth';
-import { AUDIENCE_ROOT, KmsDeriver } from '@ron/auth/service';
+import { attenuate, AUDIENCE_ROOT, DerivedKeySource, mint, type MintInit } from '@ron/auth';
+import { KmsDeriver } from '@ron/auth/service';
 import { PassportClient } from '@ron/client';
 import type { Service } from '@ron/proto';
 import { homeAt, type Home } from '../src/home.ts';
-import { Custody } from '../src/up/custody.ts';
+import { Custody } from '../src/up/capabilities/custody.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
-import { SERVICE_TABLE } from '../src/up/services.ts';
+import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { leaks } from '@ron/auth/testing';
 import { CleanUps, eventually, temporaryDir } from './support.ts';
 
@@ -151,7 +151,7 @@ suite('capabilities in custody', () => {
   });
 
   test('a service can derive its own keys and no other', async () => {
-    const capability = (await readFile(node.home.of('storage').kms_capability, 'utf8')).trim();
+    const capability = (await readFile(node.home.of('storage').capabilityFor('kms'), 'utf8')).trim();
     const ask = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
       (
         await fetch(`${node.url('kms')}/v1/kms/derive`, {

@@ -35,7 +35,7 @@ const normal = (text: string): string =>
   text
     .replace(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
     .replace(/pid \d+/g, 'pid N')
-    .replace(/\d+\.\d s\b/g, 'N s')
+    .replace(/\d+(?:\.\d)? s\b/g, 'N s')
     .replace(/\(corr_id [^)]+\)/g, '(corr_id ...)')
     .replace(/^ok {4}Node 26\..*$/m, 'ok    Node 26')
     .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')

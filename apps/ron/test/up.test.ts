@@ -1,6 +1,6 @@
 /** `ron up` with the services that there are. */
 import assert from 'node:assert/strict';
-import { chmod, mkdir, readFile, readdir, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, readFile, readdir, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
@@ -40,6 +40,10 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal(pid, node.child.pid);
 
     assert.equal(await modeOf(dir), 0o700);
+    for (const name of names) {
+      assert.equal(await readFile(join(dir, name, 'url'), 'utf8'), `${services[name]}\n`);
+      assert.equal(await modeOf(join(dir, name, 'url')), 0o600);
+    }
     const sealed = ['kms/data/custody', 'kms/auth/cache', 'storage/auth/cache', 'passport/auth/cache'];
     for (const file of ['root.cap', 'node.json', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap', ...sealed])
       assert.equal(await modeOf(join(dir, file)), 0o600, file);
@@ -170,7 +174,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.equal((await ron(t, ['get', put.text.trim(), '--dir', home])).text, 'forget me');
     const files = await readdir(home, { recursive: true });
     const capabilities = ['root.cap', 'kms/owner.cap', 'storage/kms.cap', 'passport/kms.cap'];
-    const places = ['kms', 'kms/url', 'passport', 'passport/url', 'storage'];
+    const places = ['kms', 'kms/url', 'passport', 'passport/url', 'storage', 'storage/url'];
     const expected = ['lock', 'lock-journal', 'node.json', ...capabilities, ...places].toSorted();
     assert.deepEqual(files.toSorted(), expected);
     node.kill('SIGINT');
@@ -210,12 +214,39 @@ suite('ron up', { concurrency: 3 }, () => {
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
+    assert.match(healthy.text, /^ok {4}2 capabilities between services, good for 89 days$/m);
+    assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
     await chmod(join(dir, 'kms/owner.cap'), 0o640);
     const again = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(again.code, 77);
     assert.match(again.stderr, /owner\.cap is open to other users \(mode 0640\): run chmod 600 /);
+  });
+
+  test('doctor finds what keeps services from calling each other', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = await up(t, dir);
+    const capability = join(dir, 'storage/kms.cap');
+    const kept = await readFile(capability, 'utf8');
+    await rm(capability);
+    await chmod(join(dir, 'passport/kms.cap'), 0o640);
+    await writeFile(join(dir, 'kms/url'), 'http://127.0.0.1:9\n', { mode: 0o600 });
+    const ill = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(ill.code, 1);
+    assert.match(ill.text, /^fail {2}capability of storage for kms is missing \(.*storage\/kms\.cap\): run `ron up`/m);
+    assert.match(ill.text, /^fail {2}capability of passport for kms: .*chmod 600/m);
+    assert.match(
+      ill.text,
+      /^fail {2}.*kms\/url states http:\/\/127\.0\.0\.1:9, but kms runs elsewhere: stop `ron up`/m,
+    );
+    assert.ok(!ill.text.includes(kept.trim()));
+    await writeFile(capability, kept, { mode: 0o600 });
+    await chmod(join(dir, 'passport/kms.cap'), 0o600);
+    node.process.kill('SIGINT');
+    await node.process.ended;
+    const stopped = await ron(t, ['doctor', '--dir', dir]);
+    assert.match(stopped.text, /^ok {4}2 capabilities between services, good for 89 days$/m);
   });
 
   test('without kms, keys are in files, which log, /version and /readyz say; with kms again, those count no more', async (t) => {

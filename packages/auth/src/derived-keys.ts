@@ -14,6 +14,7 @@ import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
 import { Deadline, isRonError, RonError, sched, sleep, touch } from '@ron/kernel';
 import { SERVICES, type Service } from '@ron/proto';
+import { AUDIENCE_LABEL } from './audience-names.ts';
 import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
 import { wipeSet, type KeySource } from './key-source.ts';
@@ -57,7 +58,6 @@ export interface RunInit {
   onRefreshed?: (() => Promise<void>) | undefined;
 }
 
-export const AUDIENCE_LABEL = 'audience/';
 const KEY_ID = /^v([1-9][0-9]{0,5})x[0-9a-f]{8}$/;
 const CHECK_CHARS = 8;
 const RETRY_AFTER_MS = 1000;

@@ -1,3 +1,4 @@
+export * from './audience-names.ts';
 export * from './capability.ts';
 export * from './caveats.ts';
 export type { Facts, RequestContext } from './check.ts';

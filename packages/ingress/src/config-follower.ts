@@ -46,11 +46,14 @@ export class ConfigFollower<C> {
 
   /** A task: applies each configuration that the source publishes. */
   async run(stopping: AbortSignal): Promise<void> {
-    const { source, shutdown, onProblem } = this.#init;
+    const { shutdown, onProblem } = this.#init;
     if (this.#updates === undefined) return;
     for (;;) {
       if (shutdown.value) return;
-      if (source.value !== this.#applied) await this.#inTurn(stopping, false).catch(onProblem);
+      await this.#inTurn(stopping, false).catch((error: unknown) => {
+        stopping.throwIfAborted();
+        onProblem(error);
+      });
       await this.#updates.changed(stopping);
     }
   }

@@ -7,6 +7,7 @@
  */
 import { open, rename, stat } from 'node:fs/promises';
 import {
+  AUDIENCE_ROOT,
   Checker,
   inspectToken,
   mint,
@@ -15,7 +16,6 @@ import {
   type KeySource,
   type RevocationEpochs,
 } from '@ron/auth';
-import { AUDIENCE_ROOT } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { sched } from '@ron/kernel';
 import { scopesOf } from '@ron/proto';

@@ -11,7 +11,7 @@
  *            are answered here
  */
 import { Checker, type KeySource } from '@ron/auth';
-import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
+import { openServiceAuth } from '@ron/auth/service';
 import {
   Deadline,
   NEVER,
@@ -30,7 +30,6 @@ import {
   ConfigFollower,
   createIngress,
   ingressConfigOf,
-  Readiness,
   StartingListener,
   type FollowedSource,
   type Ingress,
@@ -44,10 +43,10 @@ import { Foreground } from './foreground.ts';
 import { HotObjects } from './hot-objects.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
 import { patientQueue } from './patience.ts';
+import { readinessOf } from './readiness.ts';
 import { routes } from './routes.ts';
 import { Upkeep } from './upkeep.ts';
 import { VolumeDecisions } from './volume-decisions.ts';
-import type { Volumes } from './volumes.ts';
 
 export interface StorageInit {
   readonly config: StorageConfig;
@@ -260,28 +259,6 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
 
 /** The tasks that an operator starts, by what they are called. */
 const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
-
-function readinessOf(volumes: Volumes, upkeep: Upkeep, queues: readonly WorkQueue[], auth: ServiceAuth): Readiness {
-  const readiness = new Readiness();
-  readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
-  // Reads and writes go on: the operator has to know.
-  readiness.gate('durability', { kind: 'soft', sample: () => durabilityProblem(volumes) });
-  readiness.gate('scrub', { kind: 'soft', sample: () => upkeep.scrubProblem });
-  readiness.gate('overload', {
-    kind: 'soft',
-    sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
-  });
-  auth.report(readiness);
-  return readiness;
-}
-
-function durabilityProblem(volumes: Volumes): string | undefined {
-  if (volumes.isSingle) return volumes.listProblem;
-  const { problems, incomplete } = volumes;
-  const paused = incomplete === undefined ? [] : [`compaction is paused: ${incomplete}`];
-  const all = [...problems, ...paused];
-  return all.length === 0 ? undefined : all.join('; ');
-}
 
 function levelOf(event: EngineEvent): 'debug' | 'info' | 'error' {
   if (event.kind === 'removed' || event.kind === 'retyped') return 'debug';

@@ -7,7 +7,7 @@ import { command, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { homeOf } from '../home.ts';
 import { parsePort, plan, PLAN_OPTIONS, type Planned } from '../up/plan.ts';
-import { SERVICE_TABLE } from '../up/services.ts';
+import { SERVICE_TABLE } from '../up/table/services.ts';
 
 type ConfigInvocation = Invocation<typeof PLAN_OPTIONS>;
 

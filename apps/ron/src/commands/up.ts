@@ -19,7 +19,10 @@ export default command({
     'ron up --amnesia': 'in memory only',
   },
   async run({ values, io }) {
-    const [{ runUp }, { SERVICE_TABLE }] = await Promise.all([import('../up/run-up.ts'), import('../up/services.ts')]);
+    const [{ runUp }, { SERVICE_TABLE }] = await Promise.all([
+      import('../up/run-up.ts'),
+      import('../up/table/services.ts'),
+    ]);
     return await runUp(values, io, SERVICE_TABLE);
   },
 });

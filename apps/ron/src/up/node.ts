@@ -3,7 +3,8 @@
  *
  * Promise: a service that crashes is started again by itself, after 100 ms to 5 s; one that crashes more than five times
  * in a minute is given up, and then the node ends. A service that cannot even start the first time ends the start, with
- * its last lines. `stop` drains round by round: nobody is stopped before those who call it. `abort` ends all at once.
+ * its last lines. Callees are spawned before their callers, and none waits for another. `stop` drains round by round: a
+ * service is stopped once those that call it are gone. `abort` ends all at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
  */
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
@@ -11,6 +12,7 @@ import type { Service } from '@ron/proto';
 import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, ServiceChild, StartError } from './service-child.ts';
+import { drainRounds, startOrder } from './table/call-graph.ts';
 import type { Home } from '../home.ts';
 
 /** Longer than a service takes at most: it aborts its own drain after 15 s. */
@@ -56,6 +58,8 @@ interface Running {
 export class Node {
   readonly #init: NodeInit;
   readonly #running: readonly Running[];
+  /** Callers before callees. */
+  readonly #rounds: readonly (readonly Running[])[];
   readonly #supervisor: Supervisor;
   readonly #failed = Promise.withResolvers<Failure>();
   readonly #ready = Promise.withResolvers<void>();
@@ -71,6 +75,8 @@ export class Node {
       url: undefined,
       isReady: false,
     }));
+    const rounds = drainRounds(init.services.map(({ entry }) => entry));
+    this.#rounds = rounds.map((names) => names.map((name) => this.#byName(name)));
     this.#supervisor = new Supervisor({
       onFatal: (kind, error) => this.#fail(this.#byName(kind), error, false),
       log: (event) => this.#told(event),
@@ -92,7 +98,8 @@ export class Node {
 
   /** Starts all of them; resolves when every one is ready. Whether it fails is told by `failed`. */
   async start(): Promise<void> {
-    for (const running of this.#running) {
+    for (const name of startOrder(this.#init.services.map(({ entry }) => entry))) {
+      const running = this.#byName(name);
       this.#supervisor.spawn(running.planned.entry.name, { criticality: 'critical' }, () => this.#run(running));
     }
     await this.#ready.promise;
@@ -180,9 +187,8 @@ export class Node {
 
   async #stop(): Promise<void> {
     const stopped = this.#supervisor.stop({ drain_ms: 10 * STOP_MS_MAX });
-    const rounds = Map.groupBy(this.#running, ({ planned }) => planned.entry.drain_round);
-    for (const round of [...rounds.keys()].toSorted((a, b) => a - b)) {
-      const live = rounds.get(round)!.filter(({ child }) => child !== undefined && !child.isGone);
+    for (const round of this.#rounds) {
+      const live = round.filter(({ child }) => child !== undefined && !child.isGone);
       if (live.length === 0) continue;
       this.#init.onDraining(live.map(({ planned }) => planned.entry.name));
       await Promise.all(live.map(({ child }) => drain(child!)));

@@ -11,7 +11,8 @@ import { isService, SERVICES } from '@ron/proto';
 import { parse as parseToml } from 'smol-toml';
 import type { Option } from '../command.ts';
 import { CliError } from '../exits.ts';
-import type { Place, ServiceEntry } from './services.ts';
+import { checkTable } from './table/call-graph.ts';
+import type { Place, ServiceEntry } from './table/service-entry.ts';
 
 /** The flags that decide it; `ron config` has them too. */
 export const PLAN_OPTIONS = {
@@ -37,7 +38,7 @@ export const PLAN_OPTIONS = {
 } as const satisfies Record<string, Option>;
 
 export interface PlanInit {
-  readonly place: Omit<Place, 'services'>;
+  readonly place: Omit<Place, 'services' | 'key_service'>;
   readonly table: readonly ServiceEntry[];
   readonly only?: string | undefined;
   readonly config?: string | undefined;
@@ -52,19 +53,21 @@ export interface Planned {
 }
 
 export async function plan(init: PlanInit): Promise<Planned[]> {
+  checkTable(init.table);
   const entries = chosen(init.table, init.only);
   const tables = init.config === undefined ? {} : await readTables(init.config);
   const sets = (init.set ?? []).map(parseSet);
   for (const { name } of sets) requireBuilt(init.table, name, '--set');
   const services = entries.map(({ name }) => name);
-  const place: Place = { ...init.place, services };
-  for (const { name, needs = [] } of entries) {
-    const missing = needs.find((need) => !services.includes(need));
-    if (missing !== undefined) throw new CliError('usage', `--only: ${name} needs ${missing}, add it`);
+  const key_service = entries.find((entry) => entry.derives_keys === true)?.name;
+  const place: Place = { ...init.place, services, key_service };
+  for (const { name, calls } of entries) {
+    const missing = calls.find(({ to, isRequired }) => isRequired === true && !services.includes(to));
+    if (missing !== undefined) throw new CliError('usage', `--only: ${name} needs ${missing.to}, add it`);
   }
   return entries.map((entry) => {
     const own = sets.filter(({ name }) => name === entry.name);
-    const defaults = Object.entries(entry.defaults(place)).filter(([key]) => {
+    const defaults = Object.entries({ ...entry.defaults(place), ...callDefaults(entry, place) }).filter(([key]) => {
       const isSet = own.some((set) => set.key === key);
       return !isSet && !hasKey(tables[entry.name], key) && init.env[variableOf(entry.name, key)] === undefined;
     });
@@ -72,6 +75,18 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
     const flags = [...defaults, ...own.map(({ key, value }) => [key, value] as const)];
     return { entry, flags: [...file, ...flags.map(([key, value]) => `--${key}=${value}`)] };
   });
+}
+
+/** Where a service finds the addresses of those that it calls, and its capabilities for them. */
+function callDefaults({ name, calls }: ServiceEntry, { home, services }: Place): Record<string, string> {
+  const defaults: Record<string, string> = {};
+  for (const { to, scopes, purpose, config = {} } of calls) {
+    if (!services.includes(to)) continue;
+    if (config.url !== undefined) defaults[config.url] = `file:${home.of(to).url}`;
+    if (config.capability_file !== undefined && scopes.length > 0)
+      defaults[config.capability_file] = home.of(name).capabilityFor(to, purpose);
+  }
+  return defaults;
 }
 
 export function parsePort(text: string | undefined, fallback: number): number {

@@ -2,8 +2,8 @@
  * `ron up` from its flags to its exit code.
  */
 import { relative } from 'node:path';
-import { Deadline, sched } from '@ron/kernel';
-import { BASE_PORT_DEFAULT } from '@ron/proto';
+import { Deadline, sched, sleep } from '@ron/kernel';
+import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
 import { CliError, systemCode, type Exit } from '../exits.ts';
@@ -11,18 +11,22 @@ import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
-import { Custody } from './custody.ts';
+import { Custody } from './capabilities/custody.ts';
 import { holdHome, type HeldHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
-import type { ServiceEntry } from './services.ts';
+import { startOrder } from './table/call-graph.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 import { waitForSurvivors } from './survivors.ts';
 
 /** A terminal's Ctrl-C may reach us twice, from the terminal and from npm; people need longer to press it again. */
 const SAME_SIGNAL_MS = 300;
 /** Often enough that capabilities move to a new key before the old one is retired. */
 const RENEW_EVERY_MS = 60_000;
+/** A service that is degraded after so many probes is reported. */
+const PROBES_MAX = 8;
+const PROBE_EVERY_MS = 250;
 /** Exit code of a service whose configuration was refused. */
 const SERVICE_CONFIG = 78;
 
@@ -60,7 +64,12 @@ export async function runUp(
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
   stop.onReload = () => node.forward('SIGHUP');
-  const ready = node.start().then(() => onAllReady(io, held, node, started, custody, stop.signal));
+  const order = startOrder(services.map(({ entry }) => entry));
+  const ready = node.start().then(async () => {
+    await onAllReady(io, held, node, started);
+    renewRegularly(io, custody, stop.signal);
+    await noteProblems(io, order, node.urls, stop.signal);
+  });
   try {
     const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
     await node.stop();
@@ -81,14 +90,7 @@ async function announce(held: HeldHome, node: Node, started: string): Promise<vo
   await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(
-  io: Io,
-  held: HeldHome,
-  node: Node,
-  started: string,
-  custody: Custody,
-  stopping: AbortSignal,
-): Promise<void> {
+async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): Promise<void> {
   await announce(held, node, started);
   const { home } = held;
   const services = node.urls;
@@ -101,31 +103,41 @@ async function onAllReady(
     capability_file: home.capability,
     pids: node.pids,
   });
-  await noteProblems(io, services, stopping);
-  const renewLater = (): void => {
-    sched.timer(
-      RENEW_EVERY_MS,
-      () => {
-        // What cannot be renewed now is tried again in a minute; it is good for weeks.
-        if (stopping.aborted) return;
-        void renewNow(custody, stopping).catch((error: unknown) => io.note(String(error)));
-        renewLater();
-      },
-      'capability.renew',
-    );
-  };
-  renewLater();
 }
 
-/** Prints why ready services are degraded, for example a volume that is missing. */
-async function noteProblems(io: Io, services: Node['urls'], signal: AbortSignal): Promise<void> {
-  for (const [name, url] of Object.entries(services)) {
-    const reasons = await readinessOf(url, signal).then(
-      (found) => found.reasons,
+/**
+ * Prints why ready services are degraded, for example a volume that is missing; callees first. A service that has not
+ * reached another one yet, which started after it, gets a moment.
+ */
+async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'], signal: AbortSignal): Promise<void> {
+  const reasonsOf = async (name: Service): Promise<string> =>
+    await readinessOf(urls[name]!, signal).then(
+      ({ reasons }) => reasons,
       () => '',
     );
-    if (reasons !== '') io.note(`${name} is degraded: ${reasons}`);
+  const degraded = new Map(order.map((name) => [name, '']));
+  for (let probes = 0; degraded.size > 0 && probes < PROBES_MAX; probes++) {
+    // An abort is not a failure here: the node drains.
+    if (probes > 0) await sleep(PROBE_EVERY_MS, signal, 'readiness').catch(() => undefined);
+    if (signal.aborted) return;
+    const found = await Promise.all([...degraded.keys()].map(async (name) => [name, await reasonsOf(name)] as const));
+    for (const [name, reasons] of found) {
+      if (reasons === '') degraded.delete(name);
+      else degraded.set(name, reasons);
+    }
   }
+  if (signal.aborted) return;
+  for (const [name, reasons] of degraded) io.note(`${name} is degraded: ${reasons}`);
+}
+
+function renewRegularly(io: Io, custody: Custody, stopping: AbortSignal): void {
+  const renew = (): void => {
+    if (stopping.aborted) return;
+    // A renewal that fails is repeated in a minute; the capabilities are good for weeks.
+    void renewNow(custody, stopping).catch((error: unknown) => io.note(String(error)));
+    renewRegularly(io, custody, stopping);
+  };
+  sched.timer(RENEW_EVERY_MS, renew, 'capability.renew');
 }
 
 async function renewNow(custody: Custody, stopping: AbortSignal): Promise<void> {

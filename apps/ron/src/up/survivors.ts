@@ -8,7 +8,7 @@ import { readFile } from 'node:fs/promises';
 import { sched, sleep } from '@ron/kernel/core';
 import { CliError } from '../exits.ts';
 import { isAlive, readState, type Home } from '../home.ts';
-import type { ServiceEntry } from './services.ts';
+import type { ServiceEntry } from './table/service-entry.ts';
 
 const WAIT_MS = 20_000;
 const LOOK_MS = 50;

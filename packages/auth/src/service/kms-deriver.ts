@@ -6,13 +6,10 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { POLICIES, RonError } from '@ron/kernel';
+import { AUDIENCE_ROOT } from '../audience-names.ts';
 import type { Derived, KeyDeriver } from '../derived-keys.ts';
 import { SECRET_BYTES } from '../key-ring.ts';
 
-/** The key that kms makes at its first start, and whose versions are the root keys. */
-export const AUDIENCE_ROOT = 'ron/audience/hmac-sha256/00000000-0000-4000-8000-000000000001';
-/** Its tenant: what a capability to derive from it is limited to. */
-export const AUDIENCE_TENANT = 'ron';
 const DEADLINE_MS = 2000;
 
 export interface KmsDeriverInit {

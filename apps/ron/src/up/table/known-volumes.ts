@@ -1,7 +1,7 @@
 /** The volumes that storage of a node knows, from the file that it keeps in the node's directory. */
 import { readFileSync } from 'node:fs';
 import { parseKnownVolumes, type KnownVolume } from '@ron/proto';
-import { CliError, systemCode } from '../exits.ts';
+import { CliError, systemCode } from '../../exits.ts';
 
 /** None before the first start. A file that cannot be read is an error: an empty node in its place would look like data loss. */
 export function knownVolumes(path: string): readonly KnownVolume[] {

@@ -6,11 +6,25 @@ import { test, type TestContext } from 'node:test';
 import { attenuate, Checker, FileKeySource, inspectToken } from '@ron/auth';
 import { installSched, realSched } from '@ron/kernel';
 import type { Service } from '@ron/proto';
-import { homeAt, type Home } from '../home.ts';
-import { prepareKeys, renewCapability, ROOT_TTL_MS } from './root-capability.ts';
+import { homeAt, type Home } from '../../home.ts';
+import type { ServiceEntry } from '../table/service-entry.ts';
+import { NODE_TTL_MS } from './renewal.ts';
+import { prepareKeys, renewByKeyFile } from './root-capability.ts';
 
 const signal = new AbortController().signal;
 const DAY_MS = 24 * 3600 * 1000;
+
+/** Rows of services that call none. */
+const rows = (names: readonly Service[]): ServiceEntry[] =>
+  names.map((name) => ({
+    name,
+    main: '',
+    calls: [],
+    defaults: () => ({}),
+    schema: () => Promise.reject(new Error('not needed')),
+  }));
+const prepare = (at: Home, names: readonly Service[]): Promise<void> =>
+  prepareKeys(at, rows(names), rows(names), signal);
 
 async function home(t: TestContext): Promise<Home> {
   const dir = await mkdtemp(join(tmpdir(), 'ron-cap-'));
@@ -35,7 +49,7 @@ async function isAccepted(at: Home, audience: Service, token: string): Promise<b
 
 test('each service accepts the token that was made for it, with its own keys, and no other', async (t) => {
   const at = await home(t);
-  await prepareKeys(at, ['storage', 'index'], signal);
+  await prepare(at, ['storage', 'index']);
   const { storage, index } = await tokens(at);
   assert.equal((await stat(at.capability)).mode & 0o777, 0o600);
   assert.equal(await isAccepted(at, 'storage', storage!), true);
@@ -46,11 +60,11 @@ test('each service accepts the token that was made for it, with its own keys, an
 
 test('what is good stays as it is; a new service is added', async (t) => {
   const at = await home(t);
-  await prepareKeys(at, ['storage'], signal);
+  await prepare(at, ['storage']);
   const before = await tokens(at);
-  await prepareKeys(at, ['storage'], signal);
+  await prepare(at, ['storage']);
   assert.deepEqual(await tokens(at), before);
-  await prepareKeys(at, ['storage', 'kms'], signal);
+  await prepare(at, ['storage', 'kms']);
   const after = await tokens(at);
   assert.equal(after['storage'], before['storage']);
   assert.ok(after['kms'] !== undefined);
@@ -58,10 +72,10 @@ test('what is good stays as it is; a new service is added', async (t) => {
 
 test('a token that nears its end, that can do too little, that is under another key, or that is none, is replaced', async (t) => {
   const at = await home(t);
-  await prepareKeys(at, ['storage'], signal);
+  await prepare(at, ['storage']);
   const first = (await tokens(at))['storage']!;
   const replaced = async (): Promise<string> => {
-    await renewCapability(at, ['storage'], signal);
+    await renewByKeyFile(at, rows(['storage']), signal);
     return (await tokens(at))['storage']!;
   };
   for (const bad of [attenuate(first, ['scopes in storage:get']), 'AAAA']) {
@@ -73,15 +87,15 @@ test('a token that nears its end, that can do too little, that is under another 
     const before = installSched({ ...realSched, wall_ms: () => realSched.wall_ms() + ms });
     return () => void installSched(before);
   };
-  let restore = later(ROOT_TTL_MS - 31 * DAY_MS);
+  let restore = later(NODE_TTL_MS - 31 * DAY_MS);
   assert.equal(await replaced(), second, 'a month and a day is left');
   restore();
-  restore = later(ROOT_TTL_MS - 29 * DAY_MS);
+  restore = later(NODE_TTL_MS - 29 * DAY_MS);
   assert.notEqual(await replaced(), second);
   restore();
 
   const third = await replaced();
   await rm(at.keys);
-  await prepareKeys(at, ['storage'], signal);
+  await prepare(at, ['storage']);
   assert.notEqual((await tokens(at))['storage'], third, 'the root key is another one');
 });

@@ -1,0 +1,188 @@
+import assert from 'node:assert/strict';
+import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { test, type TestContext } from 'node:test';
+import { attenuate, Checker, FileKeySource, inspectToken, mint, type RequestContext } from '@ron/auth';
+import type { Service } from '@ron/proto';
+import { homeAt, type Home } from '../../home.ts';
+import { plan } from '../plan.ts';
+import type { Call, ServiceEntry } from '../table/service-entry.ts';
+import { Custody } from './custody.ts';
+import { NODE_TTL_MS } from './renewal.ts';
+
+const signal = new AbortController().signal;
+
+const row = (name: Service, calls: readonly Call[]): ServiceEntry => ({
+  name,
+  main: '',
+  calls,
+  defaults: () => ({}),
+  schema: () => Promise.reject(new Error('not needed')),
+});
+
+const SEND: Call = {
+  to: 'mailbox',
+  scopes: ['mailbox:send'],
+  caveats: ['name ^= hooks.'],
+  config: { url: 'mailbox.url', capability_file: 'mailbox.capability_file' },
+};
+const SIGN: Call = {
+  to: 'kms',
+  scopes: ['kms:sign', 'kms:read'],
+  caveats: ['tenant = interop'],
+  purpose: 'sign',
+  config: { url: 'kms.url', capability_file: 'kms.capability_file' },
+};
+const DERIVE: Call = { to: 'kms', scopes: ['kms:derive'], caveats: ['tenant = ron', 'label ^= audience/interop/'] };
+const READ: Call = { to: 'storage', scopes: [], config: { url: 'storage.url' } };
+
+const table = (calls: readonly Call[]): ServiceEntry[] => [
+  row('interop', calls),
+  row('mailbox', []),
+  row('kms', []),
+  row('storage', []),
+];
+
+async function homeOf(t: TestContext): Promise<Home> {
+  const dir = await mkdtemp(join(tmpdir(), 'ron-calls-'));
+  t.after(() => rm(dir, { recursive: true }));
+  return homeAt(dir);
+}
+
+/** A node without kms, as far as `ron up` prepares it. */
+async function prepare(home: Home, rows: readonly ServiceEntry[], only?: string): Promise<Custody> {
+  const services = await plan({ place: { home, base_port: 0, amnesia: false }, table: rows, only, env: {} });
+  const custody = new Custody(home, services, rows, { note: (text) => assert.fail(text) });
+  await custody.prepare(signal);
+  return custody;
+}
+
+const tokenIn = async (path: string): Promise<string> => (await readFile(path, 'utf8')).trim();
+
+async function isAllowed(
+  home: Home,
+  audience: Service,
+  token: string,
+  request: Partial<RequestContext>,
+): Promise<boolean> {
+  await using keys = await FileKeySource.open({ path: home.of(audience).keys, create: false }, signal);
+  const checker = new Checker({ audience, keys });
+  const common = { authorization: `Bearer ${token}`, source_ip: '127.0.0.1', body_bytes: 0 };
+  return (await checker.checkHeaders({ ...common, scope: 'mailbox:send', ...request }, signal)).ok;
+}
+
+test('each call has a file of its own, which allows that call and nothing else', async (t) => {
+  const home = await homeOf(t);
+  await prepare(home, table([SEND, SIGN, DERIVE, READ]));
+  const files = (await readdir(home.of('interop').dir)).toSorted();
+  assert.deepEqual(files, ['keys', 'kms-sign.cap', 'kms.cap', 'mailbox.cap']);
+  for (const file of files) assert.equal((await stat(join(home.of('interop').dir, file))).mode & 0o777, 0o600, file);
+  for (const name of ['mailbox', 'kms', 'storage'] as const)
+    assert.deepEqual(await readdir(home.of(name).dir), ['keys'], 'callees get no capability');
+
+  const send = await tokenIn(home.of('interop').capabilityFor('mailbox'));
+  assert.equal(inspectToken(send).subject, 'svc-interop');
+  assert.equal(await isAllowed(home, 'mailbox', send, { facts: { name: 'hooks.github/' } }), true);
+  assert.equal(await isAllowed(home, 'mailbox', send, { facts: { name: 'orders/' } }), false);
+  assert.equal(await isAllowed(home, 'mailbox', send, { scope: 'mailbox:receive' }), false);
+  assert.equal(await isAllowed(home, 'storage', send, { scope: 'storage:get' }), false);
+  const sign = await tokenIn(home.of('interop').capabilityFor('kms', 'sign'));
+  assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'interop' } }), true);
+  assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'acme' } }), false);
+});
+
+test('the caller is told both files, the callee none; calls to services that do not run are left out', async (t) => {
+  const home = await homeOf(t);
+  const rows = table([SEND, SIGN, READ]);
+  const flagsOf = async (only?: string): Promise<Record<string, readonly string[]>> => {
+    const planned = await plan({ place: { home, base_port: 0, amnesia: false }, table: rows, only, env: {} });
+    return Object.fromEntries(planned.map(({ entry, flags }) => [entry.name, flags]));
+  };
+  const all = await flagsOf();
+  assert.deepEqual(all['interop'], [
+    `--mailbox.url=file:${join(home.dir, 'mailbox/url')}`,
+    `--mailbox.capability_file=${join(home.dir, 'interop/mailbox.cap')}`,
+    `--kms.url=file:${join(home.dir, 'kms/url')}`,
+    `--kms.capability_file=${join(home.dir, 'interop/kms-sign.cap')}`,
+    `--storage.url=file:${join(home.dir, 'storage/url')}`,
+  ]);
+  assert.deepEqual(all['mailbox'], []);
+  assert.deepEqual(await flagsOf('interop,storage'), {
+    interop: [`--storage.url=file:${join(home.dir, 'storage/url')}`],
+    storage: [],
+  });
+  await prepare(home, rows, 'interop,storage');
+  assert.deepEqual(await readdir(home.of('interop').dir), ['keys']);
+  const required = table([{ ...SEND, isRequired: true }]);
+  await assert.rejects(prepare(home, required, 'interop'), /--only: interop needs mailbox, add it/);
+});
+
+test('a table with a cycle starts nothing', async (t) => {
+  const home = await homeOf(t);
+  const rows = [row('interop', [SEND]), row('mailbox', [{ to: 'interop', scopes: [] }])];
+  await assert.rejects(prepare(home, rows), /interop calls mailbox calls interop: a cycle/);
+  assert.deepEqual(await readdir(home.dir), []);
+});
+
+test('every service that listens leaves its address, and a new start removes it', async (t) => {
+  const home = await homeOf(t);
+  const custody = await prepare(home, table([READ]));
+  for (const name of ['interop', 'storage'] as const) {
+    await custody.onListening(name, `http://127.0.0.1:1/${name}`, true, signal);
+    assert.equal(await tokenIn(home.of(name).url), `http://127.0.0.1:1/${name}`);
+    assert.equal((await stat(home.of(name).url)).mode & 0o777, 0o600);
+  }
+  await prepare(home, table([READ]), 'interop');
+  await assert.rejects(stat(home.of('storage').url), { code: 'ENOENT' });
+});
+
+test('a good file stays as it is; one that the table describes otherwise, or that no longer verifies, is replaced', async (t) => {
+  const home = await homeOf(t);
+  const path = home.of('interop').capabilityFor('mailbox');
+  await prepare(home, table([SEND]));
+  const first = await tokenIn(path);
+  const custody = await prepare(home, table([SEND]));
+  await custody.renew(signal);
+  assert.equal(await tokenIn(path), first);
+
+  const changes: Partial<Call>[] = [
+    { caveats: ['name ^= hooks.', 'rate <= 10/s'] },
+    { caveats: [] },
+    { scopes: ['mailbox:send', 'mailbox:read'] },
+    { scopes: ['mailbox:send'] },
+  ];
+  let before = first;
+  for (const change of changes) {
+    await prepare(home, table([{ ...SEND, ...change }]));
+    const after = await tokenIn(path);
+    assert.notEqual(after, before, JSON.stringify(change));
+    const { texts, scopes } = inspectToken(after);
+    assert.deepEqual(texts.slice(3), change.caveats ?? SEND.caveats);
+    assert.deepEqual(scopes, change.scopes ?? SEND.scopes);
+    before = after;
+  }
+  await using keys = await FileKeySource.open({ path: home.keys, create: false }, signal);
+  const alike = { audience: 'mailbox', scopes: SEND.scopes, caveats: SEND.caveats!, ttl_ms: NODE_TTL_MS } as const;
+  const foreign = (await mint(keys, { ...alike, subject: 'svc-edge' }, signal)).token;
+  for (const bad of [attenuate(before, ['bytes <= 1']), foreign, 'AAAA']) {
+    await writeFile(path, `${bad}\n`, { mode: 0o600 });
+    await custody.renew(signal);
+    assert.notEqual(await tokenIn(path), bad);
+  }
+  before = await tokenIn(path);
+  await keys.rotate(signal);
+  await custody.renew(signal);
+  assert.notEqual(await tokenIn(path), before, 'the key is no longer the current one');
+  await chmod(path, 0o644);
+  await assert.rejects(custody.renew(signal), /chmod 600/);
+});
+
+test('a call that the table does not have any more leaves no capability behind', async (t) => {
+  const home = await homeOf(t);
+  await prepare(home, table([SEND, SIGN]));
+  await writeFile(home.of('kms').owner, 'AAAA\n', { mode: 0o600 });
+  await prepare(home, table([SEND]));
+  assert.deepEqual((await readdir(home.of('interop').dir)).toSorted(), ['keys', 'mailbox.cap']);
+  assert.ok((await readdir(home.of('kms').dir)).includes('owner.cap'), 'the capability of the owner is not a call');
+});

@@ -1,0 +1,52 @@
+/**
+ * The capabilities with which the services of a node call each other: one file for each call of the table.
+ *
+ * Contract: a file (0600) holds one token, with the scopes and caveats of its call and the caller as its subject. It is
+ * replaced as a whole, and only when its token is no longer good; callers read it anew for each call. Files that no call
+ * of the table names are removed, so a call that was dropped leaves no capability behind.
+ */
+import { readdir, rm } from 'node:fs/promises';
+import { basename, join } from 'node:path';
+import { serviceSubject } from '@ron/auth';
+import { readCapabilityFile } from '../../capability-file.ts';
+import { systemCode } from '../../exits.ts';
+import type { Home } from '../../home.ts';
+import { writeSecret } from '../../secret-file.ts';
+import { heldCalls } from '../table/held-calls.ts';
+import type { ServiceEntry } from '../table/service-entry.ts';
+import { renewed, type Minter } from './renewal.ts';
+
+/** Creates or renews the files of all calls between these services. */
+export async function renewCalls(
+  home: Home,
+  services: readonly ServiceEntry[],
+  minter: Minter,
+  signal: AbortSignal,
+): Promise<void> {
+  for (const { caller, call, path } of heldCalls(home, services)) {
+    const { to, scopes, caveats = [] } = call;
+    const before = await readCapabilityFile(path, to);
+    const wanted = { audience: to, scopes, subject: serviceSubject(caller), caveats };
+    const after = await renewed(before, wanted, minter, signal);
+    if (after !== before) await writeSecret(path, `${after}\n`);
+  }
+}
+
+/** Removes the capability files of calls that the table does not have any more. */
+export async function removeUnknownCalls(home: Home, table: readonly ServiceEntry[]): Promise<void> {
+  const known = new Set(heldCalls(home, table).map(({ path }) => path));
+  for (const { name } of table) {
+    const { dir, owner } = home.of(name);
+    const files = (await filesIn(dir)).filter((file) => file.endsWith('.cap') && file !== basename(owner));
+    for (const path of files.map((file) => join(dir, file))) if (!known.has(path)) await rm(path, { force: true });
+  }
+}
+
+async function filesIn(dir: string): Promise<string[]> {
+  try {
+    return await readdir(dir);
+  } catch (error) {
+    if (systemCode(error) === 'ENOENT') return [];
+    throw error;
+  }
+}

@@ -1,0 +1,84 @@
+/**
+ * When a capability of the node itself is replaced.
+ *
+ * Contract: a token is kept if it verifies, is not revoked, has exactly the wanted audience, subject, scopes and caveats,
+ * was minted with the current key, and is valid for at least `RENEW_MS`. Otherwise a new one is minted.
+ */
+import {
+  Checker,
+  inspectToken,
+  mint,
+  type Capability,
+  type FactName,
+  type KeySource,
+  type MintInit,
+  type RevocationEpochs,
+} from '@ron/auth';
+import { sched } from '@ron/kernel';
+
+const DAY_MS = 24 * 3600 * 1000;
+/** The lifetime of the capabilities of a node. */
+export const NODE_TTL_MS = 90 * DAY_MS;
+const RENEW_MS = 30 * DAY_MS;
+/** The caveats that `mint` writes itself: audience, expiry, scopes. */
+const OWN_CAVEATS = 3;
+const FACTS: readonly FactName[] = ['address', 'name', 'label', 'tenant'];
+
+/** A capability that the node mints for itself. */
+export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject'>> & {
+  readonly caveats: readonly string[];
+};
+
+export interface Minter {
+  readonly keys: KeySource;
+  readonly epochs: RevocationEpochs;
+}
+
+/** The token itself if it is still good, else a new one. */
+export async function renewed(
+  token: string | undefined,
+  wanted: Wanted,
+  minter: Minter,
+  signal: AbortSignal,
+): Promise<string> {
+  if (token !== undefined && (await isGood(token, wanted, minter, signal))) return token;
+  const epoch = Math.max(sched.wall_ms(), minter.epochs.floor(wanted.subject));
+  return (await mint(minter.keys, { ...wanted, ttl_ms: NODE_TTL_MS, epoch }, signal)).token;
+}
+
+async function isGood(token: string, wanted: Wanted, { keys, epochs }: Minter, signal: AbortSignal): Promise<boolean> {
+  const { audience } = wanted;
+  const capability = inspected(token);
+  if (capability === undefined || !isAsWanted(capability, wanted)) return false;
+  if (capability.key_id !== (await keys.current(audience, signal)).key_id) return false;
+  if (capability.expires_ms - sched.wall_ms() <= RENEW_MS) return false;
+  // The same key id may stand for another key: that of a node whose data was moved away.
+  const request = {
+    authorization: `Bearer ${token}`,
+    scope: wanted.scopes[0]!,
+    source_ip: '127.0.0.1',
+    facts_later: FACTS,
+  };
+  return (await new Checker({ audience, keys, epochs }).checkHeaders(request, signal)).ok;
+}
+
+function inspected(token: string): Capability | undefined {
+  try {
+    return inspectToken(token);
+  } catch {
+    return undefined;
+  }
+}
+
+function isAsWanted(found: Capability, { audience, subject, scopes, caveats }: Wanted): boolean {
+  return (
+    found.audience === audience &&
+    found.subject === subject &&
+    isSameSet(found.scopes, scopes) &&
+    isSameSet(found.texts.slice(OWN_CAVEATS), caveats)
+  );
+}
+
+function isSameSet(left: readonly string[], right: readonly string[]): boolean {
+  return left.length === right.length && left.every((each) => right.includes(each));
+}

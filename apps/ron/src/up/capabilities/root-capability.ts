@@ -1,0 +1,84 @@
+/**
+ * The keys of a node and the capabilities of its owner and its services.
+ *
+ * Contract: with kms, every capability is minted with keys that kms derives, by the owner's capability that kms leaves in
+ * its own directory; no key is written here. Without kms there is a root key (0600), and each service has a file with its
+ * own keys. `root.cap` holds, for each service, a token with all of its scopes. Capabilities that are no longer good are
+ * replaced (renewal.ts); the others stay.
+ */
+import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, ROOT_SUBJECT, type RevocationEpochs } from '@ron/auth';
+import { KmsDeriver } from '@ron/auth/service';
+import { scopesOf, type Service } from '@ron/proto';
+import { readCapabilities, readCapabilityFile, writeCapabilities, type Capabilities } from '../../capability-file.ts';
+import { CliError } from '../../exits.ts';
+import type { Home } from '../../home.ts';
+import type { ServiceEntry } from '../table/service-entry.ts';
+import { renewCalls } from './call-capabilities.ts';
+import { renewed, type Minter } from './renewal.ts';
+
+/** Without kms: creates or renews the keys of `table`, and the capabilities for the services of it that run. */
+export async function prepareKeys(
+  home: Home,
+  table: readonly ServiceEntry[],
+  running: readonly ServiceEntry[],
+  signal: AbortSignal,
+): Promise<void> {
+  await using keys = await FileKeySource.open({ path: home.keys }, signal);
+  for (const { name } of table) await keys.writeAudienceFile(home.of(name).keys, name, signal);
+  await renewRoot(home, table, { keys, epochs: NOTHING_REVOKED }, signal);
+  await renewCalls(home, running, { keys, epochs: NOTHING_REVOKED }, signal);
+}
+
+/** Without kms, for a node that runs for months. */
+export async function renewByKeyFile(home: Home, running: readonly ServiceEntry[], signal: AbortSignal): Promise<void> {
+  await using keys = await FileKeySource.open({ path: home.keys, create: false }, signal);
+  await renewAll(home, running, { keys, epochs: NOTHING_REVOKED }, signal);
+}
+
+export interface ThroughKmsInit {
+  readonly home: Home;
+  /** The service that derives the keys, and its address. */
+  readonly key_service: Service;
+  readonly url: string;
+  readonly running: readonly ServiceEntry[];
+  /** The known revocations. */
+  readonly epochs: RevocationEpochs;
+}
+
+/** With kms: creates or renews the capabilities of the owner and of the services. */
+export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal): Promise<void> {
+  const { home, key_service, url, running, epochs } = init;
+  const { owner } = home.of(key_service);
+  const token = await readCapabilityFile(owner, key_service);
+  if (token === undefined) throw new CliError('permission', `${key_service} left no capability at ${owner}`);
+  const capability = (): Promise<string> => Promise.resolve(token);
+  await using keys = new DerivedKeySource({ deriver: new KmsDeriver({ url: () => Promise.resolve(url), capability }) });
+  await renewAll(home, running, { keys, epochs }, signal);
+}
+
+/** Calls come first: services wait for them while they start. */
+async function renewAll(
+  home: Home,
+  running: readonly ServiceEntry[],
+  minter: Minter,
+  signal: AbortSignal,
+): Promise<void> {
+  await renewCalls(home, running, minter, signal);
+  await renewRoot(home, running, minter, signal);
+}
+
+async function renewRoot(
+  home: Home,
+  services: readonly Pick<ServiceEntry, 'name'>[],
+  minter: Minter,
+  signal: AbortSignal,
+): Promise<void> {
+  const found = await readCapabilities(home.capability);
+  const before: Capabilities = typeof found === 'object' ? found : {};
+  const after: Partial<Record<Service, string>> = { ...before };
+  for (const { name } of services) {
+    const wanted = { audience: name, scopes: scopesOf(name), subject: ROOT_SUBJECT, caveats: [] };
+    after[name] = await renewed(before[name], wanted, minter, signal);
+  }
+  if (services.some(({ name }) => before[name] !== after[name])) await writeCapabilities(home.capability, after);
+}

@@ -1,0 +1,66 @@
+/**
+ * A row of the service table: how a service is started, and which services it calls.
+ *
+ * Contract: everything that `ron up`, `ron config` and `ron doctor` know about a service follows from its row: the files
+ * that it is given, the order of start and drain, its checks. A new service is a new row.
+ */
+import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import type { Scope, Service } from '@ron/proto';
+import type { Home } from '../../home.ts';
+
+/** The place of a node on this machine, from which the defaults of its services follow. */
+export interface Place {
+  readonly home: Home;
+  /** 0 lets each service pick a free port. */
+  readonly base_port: number;
+  readonly amnesia: boolean;
+  /** The operator accepts that known volumes are missing. */
+  readonly degraded?: boolean;
+  /** The services that run there. */
+  readonly services: readonly Service[];
+  /** The one of them that derives the keys of capabilities; without one, each service has a key file. */
+  readonly key_service: Service | undefined;
+}
+
+/**
+ * A service that another one calls.
+ *
+ *     { to: 'mailbox', scopes: ['mailbox:send'], caveats: ['name ^= hooks.'],
+ *       config: { url: 'mailbox.url', capability_file: 'mailbox.capability_file' } }
+ *
+ * The caller finds the address of the callee in `<callee>/url`, and its own capability in `<caller>/<callee>.cap`.
+ */
+export interface Call {
+  readonly to: Service;
+  /** Scopes of the capability that the caller gets. Empty: it calls open routes only and gets none. */
+  readonly scopes: readonly Scope[];
+  /** Further restrictions of that capability. */
+  readonly caveats?: readonly string[];
+  /**
+   * Needed when a caller has several capabilities for one callee: the file is then `<callee>-<purpose>.cap`. A capability
+   * with a `label` caveat is refused by routes that state no label, so such a call is always one of its own.
+   */
+  readonly purpose?: string;
+  /** The configuration keys of the caller that name the two files. */
+  readonly config?: { readonly url?: string; readonly capability_file?: string };
+  /** The caller cannot start without the callee. Default false. */
+  readonly isRequired?: boolean;
+  /** The caller works without the callee, so this call does not order the drain. Default false. */
+  readonly isBackground?: boolean;
+}
+
+export type Defaults = (place: Place) => Readonly<Record<string, string>>;
+
+export interface ServiceEntry {
+  readonly name: Service;
+  /** Its process entry. */
+  readonly main: string;
+  readonly calls: readonly Call[];
+  /** It derives the keys of capabilities, and its owner's capability mints all others. Default false. */
+  readonly derives_keys?: boolean;
+  /** It knows which capabilities are revoked. Default false. */
+  readonly knows_revocations?: boolean;
+  /** Configuration that follows from the place. The operator's values take precedence. */
+  readonly defaults: Defaults;
+  readonly schema: () => Promise<ConfigSchema<KeyTable>>;
+}

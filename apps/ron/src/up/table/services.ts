@@ -1,0 +1,87 @@
+/** The service table: the services that `ron up` starts. */
+import { fileURLToPath } from 'node:url';
+import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth/audience-names';
+import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import { defaultPort, type Service } from '@ron/proto';
+import { knownVolumes } from './known-volumes.ts';
+import type { Call, Defaults, Place, ServiceEntry } from './service-entry.ts';
+
+/** Derives the keys with which the caller checks capabilities: its own, or with all labels those of every audience. */
+function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
+  return {
+    to: 'kms',
+    scopes: ['kms:derive'],
+    caveats: [`tenant = ${AUDIENCE_TENANT}`, `label ^= ${label}`],
+    config: { url: 'auth.kms_url', capability_file: 'auth.capability_file' },
+    ...more,
+  };
+}
+
+/** Polls for revocations: an open route. */
+const POLLS_REVOCATIONS: Call = { to: 'passport', scopes: [], config: { url: 'auth.passport_url' } };
+
+/** The calls of every service that checks capabilities and neither derives keys nor issues. */
+const authCalls = (name: Service): readonly Call[] => [derivesKeys(`${AUDIENCE_LABEL}${name}/`), POLLS_REVOCATIONS];
+
+/** Of every service: where it listens, and the files for its keys. */
+function common(name: Service, isKeyService: boolean): Defaults {
+  return ({ home, base_port, amnesia, key_service }) => {
+    const own = home.of(name);
+    const bind = { 'server.bind': `127.0.0.1:${base_port === 0 ? 0 : defaultPort(name, base_port)}` };
+    if (key_service === undefined) return { ...bind, 'auth.key_file': own.keys };
+    return {
+      ...bind,
+      ...(isKeyService && { 'auth.owner_file': own.owner }),
+      ...(!amnesia && { 'auth.cache_file': own.cache }),
+    };
+  };
+}
+
+type Row = Pick<ServiceEntry, 'calls' | 'derives_keys' | 'knows_revocations'>;
+
+function service(name: Service, entry: string, row: Row, own: Defaults): ServiceEntry {
+  const folder = new URL('.', entry);
+  const shared = common(name, row.derives_keys === true);
+  return {
+    ...row,
+    name,
+    main: fileURLToPath(new URL('main.ts', folder)),
+    defaults: (place) => ({ ...shared(place), ...own(place) }),
+    schema: async () =>
+      ((await import(new URL('config.ts', folder).href)) as { schema: ConfigSchema<KeyTable> }).schema,
+  };
+}
+
+const AMNESIA: Readonly<Record<string, string>> = { 'amnesia.enabled': 'true' };
+
+const withDataDir =
+  (name: Service): Defaults =>
+  ({ home, amnesia }) =>
+    amnesia ? AMNESIA : { data_dir: home.of(name).data };
+
+/** The directories that storage had before, unless the operator names others; at the first start one below the node's own. */
+function storageDefaults({ home, amnesia, degraded }: Place): Readonly<Record<string, string>> {
+  if (amnesia) return AMNESIA;
+  const { data, volumes } = home.of('storage');
+  const known = knownVolumes(volumes);
+  const data_dirs = known.length === 0 ? data : JSON.stringify(known.map(({ item }) => item));
+  return { data_dirs, volumes_file: volumes, ...(degraded === true && { 'durability.degraded': 'true' }) };
+}
+
+export const SERVICE_TABLE: readonly ServiceEntry[] = [
+  service('storage', import.meta.resolve('@ron/storage'), { calls: authCalls('storage') }, storageDefaults),
+  service(
+    'kms',
+    import.meta.resolve('@ron/kms'),
+    // Passport calls kms for its keys. Kms goes by the revocations that it knows while passport is away.
+    { calls: [{ ...POLLS_REVOCATIONS, isBackground: true }], derives_keys: true },
+    withDataDir('kms'),
+  ),
+  service(
+    'passport',
+    import.meta.resolve('@ron/passport'),
+    // It issues for every audience.
+    { calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true })], knows_revocations: true },
+    withDataDir('passport'),
+  ),
+];
