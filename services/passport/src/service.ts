@@ -9,12 +9,11 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
+import { LongPoll, NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
 import { createIngress, ingressConfigOf, Readiness, serviceOf, type Ingress } from '@ron/ingress';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { concurrency } from './concurrency.ts';
 import type { PassportConfig } from './config.ts';
-import { Holds } from './holds.ts';
 import { Issuer } from './issuer.ts';
 import { passportCounters } from './metrics.ts';
 import { memoryStore, RevocationBook, type RevocationStore } from './revocation-book.ts';
@@ -50,7 +49,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   const dir = config.amnesia.enabled ? undefined : config.data_dir!;
   const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
   const news = runtime.watch('revocations', NO_REVOCATIONS);
-  const holds = runtime.own('holds', (capacity) => new Holds({ capacity, hold_ms: HOLD_MS, news }));
+  const holds = runtime.own('holds', (capacity) => new LongPoll({ capacity, hold_ms: HOLD_MS, watch: news }));
   const auth = await openServiceAuth({
     audience: 'passport',
     config,
@@ -84,7 +83,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
       book,
       newerThan: (known, within) => {
         book.requireWhole();
-        return holds.newerThan(known, within);
+        return holds.next(({ version }) => version !== known, within);
       },
       count: passportCounters(metrics, book),
       log,
@@ -113,7 +112,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   return {
     ...service,
     drain: () => {
-      // Whoever is held would only be held up.
+      // Held polls would only delay the drain.
       holds.close();
       return service.drain();
     },
