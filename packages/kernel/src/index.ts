@@ -45,5 +45,8 @@ export * from './token-bucket.ts';
 export * from './units.ts';
 export * from './wait-list.ts';
 export * from './watch.ts';
+export { BatchQueue, type Batch, type BatchQueueInit, type Piece } from './fair/batch-queue.ts';
 export * from './fair/fair-queue.ts';
+export * from './fair/fair-semaphore.ts';
+export * from './long-poll.ts';
 export { WorkQueue, type Job, type LaneDeclaration, type LaneInit, type WorkQueueInit } from './work/work-queue.ts';

@@ -24,6 +24,10 @@ export interface MeasuredQueue {
 /** A queue that the service brings along. */
 export interface OwnQueue {
   readonly depth: number;
+  /** Requests answered with `busy`. Default: it answers none so. */
+  readonly busy_total?: number;
+  /** Items refused in another way because it was full. Default: it refuses none so. */
+  readonly rejected_total?: number;
   close(): void;
 }
 
@@ -43,8 +47,6 @@ export interface Measured {
   readonly owns: ReadonlyMap<string, OwnQueue>;
   /** By declared kind. */
   readonly breakers: ReadonlyMap<string, BreakerGroup>;
-  /** Refusals of queues that a service makes itself, by label. */
-  readonly busy: ReadonlyMap<string, () => number>;
 }
 
 const BREAKER_STATES: readonly BreakerState[] = ['closed', 'open', 'half_open'];
@@ -67,16 +69,19 @@ function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts, owns }: Me
     ...samples('queue', mpscs, (mpsc) => mpsc.dropped_total),
     ...samples('queue', broadcasts, (broadcast) => broadcast.lagged_total),
   ]);
-  metrics.counterFrom('queue_rejected_total', 'Items refused because the queue was full.', ['queue'], () =>
-    samples('queue', mpscs, (mpsc) => mpsc.rejected_total),
-  );
+  metrics.counterFrom('queue_rejected_total', 'Items refused because the queue was full.', ['queue'], () => [
+    ...samples('queue', mpscs, (mpsc) => mpsc.rejected_total),
+    ...[...owns].flatMap(([queue, { rejected_total: value }]) =>
+      value === undefined ? [] : [{ labels: { queue }, value }],
+    ),
+  ]);
   metrics.counterFrom('bus_lagged_total', 'Events lost by slow subscribers.', ['topic'], () =>
     samples('topic', broadcasts, (broadcast) => broadcast.lagged_total),
   );
 }
 
 /** `queue` is the name of the queue; `endpoint` or `route`, whichever the service uses, is the lane. */
-function measureBusy(metrics: Metrics, { declaration, queues, busy }: Measured): void {
+function measureBusy(metrics: Metrics, { declaration, queues, owns }: Measured): void {
   const labels = declaration.busy_labels ?? ['queue'];
   const labelled = (name: string, lane: string): Sample['labels'] =>
     Object.fromEntries(labels.map((label) => [label, label === 'queue' ? name : lane]));
@@ -84,7 +89,9 @@ function measureBusy(metrics: Metrics, { declaration, queues, busy }: Measured):
     ...[...queues.values()].flatMap(({ label, queue, lanes }) =>
       lanes.map((lane) => ({ labels: labelled(label, lane), value: queue.busyOf(lane) })),
     ),
-    ...[...busy].map(([label, read]) => ({ labels: labelled(label, label), value: read() })),
+    ...[...owns].flatMap(([label, { busy_total: value }]) =>
+      value === undefined ? [] : [{ labels: labelled(label, label), value }],
+    ),
   ]);
 }
 

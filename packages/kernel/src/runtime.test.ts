@@ -173,9 +173,18 @@ test('a queue of the own making of a service has the declared capacity, is measu
   const log = createLog({ service: 'storage', sink: { write: () => undefined } });
   const runtime = new ServiceRuntime(declaration, { metrics: new Metrics('storage'), log });
   let closed = 0;
-  const queue = runtime.own('repair', (capacity) => ({ capacity, depth: 2, close: () => void (closed += 1) }));
+  const totals = { busy_total: 5, rejected_total: 7 };
+  const queue = runtime.own('repair', (capacity) => ({
+    capacity,
+    depth: 2,
+    ...totals,
+    close: () => void (closed += 1),
+  }));
   assert.equal(queue.capacity, 3);
-  assert.match(await runtime.metrics.text(), /queue_depth\{queue="repair"\} 2/);
+  const text = await runtime.metrics.text();
+  assert.match(text, /queue_depth\{queue="repair"\} 2/);
+  assert.match(text, /busy_rejections_total\{queue="repair"\} 5/);
+  assert.match(text, /queue_rejected_total\{queue="repair"\} 7/);
   assert.deepEqual(runtime.unbuilt(), []);
   await runtime.stop({ drain_ms: 0 });
   assert.equal(closed, 1);

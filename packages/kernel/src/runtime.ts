@@ -73,7 +73,6 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   readonly #watches = new Map<string, Watch<never>>();
   readonly #owns = new Map<string, OwnQueue>();
   readonly #breakers: ReadonlyMap<string, BreakerGroup>;
-  readonly #busy = new Map<string, () => number>();
   readonly #budget = new RetryBudget();
   readonly #hooks: CloseHook[] = [];
   #stopped: Promise<StopReport> | undefined;
@@ -118,7 +117,6 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
       broadcasts: this.#broadcasts,
       owns: this.#owns,
       breakers: this.#breakers,
-      busy: this.#busy,
     });
   }
 
@@ -136,11 +134,6 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     const mpsc = new Mpsc<T>(name, this.#number(channel.config_key, channel.capacity));
     this.#mpscs.set(labelOf(name, channel), mpsc as unknown as Mpsc<never>);
     return mpsc;
-  }
-
-  /** Shows the refusals of a queue that the service builds upon a declared channel or brings along, in `busy_rejections_total`. */
-  countBusy(name: ChannelName<D, 'mpsc'> | ChannelName<D, 'own'>, read: () => number): void {
-    this.#busy.set(labelOf(name, declared('channel', this.declaration.channels, name)), read);
   }
 
   broadcast<T>(name: ChannelName<D, 'broadcast'>): Broadcast<T> {

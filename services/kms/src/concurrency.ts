@@ -7,11 +7,11 @@ export const concurrency = declareConcurrency({
   busy_labels: ['queue'],
   channels: {
     work_sign: {
-      kind: 'mpsc',
+      kind: 'own',
       label: 'sign',
       capacity: 512,
       config_key: 'kms.work_sign',
-      policy: 'reject new',
+      policy: 'batches, fair by tenant, reject new',
       overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
       metric: 'busy_rejections_total{queue="sign"}',
       from: 'listener',
@@ -21,7 +21,7 @@ export const concurrency = declareConcurrency({
       kind: 'own',
       label: 'verify',
       capacity: 512,
-      policy: 'fair to tenants, reject new',
+      policy: 'fair by tenant, reject new',
       overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
       metric: 'busy_rejections_total{queue="verify"}',
       from: 'listener',

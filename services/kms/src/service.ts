@@ -11,7 +11,16 @@ import { availableParallelism } from 'node:os';
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { CheckThreads, type Backend } from '@ron/custody';
-import { NEVER, RonError, ServiceRuntime, type Deadline, type Log, type Metrics, type Service } from '@ron/kernel';
+import {
+  BatchQueue,
+  NEVER,
+  RonError,
+  ServiceRuntime,
+  type Deadline,
+  type Log,
+  type Metrics,
+  type Service,
+} from '@ron/kernel';
 import { realFileSystem } from '@ron/log';
 import {
   ConfigFollower,
@@ -34,12 +43,10 @@ import { kmsCounters, measureKms } from './metrics.ts';
 import { routes } from './routes.ts';
 import { SecretWork } from './secrets/secret-work.ts';
 import { SignDesk } from './sign/sign-desk.ts';
-import { SignQueue, type Turn } from './sign/sign-queue.ts';
 import { Signer, SignRound } from './sign/signer.ts';
 import { openUnlock } from './unlock.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
-import { CheckTurns } from './verify/check-turns.ts';
-import { Freshness, Verifier } from './verify/verifier.ts';
+import { checkSemaphore, Freshness, Verifier } from './verify/verifier.ts';
 
 export interface KmsInit {
   readonly config: KmsConfig;
@@ -134,21 +141,18 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   };
 
   // Operations with private keys, each in its turn.
-  const queue = new SignQueue<SignRound>({
-    turns: runtime.mpsc<Turn>('work_sign'),
-    batch_max: init.config.kms.sign_batch,
-    newRound: () => new SignRound(backend),
+  const queue = runtime.own('work_sign', (capacity) => {
+    const { sign_batch: batch_max } = init.config.kms;
+    return new BatchQueue('sign', { capacity, batch_max, newBatch: () => new SignRound(backend) });
   });
-  runtime.countBusy('work_sign', () => queue.busy_total);
   const inTurn = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
     queue.submit(tenant, OTHER_WORK_US, deadline, work);
   const work = new KeyWork(book, backend, () => config.value.kms.delete_wait);
   const keyDesk = new KeyDesk({ book, work, ledger, auditor, requireReady, inTurn, publish });
   const desk = new SignDesk({ queue, signer: new Signer(book), ledger, auditor, requireReady });
   const checks = new CheckThreads(CHECK_THREADS);
-  const checkTurns = runtime.own('work_verify', (capacity) => new CheckTurns(capacity, checks));
-  runtime.countBusy('work_verify', () => checkTurns.busy_total);
-  const verifier = new Verifier(() => book.index, freshness, checkTurns);
+  const checkLimit = runtime.own('work_verify', checkSemaphore);
+  const verifier = new Verifier({ index: () => book.index, freshness, threads: checks, limit: checkLimit });
   measureKms(metrics, { book, ledger, freshness, log: vault.log, covered });
 
   const ingress = await createIngress({

@@ -1,11 +1,11 @@
 import { test } from 'node:test';
 import { assertCaught, assertHolds, mutant } from '@ron/explorer';
+import { BatchQueue } from '@ron/kernel';
 import { Checkpointer } from './audit/checkpointer.ts';
 import { AuditTrail } from './audit/trail.ts';
 import { shutdown, type Parts } from './shutdown.model.ts';
-import { SignQueue } from './sign/sign-queue.ts';
 
-const REAL: Parts = { SignQueue, AuditTrail, Checkpointer };
+const REAL: Parts = { BatchQueue, AuditTrail, Checkpointer };
 
 test('a stop at any moment: everybody ends, what was done is in the log, and the last checkpoint covers it', async () => {
   await assertHolds(shutdown(REAL, 1), { name: 'shutdown', sleepSets: true });
@@ -14,9 +14,9 @@ test('a stop at any moment: everybody ends, what was done is in the log, and the
 const MUTANTS = [
   {
     bug: 'the signers do not hear of the stop',
-    part: 'SignQueue',
-    module: import.meta.resolve('./sign/sign-queue.ts'),
-    find: 'this.#turns.close();',
+    part: 'BatchQueue',
+    module: new URL('./fair/batch-queue.ts', import.meta.resolve('@ron/kernel')).href,
+    find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(false);\n    this.#workers.close();',
     replace: '',
     caught: 'deadlock',
   },

@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { NEVER, ServiceRuntime, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
+import { LongPoll, NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
 import {
   ConfigFollower,
   createIngress,
@@ -22,7 +22,6 @@ import {
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { concurrency } from './concurrency.ts';
 import type { PassportConfig } from './config.ts';
-import { Holds } from './holds.ts';
 import { Issuer } from './issuer.ts';
 import { passportCounters } from './metrics.ts';
 import { memoryStore, RevocationBook, type RevocationStore } from './revocation-book.ts';
@@ -68,7 +67,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
   });
   const news = runtime.watch('revocations', NO_REVOCATIONS);
-  const holds = runtime.own('holds', (capacity) => new Holds({ capacity, hold_ms: HOLD_MS, news }));
+  const holds = runtime.own('holds', (capacity) => new LongPoll({ capacity, hold_ms: HOLD_MS, watch: news }));
   const auth = await openServiceAuth({
     audience: 'passport',
     config,
@@ -102,7 +101,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
       book,
       newerThan: (known, within) => {
         book.requireWhole();
-        return holds.newerThan(known, within);
+        return holds.next(({ version }) => version !== known, within);
       },
       count: passportCounters(metrics, book),
       log,
@@ -133,7 +132,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     ...service,
     drain: () => {
       shutdown.set(true);
-      // Held polls are answered at once.
+      // Held polls would only delay the drain.
       holds.close();
       return service.drain();
     },

@@ -1,12 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '@ron/kernel';
+import { Deadline, FairQueue, type BatchQueue, type Piece } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
 import { KeyIndex } from '../keys/key-index.ts';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { SignDesk, type SignItem } from './sign-desk.ts';
-import { FairTurns } from './fair-turns.ts';
-import type { Piece, SignQueue } from './sign-queue.ts';
 import { Signer, type SignRound } from './signer.ts';
 
 const NAME = 'acme/raw/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
@@ -29,8 +27,8 @@ async function costsOf(items: readonly SignItem[]): Promise<number[]> {
     costs.push(cost_us);
     return await work(round);
   };
-  const queue: Pick<SignQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'> = {
-    pieces_max: new FairTurns(512).together_max,
+  const queue: Pick<BatchQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'> = {
+    pieces_max: new FairQueue({ capacity: 512, keys_max: 1 }).together_max,
     submit: (_tenant, cost_us, _deadline, work) => submit(cost_us, work),
     submitAll: (_tenant, pieces) => Promise.all(pieces.map(({ cost_us, work }) => submit(cost_us, work))),
   };

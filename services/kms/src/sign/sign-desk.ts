@@ -5,14 +5,13 @@
  * Promise: nothing is signed while the vault is not sound or the backend is away. All keys of a request are of one
  * tenant. Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys of one. Overflow: `busy`, by the queue. Cancellation: the deadline.
  */
-import { RonError } from '@ron/kernel';
+import { RonError, type BatchQueue, type Piece } from '@ron/kernel';
 import { inputOf } from '../audit/event.ts';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { toBase64 } from '../base64.ts';
 import { tenantOf } from '../kid.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import type { Payload } from './message.ts';
-import type { Piece, SignQueue } from './sign-queue.ts';
 import type { Signed, Signer, SignRound } from './signer.ts';
 
 export const ITEMS_MAX = 128;
@@ -34,7 +33,7 @@ export interface SignedItem {
 }
 
 export interface SignDeskInit {
-  readonly queue: Pick<SignQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'>;
+  readonly queue: Pick<BatchQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'>;
   readonly signer: Signer;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;

@@ -8,12 +8,11 @@
  * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
  */
 import { BATCH_MAX, signCost_us, type Backend, type Signature } from '@ron/custody';
-import { RonError, sched, type Parked } from '@ron/kernel';
+import { RonError, sched, type Batch, type Parked } from '@ron/kernel';
 import type { KeyBook } from '../keys/key-book.ts';
 import type { Found } from '../keys/key-index.ts';
 import { formatKid } from '../kid.ts';
 import { signedBytes, type Payload } from './message.ts';
-import type { Round } from './sign-queue.ts';
 
 /** A key that is rotated more often than this while it signs is being attacked or misused. */
 const ROTATIONS_MAX = 4;
@@ -43,7 +42,7 @@ interface Waiting {
  * Promise: each is answered once, with its own signatures or the error of its call.
  * Bound: `BATCH_MAX` messages in a call. Cancellation: by the signal of the round.
  */
-export class SignRound implements Round {
+export class SignRound implements Batch {
   readonly #backend: SigningBackend;
   readonly #lines = new Map<string, Waiting[]>();
   /** Set when all jobs have begun. */

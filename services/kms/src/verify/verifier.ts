@@ -5,15 +5,14 @@
  * bytes, as the mode demands. All are of one version. While the backend is away it goes on with what it knows, up to
  * `ttl_ms` (`verify_cache_expired` after that) and says how old that is. Imported keys depend on no backend.
  * Bound: one check for each signature, `SIGNATURES_MAX` of them, in threads, each tenant in its turn.
- * Overflow: `busy`, by the turns. Cancellation: by the signal.
+ * Overflow: `busy`, by the semaphore. Cancellation: by the signal.
  */
-import { ALGORITHMS, type Check } from '@ron/custody';
-import { RonError, sched } from '@ron/kernel';
+import { ALGORITHMS, verifyCost_us, type Check, type CheckThreads } from '@ron/custody';
+import { FairSemaphore, RonError, sched } from '@ron/kernel';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
 import type { VerifyMode } from '../keys/key-record.ts';
 import { formatKid } from '../kid.ts';
 import { signedBytes, type Payload } from '../sign/message.ts';
-import type { CheckTurns } from './check-turns.ts';
 import { effectiveMode, lacking, type Checked } from './modes.ts';
 
 export const SIGNATURES_MAX = 8;
@@ -77,23 +76,37 @@ export class Freshness {
   }
 }
 
-export class Verifier {
-  readonly #index: () => KeyIndex;
-  readonly #freshness: Freshness;
-  readonly #checks: Pick<CheckTurns, 'verify'>;
+/** Work that the threads have at a time: enough for each to find a hop of work ready when it ends one. */
+const IN_THREADS_US = 8000;
+/** Work of one tenant before it is the turn of the next. */
+const QUANTUM_US = 400;
+const TENANTS_MAX = 256;
 
-  constructor(index: () => KeyIndex, freshness: Freshness, checks: Pick<CheckTurns, 'verify'>) {
-    this.#index = index;
-    this.#freshness = freshness;
-    this.#checks = checks;
+/** Limits the work in the threads; calls beyond that wait, and tenants take turns. */
+export const checkSemaphore = (capacity: number): FairSemaphore =>
+  new FairSemaphore('verify', { limit: IN_THREADS_US, capacity, keys_max: TENANTS_MAX, quantum: QUANTUM_US });
+
+export interface VerifierInit {
+  readonly index: () => KeyIndex;
+  readonly freshness: Freshness;
+  readonly threads: Pick<CheckThreads, 'verify'>;
+  readonly limit: FairSemaphore;
+}
+
+export class Verifier {
+  readonly #init: VerifierInit;
+
+  constructor(init: VerifierInit) {
+    this.#init = init;
   }
 
   async verify(request: VerifyRequest, signal: AbortSignal): Promise<Verified> {
-    const found = this.#index().find(versionIn(request));
+    const { index, freshness, threads, limit } = this.#init;
+    const found = index().find(versionIn(request));
     const { record, version } = found;
     const { signs } = ALGORITHMS[record.alg];
     if (signs.length === 0) throw new RonError('validation', `a key of ${record.alg} makes no signatures`);
-    const cache_age_ms = record.imported ? undefined : this.#freshness.check();
+    const cache_age_ms = record.imported ? undefined : freshness.check();
     const mode = effectiveMode(record, request.mode);
     const kid = formatKid(record.name, version.version);
     const message = signedBytes(record.purpose, kid, request);
@@ -105,7 +118,8 @@ export class Verifier {
       if (part === undefined) throw new RonError('validation', `${record.name} makes no ${alg} signatures`);
       return { part: part as Check['part'], message, signature };
     });
-    const good = await this.#checks.verify(record.tenant, checks, signal);
+    const cost_us = checks.reduce((sum, { part }) => sum + verifyCost_us(part.alg, message.length), 0);
+    const good = await limit.run(record.tenant, cost_us, signal, () => threads.verify(checks, signal));
     const checked = checks.map(({ part: { alg } }, at): Checked => ({ alg, ok: good[at]! }));
     const reason = lacking(mode, signs, checked);
     return { ...result, ok: reason === undefined, checked, reason };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { installSched, realSched } from '@ron/kernel';
+import { installSched, realSched } from '../sched.ts';
 import { ServiceRate } from './service-rate.ts';
 
 function clock(t: TestContext): { now_ms: number } {
