@@ -7,7 +7,8 @@
  */
 import type { Socket } from 'node:net';
 import type { RonError } from '@ron/kernel';
-import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
+import { lingerOnClose, stopParsing } from './linger.ts';
+import { stopAfterThisRequest } from './node-internals.ts';
 import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
@@ -95,22 +96,4 @@ export class Connection {
     if (place >= 0) this.flights.splice(place, 1);
     if (this.#closing && this.flights.length === 0) this.socket.destroySoon();
   }
-}
-
-interface StreamHandle {
-  readonly bytesWritten?: number;
-  readonly writeQueueSize?: number;
-}
-
-/**
- * Bytes that the kernel has taken from us. Node's public counters move only when a whole write is done, so a slow but
- * honest reader of one large write would look dead; the handle's own counters move with every packet.
- */
-export function sentBytes(socket: Socket): number {
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  const handle = (socket as unknown as { _handle?: StreamHandle | null })._handle;
-  if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined) {
-    return handle.bytesWritten - handle.writeQueueSize;
-  }
-  return socket.bytesWritten - socket.writableLength;
 }
