@@ -112,3 +112,12 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
     }
   }
 }
+
+/** The values of all lines with this name, in their order. */
+export function valuesOf(raw: readonly string[], name: string): string[] {
+  const lower = name.toLowerCase();
+  const values: string[] = [];
+  for (let i = 0; i < raw.length; i += 2)
+    if (raw[i]!.length === lower.length && is(raw[i]!, lower)) values.push(raw[i + 1]!);
+  return values;
+}
