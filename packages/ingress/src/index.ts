@@ -15,6 +15,7 @@ export type { IngressLog } from './pipeline.ts';
 export type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 export * from './problem.ts';
 export * from './range.ts';
+export type { ReasonsInit } from './reasons.ts';
 export * from './readiness.ts';
 export * from './routes.ts';
 export * from './service.ts';

@@ -115,6 +115,8 @@ export interface RonErrorInit {
   op?: string;
   /** How long the caller should wait before it tries again, before jitter. */
   retry_after_ms?: number;
+  /** A reason code of the service, for those whose seed has them. From a closed set: it becomes a metric label. */
+  reason?: string;
   /** Further members of the problem answer. Never secrets. */
   details?: Readonly<Record<string, unknown>>;
 }
@@ -124,6 +126,7 @@ export class RonError extends Error {
   readonly code: ErrorCode;
   readonly op: string | undefined;
   readonly retry_after_ms: number | undefined;
+  readonly reason: string | undefined;
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
   constructor(code: ErrorCode, message: string, init: RonErrorInit = {}) {
@@ -131,6 +134,7 @@ export class RonError extends Error {
     this.code = code;
     this.op = init.op;
     this.retry_after_ms = init.retry_after_ms;
+    this.reason = init.reason;
     this.details = init.details;
   }
 
