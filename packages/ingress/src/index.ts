@@ -19,4 +19,5 @@ export type { ReasonsInit } from './reasons.ts';
 export * from './readiness.ts';
 export * from './routes.ts';
 export * from './service.ts';
+export * from './static-files.ts';
 export { StartingListener } from './starting-listener.ts';
