@@ -12,6 +12,7 @@ import { insist } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
+import { valuesOf } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
 import type { PreparedRoute } from './prepared-route.ts';
 import type { RouteContext } from './routes.ts';
@@ -101,6 +102,10 @@ export class Exchange implements Flight, RouteContext {
 
   get headers(): IncomingMessage['headers'] {
     return this.req.headers;
+  }
+
+  headerValues(name: string): readonly string[] {
+    return valuesOf(this.req.rawHeaders, name);
   }
 
   get method(): string {
