@@ -9,7 +9,7 @@
 import { validateHeaderValue } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert, sched } from '@ron/kernel';
-import type { Admission } from '@ron/kernel';
+import type { Admission, ClientAddress } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import { chooseVariant } from './accept-encoding.ts';
@@ -22,6 +22,7 @@ import type { ExchangeHost } from './exchange.ts';
 import { hasBody } from './header-checks.ts';
 import type { HeaderView } from './header-scan.ts';
 import type { Pipeline } from './pipeline.ts';
+import { Place } from './place.ts';
 import { acceptEncodingIn } from './plain-request.ts';
 import type { PlainRequest } from './plain-request.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -113,6 +114,8 @@ export interface Arrival {
   connection: Connection;
   corr_id: string;
   ip: string;
+  /** The address that its place counts for. */
+  address: ClientAddress | undefined;
   start_ms: number;
   /** What the fast path asked about the capability and could not wait for: asked once, so that a rate counts it once. */
   verdict: Promise<Grant | Refusal> | undefined;
@@ -211,7 +214,7 @@ export class FastPath {
         this.#init.pipeline.fail(this.#exchange(req, res, arrival), refusalError(refusal));
         return true;
       }
-      this.#init.pipeline.granted(arrival.connection);
+      this.#init.pipeline.granted(arrival.connection, verdict as Grant);
     }
     const { source } = entry;
     const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);
@@ -234,8 +237,8 @@ export class FastPath {
 
   /** Gives the place back at once when the whole answer has left; else watches it until it has. */
   #settle(req: IncomingMessage, res: ServerResponse, arrival: Arrival, status: number): void {
-    if (res.socket !== null && req.socket.writableLength === 0 && !this.#init.access_log) {
-      this.#init.admission.leave();
+    if (req.socket.writableLength === 0 && !this.#init.access_log) {
+      this.#init.admission.leave(arrival.address);
       this.#route.metrics.count(status, (sched.now_ms() - arrival.start_ms) / 1000);
       return;
     }
@@ -253,9 +256,10 @@ export class FastPath {
   }
 
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
-    const { host, sweeper } = this.#init;
+    const { admission, host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
+    const place = new Place(admission, arrival.address, true);
     sweeper.watch(connection);
-    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, true);
+    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, place);
   }
 }

@@ -23,6 +23,42 @@ export const INGRESS_KEYS = {
     max: 65_536,
     doc: 'Requests that execute or stream at once; more get 429.',
   }),
+  'server.inflight_reserve': key.optional(
+    key.integer({
+      min: 0,
+      max: 65_535,
+      doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4.',
+    }),
+  ),
+  'server.inflight_per_ip': key.optional(
+    key.integer({
+      min: 1,
+      max: 65_536,
+      doc: 'Requests in flight or queued of one address; more get 429. Default: half of max_inflight.',
+    }),
+  ),
+  'server.max_rps_per_ip': key.optional(
+    key.integer({ min: 1, max: 1_000_000, doc: 'Requests per second of one address; more get 429.' }),
+  ),
+  'server.rps_burst_per_ip': key.optional(
+    key.integer({
+      min: 1,
+      max: 1_000_000,
+      doc: 'Requests of one address above its rate at once. Default: half of it.',
+    }),
+  ),
+  'server.parked_max': key.integer({
+    default: D.parked_max,
+    min: 1,
+    max: 1_000_000,
+    doc: 'Requests that wait for an event; more get 429.',
+  }),
+  'server.events_max': key.integer({
+    default: D.events_max,
+    min: 1,
+    max: 1_000_000,
+    doc: 'Open event streams; more get 429.',
+  }),
   'server.max_rps': key.optional(key.integer({ min: 1, max: 1_000_000, doc: 'Requests per second; more get 429.' })),
   'server.rps_burst': key.integer({
     default: D.rps_burst,
@@ -148,6 +184,12 @@ export function ingressConfigOf(
     bind: server.bind,
     metrics_addr: config.metrics_addr,
     max_inflight: server.max_inflight,
+    inflight_reserve: server.inflight_reserve,
+    inflight_per_ip_max: server.inflight_per_ip,
+    rps_limit_per_ip: server.max_rps_per_ip,
+    rps_burst_per_ip: server.rps_burst_per_ip,
+    parked_max: server.parked_max,
+    events_max: server.events_max,
     rps_limit: server.max_rps,
     rps_burst: server.rps_burst,
     max_conns: config.max_conns,

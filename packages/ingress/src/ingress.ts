@@ -42,6 +42,7 @@ import { Responder } from './responder.ts';
 import { Router } from './router.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
+import { SlotLimit } from './slot-limit.ts';
 import type { StartingListener } from './starting-listener.ts';
 import { Sweeper } from './sweeper.ts';
 import { readTls, reloadTls } from './tls.ts';
@@ -111,6 +112,10 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const responder = new Responder({ tls: tls !== undefined, reasons });
   const admission = new Admission({
     inflight_max: config.max_inflight,
+    inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
+    inflight_per_ip_max: config.inflight_per_ip_max ?? Math.ceil(config.max_inflight / 2),
+    rps_limit_per_ip: config.rps_limit_per_ip,
+    rps_burst_per_ip: config.rps_burst_per_ip,
     ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
     connections_max: config.max_conns,
     connections_per_ip_max: config.connection_limit_per_ip,
@@ -146,6 +151,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
     write: { stall_ms: config.write_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
     drain_idle_ms: config.drain_idle_ms,
+    header_timeout_ms: config.header_timeout_ms,
     onWriteCut: () => metrics.io_timeouts.at('write').inc(),
   });
   const closing = new AbortController();
@@ -158,12 +164,14 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     deadlines: init.deadlines,
     log: init.log,
     signal: closing.signal,
-    onGranted: (ticket) => gatekeeper.vouch(ticket),
+    event_slots: new SlotLimit(config.events_max),
+    onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
   });
-  const host = exchangeHost(admission, metrics, pipeline, config, init.log);
+  const draining = new AbortController();
+  const host = exchangeHost(draining.signal, metrics, pipeline, config, init.log);
   const guards_init = {
     header_count_max: config.header_count_max,
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
@@ -241,6 +249,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     sweeper,
     responder,
     gate: drain_gate,
+    draining,
+    orphaned: () => host.orphaned,
   });
 
   const close = async (signal: AbortSignal): Promise<{ aborted: number }> => {
@@ -290,6 +300,11 @@ function encodedSlashPrefixes(routes: readonly Route[]): string[] {
   return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
 }
 
+/** Places for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
+function reserveOf(max_inflight: number): number {
+  return Math.min(Math.max(4, Math.floor(max_inflight / 16)), Math.floor(max_inflight / 4));
+}
+
 function ownCounters(metrics: Metrics): SharedCounters {
   return {
     rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
@@ -298,15 +313,17 @@ function ownCounters(metrics: Metrics): SharedCounters {
 }
 
 function exchangeHost(
-  admission: Admission,
+  draining: AbortSignal,
   metrics: IngressMetrics,
   pipeline: Pipeline,
   config: IngressConfig,
   log: IngressLog | undefined,
 ): ExchangeHost {
   return {
-    leave: () => admission.leave(),
-    reenter: () => admission.reenter(),
+    orphaned: 0,
+    parked: new SlotLimit(config.parked_max),
+    draining,
+    onBusy: () => metrics.rejected.at('busy').inc(),
     onExpire: (op) => metrics.io_timeouts.at(op).inc(),
     fail: (exchange, error) => pipeline.fail(exchange, error),
     readStalled: (exchange) => {

@@ -18,6 +18,20 @@ export interface IngressConfig {
   readonly metrics_addr: string | undefined;
   /** Requests that execute or stream at once. Default 512. */
   readonly max_inflight: number;
+  /** In-flight places that only services of this node and Unix peers can take. Default a sixteenth, at least 4. */
+  readonly inflight_reserve: number | undefined;
+  /** Requests in flight or in a queue of one address. Default half of `max_inflight`. */
+  readonly inflight_per_ip_max: number | undefined;
+  /** Requests per second of one address; undefined = no limit. Default off. */
+  readonly rps_limit_per_ip: number | undefined;
+  /** Requests of one address that may come at once above its rate. Default half of the rate. */
+  readonly rps_burst_per_ip: number | undefined;
+  /** Pipelined requests that wait for their turn on one connection. Default 32. */
+  readonly pipelined_max: number;
+  /** Handlers that wait for an event without an in-flight place. Default 1024. */
+  readonly parked_max: number;
+  /** Event streams that are open at once. Default 256. */
+  readonly events_max: number;
   /** Requests per second over all clients; undefined = no limit. Default off. */
   readonly rps_limit: number | undefined;
   /** Requests that may come at once above the rate. Default 250. */
@@ -72,6 +86,13 @@ export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
   bind: '127.0.0.1:0',
   metrics_addr: undefined,
   max_inflight: 512,
+  inflight_reserve: undefined,
+  inflight_per_ip_max: undefined,
+  rps_limit_per_ip: undefined,
+  rps_burst_per_ip: undefined,
+  pipelined_max: 32,
+  parked_max: 1024,
+  events_max: 256,
   rps_limit: undefined,
   rps_burst: 250,
   max_conns: 1024,
@@ -99,6 +120,9 @@ export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
 
 const POSITIVE = [
   'max_inflight',
+  'pipelined_max',
+  'parked_max',
+  'events_max',
   'rps_burst',
   'max_conns',
   'connection_limit_per_ip',

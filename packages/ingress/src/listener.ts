@@ -17,7 +17,7 @@ import type { Gatekeeper } from './accept.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from './connection.ts';
-import type { Ticket } from './connection.ts';
+import type { ConnectionOwner, Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
@@ -43,7 +43,7 @@ export interface ListenerInit {
   readonly onServerError: (error: Error) => void;
 }
 
-export class Listener {
+export class Listener implements ConnectionOwner {
   readonly server: Server;
   readonly #init: ListenerInit;
   /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
@@ -125,10 +125,11 @@ export class Listener {
 
   #begin(connection: Connection): void {
     if (this.#plain === undefined) return this.#attachParser(connection.socket);
-    this.#plain.take(connection, {
-      handOver: this.#attachParser,
-      refuseSilent: (socket) => this.#refuseRaw(socket, HEADERS_LATE),
-    });
+    this.#plain.take(connection, this.#attachParser);
+  }
+
+  headLate(connection: Connection): void {
+    if (!connection.closing) this.#refuseRaw(connection.socket, HEADERS_LATE);
   }
 
   #onSecure(socket: Socket): void {
@@ -141,10 +142,11 @@ export class Listener {
 
   #open(socket: Socket, ticket: Ticket): Connection {
     const { sweeper } = this.#init;
-    const connection = new Connection(socket, ticket, sched.now_ms());
+    const connection = new Connection(socket, ticket, sched.now_ms(), this);
     sweeper.open(connection);
     socket.once('close', () => {
       sweeper.closed(connection);
+      connection.waiting.length = 0;
       for (const flight of connection.flights.splice(0)) flight.connectionLost();
     });
     return connection;
@@ -159,18 +161,19 @@ export class Listener {
     }
     if (connection.closing) return;
     // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
-    if (error.code === 'HPE_CLOSED_CONNECTION' && connection.flights.length > 0) return;
+    if (error.code === 'HPE_CLOSED_CONNECTION' && !connection.idle) return;
     const refusal = parserRefusal(error);
     if (refusal === undefined) {
       socket.destroy();
       return;
     }
     // An answer now would be taken for that of the request before it: those in flight are answered, then it closes.
-    const newest = connection.flights.at(-1);
-    if (newest !== undefined) {
-      if (!newest.bodyBroken(refusal)) this.#count(refusal);
-      connection.closeAfterFlights();
-    } else this.#refuseRaw(socket, refusal);
+    const newest = connection.waiting.at(-1);
+    const current = connection.flights.at(-1);
+    if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
+    else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
+    if (newest === undefined && current === undefined) this.#refuseRaw(socket, refusal);
+    else connection.closeAfterFlights(false);
   }
 
   #count(refusal: RonError): void {
@@ -182,6 +185,7 @@ export class Listener {
 
   #refuseRaw(socket: Socket, refusal: RonError): void {
     this.#count(refusal);
+    Connection.of(socket)?.refused();
     // Half an answer may be out already: then all we can do is to close.
     const answering = socket.writableLength > 0 || answerStarted(socket);
     if (answering) socket.destroy();

@@ -72,6 +72,19 @@ export class Responder {
     else res.end(text, bytes === text.length ? 'latin1' : 'utf8');
   }
 
+  /** The head of an answer whose length is not known. */
+  streamHead(
+    res: ServerResponse,
+    status: number,
+    media_type: string,
+    corr_id: string,
+    extra: AnswerHeaders | undefined,
+  ): void {
+    const head = this.#head(res, corr_id, extra);
+    head.push('Content-Type', media_type);
+    res.writeHead(status, head);
+  }
+
   empty(res: ServerResponse, status: number, corr_id: string, extra?: AnswerHeaders): void {
     const head = this.#head(res, corr_id, extra);
     if (status !== 204 && status !== 304) head.push('Content-Length', '0');

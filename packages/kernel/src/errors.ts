@@ -31,7 +31,9 @@ export const ERRORS = {
     'a work queue is full, or standing overload dropped the job before work began',
   ),
   inflight_limit: row(429, true, REJECTED, 'as many requests execute or stream as server.max_inflight allows'),
+  address_limit: row(429, true, REJECTED, 'one address has as many requests in flight as its share allows'),
   rate_limited: row(429, true, REJECTED, 'requests come faster than the configured rate'),
+  address_rate_limited: row(429, true, REJECTED, 'requests of one address come faster than its rate allows'),
   conn_limit: row(
     429,
     true,
