@@ -29,6 +29,7 @@ import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
 import type { Phase2 } from './phase2.ts';
 import { RateCeilings } from './rate.ts';
 import type { RateLink } from './rate.ts';
+import { isServiceSubject } from './subjects.ts';
 import { bearerToken, decodeToken } from './token.ts';
 import { forbidden, unauthorized } from './verdict.ts';
 import type { Refusal, Verdict } from './verdict.ts';
@@ -153,7 +154,8 @@ export class Checker {
       };
     }
     const { capability_id, subject, scopes, texts: caveats } = capability;
-    return { ok: true, capability_id, subject, scopes, caveats, phase2: this.#phase2(capability, request) };
+    const is_service = isServiceSubject(subject);
+    return { ok: true, capability_id, subject, is_service, scopes, caveats, phase2: this.#phase2(capability, request) };
   }
 
   #phase2(capability: Capability, request: RequestContext): Phase2 {

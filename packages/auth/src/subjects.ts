@@ -10,7 +10,12 @@ export function serviceSubject(service: string): string {
   return `${SERVICE_SUBJECT}${service}`;
 }
 
+/** Whether it is a service of this node. */
+export function isServiceSubject(subject: string): boolean {
+  return subject.startsWith(SERVICE_SUBJECT);
+}
+
 /** Whether it is the node's own: its owner or one of its services. */
 export function isNodeSubject(subject: string): boolean {
-  return subject === OWNER_SUBJECT || subject === ROOT_SUBJECT || subject.startsWith(SERVICE_SUBJECT);
+  return subject === OWNER_SUBJECT || subject === ROOT_SUBJECT || isServiceSubject(subject);
 }

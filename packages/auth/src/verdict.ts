@@ -19,6 +19,8 @@ export interface Allowed {
   readonly capability_id: string;
   /** To whom it was issued. */
   readonly subject: string;
+  /** Whether the node issued it to one of its own services. */
+  readonly is_service: boolean;
   /** What is left of its scopes after all attenuation. */
   readonly scopes: readonly string[];
   /** All its caveats as they are written, for whoever hands on a part of what it allows. */

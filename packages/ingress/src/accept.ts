@@ -1,15 +1,19 @@
 /**
- * Who may hold a connection.
+ * Decides which connections are accepted, and what their requests count as.
  *
- * Promise: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. Calls between our own
- * services are not counted per address: a connection that shows a valid capability gives its place back. So that such a
- * caller gets through when its address is full, a few connections above that limit are let in on probation: their first
- * request must carry a capability, or is refused and the connection closed.
- * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address. Overflow: an answer 429 and a close before anything is read.
+ * Contract: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. A connection that shows
+ * a valid capability no longer counts against the limit of its address. So that such a caller gets through when its
+ * address is full, a few connections above that limit are let in on probation: their first request must carry a
+ * capability, or is refused and the connection closed. A connection that shows a capability of a service of this node,
+ * and every peer of a Unix socket, is internal: its requests are not counted per address and may use the in-flight
+ * reserve. The capability of a user opens neither.
+ * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address. Overflow: an answer 429 and a
+ * close before anything is read.
  */
 import type { Socket } from 'node:net';
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
+import type { Grant } from './access.ts';
 import type { Ticket } from './connection.ts';
 
 const PROBATION_MAX = 64;
@@ -36,7 +40,7 @@ export class Gatekeeper {
     const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
     switch (this.#admission.tryConnect(key)) {
       case 'ok':
-        return { ip, counted: key !== undefined, probation: false };
+        return this.#ticket(ip, key, false);
       case 'conns_max':
         return new RonError('conns_max', 'as many connections as allowed are open');
       case 'conn_limit':
@@ -47,7 +51,18 @@ export class Gatekeeper {
     if (this.#admission.tryConnect(undefined) !== 'ok') return connLimit();
     this.#probation.set(ip, mine + 1);
     this.#probation_total += 1;
-    return { ip, counted: false, probation: true };
+    return this.#ticket(ip, ip, true);
+  }
+
+  #ticket(ip: string, key: string | undefined, probation: boolean): Ticket {
+    return {
+      ip,
+      opened_ms: sched.now_ms(),
+      address: key === undefined ? undefined : this.#admission.hold(key),
+      caller: ip === LOCAL_PEER ? 'internal' : 'open',
+      counted: key !== undefined && !probation,
+      probation,
+    };
   }
 
   #endProbation(ticket: Ticket): void {
@@ -60,8 +75,12 @@ export class Gatekeeper {
   }
 
   /** The connection showed a valid capability. */
-  vouch(ticket: Ticket): void {
+  vouch(ticket: Ticket, grant: Grant): void {
     this.#endProbation(ticket);
+    if (grant.is_service === true) {
+      ticket.caller = 'internal';
+      this.#releaseAddress(ticket);
+    }
     if (!ticket.counted) return;
     ticket.counted = false;
     this.#admission.uncount(ticket.ip);
@@ -70,8 +89,14 @@ export class Gatekeeper {
   /** The connection is closed. */
   release(ticket: Ticket): void {
     this.#endProbation(ticket);
+    this.#releaseAddress(ticket);
     this.#admission.disconnect(ticket.counted ? ticket.ip : undefined);
     ticket.counted = false;
+  }
+
+  #releaseAddress(ticket: Ticket): void {
+    if (ticket.address !== undefined) this.#admission.release(ticket.address);
+    ticket.address = undefined;
   }
 }
 

@@ -52,6 +52,8 @@ export interface Grant {
   /** Names the capability in logs and audits; never the capability itself. */
   readonly capability_id: string;
   readonly subject: string;
+  /** Issued by the node to one of its own services: opens the in-flight reserve. Default false. */
+  readonly is_service?: boolean;
   readonly scopes: readonly string[];
   /** What restricts it, a sentence each, for routes that hand on a part of what it allows. */
   readonly caveats: readonly string[];

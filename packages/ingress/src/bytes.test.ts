@@ -11,7 +11,7 @@ import { fuzzRuns } from '../test/fuzz-runs.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource, ServeBytesInit } from './bytes.ts';
 import { Connection } from './connection.ts';
-import type { Flight } from './connection.ts';
+import type { Flight, Ticket } from './connection.ts';
 import { Sweeper } from './sweeper.ts';
 import type { TransferLimits } from './transfer-watch.ts';
 
@@ -53,7 +53,14 @@ async function bench(
 ): Promise<Bench> {
   let cuts = 0;
   const read = { stall_ms: 5000, rate_bytes_per_s_min: 1 };
-  const sweeper = new Sweeper({ period_ms: 20, read, write, drain_idle_ms: 250, onWriteCut: () => (cuts += 1) });
+  const sweeper = new Sweeper({
+    period_ms: 20,
+    read,
+    write,
+    drain_idle_ms: 250,
+    header_timeout_ms: 5000,
+    onWriteCut: () => (cuts += 1),
+  });
   const done: ByteOutcome[] = [];
   const waiting: ((outcome: ByteOutcome) => void)[] = [];
   const onOutcome = (outcome: ByteOutcome): void => {
@@ -75,8 +82,15 @@ async function bench(
     void serve(req, res);
   });
   server.on('connection', (socket) => {
-    const ticket = { ip: '127.0.0.1', counted: false, probation: false };
-    new Connection(socket, ticket, performance.now()).add(NO_BODY);
+    const ticket: Ticket = {
+      ip: '127.0.0.1',
+      opened_ms: performance.now(),
+      address: undefined,
+      caller: 'open',
+      counted: false,
+      probation: false,
+    };
+    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }).add(NO_BODY);
   });
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
   t.after(() => {

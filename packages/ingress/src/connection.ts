@@ -1,13 +1,16 @@
 /**
- * What the listener knows about one open connection.
+ * The record of one open connection.
  *
- * Promise: the requests in flight on it are known, so that whatever they hold is given back when the connection dies,
- * whatever becomes of their response objects.
- * Bound: one object per connection, one entry per request in flight.
+ * Contract: the requests in flight on it are known, so that everything they hold is given back when the connection dies,
+ * whatever becomes of their response objects. Requests are processed one at a time: those that the client pipelined
+ * behind others wait here in their order, hold nothing, and are dropped when the connection closes.
+ * Bound: one object per connection, one entry for the request in flight, and as many waiting ones as `Turns` allows.
  */
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
-import type { RonError } from '@ron/kernel';
-import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
+import type { Caller, ClientAddress, RonError } from '@ron/kernel';
+import { lingerOnClose, stopParsing } from './linger.ts';
+import { stopAfterThisRequest } from './node-internals.ts';
 import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
@@ -17,7 +20,7 @@ export interface Flight {
   connectionLost(): void;
   /** Whether a body that must be complete by a certain time is not. */
   bodyOverdue(now_ms: number): boolean;
-  /** Whether the client owes us body bytes that somebody waits for. */
+  /** Whether a reader waits for body bytes that the client owes. */
   wantsBytes(): boolean;
   /** What came is no body: refuse. False when its body is complete, so that it was something else. */
   bodyBroken(error: RonError): boolean;
@@ -28,10 +31,30 @@ export interface Flight {
 /** What a connection was counted as when it was accepted. */
 export interface Ticket {
   readonly ip: string;
+  /** When the peer connected, before any TLS handshake. */
+  readonly opened_ms: number;
+  /** Whose share its requests count for; undefined for Unix peers, trusted proxies and services of this node. */
+  address: ClientAddress | undefined;
+  /** Whether its requests may use the in-flight reserve. */
+  caller: Caller;
   /** Counted against the limit of its address; a valid capability lifts that. */
   counted: boolean;
   /** Accepted above the limit of its address, to show a capability in its first request or be refused. */
   probation: boolean;
+}
+
+/** A pipelined request that waits until the answers before it are out. */
+export interface Waiting {
+  readonly req: IncomingMessage;
+  readonly res: ServerResponse;
+  /** Why its body cannot be read any more. */
+  broken: RonError | undefined;
+}
+
+/** The listener that accepted a connection. */
+export interface ConnectionOwner {
+  /** The first request did not arrive in time. */
+  headLate(connection: Connection): void;
 }
 
 const kConnection = Symbol('ron.connection');
@@ -43,13 +66,23 @@ interface Carrier extends Socket {
 export class Connection {
   readonly socket: Socket;
   readonly ticket: Ticket;
+  readonly owner: ConnectionOwner;
   readonly flights: Flight[] = [];
+  /** In the order in which they came. */
+  readonly waiting: Waiting[] = [];
+  /** Whether its newest request came behind another that was not answered yet. */
+  pipelines = false;
+  /** Whether the headers of its first request are still incomplete. */
+  awaits_head = true;
   readonly writing = new SendWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
   #closing = false;
+  /** An answer that closes the connection is among those that are due. */
+  #has_last_answer = false;
 
-  constructor(socket: Socket, ticket: Ticket, now_ms: number) {
+  constructor(socket: Socket, ticket: Ticket, now_ms: number, owner: ConnectionOwner) {
+    this.owner = owner;
     this.socket = socket;
     this.ticket = ticket;
     this.active_ms = now_ms;
@@ -63,7 +96,7 @@ export class Connection {
 
   /** No request in flight and nothing left to send. */
   get idle(): boolean {
-    return this.flights.length === 0 && this.socket.writableLength === 0;
+    return this.flights.length === 0 && this.waiting.length === 0 && this.socket.writableLength === 0;
   }
 
   /** Its last answer is on the way: what comes after is no request. */
@@ -77,13 +110,28 @@ export class Connection {
     stopAfterThisRequest(this.socket);
   }
 
-  /** Answers what is in flight, then closes. */
-  closeAfterFlights(): void {
+  /** It was refused as a whole: nothing that comes is a request. */
+  refused(): void {
+    this.#closing = true;
+  }
+
+  /**
+   * Answers the requests that came before, then closes. `has_last_answer`: the last of these answers says that it is the
+   * last, so Node closes after it.
+   */
+  closeAfterFlights(has_last_answer: boolean): void {
+    if (has_last_answer) this.#has_last_answer = true;
     if (this.#closing) return;
     this.#closing = true;
     lingerOnClose(this.socket);
     stopParsing(this.socket);
-    if (this.flights.length === 0) this.socket.destroySoon();
+    this.closeIfDone();
+  }
+
+  /** Closes a connection that should close and has nothing left to answer. */
+  closeIfDone(): void {
+    if (!this.#closing || this.#has_last_answer) return;
+    if (this.flights.length === 0 && this.waiting.length === 0) this.socket.destroySoon();
   }
 
   add(flight: Flight): void {
@@ -93,24 +141,6 @@ export class Connection {
   remove(flight: Flight): void {
     const place = this.flights.indexOf(flight);
     if (place >= 0) this.flights.splice(place, 1);
-    if (this.#closing && this.flights.length === 0) this.socket.destroySoon();
+    this.closeIfDone();
   }
-}
-
-interface StreamHandle {
-  readonly bytesWritten?: number;
-  readonly writeQueueSize?: number;
-}
-
-/**
- * Bytes that the kernel has taken from us. Node's public counters move only when a whole write is done, so a slow but
- * honest reader of one large write would look dead; the handle's own counters move with every packet.
- */
-export function sentBytes(socket: Socket): number {
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  const handle = (socket as unknown as { _handle?: StreamHandle | null })._handle;
-  if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined) {
-    return handle.bytesWritten - handle.writeQueueSize;
-  }
-  return socket.bytesWritten - socket.writableLength;
 }

@@ -1,14 +1,15 @@
 /**
- * The end of a listener, without cutting anybody off.
+ * Ends a listener without cutting off any client.
  *
  *   running --begin()--> draining --drained(signal)--> still answering health probes --close(signal)--> stopped
  *
- * Promise: from `begin` on, work is refused with 503 and answers in flight close their connection; the listener itself
- * stays open, so that health probes and refusals still get answers. `drained` waits until no request is in flight;
- * `close` does too, then stops listening and closes what is idle. No request in flight is reset before `signal` aborts.
- * Bound: `signal` bounds the wait; then what is left is destroyed and counted.
+ * Contract: from `begin` on, work is refused with 503 and answers in flight close their connection; the listener itself
+ * stays open, so that health probes and refusals still get answers. `drained` waits until no request is in flight and no
+ * handler runs, not even for a client that has left; `close` does too, then stops listening and closes idle connections.
+ * No request in flight is reset before `signal` aborts.
+ * Bound: `signal` bounds the wait; requests that are left then are destroyed and counted.
  */
-import { sched } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import type { Listener } from './listener.ts';
 import type { Gate } from './readiness.ts';
@@ -20,6 +21,10 @@ export interface DrainInit {
   readonly sweeper: Sweeper;
   readonly responder: Responder;
   readonly gate: Gate;
+  /** Told when the drain begins. */
+  readonly draining: AbortController;
+  /** Handlers that run although their connection is gone. */
+  readonly orphaned: () => number;
 }
 
 export class Drain {
@@ -38,13 +43,14 @@ export class Drain {
   begin(): void {
     if (this.#begun) return;
     this.#begun = true;
-    const { gate, responder, sweeper } = this.#init;
+    const { draining, gate, responder, sweeper } = this.#init;
     gate.close('shutting down');
     responder.draining = true;
     sweeper.beginDrain();
+    draining.abort(new RonError('draining', 'the service is shutting down'));
   }
 
-  /** Whether every request in flight has been answered before the signal aborted. Cuts nothing. */
+  /** Whether every request was answered and every handler ended before the signal aborted. Cuts nothing. */
   async drained(signal: AbortSignal): Promise<boolean> {
     this.begin();
     await this.#until(() => this.#inflight() === 0, signal);
@@ -60,7 +66,7 @@ export class Drain {
   async #close(signal: AbortSignal): Promise<{ aborted: number }> {
     const { listeners, sweeper } = this.#init;
     await this.drained(signal);
-    // Whoever connected while the loop was late waits in the kernel, and would be reset: it is let in first, and told.
+    // Clients that connected while the loop was late wait in the kernel and would be reset: they are let in first and refused.
     await sched.pause('ingress-drain');
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
@@ -72,9 +78,9 @@ export class Drain {
   }
 
   #inflight(): number {
-    let flights = 0;
-    for (const connection of this.#init.sweeper.all) flights += connection.flights.length;
-    return flights;
+    let count = this.#init.orphaned();
+    for (const connection of this.#init.sweeper.all) count += connection.flights.length;
+    return count;
   }
 
   /** Looks after each sweep. Resolves, never rejects, when the signal aborts. */

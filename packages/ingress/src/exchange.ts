@@ -1,9 +1,10 @@
 /**
- * One request that went past the front: what it is, what it holds, and how it gives that back.
+ * One request that the guards let through: its parts, the resources it holds, and how it gives them back.
  *
- * Promise: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
- * has been handed over or the connection is lost, whichever way it ends. While it waits in a queue it holds no in-flight
- * place: the queue counts it then.
+ * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
+ * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
+ * the drain waits for it. While the request waits in a queue or is parked it holds no in-flight place: the queue or the
+ * slots of parked requests count it then.
  * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -12,14 +13,22 @@ import { insist } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
+import { valuesOf } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
+import type { Place } from './place.ts';
 import type { PreparedRoute } from './prepared-route.ts';
 import type { RouteContext } from './routes.ts';
+import type { SlotLimit } from './slot-limit.ts';
 
 /** What an exchange needs from the listener. One object for all exchanges. */
 export interface ExchangeHost {
-  leave(): void;
-  reenter(): void;
+  /** Exchanges whose handler runs although their connection is gone. */
+  orphaned: number;
+  readonly parked: SlotLimit;
+  /** Aborts when the drain begins. */
+  readonly draining: AbortSignal;
+  /** A request was refused because no slot was free. */
+  readonly onBusy: () => void;
   readonly onExpire: (op: string) => void;
   readStalled(exchange: Exchange): void;
   fail(exchange: Exchange, error: unknown): void;
@@ -65,9 +74,12 @@ export class Exchange implements Flight, RouteContext {
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
-  #holds_place: boolean;
+  readonly #place: Place;
   #over = false;
-  #working = false;
+  /** Parts of the service that still work for this request: its handler, the source of a stream. */
+  #works = 0;
+  /** Calls of `park` that wait. */
+  #parks = 0;
 
   constructor(
     host: ExchangeHost,
@@ -78,7 +90,7 @@ export class Exchange implements Flight, RouteContext {
     ip: string,
     start_ms: number,
     metrics: RouteMetrics,
-    holds_place: boolean,
+    place: Place,
   ) {
     this.#host = host;
     this.req = req;
@@ -88,7 +100,7 @@ export class Exchange implements Flight, RouteContext {
     this.ip = ip;
     this.start_ms = start_ms;
     this.metrics = metrics;
-    this.#holds_place = holds_place;
+    this.#place = place;
     (req as Carrier)[kExchange] = this;
     res.on('close', onClose);
     connection.add(this);
@@ -103,6 +115,10 @@ export class Exchange implements Flight, RouteContext {
     return this.req.headers;
   }
 
+  headerValues(name: string): readonly string[] {
+    return valuesOf(this.req.rawHeaders, name);
+  }
+
   get method(): string {
     return this.req.method!;
   }
@@ -111,7 +127,7 @@ export class Exchange implements Flight, RouteContext {
     return this.#over;
   }
 
-  /** Made when somebody asks; it counts from the moment when the headers were complete. */
+  /** Made on first use. It counts from the moment when the headers were complete and it was this request's turn. */
   get deadline(): Deadline {
     if (this.#deadline === undefined) {
       const left_ms = this.budget_ms - (sched.now_ms() - this.start_ms);
@@ -142,25 +158,58 @@ export class Exchange implements Flight, RouteContext {
     return gone;
   }
 
-  /** The first byte is on its way: from now on progress counts, not the budget. */
-  firstByteOut(): void {
+  /** The answer has begun: from now on progress counts, not the budget. */
+  answerBegan(): void {
     this.#deadline?.[Symbol.dispose]();
   }
 
-  /** Its handler runs until `work` ends, also when the client was answered or left before: the place is held as long. */
+  /** Work for this request runs until `work` settles, even if the client was answered or left before. */
   runsUntil(work: Promise<unknown>): void {
-    this.#working = true;
+    this.#works += 1;
+    if (this.#works === 1 && this.#over) this.#host.orphaned += 1;
     const onEnd = (): void => {
-      this.#working = false;
-      if (this.#over) this.#givePlace();
+      this.#works -= 1;
+      if (this.#works > 0 || !this.#over) return;
+      this.#host.orphaned -= 1;
+      this.#place.end();
     };
     work.then(onEnd, onEnd);
   }
 
-  #givePlace(): void {
-    if (!this.#holds_place || this.#working) return;
-    this.#holds_place = false;
-    this.#host.leave();
+  get draining(): AbortSignal {
+    return this.#host.draining;
+  }
+
+  async park<T>(wait: Promise<T>): Promise<T> {
+    const { parked } = this.#host;
+    const { address } = this.#place;
+    const refusal = this.#parkRefusal();
+    if (refusal !== undefined) {
+      // The caller gives up on it: how it ends concerns no one.
+      wait.catch(() => undefined);
+      throw refusal;
+    }
+    this.#parks += 1;
+    this.#place.vacate();
+    try {
+      return await this.deadline.within(wait);
+    } finally {
+      this.#parks -= 1;
+      parked.give(address);
+      if (this.#parks === 0) this.#place.retake();
+    }
+  }
+
+  #parkRefusal(): RonError | undefined {
+    if (this.prepared?.queue !== undefined) {
+      return new RonError(
+        'internal',
+        `${this.prepared.name}: a handler in a worker cannot park, it would hold the worker`,
+      );
+    }
+    if (this.#host.parked.tryTake(this.#place.address)) return undefined;
+    this.#host.onBusy();
+    return new RonError('busy', 'too many requests wait for an event');
   }
 
   actsOn(facts: AccessFacts): void {
@@ -175,16 +224,8 @@ export class Exchange implements Flight, RouteContext {
     return onePiece(this.body_bytes);
   }
 
-  /** It waits in a queue from now on. */
-  parks(): void {
-    this.#givePlace();
-  }
-
-  /** Its work begins. */
-  resumes(): void {
-    if (this.#holds_place || this.#over) return;
-    this.#holds_place = true;
-    this.#host.reenter();
+  get place(): Place {
+    return this.#place;
   }
 
   bodyOverdue(now_ms: number): boolean {
@@ -211,7 +252,7 @@ export class Exchange implements Flight, RouteContext {
     return true;
   }
 
-  /** Fails whoever waits for the body. False when nobody does. */
+  /** Fails the reader of the body. False when there is none. */
   failBody(error: RonError): boolean {
     const reader =
       this.plain?.waiting === true ? this.plain : this.incoming?.waiting === true ? this.incoming : undefined;
@@ -228,7 +269,8 @@ export class Exchange implements Flight, RouteContext {
     if (this.#over) return;
     this.#over = true;
     this.connection.remove(this);
-    this.#givePlace();
+    if (this.#works === 0) this.#place.end();
+    else this.#host.orphaned += 1;
     const left = !this.res.writableFinished;
     if (left) {
       this.#deadline?.cancel(clientLeft());

@@ -11,7 +11,7 @@
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
-import type { Admission } from '@ron/kernel';
+import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
@@ -22,13 +22,12 @@ import type { RequestGuards } from './guards.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
+import { Place } from './place.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from './route-errors.ts';
 import type { Router } from './router.ts';
 import type { Sweeper } from './sweeper.ts';
-
-/** One connection may not take all places by pipelining. */
-const PIPELINED_MAX = 32;
+import { Turns } from './turns.ts';
 
 export interface FrontInit {
   readonly config: IngressConfig;
@@ -44,7 +43,7 @@ export interface FrontInit {
 }
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
-const PIPELINED = new RonError('inflight_limit', `more than ${PIPELINED_MAX} requests are pipelined on one connection`);
+const ADDRESS_LIMIT = new RonError('address_limit', 'this address has as many requests in flight as its share allows');
 const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
 
 export class Front {
@@ -52,16 +51,22 @@ export class Front {
   readonly #view = newHeaderView();
   #router: Router | undefined;
   #fast: FastPath | undefined;
+  readonly #turns: Turns;
   readonly #arrival: Arrival = {
     connection: undefined as never,
     corr_id: '',
     ip: '',
+    address: undefined,
     start_ms: 0,
     verdict: undefined,
   };
 
   constructor(init: FrontInit) {
     this.#init = init;
+    this.#turns = new Turns({
+      pipelined_max: init.config.pipelined_max,
+      refuse: (req, res, error) => this.refuse(req, res, error, newCorrId(), sched.now_ms()),
+    });
   }
 
   /** Where requests go that the front lets through. Called once, before the first request. */
@@ -71,40 +76,53 @@ export class Front {
   }
 
   readonly handle = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#guarded(req, res, false);
+    this.#inTurn(req, res, (connection) => this.#enter(req, res, connection, false));
   };
 
   /** For a client that waits for leave to send its body. */
   readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#guarded(req, res, true);
+    this.#inTurn(req, res, (connection) => this.#enter(req, res, connection, true));
   };
 
   readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void => {
-    const { guards } = this.#init;
-    scanHeaders(req.rawHeaders, this.#view);
-    const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
-    this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
+    this.#inTurn(req, res, () => {
+      const { guards } = this.#init;
+      scanHeaders(req.rawHeaders, this.#view);
+      const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
+      this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
+    });
   };
 
   /** For the health listener. */
   readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
+    this.#inTurn(req, res, (connection) => this.#enterHealth(req, res, connection));
+  };
+
+  #enterHealth(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
     const start_ms = sched.now_ms();
-    const connection = Connection.of(req.socket);
-    if (connection === undefined || connection.closing) return;
     const { health_guards: guards } = this.#init;
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
     const corr_id = corrIdFrom(view.corr_id);
-    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
     const refusal = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    this.#routed(req, res, connection, corr_id, start_ms, false, false);
-  };
+    const place = new Place(this.#init.admission, undefined, false);
+    this.#routed(req, res, connection, corr_id, start_ms, place, false);
+  }
+
+  /** Processes a request when the answers before it are out. */
+  #inTurn(req: IncomingMessage, res: ServerResponse, enter: (connection: Connection) => void): void {
+    const connection = Connection.of(req.socket);
+    // Refused when it was accepted, or told to close: its answer is on the way, and no further request on it counts.
+    if (connection === undefined || connection.closing) return;
+    this.#init.sweeper.headComplete(connection);
+    this.#turns.take(req, res, connection, () => this.#guarded(req, res, () => enter(connection)));
+  }
 
   /** A defect in a cache or a checker costs one request, not the process. */
-  #guarded(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
+  #guarded(req: IncomingMessage, res: ServerResponse, enter: () => void): void {
     try {
-      this.#enter(req, res, expects_continue);
+      enter();
     } catch (error) {
       const exchange = Exchange.of(req);
       if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
@@ -112,13 +130,10 @@ export class Front {
     }
   }
 
-  #enter(req: IncomingMessage, res: ServerResponse, expects_continue: boolean): void {
+  #enter(req: IncomingMessage, res: ServerResponse, connection: Connection, expects_continue: boolean): void {
     const { admission, guards } = this.#init;
     const fast = this.#fast;
     const start_ms = sched.now_ms();
-    const connection = Connection.of(req.socket);
-    // Refused when it was accepted, or told to close: its answer is on the way, and no further request on it counts.
-    if (connection === undefined || connection.closing) return;
     connection.active_ms = start_ms;
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
@@ -128,21 +143,26 @@ export class Front {
       res.shouldKeepAlive = false;
       connection.lastRequest();
     }
-    // Health routes too: one packet of pipelined scrapes would keep the event loop busy for seconds.
-    if (connection.flights.length >= PIPELINED_MAX) return this.refuse(req, res, PIPELINED, corr_id, start_ms);
     const misformed = guards.toOriginForm(req, view);
     if (misformed !== undefined) return this.refuse(req, res, misformed, corr_id, start_ms);
     const url = req.url!;
     const hit = fast?.lookup(url);
     const refusal = guards.refusal(req, view, hit !== undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    if (hit === undefined && guards.isHealth(url))
-      return this.#routed(req, res, connection, corr_id, start_ms, false, expects_continue);
+    if (hit === undefined && guards.isHealth(url)) {
+      const place = new Place(admission, undefined, false);
+      return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
+    }
     const no_work = guards.workRefusal();
     if (no_work !== undefined) return this.refuse(req, res, no_work, corr_id, start_ms);
-    const entered = admission.tryEnter();
-    if (entered !== 'ok')
-      return this.refuse(req, res, entered === 'rate_limited' ? this.#rateLimited() : INFLIGHT, corr_id, start_ms);
+    const ip = this.#ip(req, connection);
+    const forwarded = this.#forwarded(ip, connection);
+    const address = forwarded ?? connection.ticket.address;
+    const entered = admission.tryEnter(address, connection.ticket.caller);
+    const refused = entered === 'ok' ? undefined : this.#admissionError(entered, address);
+    // Its place keeps the entry from here on.
+    if (forwarded !== undefined) admission.release(forwarded);
+    if (refused !== undefined) return this.refuse(req, res, refused, corr_id, start_ms);
     const entry = hit ?? fast?.openNow(req);
     const arrival = this.#arrival;
     arrival.verdict = undefined;
@@ -150,10 +170,12 @@ export class Front {
       arrival.connection = connection;
       arrival.corr_id = corr_id;
       arrival.start_ms = start_ms;
-      arrival.ip = this.#ip(req, connection);
+      arrival.ip = ip;
+      arrival.address = address;
       if (fast!.serve(req, res, entry, view, arrival)) return;
     }
-    this.#routed(req, res, connection, corr_id, start_ms, true, expects_continue, arrival.verdict);
+    const place = new Place(admission, address, true);
+    this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue, arrival.verdict);
   }
 
   #routed(
@@ -162,13 +184,13 @@ export class Front {
     connection: Connection,
     corr_id: string,
     start_ms: number,
-    holds_place: boolean,
+    place: Place,
     expects_continue: boolean,
     verdict?: Arrival['verdict'],
   ): void {
     const { host, metrics, sweeper } = this.#init;
     const ip = this.#ip(req, connection);
-    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, holds_place);
+    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, place);
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
     sweeper.watch(connection);
@@ -182,10 +204,17 @@ export class Front {
       : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
   }
 
-  #rateLimited(): RonError {
-    return new RonError('rate_limited', 'requests come faster than the limit', {
-      retry_after_ms: this.#init.admission.retryAfter_ms(),
-    });
+  /** The entry of a client behind a trusted proxy, held; undefined for a client that is connected directly. */
+  #forwarded(ip: string, { ticket }: Connection): ClientAddress | undefined {
+    return ip === ticket.ip ? undefined : this.#init.admission.hold(ip);
+  }
+
+  #admissionError(code: Exclude<EnterResult, 'ok'>, address: ClientAddress | undefined): RonError {
+    if (code === 'inflight_limit') return INFLIGHT;
+    if (code === 'address_limit') return ADDRESS_LIMIT;
+    const whose = code === 'rate_limited' ? 'requests' : 'requests of this address';
+    const retry_after_ms = this.#init.admission.retryAfter_ms(address);
+    return new RonError(code, `${whose} come faster than the limit`, { retry_after_ms });
   }
 
   /**
@@ -198,9 +227,13 @@ export class Front {
     metrics.countRefusal(error);
     const connection = Connection.of(req.socket);
     // A request that contradicts itself may have meant something else by what follows it.
-    const closes = res.socket === null || error.code === 'bad_request';
+    const closes = connection?.pipelines === true || error.code === 'bad_request';
     responder.problem(res, error, corr_id, closes);
-    if (closes) connection?.closeAfterFlights();
+    if (closes && connection !== undefined) {
+      // The requests behind this one are dropped; those before it, if it has no turn yet, are answered.
+      if (res.socket !== null) connection.waiting.length = 0;
+      connection.closeAfterFlights(true);
+    }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
     if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
   }

@@ -36,10 +36,13 @@ import { Pipeline } from './pipeline.ts';
 import type { IngressLog } from './pipeline.ts';
 import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 import { Readiness } from './readiness.ts';
+import { Reasons } from './reasons.ts';
+import type { ReasonsInit } from './reasons.ts';
 import { Responder } from './responder.ts';
 import { Router } from './router.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
+import { SlotLimit } from './slot-limit.ts';
 import type { StartingListener } from './starting-listener.ts';
 import { Sweeper } from './sweeper.ts';
 import { readTls, reloadTls } from './tls.ts';
@@ -54,6 +57,8 @@ export interface IngressInit {
   /** Counters that the service already has. Default: made here. */
   readonly counters?: SharedCounters;
   readonly config?: Partial<IngressConfig>;
+  /** Reason codes that problems carry besides their code. Default none. */
+  readonly reasons?: ReasonsInit;
   readonly routes: readonly Route[];
   /** Work queues by lane. Every lane that a route names must be here. */
   readonly lanes?: Readonly<Record<string, LaneQueue>>;
@@ -103,9 +108,14 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
 
   const readiness = init.readiness ?? new Readiness();
   const drain_gate = readiness.gate('draining', { kind: 'hard' });
-  const responder = new Responder({ tls: tls !== undefined });
+  const reasons = init.reasons === undefined ? undefined : new Reasons(init.reasons, init.metrics);
+  const responder = new Responder({ tls: tls !== undefined, reasons });
   const admission = new Admission({
     inflight_max: config.max_inflight,
+    inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
+    inflight_per_ip_max: config.inflight_per_ip_max ?? Math.ceil(config.max_inflight / 2),
+    rps_limit_per_ip: config.rps_limit_per_ip,
+    rps_burst_per_ip: config.rps_burst_per_ip,
     ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
     connections_max: config.max_conns,
     connections_per_ip_max: config.connection_limit_per_ip,
@@ -122,7 +132,12 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       (openapi_json ??= JSON.stringify(openapiDocument({ title: init.service, version: init.version }, routes))),
   });
   const routes: readonly Route[] = [...health, ...init.routes];
-  const metrics = new IngressMetrics(init.metrics, init.counters ?? ownCounters(init.metrics), routes.map(routeName));
+  const metrics = new IngressMetrics(
+    init.metrics,
+    init.counters ?? ownCounters(init.metrics),
+    routes.map(routeName),
+    reasons,
+  );
   const proxies = compileProxies(config.trusted_proxies);
   init.metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
     { labels: {}, value: admission.inflight },
@@ -136,6 +151,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
     write: { stall_ms: config.write_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
     drain_idle_ms: config.drain_idle_ms,
+    header_timeout_ms: config.header_timeout_ms,
     onWriteCut: () => metrics.io_timeouts.at('write').inc(),
   });
   const closing = new AbortController();
@@ -148,12 +164,14 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     deadlines: init.deadlines,
     log: init.log,
     signal: closing.signal,
-    onGranted: (ticket) => gatekeeper.vouch(ticket),
+    event_slots: new SlotLimit(config.events_max),
+    onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
   });
-  const host = exchangeHost(admission, metrics, pipeline, config, init.log);
+  const draining = new AbortController();
+  const host = exchangeHost(draining.signal, metrics, pipeline, config, init.log);
   const guards_init = {
     header_count_max: config.header_count_max,
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
@@ -231,6 +249,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     sweeper,
     responder,
     gate: drain_gate,
+    draining,
+    orphaned: () => host.orphaned,
   });
 
   const close = async (signal: AbortSignal): Promise<{ aborted: number }> => {
@@ -280,6 +300,11 @@ function encodedSlashPrefixes(routes: readonly Route[]): string[] {
   return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
 }
 
+/** Places for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
+function reserveOf(max_inflight: number): number {
+  return Math.min(Math.max(4, Math.floor(max_inflight / 16)), Math.floor(max_inflight / 4));
+}
+
 function ownCounters(metrics: Metrics): SharedCounters {
   return {
     rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
@@ -288,15 +313,17 @@ function ownCounters(metrics: Metrics): SharedCounters {
 }
 
 function exchangeHost(
-  admission: Admission,
+  draining: AbortSignal,
   metrics: IngressMetrics,
   pipeline: Pipeline,
   config: IngressConfig,
   log: IngressLog | undefined,
 ): ExchangeHost {
   return {
-    leave: () => admission.leave(),
-    reenter: () => admission.reenter(),
+    orphaned: 0,
+    parked: new SlotLimit(config.parked_max),
+    draining,
+    onBusy: () => metrics.rejected.at('busy').inc(),
     onExpire: (op) => metrics.io_timeouts.at(op).inc(),
     fail: (exchange, error) => pipeline.fail(exchange, error),
     readStalled: (exchange) => {

@@ -9,19 +9,19 @@
  * Cancellation: `stop()` ends listening; connections are the owner's business.
  */
 import { createServer } from 'node:http';
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { Server as NetServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
 import type { Gatekeeper } from './accept.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from './connection.ts';
-import type { Ticket } from './connection.ts';
+import type { ConnectionOwner, Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
+import { answerStarted, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
@@ -43,14 +43,12 @@ export interface ListenerInit {
   readonly onServerError: (error: Error) => void;
 }
 
-type ConnectionListener = (this: Server, socket: Socket) => void;
-
-export class Listener {
+export class Listener implements ConnectionOwner {
   readonly server: Server;
   readonly #init: ListenerInit;
   /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
   readonly #handshaking = new Map<string, Ticket>();
-  readonly #attachParser: ConnectionListener;
+  readonly #attachParser: (socket: Socket) => void;
   #plain: PlainFront | undefined;
   #url: string | undefined;
 
@@ -59,8 +57,7 @@ export class Listener {
     this.server = makeServer(init.config, init.tls);
     const { server } = this;
     // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
-    this.#attachParser = server.listeners('connection')[0] as ConnectionListener;
-    server.removeAllListeners('connection');
+    this.#attachParser = takeParserListener(server);
     server.on('connection', (socket: Socket) => this.#onConnection(socket));
     if (init.tls !== undefined) server.prependListener('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('clientError', (error: Error, socket: Socket) => this.#onClientError(error, socket));
@@ -100,8 +97,7 @@ export class Listener {
 
   /** Accepts no more connections. Open ones stay open, also those whose first request is still on its way. */
   stop(): void {
-    // http.Server's own close would cut every connection that has no request in flight at this instant.
-    if (this.server.listening) NetServer.prototype.close.call(this.server);
+    stopListening(this.server);
   }
 
   /** Frees what Node keeps for its checks. All connections must be gone. */
@@ -116,7 +112,7 @@ export class Listener {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
       else socket.destroy();
-      this.#attachParser.call(this.server, socket);
+      this.#attachParser(socket);
       return;
     }
     socket.once('close', () => gatekeeper.release(ticket));
@@ -124,13 +120,16 @@ export class Listener {
     const peer = peerKey(socket);
     this.#handshaking.set(peer, ticket);
     socket.once('close', () => this.#handshaking.delete(peer));
-    this.#attachParser.call(this.server, socket);
+    this.#attachParser(socket);
   }
 
   #begin(connection: Connection): void {
-    const handOver = (socket: Socket): void => this.#attachParser.call(this.server, socket);
-    if (this.#plain === undefined) return handOver(connection.socket);
-    this.#plain.take(connection, { handOver, refuseSilent: (socket) => this.#refuseRaw(socket, HEADERS_LATE) });
+    if (this.#plain === undefined) return this.#attachParser(connection.socket);
+    this.#plain.take(connection, this.#attachParser);
+  }
+
+  headLate(connection: Connection): void {
+    if (!connection.closing) this.#refuseRaw(connection.socket, HEADERS_LATE);
   }
 
   #onSecure(socket: Socket): void {
@@ -143,10 +142,11 @@ export class Listener {
 
   #open(socket: Socket, ticket: Ticket): Connection {
     const { sweeper } = this.#init;
-    const connection = new Connection(socket, ticket, sched.now_ms());
+    const connection = new Connection(socket, ticket, sched.now_ms(), this);
     sweeper.open(connection);
     socket.once('close', () => {
       sweeper.closed(connection);
+      connection.waiting.length = 0;
       for (const flight of connection.flights.splice(0)) flight.connectionLost();
     });
     return connection;
@@ -161,18 +161,19 @@ export class Listener {
     }
     if (connection.closing) return;
     // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
-    if (error.code === 'HPE_CLOSED_CONNECTION' && connection.flights.length > 0) return;
+    if (error.code === 'HPE_CLOSED_CONNECTION' && !connection.idle) return;
     const refusal = parserRefusal(error);
     if (refusal === undefined) {
       socket.destroy();
       return;
     }
     // An answer now would be taken for that of the request before it: those in flight are answered, then it closes.
-    const newest = connection.flights.at(-1);
-    if (newest !== undefined) {
-      if (!newest.bodyBroken(refusal)) this.#count(refusal);
-      connection.closeAfterFlights();
-    } else this.#refuseRaw(socket, refusal);
+    const newest = connection.waiting.at(-1);
+    const current = connection.flights.at(-1);
+    if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
+    else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
+    if (newest === undefined && current === undefined) this.#refuseRaw(socket, refusal);
+    else connection.closeAfterFlights(false);
   }
 
   #count(refusal: RonError): void {
@@ -184,6 +185,7 @@ export class Listener {
 
   #refuseRaw(socket: Socket, refusal: RonError): void {
     this.#count(refusal);
+    Connection.of(socket)?.refused();
     // Half an answer may be out already: then all we can do is to close.
     const answering = socket.writableLength > 0 || answerStarted(socket);
     if (answering) socket.destroy();
@@ -192,13 +194,6 @@ export class Listener {
 }
 
 const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
-
-/** Whether the response that now owns the socket has sent its head. */
-function answerStarted(socket: Socket): boolean {
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  const message = (socket as Socket & { _httpMessage?: ServerResponse | null })._httpMessage;
-  return message?.headersSent === true;
-}
 
 function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
   const options = {

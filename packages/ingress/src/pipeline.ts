@@ -15,6 +15,7 @@ import { budgetFrom } from './budget.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
+import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
@@ -22,6 +23,8 @@ import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
 import type { Responder } from './responder.ts';
+import type { SlotLimit } from './slot-limit.ts';
+import { sendStream } from './stream-answer.ts';
 import { toRonError, validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
 import type { Answer, AnswerHeaders, Route } from './routes.ts';
@@ -39,8 +42,9 @@ export interface PipelineInit {
   readonly log: IngressLog | undefined;
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
-  /** A capability was accepted on a connection that was counted or on probation. */
-  readonly onGranted: (ticket: Ticket) => void;
+  readonly event_slots: SlotLimit;
+  /** A capability was accepted on a connection. */
+  readonly onGranted: (ticket: Ticket, grant: Grant) => void;
   /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
   readonly onOpenRoute: (ticket: Ticket) => void;
 }
@@ -113,9 +117,10 @@ export class Pipeline {
   }
 
   /** A capability was accepted on this connection. */
-  granted(connection: Connection): void {
+  granted(connection: Connection, grant: Grant): void {
     const { ticket } = connection;
-    if (ticket.counted || ticket.probation) this.#init.onGranted(ticket);
+    const is_news = grant.is_service === true && ticket.caller !== 'internal';
+    if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
@@ -123,7 +128,7 @@ export class Pipeline {
     else if (!verdict.ok) throw refusalError(verdict);
     else {
       exchange.grant = verdict;
-      this.granted(exchange.connection);
+      this.granted(exchange.connection, verdict);
     }
     check(prepared.parts.params, 'params', exchange.params);
     check(prepared.parts.query, 'query', exchange.query);
@@ -196,11 +201,13 @@ export class Pipeline {
       if (refusal !== undefined) throw refusalError(refusal);
     }
     if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
-    exchange.parks();
+    exchange.place.queue();
     prepared.queue
-      .submit(prepared.row.lane, exchange.deadline, async () => {
-        exchange.resumes();
-        return prepared.row.handler(exchange);
+      .submit(prepared.row.lane, exchange.deadline, () => {
+        exchange.place.begin();
+        const work = (async () => prepared.row.handler(exchange))();
+        exchange.runsUntil(work);
+        return work;
       })
       .then((answer) => this.#answer(exchange, prepared, answer))
       .catch((error: unknown) => this.fail(exchange, error));
@@ -224,6 +231,8 @@ export class Pipeline {
     // A handler that did not read the body to its end, or did not say what it acts on, gets no answer out. An engine
     // that speaks HTTP itself has yet to say it.
     if (grant !== undefined && !prepared.settles_first && answer.kind !== 'raw') insist(grant.phase2.settle());
+    // Byte and stream answers are under the budget until their first byte is out.
+    if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
     switch (answer.kind) {
       case 'json': {
         const text = prepared.parts.serialize(answer.status, answer.value);
@@ -235,36 +244,51 @@ export class Pipeline {
         return responder.empty(res, answer.status, corr_id, answer.headers);
       case 'bytes':
         return this.answerBytes(exchange, answer.source, answer.headers);
+      case 'stream':
+        return this.#serve(exchange, sendStream(exchange, answer, responder));
+      case 'events':
+        return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
       case 'raw':
         responder.prepareRaw(res, corr_id);
-        answer.serve(exchange.req, res, exchange.gone).catch((error: unknown) => this.fail(exchange, error));
+        return this.#serve(exchange, answer.serve(exchange.req, res, exchange.gone));
     }
+  }
+
+  /** An answer that takes its time. The drain waits for it, even if the client leaves. */
+  #serve(exchange: Exchange, served: Promise<void>): void {
+    exchange.runsUntil(served);
+    served.catch((error: unknown) => {
+      if (exchange.over || !exchange.res.headersSent) return this.fail(exchange, error);
+      this.#sourceFailed(exchange, error);
+      exchange.res.destroy();
+    });
+  }
+
+  /** The client sees a cut connection, not a problem: only the log and the metric tell why. */
+  #sourceFailed(exchange: Exchange, error: unknown): void {
+    const { corr_id, req } = exchange;
+    this.#init.metrics.countRefusal(error);
+    this.#init.log?.error({ corr_id, url: req.url, err: error }, 'an answer was cut: its source failed');
   }
 
   /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
   answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
     const { config, responder } = this.#init;
-    serveBytes(exchange.req, exchange.res, source, {
+    const served = serveBytes(exchange.req, exchange.res, source, {
       corr_id: exchange.corr_id,
       signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
-      onHead: () => exchange.firstByteOut(),
+      onHead: () => exchange.answerBegan(),
       stall_ms: config.write_timeout_ms,
       headers: responder.byteHeaders(extra),
       refuse: (error) => this.fail(exchange, error),
       onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
-    }).catch((error: unknown) => this.fail(exchange, error));
+    });
+    exchange.runsUntil(served);
+    served.catch((error: unknown) => this.fail(exchange, error));
   }
 
   #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
-    const { metrics, log } = this.#init;
-    // The client saw a cut connection, not a problem: the log is the only place where this shows.
-    if (outcome.result === 'source') {
-      metrics.countRefusal(outcome.error);
-      log?.error(
-        { corr_id: exchange.corr_id, url: exchange.req.url, err: outcome.error },
-        'an answer was cut: its source failed',
-      );
-    }
+    if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
   }
 
   /** The one way out for everything that went wrong. */

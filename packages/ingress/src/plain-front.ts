@@ -7,11 +7,11 @@
  * Promise: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
  * Host guard, correlation ids, metrics. When it cannot answer at once it has changed nothing, and hands over.
  * Bound: one packet is looked at; one answer is on its way for each connection, and nothing is read meanwhile. An answer
- * that nobody takes is cut by the sweeper, a connection that says nothing by its timeout.
+ * that the client does not take is cut by the sweeper, and so is a connection whose first request does not arrive.
  */
 import type { Socket } from 'node:net';
 import { assert, sched } from '@ron/kernel';
-import type { Admission } from '@ron/kernel';
+import type { Admission, ClientAddress } from '@ron/kernel';
 import type { Connection, Flight } from './connection.ts';
 import { corrIdFrom } from './corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
@@ -28,12 +28,8 @@ export interface PlainFrontInit {
   readonly guards: RequestGuards;
 }
 
-export interface PlainHooks {
-  /** Gives a connection to Node's parser. */
-  handOver(socket: Socket): void;
-  /** Refuses a connection on which nothing came. */
-  refuseSilent(socket: Socket): void;
-}
+/** Gives a connection to Node's parser. */
+export type HandOver = (socket: Socket) => void;
 
 interface PlainAnswer {
   readonly entry: FastEntry;
@@ -62,8 +58,8 @@ export class PlainFront {
   }
 
   /** Looks at what comes on a new connection, until there is something that is not for here. */
-  take(connection: Connection, hooks: PlainHooks): void {
-    new PlainConnection(this, connection, hooks).open();
+  take(connection: Connection, handOver: HandOver): void {
+    new PlainConnection(this, connection, handOver).open();
   }
 
   /**
@@ -85,11 +81,13 @@ export class PlainFront {
   /** What to answer a packet with; undefined when that is for others to say. */
   answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
     const { admission, fast, guards } = this.init;
-    if (packet.length > this.#bytes_max || connection.ticket.probation) return undefined;
+    const { ticket } = connection;
+    if (packet.length > this.#bytes_max || ticket.probation) return undefined;
     const request = plainRequest(packet.toString('latin1'));
-    if (request === undefined || !guards.passesPlain(request.host) || !admission.hasRoom) return undefined;
+    if (request === undefined || !guards.passesPlain(request.host) || !admission.hasRoom(ticket.address, ticket.caller))
+      return undefined;
     const status = request.if_none_match === undefined ? 200 : 304;
-    const entry = fast.plainEntry(request.target, request.if_none_match);
+    const entry = fast.plainEntry(request);
     if (entry === undefined) return undefined;
     const corr_id = corrIdFrom(request.corr_id);
     const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
@@ -111,7 +109,9 @@ export class PlainFront {
 class PlainConnection implements Flight {
   readonly #front: PlainFront;
   readonly #connection: Connection;
-  readonly #hooks: PlainHooks;
+  readonly #passOn: HandOver;
+  /** The address that the place of the answer counts for. */
+  #address: ClientAddress | undefined;
   /** Of the last answer; 0 before the first. */
   #status = 0;
   #start_ms = 0;
@@ -120,10 +120,10 @@ class PlainConnection implements Flight {
   /** Decided, and not written yet. */
   #due: PlainAnswer | undefined;
 
-  constructor(front: PlainFront, connection: Connection, hooks: PlainHooks) {
+  constructor(front: PlainFront, connection: Connection, handOver: HandOver) {
     this.#front = front;
     this.#connection = connection;
-    this.#hooks = hooks;
+    this.#passOn = handOver;
   }
 
   open(): void {
@@ -132,7 +132,6 @@ class PlainConnection implements Flight {
     socket.on('end', this.#onEnd);
     socket.on('error', onError);
     socket.on('timeout', this.#onTimeout);
-    socket.setTimeout(this.#front.init.config.header_timeout_ms);
   }
 
   readonly #onData = (packet: Buffer): void => {
@@ -154,9 +153,12 @@ class PlainConnection implements Flight {
   }
 
   #begin(answer: PlainAnswer): void {
-    const { admission, config } = this.#front.init;
-    const entered = admission.tryEnter();
+    const { admission, config, sweeper } = this.#front.init;
+    const { address, caller } = this.#connection.ticket;
+    const entered = admission.tryEnter(address, caller);
     assert(entered === 'ok', 'there was room');
+    this.#address = address;
+    sweeper.headComplete(this.#connection);
     this.#start_ms = sched.now_ms();
     this.#connection.active_ms = this.#start_ms;
     if (this.#status === 0) this.#connection.socket.setTimeout(config.idle_timeout_ms);
@@ -196,7 +198,7 @@ class PlainConnection implements Flight {
     this.#due = undefined;
     const { admission, fast } = this.#front.init;
     const { socket } = this.#connection;
-    admission.leave();
+    admission.leave(this.#address);
     fast.count(status, (sched.now_ms() - this.#start_ms) / 1000);
     this.#connection.remove(this);
     if (socket.isPaused()) socket.resume();
@@ -211,7 +213,7 @@ class PlainConnection implements Flight {
     socket.off('error', onError);
     socket.off('timeout', this.#onTimeout);
     socket.setTimeout(0);
-    this.#hooks.handOver(socket);
+    this.#passOn(socket);
     socket.emit('data', packet);
   }
 
@@ -222,9 +224,8 @@ class PlainConnection implements Flight {
 
   readonly #onTimeout = (): void => {
     const { socket } = this.#connection;
-    if (this.#status === 0) this.#hooks.refuseSilent(socket);
-    // What is being answered is the sweeper's business.
-    else if (!this.#isAnswering) socket.destroy();
+    // A client that does not take its answer is cut by the sweeper.
+    if (!this.#isAnswering) socket.destroy();
   };
 
   connectionLost(): void {

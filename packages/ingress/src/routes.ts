@@ -9,6 +9,8 @@ import type { Deadline } from '@ron/kernel';
 import type { Static, TSchema } from 'typebox';
 import type { AccessFacts, FactName, Grant } from './access.ts';
 import type { ByteSource } from './bytes.ts';
+import type { EventsAnswer, ServerSentEvent } from './event-stream.ts';
+import type { StreamedAnswer } from './stream-answer.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 
@@ -34,7 +36,10 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly body_bytes: Uint8Array | undefined;
   /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; its pieces are the handler's own. */
   readonly stream: AsyncIterable<Uint8Array>;
+  /** Repeated headers are joined or dropped here, as Node does it by name; `headerValues` has each line. */
   readonly headers: IncomingMessage['headers'];
+  /** The values of all lines with this name, in their order. The name may be in any case. */
+  headerValues(name: string): readonly string[];
   readonly method: string;
   readonly corr_id: string;
   readonly ip: string;
@@ -42,8 +47,17 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly grant: Grant | undefined;
   /** States what only the body said (`facts_later`), item by item. Throws when the capability does not allow it. */
   actsOn(facts: AccessFacts): void;
-  /** The budget of the request. Its signal also aborts when the client leaves. Ask for it only if you need it. */
+  /** The budget of the request, until its answer begins. Its signal also aborts when the client leaves. Made on first use. */
   readonly deadline: Deadline;
+  /** Aborts when the client leaves, even after the answer began: for the source of a `stream` or `events` answer. */
+  readonly gone: AbortSignal;
+  /** Aborts when a drain begins: for waits that should end early then. */
+  readonly draining: AbortSignal;
+  /**
+   * Waits for `wait` without holding an in-flight place: for long polls and coalesced waits. Rejects with 429 `busy` when
+   * too many requests are parked, and with the reason of `deadline` when that ends first. Only for `inline` handlers.
+   */
+  park<T>(wait: Promise<T>): Promise<T>;
 }
 
 /** What a handler answers. */
@@ -58,6 +72,8 @@ export type Answer =
       readonly headers?: AnswerHeaders;
     }
   | { readonly kind: 'bytes'; readonly source: ByteSource; readonly headers?: AnswerHeaders }
+  | StreamedAnswer
+  | EventsAnswer
   | {
       readonly kind: 'raw';
       readonly serve: (req: IncomingMessage, res: ServerResponse, signal: AbortSignal) => Promise<void>;
@@ -79,6 +95,21 @@ export const text = (status: number, media_type: string, body: string, headers?:
 /** Bytes with a known size and tag: ranges and conditions are handled for you. */
 export const bytes = (source: ByteSource, headers?: AnswerHeaders): Answer =>
   headers === undefined ? { kind: 'bytes', source } : { kind: 'bytes', source, headers };
+
+/** Items of unknown number, each flushed at once; see stream-answer.ts. A text item of ndjson ends with a line feed. */
+export const stream = (
+  status: number,
+  media_type: string,
+  items: AsyncIterable<string | Uint8Array>,
+  headers?: AnswerHeaders,
+): Answer =>
+  headers === undefined
+    ? { kind: 'stream', status, media_type, items }
+    : { kind: 'stream', status, media_type, items, headers };
+
+/** Server-sent events; see event-stream.ts. */
+export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): Answer =>
+  headers === undefined ? { kind: 'events', items } : { kind: 'events', items, headers };
 
 /** Hands the exchange to an engine that speaks HTTP itself. Limits on stalls and drain still hold. */
 export const raw = (serve: Extract<Answer, { kind: 'raw' }>['serve']): Answer => ({ kind: 'raw', serve });

@@ -1,18 +1,21 @@
 /**
- * One timer for all connections: cuts transfers that stand still or crawl, and while draining closes idle connections.
+ * One timer for all connections: cuts transfers that stand still or crawl, refuses connections whose first request does
+ * not arrive, and while draining closes idle connections.
  *
- * Promise: a client that stops sending is cut within its limit plus one period, and one that stops reading within the
- * limit of `SendWatch`, whatever route or path answers it; while draining an idle connection is closed once it has been quiet for `drain_idle_ms`, and one with a
- * request in flight never is.
- * Bound: a sweep visits the connections with something in flight, and all of them only while draining. While a client is
- * quiet, the send queues are measured: one measurement at a time, in at most a sixth of the time; most of it is spent in the
- * thread pool.
+ * Contract: a client that stops sending is cut within its limit plus one period, and one that stops reading within the
+ * limit of `SendWatch`, whatever route or path answers it. The headers of the first request are complete within
+ * `header_timeout_ms` of the connect, or the connection is refused at most one period later, whichever parser has it (for
+ * later requests Node's own clock holds, from their first byte). While draining an idle connection is closed once it has
+ * been quiet for `drain_idle_ms`, and one with a request in flight never is.
+ * Bound: a sweep visits the connections with something in flight and those without a first request, and all of them only
+ * while draining. While a client is quiet, the send queues are measured: one measurement at a time, in at most a sixth of
+ * the time; most of it is spent in the thread pool.
  * Cancellation: `close()` stops it.
  */
 import { sched } from '@ron/kernel';
 import type { Timer } from '@ron/kernel';
-import { sentBytes } from './connection.ts';
 import type { Connection } from './connection.ts';
+import { sentBytes } from './node-internals.ts';
 import { queuedBytes } from './send-queues.ts';
 import { quietAfter_ms } from './send-watch.ts';
 import type { TransferLimits } from './transfer-watch.ts';
@@ -22,6 +25,7 @@ export interface SweeperInit {
   readonly read: TransferLimits;
   readonly write: TransferLimits;
   readonly drain_idle_ms: number;
+  readonly header_timeout_ms: number;
   /** Called when a connection is cut because its client does not read. */
   readonly onWriteCut: (connection: Connection) => void;
 }
@@ -35,6 +39,8 @@ export class Sweeper {
   readonly all = new Set<Connection>();
   /** Those with a request in flight or an answer not yet taken by the client. */
   readonly #busy = new Set<Connection>();
+  /** Those whose first request has not arrived. */
+  readonly #newcomers = new Set<Connection>();
   #after: (() => void)[] = [];
   /** Connections whose client has acknowledged nothing for a while. Filled anew by each sweep. */
   #quiet: Connection[] = [];
@@ -51,11 +57,20 @@ export class Sweeper {
 
   open(connection: Connection): void {
     this.all.add(connection);
+    this.#newcomers.add(connection);
+  }
+
+  /** The headers of a request are complete. */
+  headComplete(connection: Connection): void {
+    if (!connection.awaits_head) return;
+    connection.awaits_head = false;
+    this.#newcomers.delete(connection);
   }
 
   closed(connection: Connection): void {
     this.all.delete(connection);
     this.#busy.delete(connection);
+    this.#newcomers.delete(connection);
   }
 
   /** Something is in flight on it. It is watched until a sweep finds it idle. */
@@ -88,13 +103,28 @@ export class Sweeper {
   }
 
   #tick(): void {
-    this.sweep(sched.now_ms());
-    if (!this.#draining) return this.#endTick();
-    // When the loop was late, requests lie unread in the kernel: they are read first, then it is decided who is idle.
+    const now_ms = sched.now_ms();
+    this.sweep(now_ms);
+    const late = this.#lateNewcomers(now_ms);
+    if (!this.#draining && late.length === 0) return this.#endTick();
+    // When the loop was late, requests lie unread in the kernel: they are read first, then the verdict is given.
     void sched.pause('ingress-sweep').then(() => {
-      this.#closeIdle(sched.now_ms());
+      for (const connection of late) if (connection.awaits_head) this.#refuseLate(connection);
+      if (this.#draining) this.#closeIdle(sched.now_ms());
       this.#endTick();
     });
+  }
+
+  #lateNewcomers(now_ms: number): Connection[] {
+    const late: Connection[] = [];
+    const due_ms = now_ms - this.#init.header_timeout_ms;
+    for (const connection of this.#newcomers) if (connection.ticket.opened_ms <= due_ms) late.push(connection);
+    return late;
+  }
+
+  #refuseLate(connection: Connection): void {
+    this.headComplete(connection);
+    connection.owner.headLate(connection);
   }
 
   #endTick(): void {

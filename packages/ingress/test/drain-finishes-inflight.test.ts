@@ -1,6 +1,5 @@
 /** A drain refuses new work, finishes what is in hand, closes every connection and resets none. */
 import assert from 'node:assert/strict';
-import { once } from 'node:events';
 import { test } from 'node:test';
 import { capability, eventually, rawAnswer, RawClient, startService } from './support.ts';
 
@@ -141,11 +140,11 @@ test('stragglers of the pool are aborted by the service and still get an answer'
 test('a client that leaves gives everything back, and its work is told', async () => {
   await using service = await startService(['--notes.workers=1']);
   const { ingress } = service.notes;
-  const client = await RawClient.open(service.port);
-  client.write(get('/slow/20000').repeat(3));
+  const clients = await Promise.all([1, 2, 3].map(() => RawClient.open(service.port)));
+  for (const client of clients) client.write(get('/slow/20000'));
   await eventually('one runs, two wait', async () => (await service.metric('queue_depth{queue="work"}')) === 2);
-  client.destroy();
-  await once(client.socket, 'close');
+  for (const client of clients) client.destroy();
+  await Promise.all(clients.map((client) => client.rest()));
   await eventually('nothing is in flight', () => ingress.admission.inflight === 0);
   await eventually('nothing waits', async () => (await service.metric('queue_depth{queue="work"}')) === 0);
   assert.equal((await service.send('GET', '/slow/0')).status, 200, 'the worker is free again');

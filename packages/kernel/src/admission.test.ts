@@ -1,12 +1,20 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { addressGroup, Admission, type AdmissionInit } from './admission.ts';
+import { ADDRESSES_IDLE_MAX, addressGroup } from './admission-addresses.ts';
+import { Admission, type AdmissionInit } from './admission.ts';
 import { ERRORS, RonError } from './errors.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 const INIT: AdmissionInit = { inflight_max: 3, connections_max: 5, connections_per_ip_max: 2 };
-const NONE = { inflight_limit: 0, rate_limited: 0, conn_limit: 0, conns_max: 0 };
+const NONE = {
+  inflight_limit: 0,
+  address_limit: 0,
+  rate_limited: 0,
+  address_rate_limited: 0,
+  conn_limit: 0,
+  conns_max: 0,
+};
 
 function enter(admission: Admission, times: number): string[] {
   return Array.from({ length: times }, () => admission.tryEnter());
@@ -31,9 +39,9 @@ test('leaving more often than entering is a defect', () => {
 test('accepted work takes its place back even when all are taken, and newcomers wait for both', () => {
   const admission = new Admission({ ...INIT, inflight_max: 1 });
   admission.tryEnter();
-  admission.leave();
+  admission.suspend();
   assert.equal(admission.tryEnter(), 'ok');
-  admission.reenter();
+  admission.resume();
   assert.equal(admission.inflight, 2);
   admission.leave();
   assert.equal(admission.tryEnter(), 'inflight_limit');
@@ -110,12 +118,100 @@ test('a connection without an address, or one that no longer counts for it, hold
   assert.deepEqual([admission.connections, admission.addresses], [0, 0]);
 });
 
-test('ips_max bounds the number of addresses', () => {
-  const admission = new Admission({ ...INIT, ips_max: 1 });
-  assert.deepEqual(
-    ['192.0.2.1', '192.0.2.2', '192.0.2.1'].map((ip) => admission.tryConnect(ip)),
-    ['ok', 'conns_max', 'ok'],
-  );
+test('an address takes its share of the in-flight places, and another address the rest', () => {
+  const admission = new Admission({ ...INIT, inflight_per_ip_max: 2 });
+  const [one, two] = [admission.hold('192.0.2.1'), admission.hold('192.0.2.2')];
+  const results = [one, one, one, two, two].map((address) => admission.tryEnter(address));
+  assert.deepEqual(results, ['ok', 'ok', 'address_limit', 'ok', 'inflight_limit']);
+  assert.deepEqual(admission.refusals, { ...NONE, address_limit: 1, inflight_limit: 1 });
+  admission.leave(one);
+  assert.equal(admission.tryEnter(one), 'ok');
+  assert.equal(admission.hold('::ffff:192.0.2.1'), one, 'every spelling is the same address');
+});
+
+test('the reserve is for internal callers only, who are not counted per address', () => {
+  const admission = new Admission({ ...INIT, inflight_reserve: 1, inflight_per_ip_max: 1 });
+  const results = [
+    admission.tryEnter(undefined, 'internal'),
+    admission.tryEnter(admission.hold('192.0.2.1')),
+    admission.hasRoom(admission.hold('192.0.2.2')),
+    admission.tryEnter(admission.hold('192.0.2.2')),
+    admission.tryEnter(),
+    admission.hasRoom(undefined, 'internal'),
+    admission.tryEnter(undefined, 'internal'),
+    admission.tryEnter(undefined, 'internal'),
+  ];
+  const expected = ['ok', 'ok', false, 'inflight_limit', 'inflight_limit', true, 'ok', 'inflight_limit'];
+  assert.deepEqual(results, expected);
+});
+
+test('a request that waits in a queue counts for its address but holds no place', () => {
+  const admission = new Admission({ ...INIT, inflight_max: 1, inflight_per_ip_max: 1 });
+  const [one, two] = [admission.hold('192.0.2.1'), admission.hold('192.0.2.2')];
+  assert.equal(admission.tryEnter(one), 'ok');
+  admission.suspend();
+  assert.deepEqual([admission.tryEnter(one), admission.tryEnter(two)], ['address_limit', 'ok']);
+  admission.resume();
+  assert.equal(admission.inflight, 2);
+  admission.leave(one);
+  admission.leave(two);
+  assert.deepEqual([admission.inflight, one.inflight, two.inflight], [0, 0, 0]);
+});
+
+test('one address uses up its own rate and nothing of the common rate beyond it', async () => {
+  const clock = new VirtualSched();
+  await clock.during(() => {
+    const init = { ...INIT, inflight_max: 100, rps_limit: 10, rps_burst: 5, rps_limit_per_ip: 1, rps_burst_per_ip: 2 };
+    const admission = new Admission(init);
+    const [one, two] = [admission.hold('192.0.2.1'), admission.hold('192.0.2.2')];
+    const tries = [one, one, one, two, two, two].map((address) => admission.tryEnter(address));
+    assert.deepEqual(tries, ['ok', 'ok', 'address_rate_limited', 'ok', 'ok', 'address_rate_limited']);
+    assert.equal(admission.tryEnter(undefined, 'internal'), 'ok', 'refused requests took no common token');
+    assert.equal(admission.tryEnter(undefined, 'internal'), 'rate_limited');
+    assert.equal(admission.retryAfter_ms(one), 1000);
+    clock.advanceSync(1000);
+    assert.equal(admission.tryEnter(one), 'ok');
+  });
+});
+
+test('an address is forgotten when it holds nothing and its bucket is full again, not before', async () => {
+  const clock = new VirtualSched();
+  await clock.during(() => {
+    const admission = new Admission({ ...INIT, inflight_max: 1e9, rps_limit_per_ip: 1, rps_burst_per_ip: 2 });
+    const visit = (ip: string): string => {
+      const address = admission.hold(ip);
+      const result = admission.tryEnter(address);
+      admission.release(address);
+      if (result === 'ok') admission.leave(address);
+      return result;
+    };
+    assert.deepEqual(
+      [visit('192.0.2.1'), visit('192.0.2.1'), visit('192.0.2.1')],
+      ['ok', 'ok', 'address_rate_limited'],
+    );
+    assert.equal(admission.addresses, 1, 'its debt is remembered');
+    clock.advanceSync(2000);
+    visit('192.0.2.2');
+    assert.equal(admission.addresses, 1, 'paid');
+    for (let n = 0; n < ADDRESSES_IDLE_MAX + 100; n++) visit(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`);
+    assert.equal(admission.addresses, ADDRESSES_IDLE_MAX, 'the table is bounded');
+  });
+});
+
+test('an entry stays the same while anything holds it, and goes with the last holder', () => {
+  const admission = new Admission(INIT);
+  const address = admission.hold('192.0.2.1');
+  admission.tryConnect('192.0.2.1');
+  admission.tryEnter(address);
+  admission.release(address);
+  admission.disconnect('192.0.2.1');
+  assert.equal(admission.hold('192.0.2.1'), address, 'its request still runs');
+  admission.leave(address);
+  assert.equal(admission.addresses, 1);
+  admission.release(address);
+  assert.equal(admission.addresses, 0);
+  assert.throws(() => admission.release(address), RonError);
+  assert.throws(() => admission.leave(address), RonError);
 });
 
 test('addresses count as IPv4 or as a /64 of IPv6, however they are written', () => {
@@ -226,5 +322,8 @@ test('limits that make no sense are refused', () => {
     assert.throws(() => new Admission({ ...INIT, connections_max: limit }), RonError);
     assert.throws(() => new Admission({ ...INIT, connections_per_ip_max: limit }), RonError);
     assert.throws(() => new Admission({ ...INIT, rps_limit: 10, rps_burst: limit }), RonError);
+    assert.throws(() => new Admission({ ...INIT, rps_limit_per_ip: 10, rps_burst_per_ip: limit }), RonError);
+    assert.throws(() => new Admission({ ...INIT, inflight_per_ip_max: limit }), RonError);
+    if (limit !== 0) assert.throws(() => new Admission({ ...INIT, inflight_reserve: limit }), RonError);
   }
 });

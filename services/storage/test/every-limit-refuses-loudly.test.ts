@@ -162,9 +162,17 @@ describe('time', () => {
   });
 });
 
+/** The whole load comes from one address. */
+const FROM_ONE = ['--server.inflight_per_ip=1000'];
+
 describe('load', () => {
   test('more reads than may wait: 429 with Retry-After', async () => {
-    const flags = ['--storage.get_workers=1', '--storage.get_deadline=20s', '--server.connection_limit_per_ip=1000'];
+    const flags = [
+      '--storage.get_workers=1',
+      '--storage.get_deadline=20s',
+      '--server.connection_limit_per_ip=1000',
+      ...FROM_ONE,
+    ];
     await using on = await withFaultyDisk(flags);
     const { service, disk, path } = on;
     disk.hold('read');
@@ -179,7 +187,12 @@ describe('load', () => {
   });
 
   test('more writes than may wait: 429 with Retry-After, and reads go on', async () => {
-    const flags = ['--storage.put_workers=1', '--storage.put_wait=20s', '--server.connection_limit_per_ip=1000'];
+    const flags = [
+      '--storage.put_workers=1',
+      '--storage.put_wait=20s',
+      '--server.connection_limit_per_ip=1000',
+      ...FROM_ONE,
+    ];
     await using on = await withFaultyDisk(flags);
     const { service, disk, path } = on;
     const all = await service.allow();

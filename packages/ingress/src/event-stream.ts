@@ -1,0 +1,127 @@
+/**
+ * Server-sent events: an answer that stays open and says something now and then.
+ *
+ * Contract: the head leaves at once, each event as soon as the client has taken the last one. A quiet stream carries a
+ * comment every `HEARTBEAT_MS`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
+ * with a comment; the client reconnects elsewhere. A source that ends or fails ends the stream: the client reconnects and
+ * names the last event that it has seen. It holds no in-flight place but a slot of its own kind (`events_max`, half of
+ * them for one address).
+ * Bound: one event, one timer. Overflow: 429 `busy`. Cancellation: `gone` of the request; the source must observe it.
+ *
+ *   handler: (context) => events(changes(context.headers['last-event-id'], context.gone)),
+ */
+import type { ServerResponse } from 'node:http';
+import { assert, RonError, sched } from '@ron/kernel';
+import type { Timer } from '@ron/kernel';
+import type { Exchange } from './exchange.ts';
+import type { Responder } from './responder.ts';
+import type { AnswerHeaders } from './routes.ts';
+import type { SlotLimit } from './slot-limit.ts';
+import { endOf } from './stream-answer.ts';
+import { nextOf, written } from './streamed-item.ts';
+
+export interface ServerSentEvent {
+  /** The name of the event. Default: none, which clients read as `message`. */
+  readonly event?: string;
+  readonly data: string;
+  /** Sent back by a client that reconnects, as `Last-Event-ID`. */
+  readonly id?: string;
+  /** When a client that loses the stream should reconnect. */
+  readonly retry_ms?: number;
+}
+
+export interface EventsAnswer {
+  readonly kind: 'events';
+  readonly items: AsyncIterable<ServerSentEvent>;
+  readonly headers?: AnswerHeaders;
+}
+
+export const HEARTBEAT_MS = 15_000;
+const HEARTBEAT = ':\n\n';
+const DRAINING = ': the service is shutting down\n\n';
+
+/** Rejects when there is no slot, when the source fails and when the client leaves. */
+export async function sendEvents(
+  exchange: Exchange,
+  answer: EventsAnswer,
+  responder: Responder,
+  slots: SlotLimit,
+): Promise<void> {
+  const { res, corr_id, place } = exchange;
+  const iterator = answer.items[Symbol.asyncIterator]();
+  if (!slots.tryTake(place.address)) {
+    exchange.runsUntil(endOf(iterator));
+    throw new RonError('busy', 'too many event streams are open');
+  }
+  const heartbeat = new Heartbeat(res);
+  try {
+    place.vacate();
+    responder.streamHead(res, 200, 'text/event-stream', corr_id, { 'Cache-Control': 'no-store', ...answer.headers });
+    res.flushHeaders();
+    if (exchange.method !== 'HEAD') await pump(exchange, iterator, heartbeat);
+    res.end();
+  } finally {
+    heartbeat.stop();
+    slots.give(place.address);
+    exchange.runsUntil(endOf(iterator));
+  }
+}
+
+async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>, heartbeat: Heartbeat): Promise<void> {
+  const { res, gone, draining } = exchange;
+  const ends = AbortSignal.any([gone, draining]);
+  try {
+    for (;;) {
+      const item = await nextOf(iterator, ends);
+      if (item.done === true) return;
+      await written(res, eventText(item.value), ends);
+      heartbeat.rest();
+    }
+  } catch (error) {
+    if (gone.aborted || !draining.aborted) throw error;
+    res.write(DRAINING);
+  }
+}
+
+/** Writes a comment whenever nothing else was written for a while. */
+class Heartbeat {
+  readonly #res: ServerResponse;
+  #timer: Timer | undefined;
+
+  constructor(res: ServerResponse) {
+    this.#res = res;
+    this.rest();
+  }
+
+  rest(): void {
+    this.#timer?.cancel();
+    this.#timer = sched.timer(HEARTBEAT_MS, () => this.#beat(), 'events.heartbeat');
+  }
+
+  #beat(): void {
+    // To a client that has not taken the last bytes nothing is added: the sweeper watches it.
+    if (this.#res.socket?.writableLength === 0) this.#res.write(HEARTBEAT);
+    this.rest();
+  }
+
+  stop(): void {
+    this.#timer?.cancel();
+  }
+}
+
+const LINE_END = /\r\n|\r|\n/;
+
+/** One event as it goes over the wire. A name or id that would break out of its line is a defect of the source. */
+export function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
+  let text = '';
+  if (event !== undefined) text += `event: ${oneLine('event', event)}\n`;
+  if (id !== undefined) text += `id: ${oneLine('id', id)}\n`;
+  if (retry_ms !== undefined) text += `retry: ${Math.max(0, Math.round(retry_ms))}\n`;
+  for (const line of data.split(LINE_END)) text += `data: ${line}\n`;
+  return `${text}\n`;
+}
+
+function oneLine(field: string, value: string): string {
+  assert(!LINE_END.test(value) && !value.includes('\0'), `the ${field} of an event is one line`);
+  return value;
+}

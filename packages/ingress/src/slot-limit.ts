@@ -1,0 +1,48 @@
+/**
+ * Slots for requests that wait for a long time without holding an in-flight place: parked handlers, event streams.
+ *
+ * Contract: never more than `max` slots are taken, and never more than half of them by one client address. Internal
+ * callers have no address and are bounded by `max` alone.
+ * Bound: one map entry for each address that holds a slot. Overflow: refused at once.
+ *
+ *   if (!slots.tryTake(address)) throw new RonError('busy', 'too many requests wait');
+ *   slots.give(address);
+ */
+import { assert } from '@ron/kernel';
+import type { ClientAddress } from '@ron/kernel';
+
+export class SlotLimit {
+  readonly #max: number;
+  readonly #per_address_max: number;
+  readonly #byAddress = new Map<ClientAddress, number>();
+  #taken = 0;
+
+  constructor(max: number) {
+    this.#max = max;
+    this.#per_address_max = Math.ceil(max / 2);
+  }
+
+  get taken(): number {
+    return this.#taken;
+  }
+
+  tryTake(address: ClientAddress | undefined): boolean {
+    if (this.#taken >= this.#max) return false;
+    if (address !== undefined) {
+      const held = this.#byAddress.get(address) ?? 0;
+      if (held >= this.#per_address_max) return false;
+      this.#byAddress.set(address, held + 1);
+    }
+    this.#taken += 1;
+    return true;
+  }
+
+  give(address: ClientAddress | undefined): void {
+    assert(this.#taken > 0, 'a slot is given back once');
+    this.#taken -= 1;
+    if (address === undefined) return;
+    const left = (this.#byAddress.get(address) ?? 1) - 1;
+    if (left === 0) this.#byAddress.delete(address);
+    else this.#byAddress.set(address, left);
+  }
+}
