@@ -5,8 +5,8 @@
  * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
  * destroyed: a cut answer never looks whole. The source's iterator is always closed. Never rejects.
  * Bound: one batch of chunks is held; the next is asked for when the kernel has taken the last.
- * Cancellation: `signal`; a client that leaves; `stall_ms` without progress on either side; an average below
- * `rate_bytes_per_s_min` on the client's side after a grace of `stall_ms`. Looked at four times per `stall_ms`.
+ * Cancellation: `signal`; a client that leaves, or whose connection the sweeper cuts; `stall_ms` without a batch from the
+ * source, checked four times in that time.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert } from '@ron/kernel';
@@ -22,8 +22,7 @@ export interface ByteSource extends ByteDescription {
   readonly ram?: Batch;
   /**
    * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch leaves in one write, so
-   * about 1 MiB is best. It must stay as it is until the next one is asked for. The signal aborts when nobody wants them
-   * any more.
+   * about 1 MiB is best. It must stay as it is until the next one is requested. The signal aborts when the transfer ends.
    */
   read(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
 }
@@ -34,23 +33,21 @@ export interface ByteOutcome {
   /** Body bytes that the kernel took from us, at least. */
   readonly body_bytes: number;
   /**
-   * `complete`: the whole answer left. `refused`: a problem instead. Else the connection was cut: `client_gone`, `stalled`
-   * and `too_slow` are the client's doing, `source` ours, `aborted` the signal's.
+   * `complete`: the whole answer left. `refused`: a problem instead. Otherwise the connection was closed: `client_gone` by
+   * the client or by the sweeper, `source` because of the source, `aborted` because of the signal.
    */
   readonly result: 'complete' | 'refused' | CutReason;
   readonly error?: unknown;
 }
 
-export type CutReason = 'client_gone' | 'stalled' | 'too_slow' | 'source' | 'aborted';
+export type CutReason = 'client_gone' | 'source' | 'aborted';
 
 export interface ServeBytesInit {
   readonly corr_id: string;
   /** Ends the answer. It should abort when the connection is lost or the service stops. */
   readonly signal: AbortSignal;
-  /** No byte moved for this long: cut. */
+  /** The longest wait for a batch of the source. */
   readonly stall_ms: number;
-  /** Cut below this average; 0 for none. */
-  readonly rate_bytes_per_s_min: number;
   readonly headers?: Readonly<Record<string, string>>;
   /** Answers a refusal (412, 416, or a source that failed at once) in place of the plain problem answer. */
   readonly refuse?: (error: unknown) => void;

@@ -10,6 +10,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Caller, ClientAddress, RonError } from '@ron/kernel';
 import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
+import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
 /** A request in flight, as its connection sees it. */
@@ -72,7 +73,7 @@ export class Connection {
   pipelines = false;
   /** Whether the headers of its first request are still incomplete. */
   awaits_head = true;
-  readonly writing = new TransferWatch();
+  readonly writing = new SendWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
   #closing = false;

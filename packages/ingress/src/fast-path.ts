@@ -204,7 +204,6 @@ export class FastPath {
       return;
     }
     this.#exchange(req, res, arrival);
-    this.#init.sweeper.watch(arrival.connection);
   }
 
   #head(entry: FastEntry, status: 200 | 304): string[] {
@@ -214,8 +213,9 @@ export class FastPath {
   }
 
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
-    const { admission, host } = this.#init;
+    const { admission, host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
+    sweeper.watch(connection);
     const place = new Place(admission, arrival.address, true);
     return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, place);
   }

@@ -2,14 +2,14 @@
  * The first thing a request meets that was parsed (plain-front.ts may have answered it before): the checks before routing,
  * in their order, and the fast path.
  *
- *   header checks -> drain -> readiness -> rate and in-flight -> fast path, or a route by its exact path, or the router
+ *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
  *
  * Promise: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
  * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
  * drain and under full load.
  * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
  */
-import type { IncomingMessage, RequestListener, ServerResponse } from 'node:http';
+import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
 import { clientIp } from './client-ip.ts';
@@ -25,6 +25,7 @@ import type { IngressConfig } from './limits.ts';
 import { Place } from './place.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from './route-errors.ts';
+import type { Router } from './router.ts';
 import type { Sweeper } from './sweeper.ts';
 import { Turns } from './turns.ts';
 
@@ -39,8 +40,6 @@ export interface FrontInit {
   /** The same for the health listener. */
   readonly health_guards: RequestGuards;
   readonly fail: (exchange: Exchange, error: unknown) => void;
-  /** Asked before the router; false when it does not know the target. */
-  readonly beginDirectly: (exchange: Exchange) => boolean;
 }
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
@@ -50,7 +49,7 @@ const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expecta
 export class Front {
   readonly #init: FrontInit;
   readonly #view = newHeaderView();
-  #route: RequestListener | undefined;
+  #router: Router | undefined;
   #fast: FastPath | undefined;
   readonly #turns: Turns;
   readonly #arrival: Arrival = {
@@ -71,8 +70,8 @@ export class Front {
   }
 
   /** Where requests go that the front lets through. Called once, before the first request. */
-  open(route: RequestListener, fast: FastPath | undefined): void {
-    this.#route = route;
+  open(router: Router, fast: FastPath | undefined): void {
+    this.#router = router;
     this.#fast = fast;
   }
 
@@ -195,7 +194,7 @@ export class Front {
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
     sweeper.watch(connection);
-    if (!this.#init.beginDirectly(exchange)) this.#route!(req, res);
+    this.#router!.handle(exchange);
   }
 
   #ip(req: IncomingMessage, connection: Connection): string {

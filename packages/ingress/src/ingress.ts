@@ -30,13 +30,14 @@ import type { SharedCounters } from './ingress-metrics.ts';
 import { ingressConfig } from './limits.ts';
 import type { IngressConfig } from './limits.ts';
 import { Listener } from './listener.ts';
+import { openapiDocument } from './openapi.ts';
 import { pathGuard } from './path-guard.ts';
 import { Pipeline } from './pipeline.ts';
 import type { IngressLog } from './pipeline.ts';
 import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 import { Readiness } from './readiness.ts';
 import { Responder } from './responder.ts';
-import { buildRouter } from './router.ts';
+import { Router } from './router.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
 import { SlotLimit } from './slot-limit.ts';
@@ -114,7 +115,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     connections_max: config.max_conns,
     connections_per_ip_max: config.connection_limit_per_ip,
   });
-  let openapi_json = '{}';
+  let openapi_json: string | undefined;
   const health = healthRoutes({
     service: init.service,
     version: () => ({ version: init.version, node: process.version, ...init.about?.() }),
@@ -122,9 +123,10 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     draining: () => responder.draining,
     health: init.health,
     metrics: init.metrics,
-    openapi: () => openapi_json,
+    openapi: () =>
+      (openapi_json ??= JSON.stringify(openapiDocument({ title: init.service, version: init.version }, routes))),
   });
-  const routes = [...health, ...init.routes];
+  const routes: readonly Route[] = [...health, ...init.routes];
   const metrics = new IngressMetrics(init.metrics, init.counters ?? ownCounters(init.metrics), routes.map(routeName));
   const proxies = compileProxies(config.trusted_proxies);
   init.metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
@@ -193,7 +195,6 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     guards,
     health_guards,
     fail: (exchange, error) => pipeline.fail(exchange, error),
-    beginDirectly: (exchange) => pipeline.beginDirectly(exchange),
   });
   const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
   const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
@@ -218,13 +219,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           handle: front.handleHealth,
           handleContinue: front.handleHealth,
         });
-  const router = await buildRouter({
-    routes,
-    pipeline,
-    openapi: { title: init.service, version: init.version },
-    server: main.server,
-  });
-  openapi_json = router.openapi_json;
+  const router = new Router(routes, pipeline);
   const fast =
     init.fast === undefined
       ? undefined
@@ -237,7 +232,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           pipeline,
           access_log: config.access_log,
         });
-  front.open(router.handle, fast);
+  front.open(router, fast);
   if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, guards }));
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
@@ -251,7 +246,6 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const close = async (signal: AbortSignal): Promise<{ aborted: number }> => {
     const result = await drain.close(signal);
     closing.abort(new RonError('closed', 'the listener is closed'));
-    await router.close();
     return result;
   };
   return {

@@ -28,6 +28,7 @@ import { sendStream } from './stream-answer.ts';
 import { toRonError, validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
 import type { Answer, AnswerHeaders, Route } from './routes.ts';
+import { SchemaCompiler } from './schema-compiler.ts';
 
 export type IngressLog = Pick<Log, 'info' | 'warn' | 'error'>;
 
@@ -51,8 +52,7 @@ export interface PipelineInit {
 export class Pipeline {
   readonly #init: PipelineInit;
   readonly #prepared = new Map<string, PreparedRoute>();
-  /** Those for POST without parameters, by their path. */
-  readonly #posts = new Map<string, PreparedRoute>();
+  readonly #schemas = new SchemaCompiler();
 
   constructor(init: PipelineInit) {
     this.#init = init;
@@ -63,28 +63,14 @@ export class Pipeline {
     if (row.scope !== null && access === undefined) {
       throw new RonError('internal', `${row.method} ${row.path} needs ${row.scope}, but nothing checks capabilities`);
     }
-    const prepared = prepareRoute(row, config, metrics, lanes, deadlines);
+    const prepared = prepareRoute(row, config, metrics, lanes, deadlines, this.#schemas);
     this.#prepared.set(prepared.name, prepared);
-    if (row.method === 'POST' && !/[:*]/.test(row.path)) this.#posts.set(row.path, prepared);
     return prepared;
   }
 
   /** The route of that name, once the table has been prepared. */
   preparedRoute(name: string): PreparedRoute | undefined {
     return this.#prepared.get(name);
-  }
-
-  /**
-   * Takes over an exchange whose target is the path of a route to the letter, without a question to the router. False when
-   * there is no such route, or the router has not seen it yet. Only POST: those are many and small.
-   */
-  beginDirectly(exchange: Exchange): boolean {
-    const { method, url } = exchange.req;
-    if (method !== 'POST') return false;
-    const prepared = this.#posts.get(url!);
-    if (prepared === undefined || !prepared.isCompiled) return false;
-    this.begin(exchange, prepared);
-    return true;
   }
 
   /** Takes over a routed exchange. Everything after this ends in an answer. */
@@ -293,7 +279,6 @@ export class Pipeline {
       signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
       onHead: () => exchange.answerBegan(),
       stall_ms: config.write_timeout_ms,
-      rate_bytes_per_s_min: config.rate_bytes_per_s_min,
       headers: responder.byteHeaders(extra),
       refuse: (error) => this.fail(exchange, error),
       onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
@@ -303,8 +288,6 @@ export class Pipeline {
   }
 
   #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
-    const { metrics } = this.#init;
-    if (outcome.result === 'stalled' || outcome.result === 'too_slow') metrics.io_timeouts.at('write').inc();
     if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
   }
 

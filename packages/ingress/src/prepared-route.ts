@@ -8,9 +8,9 @@ import type { Deadline } from '@ron/kernel';
 import type { BodyLimits } from './body.ts';
 import type { IngressMetrics, RouteMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
-import type { Validate } from './route-errors.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
+import type { RouteParts, SchemaCompiler } from './schema-compiler.ts';
 
 /** What a lane needs from a work queue. */
 export interface LaneQueue {
@@ -20,16 +20,6 @@ export interface LaneQueue {
 /** Where the deadlines are declared that routes name. The runtime of a service fits. */
 export interface DeclaredDeadlines {
   deadline(name: string): Deadline;
-}
-
-/** Validators and serializers, compiled from the schema of the row. */
-export interface RouteParts {
-  readonly params: Validate | undefined;
-  readonly query: Validate | undefined;
-  readonly body: Validate | undefined;
-  /** Throws `bad_request`. */
-  readonly parseJson: (text: string) => unknown;
-  readonly serialize: (status: number, value: unknown) => string;
 }
 
 export interface PreparedRoute {
@@ -46,21 +36,11 @@ export interface PreparedRoute {
   readonly reads_json: boolean;
   /** Everything that the capability restricts is known before the handler starts. */
   readonly settles_first: boolean;
-  /** Set by the router at the first request, which alone is shown what the schemas were compiled to. */
-  parts: RouteParts;
-  isCompiled: boolean;
+  readonly parts: RouteParts;
 }
 
 /** Streamed bodies go by progress, not by a total; this only bounds what a lost job may hold. */
 const STREAM_DEADLINE_MS = 24 * 3600 * 1000;
-
-const NO_PARTS: RouteParts = {
-  params: undefined,
-  query: undefined,
-  body: undefined,
-  parseJson: JSON.parse,
-  serialize: (_status, value) => JSON.stringify(value),
-};
 
 export function prepareRoute(
   row: Route,
@@ -68,6 +48,7 @@ export function prepareRoute(
   metrics: IngressMetrics,
   lanes: Readonly<Record<string, LaneQueue>>,
   deadlines: DeclaredDeadlines | undefined,
+  schemas: SchemaCompiler,
 ): PreparedRoute {
   const name = routeName(row);
   const inline = row.lane === 'inline';
@@ -91,8 +72,7 @@ export function prepareRoute(
     },
     reads_json: row.body === 'buffered' && row.schema?.body !== undefined,
     settles_first: !streams && row.facts_later === undefined,
-    parts: NO_PARTS,
-    isCompiled: false,
+    parts: schemas.parts(row.schema),
   };
 }
 

@@ -1,13 +1,9 @@
 /**
- * Turns whatever the router, the validator or a handler throws into an error of our table.
+ * Turns a thrown value or the faults of a validator into an error of our table.
  *
- * Promise: total, and never leaks the text of a foreign error to a client.
+ * Contract: total, and never shows the text of a foreign error to a client.
  */
 import { isRonError, RonError } from '@ron/kernel';
-
-interface Foreign {
-  readonly code?: unknown;
-}
 
 /** What the validator says about one fault. */
 export interface Fault {
@@ -27,16 +23,7 @@ const FAULTS_MAX = 10;
 
 export function toRonError(error: unknown): RonError {
   if (isRonError(error)) return error;
-  switch ((error as Foreign | undefined)?.code) {
-    case 'FST_ERR_BAD_URL':
-      return new RonError('bad_path', 'the path cannot be decoded', { cause: error });
-    case 'FST_ERR_MAX_PARAM_LENGTH':
-      return new RonError('uri_too_long', 'a path parameter is longer than the limit', { cause: error });
-    case 'FST_ERR_CTP_INVALID_MEDIA_TYPE':
-      return new RonError('unsupported_media', 'the Content-Type is not one this route reads', { cause: error });
-    default:
-      return new RonError('internal', 'a handler failed', { cause: error });
-  }
+  return new RonError('internal', 'a handler failed', { cause: error });
 }
 
 /** `where` is params, query or body. */

@@ -2,18 +2,22 @@
  * One timer for all connections: cuts transfers that stand still or crawl, refuses connections whose first request does
  * not arrive, and while draining closes idle connections.
  *
- * Contract: a client that stops reading or stops sending is cut within its limit plus one period, whatever route or path
- * answers it. The headers of the first request are complete within `header_timeout_ms` of the connect, or the connection
- * is refused at most one period later, whichever parser has it (for later requests Node's own clock holds, from their
- * first byte). While draining an idle connection is closed once it has been quiet for `drain_idle_ms`, and one with a
- * request in flight never is.
- * Bound: a sweep examines the connections with something in flight and those without a first request, and all of them
- * only while draining. Cancellation: `close()` stops it.
+ * Contract: a client that stops sending is cut within its limit plus one period, and one that stops reading within the
+ * limit of `SendWatch`, whatever route or path answers it. The headers of the first request are complete within
+ * `header_timeout_ms` of the connect, or the connection is refused at most one period later, whichever parser has it (for
+ * later requests Node's own clock holds, from their first byte). While draining an idle connection is closed once it has
+ * been quiet for `drain_idle_ms`, and one with a request in flight never is.
+ * Bound: a sweep visits the connections with something in flight and those without a first request, and all of them only
+ * while draining. While a client is quiet, the send queues are measured: one measurement at a time, in at most a sixth of
+ * the time; most of it is spent in the thread pool.
+ * Cancellation: `close()` stops it.
  */
 import { sched } from '@ron/kernel';
 import type { Timer } from '@ron/kernel';
 import { sentBytes } from './connection.ts';
 import type { Connection } from './connection.ts';
+import { queuedBytes } from './send-queues.ts';
+import { quietAfter_ms } from './send-watch.ts';
 import type { TransferLimits } from './transfer-watch.ts';
 
 export interface SweeperInit {
@@ -22,9 +26,12 @@ export interface SweeperInit {
   readonly write: TransferLimits;
   readonly drain_idle_ms: number;
   readonly header_timeout_ms: number;
-  /** A response that the client does not read was cut. */
+  /** Called when a connection is cut because its client does not read. */
   readonly onWriteCut: (connection: Connection) => void;
 }
+
+/** Time between two measurements of the send queues, as a multiple of the time that one takes. */
+const MEASURE_PAUSE = 5;
 
 export class Sweeper {
   readonly #init: SweeperInit;
@@ -35,6 +42,11 @@ export class Sweeper {
   /** Those whose first request has not arrived. */
   readonly #newcomers = new Set<Connection>();
   #after: (() => void)[] = [];
+  /** Connections whose client has acknowledged nothing for a while. Filled anew by each sweep. */
+  #quiet: Connection[] = [];
+  #measuring = false;
+  #measure_at_ms = 0;
+  readonly #closing = new AbortController();
   #draining = false;
   #timer: Timer | undefined;
 
@@ -80,6 +92,7 @@ export class Sweeper {
   close(): void {
     this.#timer?.cancel();
     this.#timer = undefined;
+    this.#closing.abort();
   }
 
   #arm(): void {
@@ -123,22 +136,45 @@ export class Sweeper {
 
   /** One look at everything that could have stopped. */
   sweep(now_ms: number): void {
+    this.#quiet = [];
     for (const connection of this.#busy) {
       if (connection.idle) {
-        connection.writing.rest();
+        connection.writing.rest(sentBytes(connection.socket));
         connection.reading.rest();
         this.#busy.delete(connection);
       } else this.#judge(connection, now_ms);
     }
+    if (this.#quiet.length > 0 && !this.#measuring && now_ms >= this.#measure_at_ms) void this.#measure(this.#quiet);
+  }
+
+  /** Finds out how much of what was sent the quiet clients have acknowledged. Never rejects. */
+  async #measure(quiet: readonly Connection[]): Promise<void> {
+    this.#measuring = true;
+    const from_ms = sched.now_ms();
+    const queued = await queuedBytes(
+      quiet.map(({ socket }) => socket),
+      this.#closing.signal,
+    );
+    for (const { socket, writing } of quiet) {
+      const queued_bytes = queued.get(socket);
+      if (queued_bytes !== undefined) writing.measured(sentBytes(socket), queued_bytes);
+    }
+    const took_ms = sched.now_ms() - from_ms;
+    this.#measure_at_ms = from_ms + Math.max(quietAfter_ms(this.#init.write.stall_ms), took_ms * MEASURE_PAUSE);
+    this.#measuring = false;
   }
 
   #judge(connection: Connection, now_ms: number): void {
     const { socket, writing, reading, flights } = connection;
-    if (socket.writableLength === 0) writing.rest();
-    else if (writing.check(now_ms, sentBytes(socket), this.#init.write) !== 'ok') {
-      this.#init.onWriteCut(connection);
-      socket.destroy();
-      return;
+    if (socket.writableLength === 0) writing.pause();
+    else {
+      const verdict = writing.check(now_ms, sentBytes(socket), this.#init.write);
+      if (verdict === 'quiet') this.#quiet.push(connection);
+      if (verdict === 'cut') {
+        this.#init.onWriteCut(connection);
+        socket.destroy();
+        return;
+      }
     }
     // Only the newest request of a connection can still be sending its body.
     const newest = flights[flights.length - 1];

@@ -1,17 +1,16 @@
 /**
  * One body on its way to a client: the part of byte serving that waits.
  *
- * Promise, bound and cancellation: as bytes.ts says. Everything it waits for is one parked waiter, which a cut fails.
+ * Promise, bound and cancellation: as bytes.ts says. Each wait is one parked waiter, which a cut fails. The wait for the
+ * client ends when the sweeper of the listener closes a connection whose client does not read.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, assert, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
 import type { Batch, ByteOutcome, CutReason, ServeBytesInit } from './bytes.ts';
-import { sentBytes } from './connection.ts';
 import { problemFor } from './problem.ts';
-import { TransferWatch } from './transfer-watch.ts';
 
-/** After this many bytes everybody else gets a turn, however fast source and client are. */
+/** After this many bytes other connections get a turn, however fast source and client are. */
 const TURN_BYTES = 1024 * 1024;
 
 const bytesIn = (batch: Batch): number => batch.reduce((sum, chunk) => sum + chunk.length, 0);
@@ -30,13 +29,12 @@ export class Transfer {
   readonly #init: ServeBytesInit;
   readonly #length: number;
   readonly #reading = new AbortController();
-  readonly #watch = new TransferWatch();
   #waiter: Parked<unknown> | undefined;
   #waiting: Wait | undefined;
   #waiting_since_ms = 0;
   #cut: Cut | undefined;
   #timer: Timer | undefined;
-  /** What the source gave, and how much of that the kernel took. */
+  /** Bytes that the source yielded, and those of them that the kernel accepted. */
   #given_bytes = 0;
   #taken_bytes = 0;
   #turn_bytes = 0;
@@ -177,22 +175,14 @@ export class Transfer {
   }
 
   #arm(): void {
-    this.#timer = sched.timer(this.#init.stall_ms / 4, this.#look, 'bytes.stall');
+    this.#timer = sched.timer(this.#init.stall_ms / 4, this.#checkSource, 'bytes.stall');
   }
 
-  readonly #look = (): void => {
+  readonly #checkSource = (): void => {
     if (this.#timer === undefined) return;
-    const now_ms = sched.now_ms();
     const { stall_ms } = this.#init;
-    if (this.#waiting === 'client') {
-      const verdict = this.#watch.check(now_ms, sentBytes(this.#req.socket), this.#init);
-      if (verdict !== 'ok') this.#end(verdict, new RonError('timeout', 'the client does not read', { op: 'write' }));
-    } else {
-      // The client owes nothing now. A turn is bounded by the answers before it, which have their own limits.
-      this.#watch.rest();
-      if (this.#waiting === 'source' && now_ms - this.#waiting_since_ms >= stall_ms)
-        this.#end('source', new RonError('timeout', `the bytes did not come for ${stall_ms} ms`, { op: 'read' }));
-    }
+    if (this.#waiting === 'source' && sched.now_ms() - this.#waiting_since_ms >= stall_ms)
+      this.#end('source', new RonError('timeout', `the source yielded nothing for ${stall_ms} ms`, { op: 'read' }));
     this.#arm();
   };
 

@@ -122,7 +122,7 @@ const cases = (): Case[] => [
     method: 'DELETE',
     status: 405,
     code: 'method_not_allowed',
-    headers: { allow: 'GET, PUT, HEAD' },
+    headers: { allow: 'GET, HEAD, PUT' },
   },
   { name: 'another note', path: '/notes/b', status: 404, code: 'not_found' },
   { name: 'a name that the schema refuses', path: '/notes/A', status: 400, code: 'validation' },

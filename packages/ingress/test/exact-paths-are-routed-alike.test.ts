@@ -1,4 +1,4 @@
-/** A POST to the very path of a route goes there without the router, from its second request on: nothing may differ. */
+/** A route's schemas are compiled at its first request: the answers to the first and to later ones must not differ. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Metrics } from '@ron/kernel';
@@ -38,7 +38,7 @@ let direct: Ingress;
 
 before(async () => {
   direct = await start();
-  // The router has seen the route: from now on it is not asked.
+  // Compiles the schemas.
   assert.equal((await post(direct, { body: '{"name":"a"}' })).status, 200);
 });
 
@@ -67,7 +67,7 @@ const cases: [status: number, name: string, method: string, path: string, init: 
 
 for (const [right, name, method, path, init] of cases) {
   test(`alike: ${name}`, async () => {
-    // New, so that this is the first request that its router sees.
+    // New, so that this is the first request of its route.
     await using routed = await start();
     const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];
     assert.equal(a.status, right, a.text);

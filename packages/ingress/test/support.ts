@@ -161,9 +161,13 @@ export function capability(init: Partial<MintInit> = {}): { authorization: strin
   return { authorization: `Bearer ${minted.token}` };
 }
 
-/** Waits until `holds`; looks often, gives up after ten seconds. */
-export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const until_ms = performance.now() + 10_000;
+/** Waits until `holds`; polls often, gives up after `timeout_ms`. */
+export async function eventually(
+  what: string,
+  holds: () => boolean | Promise<boolean>,
+  timeout_ms = 10_000,
+): Promise<void> {
+  const until_ms = performance.now() + timeout_ms;
   while (!(await holds())) {
     if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
     await new Promise((resolve) => setTimeout(resolve, 5));

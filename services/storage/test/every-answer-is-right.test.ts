@@ -96,7 +96,7 @@ function readCases(of: Buffer): Case[] {
       method: 'DELETE',
       status: 405,
       code: 'method_not_allowed',
-      expect: { allow: 'GET, PUT, HEAD' },
+      expect: { allow: 'GET, HEAD, PUT' },
     },
   ];
   if (size === 0) return cases;
