@@ -5,7 +5,7 @@
  * A 304 carries what a 200 would, less what describes the body. Never throws, keeps nothing.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import { evaluateConditions } from './conditional.ts';
 import type { Validators } from './conditional.ts';
 import { parseRange } from './range.ts';
@@ -16,6 +16,10 @@ export interface ByteDescription extends Omit<Validators, 'etag'> {
   readonly etag?: string;
   readonly size: number;
   readonly media_type: string;
+  /** The content coding of these bytes, sent as `Content-Encoding` with `Vary: Accept-Encoding`. Default none. */
+  readonly encoding?: string;
+  /** When the origin produced them (Unix ms): answers carry `Age`. Default: no `Age`. */
+  readonly born_ms?: number;
   /** Whether `Range` is honoured. Default true. */
   readonly ranges?: boolean;
   /** `Cache-Control`, `Vary` and the like: sent with every answer, the bodiless ones too. */
@@ -60,6 +64,7 @@ export function byteHead(
   if (answer.status !== 304) {
     head.push('Content-Type', source.media_type, 'Content-Length', String(answer.end - answer.start));
     if (answer.status === 206) head.push('Content-Range', `bytes ${answer.start}-${answer.end - 1}/${source.size}`);
+    if (source.encoding !== undefined) head.push('Content-Encoding', source.encoding);
     if (source.last_modified_ms !== undefined)
       head.push('Last-Modified', new Date(source.last_modified_ms).toUTCString());
   }
@@ -68,7 +73,26 @@ export function byteHead(
   for (const name in source.headers)
     if (!has(extra, name)) pushHeader(head, answer.status, name, source.headers[name]!);
   for (const name in extra) pushHeader(head, answer.status, name, extra[name]!);
+  if (source.encoding !== undefined) varyByEncoding(head);
   return head;
+}
+
+/** Adds `Accept-Encoding` to the `Vary` of a head. */
+export function varyByEncoding(head: string[]): void {
+  for (let i = 0; i < head.length; i += 2) {
+    if (head[i]!.length !== 4 || head[i]!.toLowerCase() !== 'vary') continue;
+    if (!/(?:^|,)\s*(?:\*|accept-encoding)\s*(?:,|$)/i.test(head[i + 1]!)) head[i + 1] += ', Accept-Encoding';
+    return;
+  }
+  head.push('Vary', 'Accept-Encoding');
+}
+
+const AGE_S_MAX = 2 ** 31;
+
+/** The value of `Age` now (RFC 9111, 5.1). */
+export function ageNow(born_ms: number): string {
+  const age_s = Math.floor((sched.wall_ms() - born_ms) / 1000);
+  return String(Math.min(Math.max(age_s, 0), AGE_S_MAX));
 }
 
 function pushHeader(head: string[], status: number, name: string, value: string): void {

@@ -9,8 +9,9 @@
  * source, checked four times in that time.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { assert } from '@ron/kernel';
-import { byteAnswer, byteHead } from './byte-answer.ts';
+import { assert, RonError } from '@ron/kernel';
+import { chooseVariant } from './accept-encoding.ts';
+import { ageNow, byteAnswer, byteHead, varyByEncoding } from './byte-answer.ts';
 import type { ByteDescription } from './byte-answer.ts';
 import { endWith, refuse, Transfer } from './transfer.ts';
 
@@ -20,6 +21,8 @@ export type Batch = readonly Uint8Array[];
 export interface ByteSource extends ByteDescription {
   /** The whole body, when it lies verified in RAM. */
   readonly ram?: Batch;
+  /** The same content in other codings, each with a tag of its own. `Accept-Encoding` selects one of all. */
+  readonly variants?: readonly ByteSource[];
   /**
    * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch leaves in one write, so
    * about 1 MiB is best. It must stay as it is until the next one is requested. The signal aborts when the transfer ends.
@@ -60,7 +63,7 @@ export interface ServeBytesInit {
 /** Bodies in RAM are handed to the socket in pieces of this size: an encrypted connection copies what it is given. */
 const RAM_PIECE_BYTES = 1024 * 1024;
 
-/** Answers a GET or HEAD for `source`. */
+/** Answers a GET or HEAD for `source`, in a coding that the client accepts. */
 export async function serveBytes(
   req: IncomingMessage,
   res: ServerResponse,
@@ -74,14 +77,18 @@ export async function serveBytes(
 function answer(
   req: IncomingMessage,
   res: ServerResponse,
-  source: ByteSource,
+  given: ByteSource,
   init: ServeBytesInit,
 ): ByteOutcome | Promise<ByteOutcome> {
   const { method } = req;
   assert(method === 'GET' || method === 'HEAD', 'bytes are served to GET and HEAD');
+  const source = inAcceptedCoding(given, req.headers['accept-encoding']);
+  if (source === undefined) return refuse(req, res, init, new RonError('not_acceptable', NO_CODING));
   const plan = byteAnswer(method, req.headers, source);
   if ('error' in plan) return refuse(req, res, init, plan.error);
   const head = byteHead(source, plan, init.headers);
+  if (given.variants !== undefined) varyByEncoding(head);
+  if (source.born_ms !== undefined) head.push('Age', ageNow(source.born_ms));
   head.push('X-Corr-ID', init.corr_id);
   if (plan.status === 304 || method === 'HEAD' || plan.start === plan.end) {
     res.writeHead(plan.status, head);
@@ -106,6 +113,14 @@ function answer(
     init.onHead?.();
     res.writeHead(plan.status, head);
   });
+}
+
+const NO_CODING = 'no content coding of this object is acceptable; accept identity, gzip or br';
+
+/** Undefined: none is acceptable. An object with one uncoded representation is not negotiated. */
+function inAcceptedCoding(source: ByteSource, header: string | undefined): ByteSource | undefined {
+  if (source.variants === undefined && source.encoding === undefined) return source;
+  return chooseVariant([source, ...(source.variants ?? [])], header);
 }
 
 async function* ramBatches(ram: Batch, start: number, end: number): AsyncGenerator<Batch, void, void> {

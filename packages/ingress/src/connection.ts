@@ -9,7 +9,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Caller, ClientAddress, RonError } from '@ron/kernel';
-import { lingerOnClose, stopAfterThisRequest, stopParsing } from './linger.ts';
+import { lingerOnClose, stopParsing } from './linger.ts';
+import { stopAfterThisRequest } from './node-internals.ts';
 import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
@@ -142,22 +143,4 @@ export class Connection {
     if (place >= 0) this.flights.splice(place, 1);
     this.closeIfDone();
   }
-}
-
-interface StreamHandle {
-  readonly bytesWritten?: number;
-  readonly writeQueueSize?: number;
-}
-
-/**
- * Bytes that the kernel has taken from us. Node's public counters move only when a whole write is done, so a slow but
- * honest reader of one large write would look dead; the handle's own counters move with every packet.
- */
-export function sentBytes(socket: Socket): number {
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  const handle = (socket as unknown as { _handle?: StreamHandle | null })._handle;
-  if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined) {
-    return handle.bytesWritten - handle.writeQueueSize;
-  }
-  return socket.bytesWritten - socket.writableLength;
 }

@@ -1,5 +1,5 @@
 /**
- * A copy of bytes that are somebody else's, to answer with.
+ * A copy of borrowed bytes, to answer with.
  *
  * Promise: exactly the bytes that were given, whatever becomes of the memory they were in. Small ones are copied as text,
  * which is what a plain request is answered with, and become bytes again only when somebody needs them, such as for a
@@ -21,15 +21,23 @@ export class CopiedBytes implements ByteSource {
   readonly etag: string;
   readonly media_type: string;
   readonly headers: Readonly<Record<string, string>>;
+  readonly encoding?: string;
+  readonly born_ms?: number;
   /** When it is small. */
   readonly text: string | undefined;
   #ram: Batch | undefined;
 
-  constructor(bytes: Uint8Array, about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>>) {
+  constructor(
+    bytes: Uint8Array,
+    about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>> &
+      Pick<ByteDescription, 'encoding' | 'born_ms'>,
+  ) {
     this.size = bytes.length;
     this.etag = about.etag;
     this.media_type = about.media_type;
     this.headers = about.headers;
+    if (about.encoding !== undefined) this.encoding = about.encoding;
+    if (about.born_ms !== undefined) this.born_ms = about.born_ms;
     this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
     this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
   }

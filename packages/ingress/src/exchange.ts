@@ -13,6 +13,7 @@ import { insist } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
+import { valuesOf } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
 import type { Place } from './place.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -112,6 +113,10 @@ export class Exchange implements Flight, RouteContext {
 
   get headers(): IncomingMessage['headers'] {
     return this.req.headers;
+  }
+
+  headerValues(name: string): readonly string[] {
+    return valuesOf(this.req.rawHeaders, name);
   }
 
   get method(): string {

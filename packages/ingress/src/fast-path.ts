@@ -8,11 +8,12 @@
  */
 import { validateHeaderValue } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { sched } from '@ron/kernel';
+import { assert, sched } from '@ron/kernel';
 import type { Admission, ClientAddress } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
-import { byteHead } from './byte-answer.ts';
+import { chooseVariant } from './accept-encoding.ts';
+import { ageNow, byteHead, varyByEncoding } from './byte-answer.ts';
 import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
 import { CopiedBytes, TEXT_BYTES_MAX, textOf } from './copied-bytes.ts';
@@ -22,6 +23,8 @@ import { hasBody } from './header-checks.ts';
 import type { HeaderView } from './header-scan.ts';
 import type { Pipeline } from './pipeline.ts';
 import { Place } from './place.ts';
+import { acceptEncodingIn } from './plain-request.ts';
+import type { PlainRequest } from './plain-request.ts';
 import type { PreparedRoute } from './prepared-route.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
@@ -30,6 +33,7 @@ import { endWith } from './transfer.ts';
 /** Larger ones go through the byte server, which hands them over piece by piece. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 
+/** Its variants must be in RAM, too. */
 export type RamSource = ByteSource & { readonly ram: Batch };
 
 /** An object in RAM with its answer prepared. What is in a cache keeps it; what `openNow` reads makes a new one each time. */
@@ -37,20 +41,48 @@ export class FastEntry {
   readonly source: RamSource;
   /** What a request for it acts on, for the capability check of routes that ask for one. */
   readonly facts: AccessFacts | undefined;
+  /** Whether the answer depends on `Accept-Encoding`. */
+  readonly varies: boolean;
   /** The body as text, when it is small. */
   readonly body_text: string | undefined;
-  /** Flat names and values of the 200 answer; the last is the place for the correlation id. Made by the first answer. */
+  /** The same content in all codings, this one included; undefined when there is only this one, uncoded. */
+  readonly #variants: readonly FastEntry[] | undefined;
+  /**
+   * Flat names and values of the 200 answer, made by the first answer. The last value is the correlation id's; with
+   * `born_ms` the one before is that of `Age`.
+   */
   head_200: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
   /** The same as text, for answers that are written without Node's help. */
   head_200_text: string | undefined = undefined;
   head_304_text: string | undefined = undefined;
 
-  constructor(source: RamSource, facts?: AccessFacts) {
+  /** `isVariant`: made for one coding of another entry. */
+  constructor(source: RamSource, facts?: AccessFacts, isVariant = false) {
     this.source = source;
     this.facts = facts;
+    this.varies = isVariant || source.variants !== undefined || source.encoding !== undefined;
+    const others = source.variants?.map((variant) => {
+      assert(variant.ram !== undefined, 'a variant of an object in RAM is in RAM');
+      return new FastEntry(variant as RamSource, facts, true);
+    });
+    this.#variants = this.varies ? [this, ...(others ?? [])] : undefined;
     if (source instanceof CopiedBytes) this.body_text = source.text;
     else this.body_text = source.size <= TEXT_BYTES_MAX ? textOf(Buffer.concat(source.ram)) : undefined;
+  }
+
+  get encoding(): string | undefined {
+    return this.source.encoding;
+  }
+
+  /**
+   * The variant for a client; undefined when the route has to decide: no coding is acceptable, or the client does not say
+   * which ones it decodes and no variant is uncoded.
+   */
+  accepted(header: string | undefined): FastEntry | undefined {
+    if (this.#variants === undefined) return this;
+    const chosen = chooseVariant(this.#variants, header);
+    return header === undefined && chosen?.encoding !== undefined ? undefined : chosen;
   }
 }
 
@@ -118,24 +150,29 @@ export class FastPath {
   }
 
   /** For a GET without anything special about it: what can be answered whole, or with 304, by one write. */
-  plainEntry(target: string, if_none_match: string | undefined): FastEntry | undefined {
+  plainEntry({ target, if_none_match, headers }: PlainRequest): FastEntry | undefined {
     if (this.#route.row.scope !== null || this.#init.access_log) return undefined;
-    const entry = this.#init.source.lookup(target) ?? this.#openNow(target);
+    const found = this.#init.source.lookup(target) ?? this.#openNow(target);
+    const entry = found?.varies === true ? found.accepted(acceptEncodingIn(headers)) : found;
     if (entry === undefined || entry.source.size > WHOLE_BYTES_MAX) return undefined;
     return if_none_match === undefined || if_none_match === entry.source.etag ? entry : undefined;
   }
 
   /** The head as text, up to the lines that differ from answer to answer. Throws when a header could not be sent. */
   headText(entry: FastEntry, status: 200 | 304): string {
-    if (status === 200) return (entry.head_200_text ??= this.#headText(entry, 200));
-    return (entry.head_304_text ??= this.#headText(entry, 304));
+    const head =
+      status === 200
+        ? (entry.head_200_text ??= this.#headText(entry, 200))
+        : (entry.head_304_text ??= this.#headText(entry, 304));
+    const { born_ms } = entry.source;
+    return born_ms === undefined ? head : `${head}Age: ${ageNow(born_ms)}\r\n`;
   }
 
   #headText(entry: FastEntry, status: 200 | 304): string {
     const head = this.#head(entry, status);
     let text = status === 200 ? 'HTTP/1.1 200 OK\r\n' : 'HTTP/1.1 304 Not Modified\r\n';
-    // The last pair is the correlation id.
-    for (let i = 0; i < head.length - 2; i += 2) {
+    const end = head.length - (entry.source.born_ms === undefined ? 2 : 4);
+    for (let i = 0; i < end; i += 2) {
       validateHeaderValue(head[i]!, head[i + 1]!);
       text += `${head[i]}: ${head[i + 1]}\r\n`;
     }
@@ -148,9 +185,10 @@ export class FastPath {
   }
 
   /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */
-  serve(req: IncomingMessage, res: ServerResponse, entry: FastEntry, view: HeaderView, arrival: Arrival): boolean {
+  serve(req: IncomingMessage, res: ServerResponse, found: FastEntry, view: HeaderView, arrival: Arrival): boolean {
     try {
-      return this.#serve(req, res, entry, view, arrival);
+      const entry = found.varies ? found.accepted(view.accept_encoding) : found;
+      return entry !== undefined && this.#serve(req, res, entry, view, arrival);
     } catch (error) {
       // A checker or an entry that cannot work: it ends here, not in the event loop.
       this.#init.pipeline.fail(this.#exchange(req, res, arrival), error);
@@ -188,6 +226,7 @@ export class FastPath {
     const head =
       status === 200 ? (entry.head_200 ??= this.#head(entry, 200)) : (entry.head_304 ??= this.#head(entry, 304));
     head[head.length - 1] = arrival.corr_id;
+    if (source.born_ms !== undefined) head[head.length - 3] = ageNow(source.born_ms);
     res.writeHead(status, head);
     if (status === 304 || method === 'HEAD') res.end();
     else if (entry.body_text !== undefined) res.end(entry.body_text, 'latin1');
@@ -209,7 +248,11 @@ export class FastPath {
   #head(entry: FastEntry, status: 200 | 304): string[] {
     const { source } = entry;
     const answer = status === 304 ? { status } : { status, start: 0, end: source.size };
-    return [...byteHead(source, answer, this.#init.responder.byteHeaders(undefined)), 'X-Corr-ID', ''];
+    const head = byteHead(source, answer, this.#init.responder.byteHeaders(undefined));
+    if (entry.varies) varyByEncoding(head);
+    if (source.born_ms !== undefined) head.push('Age', '');
+    head.push('X-Corr-ID', '');
+    return head;
   }
 
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { newHeaderView, scanHeaders } from './header-scan.ts';
+import { newHeaderView, scanHeaders, valuesOf } from './header-scan.ts';
 
 const NAMES = [
   'host',
@@ -52,4 +52,18 @@ test('finds what it looks for whatever the case, counts what must be unique, and
       assert.equal(view.conditional, conditional);
     }),
   );
+});
+
+test('repeated headers are seen one by one, whatever their case', () => {
+  const raw = ['Host', 'a', 'X-Sig', 'v1=1', 'x-sig', 'v1=2, v1=3', 'X-SIG', '', 'X-Sigs', 'other'];
+  assert.deepEqual(valuesOf(raw, 'x-Sig'), ['v1=1', 'v1=2, v1=3', '']);
+  assert.deepEqual(valuesOf(raw, 'x-none'), []);
+});
+
+test('all lines of Accept-Encoding are joined', () => {
+  const view = newHeaderView();
+  scanHeaders(['Accept-Encoding', 'gzip', 'ACCEPT-ENCODING', 'br'], view);
+  assert.equal(view.accept_encoding, 'gzip, br');
+  scanHeaders(['Host', 'a'], view);
+  assert.equal(view.accept_encoding, undefined);
 });

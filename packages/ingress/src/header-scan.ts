@@ -11,6 +11,8 @@ export interface HeaderView {
   authorization: string | undefined;
   authorization_count: number;
   if_none_match: string | undefined;
+  /** All lines of the name, joined. */
+  accept_encoding: string | undefined;
   /** Any of Range, If-Range, If-Match, If-Modified-Since, If-Unmodified-Since, or a second If-None-Match. */
   conditional: boolean;
   content_length: string | undefined;
@@ -30,6 +32,7 @@ export function newHeaderView(): HeaderView {
     authorization: undefined,
     authorization_count: 0,
     if_none_match: undefined,
+    accept_encoding: undefined,
     conditional: false,
     content_length: undefined,
     content_length_count: 0,
@@ -47,7 +50,7 @@ function is(name: string, lower: string): boolean {
 
 /** Names are told apart by length first: most headers of a request are dismissed by one comparison. */
 export function scanHeaders(raw: readonly string[], view: HeaderView): void {
-  view.host = view.corr_id = view.authorization = view.if_none_match = undefined;
+  view.host = view.corr_id = view.authorization = view.if_none_match = view.accept_encoding = undefined;
   view.content_length = view.transfer_encoding = undefined;
   view.host_count = view.authorization_count = 0;
   view.content_length_count = view.transfer_encoding_count = 0;
@@ -91,6 +94,12 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
           view.content_length_count += 1;
         }
         break;
+      case 15:
+        if (is(name, 'accept-encoding')) {
+          const value = raw[i + 1]!;
+          view.accept_encoding = view.accept_encoding === undefined ? value : `${view.accept_encoding}, ${value}`;
+        }
+        break;
       case 17:
         if (is(name, 'transfer-encoding')) {
           view.transfer_encoding = raw[i + 1];
@@ -102,4 +111,13 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
         break;
     }
   }
+}
+
+/** The values of all lines with this name, in their order. */
+export function valuesOf(raw: readonly string[], name: string): string[] {
+  const lower = name.toLowerCase();
+  const values: string[] = [];
+  for (let i = 0; i < raw.length; i += 2)
+    if (raw[i]!.length === lower.length && is(raw[i]!, lower)) values.push(raw[i + 1]!);
+  return values;
 }

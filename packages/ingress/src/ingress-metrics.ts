@@ -6,6 +6,7 @@
  */
 import { ERRORS, isRonError } from '@ron/kernel';
 import type { Counter, CounterSeries, ErrorCode, HistogramSeries, Metrics } from '@ron/kernel';
+import type { Reasons } from './reasons.ts';
 
 const CLASSES = ['2xx', '3xx', '4xx', '5xx', 'aborted'] as const;
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
@@ -37,7 +38,10 @@ export class IngressMetrics {
   /** For what never reached a route: 404, refusals before routing. */
   readonly none: RouteMetrics;
 
-  constructor(metrics: Metrics, shared: SharedCounters, routes: readonly string[]) {
+  readonly #reasons: Reasons | undefined;
+
+  constructor(metrics: Metrics, shared: SharedCounters, routes: readonly string[], reasons?: Reasons) {
+    this.#reasons = reasons;
     this.rejected = shared.rejected;
     this.io_timeouts = shared.io_timeouts;
     const names = [...routes, 'none'];
@@ -72,6 +76,7 @@ export class IngressMetrics {
   countRefusal(error: unknown): ErrorCode {
     const code = isRonError(error) ? error.code : 'internal';
     if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();
+    this.#reasons?.count(error);
     return code;
   }
 }

@@ -36,6 +36,8 @@ import { Pipeline } from './pipeline.ts';
 import type { IngressLog } from './pipeline.ts';
 import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 import { Readiness } from './readiness.ts';
+import { Reasons } from './reasons.ts';
+import type { ReasonsInit } from './reasons.ts';
 import { Responder } from './responder.ts';
 import { Router } from './router.ts';
 import { routeName } from './routes.ts';
@@ -55,6 +57,8 @@ export interface IngressInit {
   /** Counters that the service already has. Default: made here. */
   readonly counters?: SharedCounters;
   readonly config?: Partial<IngressConfig>;
+  /** Reason codes that problems carry besides their code. Default none. */
+  readonly reasons?: ReasonsInit;
   readonly routes: readonly Route[];
   /** Work queues by lane. Every lane that a route names must be here. */
   readonly lanes?: Readonly<Record<string, LaneQueue>>;
@@ -104,7 +108,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
 
   const readiness = init.readiness ?? new Readiness();
   const drain_gate = readiness.gate('draining', { kind: 'hard' });
-  const responder = new Responder({ tls: tls !== undefined });
+  const reasons = init.reasons === undefined ? undefined : new Reasons(init.reasons, init.metrics);
+  const responder = new Responder({ tls: tls !== undefined, reasons });
   const admission = new Admission({
     inflight_max: config.max_inflight,
     inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
@@ -127,7 +132,12 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       (openapi_json ??= JSON.stringify(openapiDocument({ title: init.service, version: init.version }, routes))),
   });
   const routes: readonly Route[] = [...health, ...init.routes];
-  const metrics = new IngressMetrics(init.metrics, init.counters ?? ownCounters(init.metrics), routes.map(routeName));
+  const metrics = new IngressMetrics(
+    init.metrics,
+    init.counters ?? ownCounters(init.metrics),
+    routes.map(routeName),
+    reasons,
+  );
   const proxies = compileProxies(config.trusted_proxies);
   init.metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
     { labels: {}, value: admission.inflight },

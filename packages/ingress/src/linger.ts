@@ -7,27 +7,11 @@
  */
 import type { Socket } from 'node:net';
 import { sched } from '@ron/kernel';
+import { stopAfterThisRequest } from './node-internals.ts';
 
 const LINGER_MS = 1000;
 const LINGER_BYTES = 1024 * 1024;
 const LOOK_MS = 50;
-
-/** What Node keeps at a socket that it reads requests from. Not documented, so nothing here relies on it being there. */
-interface ParserCarrier {
-  readonly parser?: { onIncoming?: unknown } | null;
-}
-
-/** What a parser is told when a protocol switches: it leaves the rest of its packet alone. */
-const NO_MORE_HTTP = 2;
-
-/**
- * The request that is being read is the last. Also of the packet at hand, which may hold a thousand more, each worth
- * kilobytes of objects.
- */
-export function stopAfterThisRequest(socket: Socket): void {
-  const { parser } = socket as ParserCarrier;
-  if (typeof parser?.onIncoming === 'function') parser.onIncoming = () => NO_MORE_HTTP;
-}
 
 /** Takes the socket away from Node's parser: what comes from now on is thrown away, not read as body or requests. */
 export function stopParsing(socket: Socket): void {

@@ -9,9 +9,8 @@
  * Cancellation: `stop()` ends listening; connections are the owner's business.
  */
 import { createServer } from 'node:http';
-import type { IncomingMessage, RequestListener, Server, ServerResponse } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import { createServer as createTlsServer } from 'node:https';
-import { Server as NetServer } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
 import type { Gatekeeper } from './accept.ts';
@@ -22,6 +21,7 @@ import type { ConnectionOwner, Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
+import { answerStarted, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
@@ -43,14 +43,12 @@ export interface ListenerInit {
   readonly onServerError: (error: Error) => void;
 }
 
-type ConnectionListener = (this: Server, socket: Socket) => void;
-
 export class Listener implements ConnectionOwner {
   readonly server: Server;
   readonly #init: ListenerInit;
   /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
   readonly #handshaking = new Map<string, Ticket>();
-  readonly #attachParser: ConnectionListener;
+  readonly #attachParser: (socket: Socket) => void;
   #plain: PlainFront | undefined;
   #url: string | undefined;
 
@@ -59,8 +57,7 @@ export class Listener implements ConnectionOwner {
     this.server = makeServer(init.config, init.tls);
     const { server } = this;
     // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
-    this.#attachParser = server.listeners('connection')[0] as ConnectionListener;
-    server.removeAllListeners('connection');
+    this.#attachParser = takeParserListener(server);
     server.on('connection', (socket: Socket) => this.#onConnection(socket));
     if (init.tls !== undefined) server.prependListener('secureConnection', (socket: Socket) => this.#onSecure(socket));
     server.on('clientError', (error: Error, socket: Socket) => this.#onClientError(error, socket));
@@ -100,8 +97,7 @@ export class Listener implements ConnectionOwner {
 
   /** Accepts no more connections. Open ones stay open, also those whose first request is still on its way. */
   stop(): void {
-    // http.Server's own close would cut every connection that has no request in flight at this instant.
-    if (this.server.listening) NetServer.prototype.close.call(this.server);
+    stopListening(this.server);
   }
 
   /** Frees what Node keeps for its checks. All connections must be gone. */
@@ -116,7 +112,7 @@ export class Listener implements ConnectionOwner {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
       else socket.destroy();
-      this.#attachParser.call(this.server, socket);
+      this.#attachParser(socket);
       return;
     }
     socket.once('close', () => gatekeeper.release(ticket));
@@ -124,13 +120,12 @@ export class Listener implements ConnectionOwner {
     const peer = peerKey(socket);
     this.#handshaking.set(peer, ticket);
     socket.once('close', () => this.#handshaking.delete(peer));
-    this.#attachParser.call(this.server, socket);
+    this.#attachParser(socket);
   }
 
   #begin(connection: Connection): void {
-    const handOver = (socket: Socket): void => this.#attachParser.call(this.server, socket);
-    if (this.#plain === undefined) return handOver(connection.socket);
-    this.#plain.take(connection, handOver);
+    if (this.#plain === undefined) return this.#attachParser(connection.socket);
+    this.#plain.take(connection, this.#attachParser);
   }
 
   headLate(connection: Connection): void {
@@ -199,13 +194,6 @@ export class Listener implements ConnectionOwner {
 }
 
 const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
-
-/** Whether the response that now owns the socket has sent its head. */
-function answerStarted(socket: Socket): boolean {
-  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
-  const message = (socket as Socket & { _httpMessage?: ServerResponse | null })._httpMessage;
-  return message?.headersSent === true;
-}
 
 function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
   const options = {

@@ -87,7 +87,7 @@ export class PlainFront {
     if (request === undefined || !guards.passesPlain(request.host) || !admission.hasRoom(ticket.address, ticket.caller))
       return undefined;
     const status = request.if_none_match === undefined ? 200 : 304;
-    const entry = fast.plainEntry(request.target, request.if_none_match);
+    const entry = fast.plainEntry(request);
     if (entry === undefined) return undefined;
     const corr_id = corrIdFrom(request.corr_id);
     const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;

@@ -13,6 +13,8 @@ export interface PlainRequest {
   /** A correlation id that may be echoed. */
   readonly corr_id: string | undefined;
   readonly if_none_match: string | undefined;
+  /** All header lines, for `acceptEncodingIn`. */
+  readonly headers: string;
 }
 
 /**
@@ -25,7 +27,7 @@ const PLAIN_BYTES_MAX = 2048;
 export const plainBytesMax = (header_bytes_max: number, header_count_max: number): number =>
   Math.min(PLAIN_BYTES_MAX, header_bytes_max, header_count_max * LINE_BYTES_MIN);
 
-/** Headers that change nothing about the answer. */
+/** Headers that change nothing about the answer, but for `Accept-Encoding`, which is read when the object has codings. */
 const IGNORED =
   'User-Agent|Accept|Accept-Encoding|Accept-Language|Cache-Control|Pragma|Referer|Origin|traceparent|tracestate|Sec-[A-Za-z-]{2,24}';
 const line = (name: string, value: string): string => `(?:${name}): ?${value}\r\n`;
@@ -56,7 +58,7 @@ export function plainRequest(text: string): PlainRequest | undefined {
   const headers = headersIn(text.slice(target_end + VERSION.length));
   if (headers === undefined) return undefined;
   const { host, corr_id, if_none_match } = headers;
-  return { target, host, corr_id, if_none_match };
+  return { target, host, corr_id, if_none_match, headers: headers.headers };
 }
 
 function headersIn(text: string): typeof known {
@@ -64,6 +66,14 @@ function headersIn(text: string): typeof known {
   const groups = HEADERS.exec(text)?.groups;
   if (groups === undefined) return undefined;
   known_text = text;
-  known = { host: groups['host']!, corr_id: groups['corr_id'], if_none_match: groups['if_none_match'] };
+  known = { host: groups['host']!, corr_id: groups['corr_id'], if_none_match: groups['if_none_match'], headers: text };
   return known;
+}
+
+const ACCEPT_ENCODING = /^Accept-Encoding: ?(.*)$/gim;
+
+/** The value in the header lines of a recognised request; several lines are joined. */
+export function acceptEncodingIn(headers: string): string | undefined {
+  const values = Array.from(headers.matchAll(ACCEPT_ENCODING), (match) => match[1]!.trim());
+  return values.length === 0 ? undefined : values.join(', ');
 }

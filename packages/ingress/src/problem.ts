@@ -21,13 +21,16 @@ const RETRY_AFTER_DEFAULT_MS = 1000;
 const RETRY_AFTER_S_MAX = 3600;
 const INTERNAL_DETAIL = 'the request failed inside the service; quote corr_id when you report it';
 
-/** The answer for an error: status, headers (names in lower case, `content-length` included) and body. */
-export function problemFor(error: unknown, corr_id: string): Problem {
+/**
+ * The answer for an error: status, headers (names in lower case, `content-length` included) and body. `reason` is the
+ * reason code of the service, if it has one for this error.
+ */
+export function problemFor(error: unknown, corr_id: string, reason?: string): Problem {
   const known = isRonError(error) && ERRORS[error.code].status !== 0 ? error : undefined;
   const code: ErrorCode = known?.code ?? 'internal';
   const row = ERRORS[code];
   const safe_corr_id = isCorrId(corr_id) ? corr_id : newCorrId();
-  const body = problemBody(code, safe_corr_id, code === 'internal' ? undefined : known);
+  const body = problemBody(code, safe_corr_id, code === 'internal' ? undefined : known, reason);
   const headers: Record<string, string> = {
     'content-type': 'application/problem+json',
     'content-length': String(Buffer.byteLength(body)),
@@ -35,6 +38,7 @@ export function problemFor(error: unknown, corr_id: string): Problem {
     'x-corr-id': safe_corr_id,
   };
   if (row.status === 429 || row.status === 503) headers['retry-after'] = String(retryAfter_s(known?.retry_after_ms));
+  if (reason !== undefined) headers['x-reason'] = reason;
   if (row.status === 401) headers['www-authenticate'] = 'Bearer realm="ron"';
   const allow = known?.details?.['allow'];
   if (row.status === 405 && Array.isArray(allow)) headers['allow'] = allow.filter(isToken).join(', ');
@@ -43,7 +47,12 @@ export function problemFor(error: unknown, corr_id: string): Problem {
   return { status: row.status, headers, body };
 }
 
-function problemBody(code: ErrorCode, corr_id: string, error: RonError | undefined): string {
+function problemBody(
+  code: ErrorCode,
+  corr_id: string,
+  error: RonError | undefined,
+  reason: string | undefined,
+): string {
   const { status, retryable } = ERRORS[code];
   const members = {
     type: `urn:ron:problem:${code}`,
@@ -53,6 +62,7 @@ function problemBody(code: ErrorCode, corr_id: string, error: RonError | undefin
     code,
     corr_id,
     retryable,
+    ...(reason !== undefined && { reason }),
   };
   if (error?.details === undefined) return JSON.stringify(members);
   try {

@@ -8,6 +8,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { problemFor } from './problem.ts';
 import { lingerOnClose } from './linger.ts';
+import type { Reasons } from './reasons.ts';
 import type { AnswerHeaders } from './routes.ts';
 
 /** An unread body up to this size is read and dropped, which costs less than a new connection. */
@@ -16,17 +17,21 @@ const DISCARD_BYTES_MAX = 64 * 1024;
 export interface ResponderInit {
   /** Whether answers go out over TLS: then they carry HSTS. */
   readonly tls: boolean;
+  /** The reason codes of the service. Default none. */
+  readonly reasons?: Reasons | undefined;
 }
 
 export class Responder {
   draining = false;
   /** Flat name, value, name, value: what Node writes with the least work. */
   readonly #common: readonly string[];
+  readonly #reasons: Reasons | undefined;
 
   constructor(init: ResponderInit) {
     const common = ['X-Content-Type-Options', 'nosniff', 'Referrer-Policy', 'no-referrer'];
     if (init.tls) common.push('Strict-Transport-Security', 'max-age=31536000');
     this.#common = common;
+    this.#reasons = init.reasons;
   }
 
   /** The headers of every answer, for writers that build their own head. */
@@ -93,7 +98,7 @@ export class Responder {
       res.destroy();
       return;
     }
-    const { status, headers, body } = problemFor(error, corr_id);
+    const { status, headers, body } = problemFor(error, corr_id, this.#reasons?.of(error));
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);

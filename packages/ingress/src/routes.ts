@@ -36,7 +36,10 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly body_bytes: Uint8Array | undefined;
   /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; its pieces are the handler's own. */
   readonly stream: AsyncIterable<Uint8Array>;
+  /** Repeated headers are joined or dropped here, as Node does it by name; `headerValues` has each line. */
   readonly headers: IncomingMessage['headers'];
+  /** The values of all lines with this name, in their order. The name may be in any case. */
+  headerValues(name: string): readonly string[];
   readonly method: string;
   readonly corr_id: string;
   readonly ip: string;

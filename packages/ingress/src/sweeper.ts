@@ -14,8 +14,8 @@
  */
 import { sched } from '@ron/kernel';
 import type { Timer } from '@ron/kernel';
-import { sentBytes } from './connection.ts';
 import type { Connection } from './connection.ts';
+import { sentBytes } from './node-internals.ts';
 import { queuedBytes } from './send-queues.ts';
 import { quietAfter_ms } from './send-watch.ts';
 import type { TransferLimits } from './transfer-watch.ts';

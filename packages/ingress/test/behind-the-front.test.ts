@@ -392,3 +392,20 @@ test('a handler that ignores its budget holds its place until it really ends', a
   work.resolve(json(200, {}));
   await eventually('its place is free', () => x.ingress.admission.inflight === 0);
 });
+
+test('a handler sees repeated headers one by one, even those that Node drops', async () => {
+  const row = route({
+    ...base,
+    method: 'GET',
+    path: '/lines',
+    handler: (ctx) =>
+      json(200, [ctx.headerValues('x-signature'), ctx.headerValues('User-Agent'), ctx.headerValues('x')]),
+  });
+  await using x = await make({ routes: [row] });
+  const client = await RawClient.open(x.port);
+  client.write(
+    'GET /lines HTTP/1.1\r\nHost: localhost\r\nX-Signature: a, b\r\nUser-Agent: 1\r\nx-signature: c\r\nUser-Agent: 2\r\nConnection: close\r\n\r\n',
+  );
+  const body = (await client.rest()).split('\r\n\r\n')[1]!;
+  assert.deepEqual(JSON.parse(body), [['a, b', 'c'], ['1', '2'], []]);
+});

@@ -6,6 +6,7 @@ import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { capability, eventually, rawAnswer, RawClient, startService } from './support.ts';
 import type { Reply, TestService } from './support.ts';
 
+const MIB = 1024 * 1024;
 const JSON_TYPE = { 'content-type': 'application/json' };
 
 /** What every refusal must show. */
@@ -350,7 +351,10 @@ describe('bodies', () => {
 
 describe('answers', () => {
   test('a client that does not read is cut, and holds one chunk, not the note', async () => {
-    await using service = await startService(['--notes.ram_bytes=0'], { write_timeout_ms: 200 });
+    await using service = await startService(['--notes.ram_bytes=0'], {
+      write_timeout_ms: 200,
+      rate_bytes_per_s_min: MIB,
+    });
     await service.send('PUT', '/notes/big', { body: Buffer.alloc(24 * 1024 * 1024), headers: capability() });
     const client = await RawClient.open(service.port);
     client.socket.pause();
@@ -362,7 +366,10 @@ describe('answers', () => {
   });
 
   test('the same from RAM', async () => {
-    await using service = await startService(['--notes.ram_bytes=64MiB'], { write_timeout_ms: 200 });
+    await using service = await startService(['--notes.ram_bytes=64MiB'], {
+      write_timeout_ms: 200,
+      rate_bytes_per_s_min: MIB,
+    });
     await service.send('PUT', '/notes/big', { body: Buffer.alloc(24 * 1024 * 1024), headers: capability() });
     assert.ok(service.notes.shelf.hot('/notes/big'));
     const client = await RawClient.open(service.port);
@@ -375,7 +382,7 @@ describe('answers', () => {
   });
 
   test('small answers from RAM that the client does not take hold one place per connection, and are cut', async () => {
-    await using service = await startService([], { write_timeout_ms: 200 });
+    await using service = await startService([], { write_timeout_ms: 200, rate_bytes_per_s_min: MIB });
     await service.send('PUT', '/notes/some', { body: Buffer.alloc(900_000), headers: capability() });
     assert.ok(service.notes.shelf.hot('/notes/some'));
     const client = await RawClient.open(service.port);

@@ -244,7 +244,7 @@ async function deafClient(x: Made): Promise<RawClient> {
 }
 
 test('a large body arrives whole, and one that nobody takes is cut and given back', async () => {
-  await using x = await make({ write_timeout_ms: 300 });
+  await using x = await make({ write_timeout_ms: 300, rate_bytes_per_s_min: MIB });
   const client = await RawClient.open(x.port);
   for (let round = 0; round < 3; round++) {
     client.received = '';

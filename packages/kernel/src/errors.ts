@@ -50,6 +50,12 @@ export const ERRORS = {
   unhealthy: row(503, false, REJECTED, 'a critical task failed for good; the process has to be replaced'),
   canceled: row(503, false, 'tasks_canceled_total{kind}', 'shutdown or the caller ended the wait'),
   breaker_open: row(503, true, 'breaker_open_total{target}', 'the circuit breaker of a target is open'),
+  bad_gateway: row(
+    502,
+    false,
+    'egress_requests_total{outcome}',
+    'another server sent an invalid certificate or an invalid answer',
+  ),
   no_route: row(503, true, REJECTED, 'no peer is known that leads to what was asked for'),
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
@@ -81,6 +87,7 @@ export const ERRORS = {
   reject_policy: row(403, false, 'edge_rejects_total{reason}', 'policy does not allow it'),
   not_found: row(404, false, REJECTED, 'nothing is there'),
   method_not_allowed: row(405, false, REJECTED, 'the route exists, the method does not'),
+  not_acceptable: row(406, false, REJECTED, 'no content coding of the object is acceptable to Accept-Encoding'),
   conflict: row(409, false, REJECTED, 'it contradicts what is stored'),
   address_mismatch: row(
     409,
@@ -110,6 +117,8 @@ export interface RonErrorInit {
   op?: string;
   /** How long the caller should wait before it tries again, before jitter. */
   retry_after_ms?: number;
+  /** A reason code of the service, for those whose seed has them. From a closed set: it becomes a metric label. */
+  reason?: string;
   /** Further members of the problem answer. Never secrets. */
   details?: Readonly<Record<string, unknown>>;
 }
@@ -119,6 +128,7 @@ export class RonError extends Error {
   readonly code: ErrorCode;
   readonly op: string | undefined;
   readonly retry_after_ms: number | undefined;
+  readonly reason: string | undefined;
   readonly details: Readonly<Record<string, unknown>> | undefined;
 
   constructor(code: ErrorCode, message: string, init: RonErrorInit = {}) {
@@ -126,6 +136,7 @@ export class RonError extends Error {
     this.code = code;
     this.op = init.op;
     this.retry_after_ms = init.retry_after_ms;
+    this.reason = init.reason;
     this.details = init.details;
   }
 

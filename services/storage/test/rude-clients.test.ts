@@ -36,6 +36,7 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
       `--auth.key_file=${keysIn(temp.path)}`,
       '--storage.cache_bytes=8MiB',
       '--write_timeout=2s',
+      '--server.rate_min=256KiB/s',
     ],
   });
   const bytes = bytesOf(64 * MIB, 2);

@@ -1,0 +1,136 @@
+/** The contract with Node: each test fails when a version of it changes a part that it does not document. */
+import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { createServer } from 'node:http';
+import type { IncomingMessage, Server, ServerResponse } from 'node:http';
+import { connect } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
+import { test } from 'node:test';
+import { answerStarted, sentBytes, stopAfterThisRequest, stopListening, takeParserListener } from './node-internals.ts';
+
+const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
+
+interface Pair extends AsyncDisposable {
+  readonly server: Server;
+  readonly client: Socket;
+}
+
+/** A server with its parser listener taken away and called by hand, and one client. */
+async function pair(handle: (req: IncomingMessage, res: ServerResponse) => void): Promise<Pair> {
+  const server = createServer({ noDelay: true }, handle);
+  server.on('connection', takeParserListener(server));
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  const client = connect({ port: (server.address() as AddressInfo).port, host: '127.0.0.1' });
+  client.on('error', () => undefined);
+  await once(client, 'connect');
+  return {
+    server,
+    client,
+    async [Symbol.asyncDispose]() {
+      client.destroy();
+      server.closeAllConnections();
+      if (server.listening) server.close();
+    },
+  };
+}
+
+async function requestOn({ server, client }: Pair): Promise<[IncomingMessage, ServerResponse]> {
+  const requested = once(server, 'request');
+  client.write(GET);
+  return (await requested) as [IncomingMessage, ServerResponse];
+}
+
+test('the one connection listener of a server attaches the parser, and only it does', async () => {
+  await using served = await pair((_req, res) => res.end('read'));
+  served.client.write(GET);
+  const [text] = (await once(served.client, 'data')) as [Buffer];
+  assert.match(String(text), /read$/);
+  const bare = createServer();
+  takeParserListener(bare);
+  assert.deepEqual(bare.listeners('connection'), []);
+  assert.throws(() => takeParserListener(bare), /exactly one connection listener/);
+});
+
+test('a server that stops listening keeps its idle connections', async () => {
+  await using served = await pair((_req, res) => res.end('kept'));
+  const [, first] = await requestOn(served);
+  if (!first.writableFinished) await once(first, 'finish');
+  await once(served.client, 'data');
+  const closed = once(served.server, 'close');
+  stopListening(served.server);
+  assert.equal(served.server.listening, false);
+  stopListening(served.server);
+  served.client.write(GET);
+  const [text] = (await once(served.client, 'data')) as [Buffer];
+  assert.match(String(text), /kept$/);
+  served.client.destroy();
+  await closed;
+});
+
+test('_httpMessage is the response that owns the socket, until its answer is out', async () => {
+  await using served = await pair(() => undefined);
+  const [{ socket }, res] = await requestOn(served);
+  assert.equal(answerStarted(socket), false);
+  assert.equal((socket as unknown as { _httpMessage: unknown })._httpMessage, res);
+  res.write('half');
+  assert.equal(answerStarted(socket), true);
+  const finished = once(res, 'close');
+  res.end();
+  await finished;
+  assert.equal(answerStarted(socket), false);
+});
+
+test('parser.onIncoming decides whether the rest of a packet is parsed', async () => {
+  for (const stops of [true, false]) {
+    let requests = 0;
+    await using served = await pair(({ socket }, res) => {
+      requests += 1;
+      if (stops) stopAfterThisRequest(socket);
+      res.end(`answer ${requests}`);
+    });
+    let received = '';
+    served.client.on('data', (chunk: Buffer) => (received += String(chunk)));
+    served.client.write(GET.repeat(20));
+    const last = stops ? 'answer 1' : 'answer 20';
+    while (!received.endsWith(last)) await once(served.client, 'data');
+    // What follows in a packet is parsed in the same turn as the first request.
+    assert.equal(requests, stops ? 1 : 20);
+  }
+});
+
+test('the counters of the handle move while one large write is on its way', async () => {
+  await using served = await pair(() => undefined);
+  const [{ socket }, res] = await requestOn(served);
+  const handle = (socket as unknown as { _handle: { bytesWritten: unknown; writeQueueSize: unknown } })._handle;
+  assert.equal(typeof handle.bytesWritten, 'number');
+  assert.equal(typeof handle.writeQueueSize, 'number');
+  served.client.pause();
+  const body = Buffer.alloc(64 * 1024 * 1024);
+  res.writeHead(200, { 'content-length': body.length });
+  const written = once(res, 'finish');
+  res.end(body);
+  await new Promise((resolve) => void setImmediate(resolve));
+  const first_bytes = sentBytes(socket);
+  assert.ok(first_bytes < body.length, `the kernel cannot have accepted all of it: ${first_bytes}`);
+  assert.ok(socket.writableLength >= body.length, 'the public counter counts the whole write as unsent');
+  let seen_bytes = 0;
+  served.client.on('data', (chunk: Buffer) => (seen_bytes += chunk.length));
+  served.client.resume();
+  while (seen_bytes < body.length / 2) await once(served.client, 'data');
+  const middle_bytes = sentBytes(socket);
+  assert.ok(middle_bytes > first_bytes && middle_bytes <= socket.bytesWritten, `${first_bytes} .. ${middle_bytes}`);
+  await written;
+  assert.equal(sentBytes(socket), socket.bytesWritten);
+});
+
+test('on a closed socket nothing throws', async () => {
+  await using served = await pair(() => undefined);
+  const [{ socket }] = await requestOn(served);
+  const closed = once(socket, 'close');
+  socket.destroy();
+  await closed;
+  assert.equal(answerStarted(socket), false);
+  stopAfterThisRequest(socket);
+  assert.ok(sentBytes(socket) >= 0);
+});

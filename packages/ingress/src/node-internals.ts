@@ -1,0 +1,74 @@
+/**
+ * The only place that reads or replaces parts of Node that it does not document. `node-internals.test.ts` is the contract:
+ * it runs real connections and fails when a version of Node changes one of them.
+ *
+ * Contract: each function names the part that it needs and degrades without it: the connection still works, with the
+ * loss that the function states. Never throws, except `takeParserListener`, without which no request would be read.
+ *
+ *   const attachParser = takeParserListener(server);
+ *   server.on('connection', (socket) => attachParser(socket));
+ */
+import type { Server, ServerResponse } from 'node:http';
+import { Server as NetServer } from 'node:net';
+import type { Socket } from 'node:net';
+import { assert } from '@ron/kernel';
+
+interface StreamHandle {
+  readonly bytesWritten?: number;
+  readonly writeQueueSize?: number;
+}
+
+interface Internals {
+  readonly _handle?: StreamHandle | null;
+  readonly _httpMessage?: ServerResponse | null;
+  readonly parser?: { onIncoming?: unknown } | null;
+}
+
+/** Returned by a parser callback when the protocol changes: the parser leaves the rest of its packet alone. */
+const NO_MORE_HTTP = 2;
+
+const internalsOf = (socket: Socket): Internals => socket as unknown as Internals;
+
+/**
+ * Removes the listener by which an HTTP server attaches its parser to a new connection, and returns it. Over TLS the
+ * server's listener of that event begins the handshake instead.
+ */
+export function takeParserListener(server: Server): (socket: Socket) => void {
+  const listeners = server.listeners('connection');
+  assert(listeners.length === 1, 'the server has exactly one connection listener');
+  server.removeAllListeners('connection');
+  const attach = listeners[0] as (this: Server, socket: Socket) => void;
+  return (socket) => attach.call(server, socket);
+}
+
+/** Stops listening. `http.Server.close` would also cut every connection without a request in flight. */
+export function stopListening(server: Server): void {
+  if (server.listening) NetServer.prototype.close.call(server);
+}
+
+/** Whether the response that now owns the socket has sent its head. Without `_httpMessage`: false. */
+export function answerStarted(socket: Socket): boolean {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  return internalsOf(socket)._httpMessage?.headersSent === true;
+}
+
+/**
+ * Makes the request that is being parsed the last one, even of the packet at hand, which may hold a thousand more, each
+ * worth kilobytes of objects. Without `parser.onIncoming`: the rest of that packet is still parsed.
+ */
+export function stopAfterThisRequest(socket: Socket): void {
+  const { parser } = internalsOf(socket);
+  if (typeof parser?.onIncoming === 'function') parser.onIncoming = () => NO_MORE_HTTP;
+}
+
+/**
+ * Bytes that the kernel has accepted. Node's public counters move only when a whole write is done, so a slow reader of one
+ * large write would seem to make no progress. Without the counters of the handle: the public ones.
+ */
+export function sentBytes(socket: Socket): number {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const handle = internalsOf(socket)._handle;
+  if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined)
+    return handle.bytesWritten - handle.writeQueueSize;
+  return socket.bytesWritten - socket.writableLength;
+}
