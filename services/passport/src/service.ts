@@ -9,7 +9,7 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { LongPoll, NEVER, ServiceRuntime, type Log, type Metrics, type Service } from '@ron/kernel';
+import { LongPoll, NEVER, ServiceRuntime, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
 import {
   ConfigFollower,
   createIngress,
