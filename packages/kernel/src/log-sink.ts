@@ -1,16 +1,27 @@
 /**
- * Where log lines go: a file descriptor, written at once.
+ * Writes log lines to a file descriptor, many at a time, without blocking the event loop.
  *
- * Promise: a line that `write` took is with the operating system when `write` returns, so that a crash right after still
- * leaves it behind; only a descriptor that says "not now" makes lines wait here.
- * Bound: `pending_bytes_max` of waiting lines. Overflow: the newest line is dropped and counted.
+ * Promise: lines are gathered and written once per turn of the event loop, in order, by non-blocking writes. `flushSync`
+ * writes them at once: it runs after each `fatal` line and when the process exits, so an exit loses no line. A process
+ * that is killed (SIGKILL) loses the lines of the turn under way.
+ * Bound: `pending_bytes_max` of lines that wait. Overflow: the newest line is dropped and counted; when the reader has
+ * caught up, `onLost` is called once with the number of lines that were lost since the last call.
  * Cancellation: `flushSync` gives up after its budget. When the reader is gone (EPIPE) lines are dropped and counted: a
- * service does not die because nobody reads its log.
+ * service does not end because its log has no reader.
+ *
+ *   const sink = new LogSink({ fd: 2 });
+ *   sink.onLost = (lines) => log.warn({ lines }, 'lost log lines');
+ *   sink.write('{"msg":"ready"}\n');
+ *   process.on('exit', () => sink.flushSync());
  */
 import { writeSync } from 'node:fs';
+import { nonBlockingFd, type NonBlockingFd } from './non-blocking-fd.ts';
 import { sched, type Timer } from './sched.ts';
 
-const RETRY_MS = 20;
+/** While the descriptor is full. */
+const RETRY_MS = 5;
+/** Written in one call; more lines than that are not left for the end of the turn. */
+const BATCH_BYTES = 64 * 1024;
 
 export interface LogSinkInit {
   /** Default 2: stdout is for answers, such as the ready line. */
@@ -22,80 +33,121 @@ export interface LogSinkInit {
 }
 
 export class LogSink implements Disposable {
-  readonly #fd: number;
+  /** Called when lines were lost and the reader has caught up. */
+  onLost: ((lines: number) => void) | undefined;
+  readonly #out: NonBlockingFd;
   readonly #pending_bytes_max: number;
   readonly #writeSync: (fd: number, bytes: Uint8Array) => number;
-  #pending: Uint8Array[] = [];
-  #pending_bytes = 0;
+  /** Lines that are not part of a batch yet. */
+  #lines: string[] = [];
+  #lines_bytes = 0;
+  /** The rest of the batch that is being written, and the number of its lines. */
+  #batch: Uint8Array = new Uint8Array(0);
+  #batch_lines = 0;
+  #isScheduled = false;
+  /** Set while the descriptor is full. */
   #retry: Timer | undefined;
   #isBroken = false;
+  #reported_total = 0;
   dropped_total = 0;
 
   constructor(init: LogSinkInit = {}) {
-    this.#fd = init.fd ?? 2;
+    const fd = init.fd ?? 2;
+    this.#out = init.writeSync === undefined ? nonBlockingFd(fd) : { fd, close: () => undefined };
     this.#pending_bytes_max = init.pending_bytes_max ?? 1024 * 1024;
     this.#writeSync = init.writeSync ?? writeSync;
   }
 
+  /** Bytes that wait. */
+  get pending_bytes(): number {
+    return this.#lines_bytes + this.#batch.length;
+  }
+
   write(line: string): void {
-    const bytes = Buffer.from(line);
-    if (this.#isBroken || this.#pending_bytes + bytes.length > this.#pending_bytes_max) {
+    const bytes = Buffer.byteLength(line);
+    if (this.#isBroken || this.pending_bytes + bytes > this.#pending_bytes_max) {
       this.dropped_total += 1;
       return;
     }
-    this.#pending.push(bytes);
-    this.#pending_bytes += bytes.length;
-    // With lines already waiting the descriptor is known to be full: the timer tries again.
-    if (this.#pending.length === 1) this.#drain();
+    this.#lines.push(line);
+    this.#lines_bytes += bytes;
+    if (this.#retry !== undefined) return;
+    if (this.#lines_bytes >= BATCH_BYTES) this.#drain();
+    else this.#schedule();
   }
 
-  /** Writes what waits, for at most `budget_ms`; then it is dropped. For the end of the process. */
+  /** Writes the lines that wait, for at most `budget_ms`. It blocks: for the end of the process and its last words. */
   flushSync(budget_ms = 500): void {
     const until_ms = sched.now_ms() + budget_ms;
     this.#drain();
-    while (this.#pending.length > 0 && sched.now_ms() < until_ms) {
-      // The process ends here, so standing still is what is wanted.
-      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 5);
+    while (this.pending_bytes > 0 && sched.now_ms() < until_ms) {
+      Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
       this.#drain();
     }
-    this.#retry?.cancel();
-    this.#dropPending();
   }
 
+  /** Drops the lines that cannot be written at once, and those that come later. */
   [Symbol.dispose](): void {
-    this.flushSync(0);
+    if (this.#isBroken) return;
+    this.#drain();
+    this.#break();
+    this.#out.close();
+  }
+
+  #schedule(): void {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    void sched.pause('log.flush').then(() => {
+      this.#isScheduled = false;
+      this.#drain();
+    });
   }
 
   #drain(): void {
+    this.#retry?.cancel();
+    this.#retry = undefined;
     try {
-      for (let first = this.#pending[0]; first !== undefined; first = this.#pending[0]) {
-        const count = this.#writeSync(this.#fd, first);
-        this.#pending_bytes -= count;
-        if (count < first.length) this.#pending[0] = first.subarray(count);
-        else this.#pending.shift();
+      while (this.pending_bytes > 0) {
+        if (this.#batch.length === 0) this.#nextBatch();
+        const count = this.#writeSync(this.#out.fd, this.#batch);
+        this.#batch = this.#batch.subarray(count);
       }
+      this.#reportLost();
     } catch (error) {
-      if (isBusy(error)) return this.#retryLater();
-      this.#isBroken = true;
-      this.#dropPending();
+      if (isBusy(error)) this.#retry = sched.timer(RETRY_MS, () => this.#drain(), 'log.retry');
+      else this.#break();
     }
   }
 
-  #retryLater(): void {
-    this.#retry?.cancel();
-    this.#retry = sched.timer(RETRY_MS, () => this.#drain(), 'log.retry');
+  #nextBatch(): void {
+    this.#batch = Buffer.from(this.#lines.join(''));
+    this.#batch_lines = this.#lines.length;
+    this.#lines = [];
+    this.#lines_bytes = 0;
   }
 
-  #dropPending(): void {
-    this.dropped_total += this.#pending.length;
-    this.#pending = [];
-    this.#pending_bytes = 0;
+  #reportLost(): void {
+    const lost = this.dropped_total - this.#reported_total;
+    if (lost === 0 || this.onLost === undefined) return;
+    this.#reported_total = this.dropped_total;
+    this.onLost(lost);
+  }
+
+  /** There is no reader any more. */
+  #break(): void {
+    this.#retry?.cancel();
+    this.#retry = undefined;
+    this.#isBroken = true;
+    this.dropped_total += this.#lines.length + (this.#batch.length > 0 ? this.#batch_lines : 0);
+    this.#lines = [];
+    this.#lines_bytes = 0;
+    this.#batch = new Uint8Array(0);
   }
 }
 
 let standardError: LogSink | undefined;
 
-/** The one sink on standard error of this process. What waits in it is flushed when the process exits. */
+/** The one sink on standard error of this process. Its lines are flushed when the process exits. */
 export function standardErrorSink(): LogSink {
   if (standardError === undefined) {
     const sink = new LogSink({ fd: 2 });

@@ -1,10 +1,7 @@
 import assert from 'node:assert/strict';
-import { spawn } from 'node:child_process';
-import { once } from 'node:events';
 import { test } from 'node:test';
 import * as fc from 'fast-check';
 import { RonError } from './errors.ts';
-import { LogSink } from './log-sink.ts';
 import { createLog, REDACTED, warnAtMostEvery, withCorrId, type Log } from './log.ts';
 import { installSched, realSched } from './sched.ts';
 
@@ -118,70 +115,4 @@ test('a repeated warning is written once per interval and says how many were lef
   now_ms += 5000;
   warn({ subscriber: 'a' }, 'lagging');
   assert.equal(last()['suppressed'], undefined);
-});
-
-test('a descriptor that is full makes lines wait in order; a full wait drops the newest and counts', async () => {
-  const out: string[] = [];
-  let isFull = true;
-  const busy = (): never => {
-    throw Object.assign(new Error('full'), { code: 'EAGAIN' });
-  };
-  const sink = new LogSink({
-    pending_bytes_max: 10,
-    // One byte at a time: a short write must not lose or repeat anything.
-    writeSync: (_fd, bytes) => (isFull ? busy() : out.push(Buffer.from(bytes.subarray(0, 1)).toString()) && 1),
-  });
-  for (const line of ['ab\n', 'cd\n', 'ef\n', 'gh\n']) sink.write(line);
-  assert.equal(sink.dropped_total, 1);
-  isFull = false;
-  const until = performance.now() + 2000;
-  while (out.length < 9 && performance.now() < until) await new Promise((resolve) => setImmediate(resolve));
-  assert.equal(out.join(''), 'ab\ncd\nef\n');
-});
-
-test('a reader that went away costs the lines, not the process', () => {
-  const sink = new LogSink({
-    writeSync: () => {
-      throw Object.assign(new Error('gone'), { code: 'EPIPE' });
-    },
-  });
-  sink.write('a\n');
-  sink.write('b\n');
-  sink.flushSync();
-  assert.equal(sink.dropped_total, 2);
-});
-
-test('flushing at the end gives up after its budget', () => {
-  const sink = new LogSink({
-    writeSync: () => {
-      throw Object.assign(new Error('full'), { code: 'EAGAIN' });
-    },
-  });
-  sink.write('a\n');
-  const began_ms = performance.now();
-  sink.flushSync(50);
-  const took_ms = performance.now() - began_ms;
-  assert.ok(took_ms >= 49 && took_ms < 2000, `${took_ms} ms`);
-  assert.equal(sink.dropped_total, 1);
-});
-
-test('every line is out when the process exits right after', async () => {
-  const code = `
-    const { createLog } = await import(${JSON.stringify(new URL('./log.ts', import.meta.url).href)});
-    const log = createLog({ service: 'storage' });
-    for (let index = 0; index < 2000; index++) log.info({ index }, 'line '.repeat(20));
-    process.exit(3);`;
-  const child = spawn(process.execPath, ['--input-type=module', '--eval', code], {
-    stdio: ['ignore', 'ignore', 'pipe'],
-  });
-  let text = '';
-  child.stderr.setEncoding('utf8').on('data', (chunk: string) => (text += chunk));
-  const [exit] = await once(child, 'close');
-  assert.equal(exit, 3);
-  const lines = text.trimEnd().split('\n');
-  assert.equal(lines.length, 2000);
-  assert.ok(
-    lines.every((line, index) => line.includes(`"index":${index},`)),
-    'in order',
-  );
 });

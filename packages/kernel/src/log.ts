@@ -11,6 +11,9 @@ import { sched } from './sched.ts';
 
 export type Log = Logger;
 
+/** A reader that stalls again and again is reported at most this often. */
+const LOST_WARN_MS = 5000;
+
 export const LOG_LEVELS = ['fatal', 'error', 'warn', 'info', 'debug', 'trace', 'silent'] as const;
 export type LogLevel = (typeof LOG_LEVELS)[number];
 
@@ -33,6 +36,7 @@ export function createLog(init: LogInit): Log {
     },
     init.sink ?? standardErrorSink(),
   );
+  if (init.sink === undefined) reportLost(log);
   // Bindings are written into every line of a child without passing the formatter above. Children inherit these two, so
   // both must act on the logger that they are called on.
   // oxlint-disable-next-line typescript/unbound-method
@@ -44,6 +48,14 @@ export function createLog(init: LogInit): Log {
     setBindings.call(this, redactFields(bindings));
   };
   return log;
+}
+
+/** Lost lines are reported by the first log of the process that writes to standard error. */
+function reportLost(log: Log): void {
+  const sink = standardErrorSink();
+  if (sink.onLost !== undefined) return;
+  const warn = warnAtMostEvery(log, LOST_WARN_MS);
+  sink.onLost = (lines) => warn({ lines }, 'lost log lines: the reader of standard error is too slow');
 }
 
 /** A child whose lines carry the correlation id of a request. */

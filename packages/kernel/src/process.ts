@@ -186,9 +186,9 @@ class Runner<K extends KeyTable> {
     const service = await this.#start();
     this.#service = service;
     if (this.#why === undefined) {
-      new LogSink({ fd: 1 }).write(
-        `${JSON.stringify({ event: 'ready', service: this.#init.name, url: service.url })}\n`,
-      );
+      const out = new LogSink({ fd: 1 });
+      out.write(`${JSON.stringify({ event: 'ready', service: this.#init.name, url: service.url })}\n`);
+      out.flushSync();
       this.#log.info({ url: service.url }, 'ready');
     }
     const why = await this.#stop.promise;
@@ -324,8 +324,11 @@ const hasFileCalls = (): boolean => process.getActiveResourcesInfo().some((name)
 /** What every process counts, whatever its service; the counter of reloads. */
 export function measureProcess(metrics: Metrics): Counter<'result'> {
   collectProcessMetrics(metrics);
-  metrics.counterFrom('log_dropped_total', 'Log lines that nobody took.', [], () => [
-    { labels: {}, value: standardErrorSink().dropped_total },
-  ]);
+  metrics.counterFrom(
+    'log_dropped_total',
+    'Log lines that were lost because the reader was too slow or gone.',
+    [],
+    () => [{ labels: {}, value: standardErrorSink().dropped_total }],
+  );
   return metrics.counter('config_reloads_total', 'Reloads by result.', { result: ['ok', 'refused', 'failed'] });
 }
