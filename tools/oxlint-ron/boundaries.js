@@ -15,13 +15,14 @@ const BELOW = {
   kernel: [],
   simd: [],
   explorer: ['kernel'],
+  cache: ['kernel'],
   log: ['kernel'],
   custody: ['log', 'kernel'],
   tlog: ['log', 'kernel'],
-  cas: ['log', 'simd', 'kernel', 'proto'],
+  cas: ['cache', 'log', 'simd', 'kernel', 'proto'],
   durability: ['cas', 'log', 'simd', 'kernel'],
   client: ['simd', 'kernel', 'proto'],
-  auth: ['client', 'custody', 'log', 'simd', 'kernel', 'proto'],
+  auth: ['cache', 'client', 'custody', 'log', 'simd', 'kernel', 'proto'],
   ingress: ['kernel'],
 };
 const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;

@@ -5,13 +5,14 @@
  * that a chain of signatures holds: expiry, revocation, address, scopes and every other caveat are judged anew for each
  * request, so a cached token dies on time. When the key source's generation moves, everything remembered is forgotten.
  * Bound: `tokens_max` good tokens, `bad_tokens_max` bad ones in a table of their own, so that garbage cannot push out good
- * tokens, and `rates_max` rate counters. Overflow: the least recently used token is checked afresh next time.
+ * tokens, and `rates_max` rate counters. Overflow: a token that was evicted is checked afresh next time.
  * Cancellation: the signal reaches the key source. Throws or rejects only when the key source cannot say what a key is,
  * or the revocations are too old to go by; everything else is a verdict.
  */
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
 import type { Service } from '@ron/proto';
+import { Cache } from '@ron/cache';
 import { RonError, sched, touch } from '@ron/kernel';
 import { readCapability } from './capability.ts';
 import type { Capability } from './capability.ts';
@@ -22,7 +23,6 @@ import type { RevocationEpochs } from './epochs.ts';
 import { isUsableKey } from './key-ring.ts';
 import type { KeySource } from './key-source.ts';
 import { TOKEN_CHARS_MAX } from './limits.ts';
-import { Lru } from './lru.ts';
 import { verifyChain } from './macaroon.ts';
 import type { Macaroon } from './macaroon.ts';
 import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
@@ -66,8 +66,8 @@ export class Checker {
   readonly #keys: KeySource;
   readonly #epochs: RevocationEpochs;
   /** By SHA-256 of the token, so that no token lies in memory longer than its request. */
-  readonly #proven: Lru<Proven>;
-  readonly #bad: Lru<true>;
+  readonly #proven: Cache<Proven>;
+  readonly #bad: Cache<true>;
   readonly #rates: RateCeilings;
   #generation: number;
 
@@ -75,8 +75,8 @@ export class Checker {
     this.audience = init.audience;
     this.#keys = init.keys;
     this.#epochs = init.epochs ?? NOTHING_REVOKED;
-    this.#proven = new Lru(init.tokens_max ?? 4096);
-    this.#bad = new Lru(init.bad_tokens_max ?? 1024);
+    this.#proven = new Cache({ entries_max: init.tokens_max ?? 4096 });
+    this.#bad = new Cache({ entries_max: init.bad_tokens_max ?? 1024 });
     this.#rates = new RateCeilings(init.rates_max ?? 16_384);
     this.#generation = init.keys.generation;
   }
@@ -108,9 +108,9 @@ export class Checker {
     // Another audience's chain cannot hold under our key; saying which one it is for helps more than "wrong signature".
     if (capability.value.audience !== this.audience) return wrongAudience(capability.value.audience, this.audience);
     const proven = await this.#prove(macaroon.value, capability.value, signal);
-    if (proven === BAD_SIGNATURE) this.#bad.set(tokenHash, true);
+    if (proven === BAD_SIGNATURE) this.#bad.set(tokenHash, true, 0);
     if ('ok' in proven) return proven;
-    this.#proven.set(tokenHash, proven);
+    this.#proven.set(tokenHash, proven, 0);
     return this.#judge(proven, request);
   }
 

@@ -8,9 +8,9 @@
  * is kept, and of an older one nothing is learnt but what raises a floor that is known. Cancellation: nothing waits.
  */
 import { hash } from 'node:crypto';
+import { Cache } from '@ron/cache';
 import { RonError, touch } from '@ron/kernel';
 import type { RevocationEpochs } from './epochs.ts';
-import { Lru } from './lru.ts';
 
 export interface RevocationDocument {
   /** Another number whenever something changed. */
@@ -38,7 +38,7 @@ export class Revocations implements RevocationEpochs {
   #floorOfAll = 0;
   #version = 0;
   /** A request has its subject's floor looked up every time; hashing costs more than the rest of the check. */
-  readonly #tags = new Lru<string>(TAGS_REMEMBERED);
+  readonly #tags = new Cache<string>({ entries_max: TAGS_REMEMBERED });
 
   /** Of the newest document. */
   get version(): number {
@@ -80,7 +80,7 @@ export class Revocations implements RevocationEpochs {
     const known = this.#tags.get(subject);
     if (known !== undefined) return known;
     const tag = subjectTag(subject);
-    this.#tags.set(subject, tag);
+    this.#tags.set(subject, tag, 0);
     return tag;
   }
 }

@@ -16,7 +16,6 @@ export { memoryFiles } from './index/memory-files.ts';
 export { PlaceIndex } from './index/place-index.ts';
 export { RunIndex } from './index/run-index.ts';
 export { MEDIA_TYPE_DEFAULT, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';
-export * from './ram-cache.ts';
 export * from './record-types.ts';
 export { reserveBytes } from './reserve.ts';
 export * from './stored-object.ts';

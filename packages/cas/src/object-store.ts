@@ -6,6 +6,7 @@
  * Bound: the cache has a byte bound; reads under way are bounded by the caller that admits requests.
  * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
  */
+import { Cache } from '@ron/cache';
 import { RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
 import { BufferPool } from './buffer-pool.ts';
@@ -15,7 +16,6 @@ import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';
 import { readManifest } from './manifest.ts';
 import { ObjectWriter, type WriterState } from './object-writer.ts';
 import { putSmall, type FinishInit, type Written } from './put-object.ts';
-import { RamCache } from './ram-cache.ts';
 import { RecordType } from './record-types.ts';
 import { StoredObject, type Contents, type PageRef } from './stored-object.ts';
 import type { StoredRecord, Volume } from './volume.ts';
@@ -59,7 +59,7 @@ const utf8 = new TextDecoder();
 export class ObjectStore {
   readonly volume: Volume;
   readonly leases = new Leases();
-  readonly cache: RamCache<Uint8Array>;
+  readonly cache: Cache<Uint8Array>;
   readonly chunk_bytes: number;
   readonly object_bytes_max: number;
   readonly lease_ms: number | undefined;
@@ -68,8 +68,8 @@ export class ObjectStore {
   readonly #onRetyped: ((address: Address) => void) | undefined;
   /** Reads of object records under way; one that a change of the media type overtakes is repeated. */
   readonly #opening = new Map<Address, Set<{ isOutdated: boolean }>>();
-  readonly #objects: RamCache<StoredObject>;
-  readonly #pages: RamCache<EntryTree>;
+  readonly #objects: Cache<StoredObject>;
+  readonly #pages: Cache<EntryTree>;
   readonly #reads = new SingleFlight<Uint8Array>('content.read', { runs_max: READS_MAX });
   readonly #pageReads = new SingleFlight<EntryTree>('page.read', { runs_max: READS_MAX });
   readonly #contents: Contents;
@@ -85,10 +85,10 @@ export class ObjectStore {
     this.#onRemoved = init.onRemoved;
     this.#onRetyped = init.onRetyped;
     const cache_bytes = init.cache_bytes ?? 64 * KIB * KIB;
-    this.cache = new RamCache(cache_bytes);
-    this.#objects = new RamCache(cache_bytes / 8);
+    this.cache = new Cache({ bytes_max: cache_bytes });
+    this.#objects = new Cache({ bytes_max: cache_bytes / 8 });
     const pages_bytes = cache_bytes === 0 ? 0 : Math.max(cache_bytes / 8, PAGES_BYTES_MIN);
-    this.#pages = new RamCache(pages_bytes, { entry_share_max: 1 / 2 });
+    this.#pages = new Cache({ bytes_max: pages_bytes, entry_bytes_max: pages_bytes / 2 });
     this.#contents = {
       get: (id, signal) => this.#content(id, signal),
       getMany: (ids, signal) => this.#contentsOf(ids, signal),
@@ -100,7 +100,7 @@ export class ObjectStore {
 
   /** Memory that open objects and pages of manifests are charged for. */
   get manifest_bytes(): number {
-    return this.#objects.used_bytes + this.#pages.used_bytes;
+    return this.#objects.bytes + this.#pages.bytes;
   }
 
   /** A writer for one object, or for the rest of one. */
@@ -161,7 +161,7 @@ export class ObjectStore {
         if (reading.isOutdated) continue;
         // It may have been removed while it was read.
         if (this.has(address)) {
-          this.#objects.put(address, object, bytes);
+          this.#objects.set(address, object, bytes);
           onOpened?.(object);
         }
         return object;
@@ -304,7 +304,7 @@ export class ObjectStore {
         throw new RonError('integrity', `a page of the manifest has ${payload.length} bytes`);
       }
       const tree = await EntryTree.verify(payload, page.expected, flight.signal).catch(rethrowDamaged);
-      this.#pages.put(key, tree, tree.cost_bytes);
+      this.#pages.set(key, tree, tree.cost_bytes);
       return tree;
     });
   }
@@ -315,7 +315,7 @@ export class ObjectStore {
     if (known !== undefined) return known;
     return await this.#reads.run(key, signal, async (flight) => {
       const { payload } = await this.#contentRecord(id, flight.signal);
-      this.cache.put(key, payload, payload.length);
+      this.cache.set(key, payload, payload.length);
       return payload;
     });
   }

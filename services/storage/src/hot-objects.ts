@@ -4,7 +4,8 @@
  * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. The bytes of an object never change; one that was
  * removed, got another media type, or whose stored bytes turned out damaged, is dropped by `forget`.
  */
-import { RamCache, type ObjectStore, type StoredObject } from '@ron/cas';
+import { Cache } from '@ron/cache';
+import type { ObjectStore, StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';
 import { isAddress, type Address } from '@ron/proto';
 import { fastEntry, fastEntryOf } from './objects.ts';
@@ -15,12 +16,12 @@ const OBJECT_BYTES_MAX = 1024 * 1024;
 const ENTRY_OVERHEAD_BYTES = 2048;
 
 export class HotObjects {
-  readonly #entries: RamCache<FastEntry>;
+  readonly #entries: Cache<FastEntry>;
   /** Objects that were not kept here but could be read on the spot. */
   opened_total = 0;
 
   constructor(bytes_max: number) {
-    this.#entries = new RamCache(bytes_max);
+    this.#entries = new Cache({ bytes_max });
   }
 
   lookup(target: string): FastEntry | undefined {
@@ -42,7 +43,7 @@ export class HotObjects {
     const target = targetOf(object.address);
     if (object.size > OBJECT_BYTES_MAX || this.#entries.bytes_max === 0 || this.#entries.has(target)) return;
     const entry = fastEntry(object);
-    if (entry !== undefined) this.#entries.put(target, entry, costOf(entry));
+    if (entry !== undefined) this.#entries.set(target, entry, costOf(entry));
   }
 
   forget(address: Address): void {
@@ -54,7 +55,7 @@ export class HotObjects {
   }
 
   get used_bytes(): number {
-    return this.#entries.used_bytes;
+    return this.#entries.bytes;
   }
 }
 

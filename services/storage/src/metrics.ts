@@ -22,7 +22,7 @@ export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Eng
     volumes.views.map(({ name, used_bytes }) => ({ labels: { volume: name }, value: used_bytes })),
   );
   metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory, by cache.', ['cache'], () => [
-    { labels: { cache: 'chunks' }, value: store.cache.used_bytes },
+    { labels: { cache: 'chunks' }, value: store.cache.bytes },
     { labels: { cache: 'answers' }, value: hot.used_bytes },
     { labels: { cache: 'manifests' }, value: store.manifest_bytes },
   ]);

@@ -75,7 +75,7 @@ export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutes
     volumes: volumes.views,
     scrubs: upkeep.scrubs,
     ...(volumes.incomplete !== undefined && { incomplete: volumes.incomplete }),
-    cache: { used_bytes: store.cache.used_bytes, bytes_max: store.cache.bytes_max },
+    cache: { used_bytes: store.cache.bytes, bytes_max: store.cache.bytes_max },
   });
   const decides = (verb: VolumeVerb, summary: string, act: (name: string) => Promise<void>): Route =>
     route({

@@ -1,0 +1,143 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Cache, ENTRY_OVERHEAD_BYTES } from './cache.ts';
+
+const bytesFor = (entries: number, bytes: number): number => entries * (bytes + ENTRY_OVERHEAD_BYTES + 10) + 1024;
+
+test('a scan does not evict entries that are requested again and again', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000 });
+  cache.set('hot', 'hot', 5000);
+  assert.equal(cache.get('hot'), 'hot');
+  for (let index = 0; index < 1000; index++) cache.set(`cold ${index}`, 'cold', 5000);
+  assert.equal(cache.get('hot'), 'hot');
+  assert.ok(cache.evictions_total > 900);
+});
+
+test('a flood of negative entries does not evict values that are in use', () => {
+  const cache = new Cache<string>({ bytes_max: bytesFor(100, 100) });
+  for (let round = 0; round < 2; round++) {
+    for (let index = 0; index < 50; index++) cache.get(`k${index}`) ?? cache.set(`k${index}`, 'value', 100);
+  }
+  for (let index = 0; index < 10_000; index++) cache.setNegative(`absent ${index}`, { ttl_ms: 60_000 });
+  const kept = Array.from({ length: 50 }, (_, index) => cache.has(`k${index}`)).filter(Boolean).length;
+  assert.equal(kept, 50);
+});
+
+test('an entry above its limit is not kept, and the former value of its key goes', () => {
+  const cache = new Cache<string>({ bytes_max: 80_000 });
+  assert.equal(cache.set('key', 'small', 100), true);
+  assert.equal(cache.set('key', 'large', 10_001), false);
+  assert.equal(cache.get('key'), undefined);
+  assert.equal(cache.bytes, 0);
+  assert.equal(cache.rejections_total, 1);
+  const half = new Cache<string>({ bytes_max: 80_000, entry_bytes_max: 40_000 });
+  assert.equal(half.set('key', 'large', 30_000), true);
+});
+
+test('a cache of no bytes or no entries keeps nothing', () => {
+  for (const cache of [new Cache<string>({ bytes_max: 0 }), new Cache<string>({ entries_max: 0 })]) {
+    assert.equal(cache.set('key', 'value', 0), false);
+    cache.offer('key', 0, () => 'value');
+    assert.equal(
+      cache.offer('key', 0, () => 'value'),
+      false,
+    );
+    assert.equal(cache.size, 0);
+  }
+});
+
+test('a value that is offered once is not made; offered again it is kept', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000 });
+  const make = (): string => 'made';
+  assert.equal(
+    cache.offer('a', 5000, () => assert.fail('it was offered once')),
+    false,
+  );
+  assert.equal(cache.has('a'), false);
+  assert.equal(cache.offer('a', 5000, make), true);
+  assert.equal(cache.get('a'), 'made');
+  cache.offer('large', 12_501, make);
+  assert.equal(cache.offer('large', 12_501, make), false, 'larger than an eighth');
+  // An offer is forgotten once as much was offered after it as the cache holds.
+  cache.offer('old', 1, make);
+  for (let index = 0; index < 22; index++) cache.offer(`key ${index}`, 5000, make);
+  assert.equal(cache.offer('old', 1, make), false);
+});
+
+test('keys that return soon after their eviction survive the next scan', () => {
+  const cache = new Cache<string>({ entries_max: 100 });
+  const keys = Array.from({ length: 10 }, (_, index) => `key ${index}`);
+  const setAll = (names: readonly string[]): void => names.forEach((name) => cache.set(name, 'value', 0));
+  const scan = (round: number): void => setAll(Array.from({ length: 100 }, (_, index) => `scan ${round} ${index}`));
+  const kept = (): number => keys.filter((key) => cache.has(key)).length;
+  setAll(keys);
+  scan(0);
+  assert.equal(kept(), 0);
+  setAll(keys);
+  scan(1);
+  assert.ok(kept() > 7, `${kept()} of 10: a few fingerprints may be lost`);
+});
+
+test('the bound by entries holds, and entries without bytes are charged', () => {
+  const counted = new Cache<string>({ entries_max: 3 });
+  for (const key of ['a', 'b', 'c']) counted.set(key, key, 0);
+  counted.get('a');
+  counted.set('d', 'd', 0);
+  assert.deepEqual(
+    ['a', 'b', 'c', 'd'].map((key) => counted.has(key)),
+    [true, false, true, true],
+  );
+  const charged = new Cache<string>({ bytes_max: 10_000 });
+  for (let index = 0; index < 1000; index++) charged.set(`key ${index}`, 'x', 0);
+  assert.ok(charged.size > 30 && charged.size < 60, `${charged.size} are kept`);
+  assert.ok(charged.bytes <= 10_000);
+});
+
+test('evictions call the hook once each; deleting, replacing and clearing do not', () => {
+  const evicted: string[] = [];
+  const cache = new Cache<string>({
+    entries_max: 2,
+    onEvict: (key, value, why) => evicted.push(`${key} ${value} ${why}`),
+  });
+  cache.set('a', '1', 0);
+  cache.set('a', '2', 0);
+  cache.set('b', '1', 0);
+  cache.set('c', '1', 0);
+  assert.deepEqual(evicted, ['a 2 room']);
+  cache.delete('b');
+  cache.clear();
+  assert.equal(cache.size, 0);
+  assert.deepEqual(evicted, ['a 2 room']);
+});
+
+test('a hook may use the cache', () => {
+  const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: (key) => void cache.delete(`of ${key}`) });
+  for (let index = 0; index < 100; index++) {
+    cache.set(`${index}`, 'x', 0);
+    cache.set(`of ${index}`, 'x', 0);
+  }
+  assert.ok(cache.size <= 2);
+});
+
+test('a hook that sets the evicted or the new key again leaves one entry for each', () => {
+  const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: () => void cache.set('new', 'by the hook', 0) });
+  for (const key of ['a', 'b', 'new']) cache.set(key, 'value', 0);
+  assert.equal(cache.get('new'), 'value');
+  cache.delete('new');
+  assert.equal(cache.get('new'), undefined);
+  for (let index = 0; index < 10; index++) cache.set(`${index}`, 'value', 0);
+  assert.ok(cache.size <= 2);
+});
+
+test('an eviction looks at a bounded number of entries, even if all are in use', () => {
+  const cache = new Cache<number>({ entries_max: 10_000 });
+  for (let round = 0; round < 5; round++) {
+    for (let index = 0; index < 10_000; index++) cache.get(`${index}`) ?? cache.set(`${index}`, index, 0);
+  }
+  cache.set('new', 1, 0);
+  assert.equal(cache.size, 10_000);
+  const used = Array.from({ length: 10_000 }, (_, index) => cache.peek(`${index}`)).filter(
+    (value) => value === undefined,
+  );
+  assert.equal(used.length, 1);
+});

@@ -1,0 +1,84 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { VirtualSched } from '@ron/kernel/testing';
+import { Cache } from './cache.ts';
+
+const withClock = async (use: (clock: VirtualSched) => void): Promise<void> => {
+  const clock = new VirtualSched(1000.5);
+  await clock.during(() => use(clock));
+};
+
+test('an entry is fresh, then stale, then expired, and find tells which', () =>
+  withClock((clock) => {
+    const expired: string[] = [];
+    const cache = new Cache<string>({ entries_max: 10, onEvict: (key, _value, why) => expired.push(`${key} ${why}`) });
+    cache.set('key', 'value', 0, { ttl_ms: 100, stale_ms: 50 });
+    assert.deepEqual(cache.find('key'), { state: 'fresh', value: 'value', isNegative: false, ttl_ms: 100 });
+    clock.advanceSync(99);
+    assert.equal(cache.get('key'), 'value');
+    clock.advanceSync(1);
+    assert.equal(cache.get('key'), undefined, 'get gives fresh values only');
+    assert.equal(cache.peek('key'), undefined);
+    assert.deepEqual(cache.find('key'), { state: 'stale', value: 'value', isNegative: false, ttl_ms: 0 });
+    clock.advanceSync(50);
+    assert.deepEqual(cache.find('key'), { state: 'expired', value: 'value', isNegative: false, ttl_ms: -50 });
+    assert.equal(cache.find('key'), undefined);
+    assert.deepEqual(expired, ['key expired']);
+    const { hits_total, stale_hits_total, misses_total, expirations_total } = cache;
+    assert.deepEqual([hits_total, stale_hits_total, misses_total, expirations_total], [2, 1, 3, 1]);
+  }));
+
+test('without a lifetime an entry stays fresh, and stale for ever ends with its eviction', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    cache.set('plain', 'value', 0);
+    cache.set('stale', 'value', 0, { ttl_ms: 10, stale_ms: Infinity });
+    clock.advanceSync(1e9);
+    assert.equal(cache.get('plain'), 'value');
+    assert.equal(cache.find('plain')?.ttl_ms, Infinity);
+    assert.equal(cache.find('stale')?.state, 'stale');
+  }));
+
+test('a negative entry has its own lifetime and is replaced by a value, and the reverse', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    cache.setNegative('key', { ttl_ms: 10 });
+    assert.deepEqual(cache.find('key'), { state: 'fresh', value: undefined, isNegative: true, ttl_ms: 10 });
+    assert.equal(cache.get('key'), undefined);
+    assert.equal(cache.has('key'), false);
+    assert.equal(cache.negative_hits_total, 1);
+    clock.advanceSync(10);
+    assert.equal(cache.find('key')?.state, 'expired');
+    cache.setNegative('key', { ttl_ms: 10 });
+    cache.set('key', 'value', 0);
+    assert.equal(cache.get('key'), 'value');
+    cache.setNegative('key', { ttl_ms: 10 });
+    assert.equal(cache.get('key'), undefined);
+    assert.equal(cache.size, 1);
+  }));
+
+test('expired entries that no request meets are removed by sweeps and by later sets', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 1000 });
+    for (let index = 0; index < 100; index++) cache.set(`old ${index}`, 'x', 0, { ttl_ms: 10 });
+    for (let index = 0; index < 100; index++) cache.set(`kept ${index}`, 'x', 0, { ttl_ms: 1e6 });
+    clock.advanceSync(10);
+    assert.equal(cache.size, 200);
+    let swept = 0;
+    for (let step = 0; step < 40; step++) swept += cache.sweep(10);
+    assert.equal(swept, 100);
+    assert.equal(cache.size, 100);
+    for (let index = 0; index < 100; index++) cache.set(`old ${index}`, 'x', 0, { ttl_ms: 10 });
+    clock.advanceSync(10);
+    for (let index = 0; index < 400; index++) cache.set('other', 'x', 0);
+    assert.equal(cache.size, 101);
+  }));
+
+test('a sweep without lifetimes looks at nothing, and one of an empty cache ends', () =>
+  withClock(() => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    assert.equal(cache.sweep(1000), 0);
+    cache.set('key', 'value', 0, { ttl_ms: 1 });
+    cache.delete('key');
+    assert.equal(cache.sweep(1000), 0);
+  }));
