@@ -3,7 +3,6 @@ export * from './byte-answer.ts';
 export * from './bytes.ts';
 export * from './conditional.ts';
 export * from './corr-id.ts';
-export * from './decompress.ts';
 export { CopiedBytes } from './copied-bytes.ts';
 export { FastEntry } from './fast-path.ts';
 export type { FastSource, RamSource } from './fast-path.ts';
