@@ -48,6 +48,12 @@ export const ERRORS = {
   unhealthy: row(503, false, REJECTED, 'a critical task failed for good; the process has to be replaced'),
   canceled: row(503, false, 'tasks_canceled_total{kind}', 'shutdown or the caller ended the wait'),
   breaker_open: row(503, true, 'breaker_open_total{target}', 'the circuit breaker of a target is open'),
+  bad_gateway: row(
+    502,
+    false,
+    'egress_requests_total{outcome}',
+    'another server sent an invalid certificate or an invalid answer',
+  ),
   no_route: row(503, true, REJECTED, 'no peer is known that leads to what was asked for'),
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
