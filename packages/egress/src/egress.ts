@@ -51,7 +51,8 @@ export interface EgressInit extends TrustInit {
   /** Networks with non-public addresses that may be dialled, such as `10.0.0.0/8`. Default none. */
   readonly networks?: readonly string[];
   readonly limits?: Partial<EgressLimits>;
-  readonly breaker?: Partial<BreakerInit>;
+  /** `none` for a caller that has its own. Default: opens when more than half of at least 5 calls in 10 s failed. */
+  readonly breaker?: Partial<BreakerInit> | 'none';
   /** Shared by all callers. Default: an own one with the kernel's defaults. */
   readonly retry_budget?: RetryBudget;
   /** Called with the outcome of each try. Must not throw. */
@@ -85,6 +86,10 @@ const BREAKER: BreakerInit = {
   half_open_probes: 1,
 };
 
+function breakerInit(init: EgressInit['breaker']): BreakerInit {
+  return init === 'none' ? { ...BREAKER, calls_min: Number.MAX_SAFE_INTEGER } : { ...BREAKER, ...init };
+}
+
 export class Egress implements AsyncDisposable {
   readonly #init: EgressInit;
   readonly #limits: EgressLimits;
@@ -115,7 +120,7 @@ export class Egress implements AsyncDisposable {
     this.#agent = new EgressAgent((target, total) => this.#dialer.dial(target, total), limits);
     this.#slots = new Slots(limits);
     const breakers_max = Math.max(limits.breakers_max, limits.sockets_max + limits.waiting_max + 1);
-    this.#breakers = new Breakers({ ...BREAKER, ...init.breaker }, breakers_max);
+    this.#breakers = new Breakers(breakerInit(init.breaker), breakers_max);
     this.#budget = init.retry_budget ?? new RetryBudget();
   }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { TargetRules } from './target.ts';
+import { rulesFor, TargetRules } from './target.ts';
 
 const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 1000);
 const rules = new TargetRules({ schemes: ['https', 'http'], ports: [443, 80, 8443] });
@@ -73,6 +73,14 @@ test('a name is never something that a resolver or a socket reads as an address'
     }),
     { numRuns: numRuns * 5 },
   );
+});
+
+test('the rules for a configured URL allow its scheme and port only', () => {
+  assert.deepEqual(rulesFor('https://w.example/log'), { schemes: ['https'], ports: [443] });
+  assert.deepEqual(rulesFor('http://127.0.0.1:8080'), { schemes: ['http'], ports: [8080] });
+  for (const url of ['', 'w.example', 'ftp://w.example/', 'https://a b/', 'https://w.example./'])
+    assert.throws(() => rulesFor(url), { code: 'validation' }, url);
+  assert.throws(() => rulesFor('https://user@w.example/'), { code: 'reject_policy' });
 });
 
 test('anything else is refused', () => {

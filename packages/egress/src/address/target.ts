@@ -66,6 +66,16 @@ export class TargetRules {
   }
 }
 
+/** Rules that allow the scheme and the port of one configured URL. Throws `validation` when it is not an HTTP URL. */
+export function rulesFor(text: string): TargetRulesInit {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const scheme = url?.protocol === 'https:' ? 'https' : url?.protocol === 'http:' ? 'http' : undefined;
+  if (url === undefined || scheme === undefined) throw malformed();
+  const init = { schemes: [scheme], ports: [url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port)] } as const;
+  new TargetRules(init).parse(text);
+  return init;
+}
+
 const malformed = (): RonError => new RonError('validation', 'the URL is not valid');
 
 const refused = (reason: string, message: string): RonError =>

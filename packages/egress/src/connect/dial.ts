@@ -84,13 +84,13 @@ export class Dialer {
     const allowed = addresses.filter((address) => policy.refusal(address) === undefined);
     if (allowed.length === 0) {
       const kind = policy.refusal(addresses[0]!);
-      const message = `the address of ${target.hostname} is not allowed (${kind})`;
+      const message = `the address of ${target.hostname} is ${kind} and its network is not opened in the configuration`;
       throw new RonError('reject_policy', message, { details: { reason: 'address', kind } });
     }
     if (target.scheme === 'https') return allowed;
     const opened = allowed.filter((address) => policy.isOpened(address));
     if (opened.length > 0) return opened;
-    const message = 'plain HTTP is allowed only to networks that the configuration opens';
+    const message = `plain HTTP to ${target.hostname} is refused: its network is not opened in the configuration`;
     throw new RonError('reject_policy', message, { details: { reason: 'plain_http' } });
   }
 
