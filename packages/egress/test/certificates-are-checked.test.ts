@@ -3,7 +3,7 @@ import { createHash, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
-import { createServer } from 'node:tls';
+import { createServer, type TLSSocket } from 'node:tls';
 import type { EgressInit } from '../src/index.ts';
 import { ca, clientOf, get, HOST, hostile, issue, ok, quiet, refused, selfSigned, text } from './support.ts';
 import type { KeyPair } from '../src/testing/index.ts';
@@ -60,6 +60,15 @@ test('a private CA is trusted beside the system or instead of it, never by defau
 test('an address in the URL needs a certificate for that address', async () => {
   assert.equal(await attempt(issue({ names: 'IP:127.0.0.1' }), {}, '127.0.0.1'), 'hello');
   await refused(attempt(issue({ names: `DNS:${HOST}` }), {}, '127.0.0.1'), 'bad_gateway');
+});
+
+test('the server is asked for the name of the URL, and for none when it is an address', async () => {
+  const asked: unknown[] = [];
+  const onConnection = (socket: object): unknown => asked.push((socket as TLSSocket).servername);
+  await using server = await hostile(hello, { onConnection });
+  await using egress = clientOf(server);
+  for (const host of [HOST, '127.0.0.1']) await get(egress, `https://${host}:${server.port}/`);
+  assert.deepEqual(asked, [HOST, false]);
 });
 
 test('a pinned key is required as well, for its host only', async () => {

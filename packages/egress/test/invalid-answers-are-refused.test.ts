@@ -128,6 +128,13 @@ test('a redirect is an answer: its target is not asked', async () => {
   assert.deepEqual({ lookups, requests: server.requests.length }, { lookups: ['origin.test'], requests: 1 });
 });
 
+test('framing is read behind any number of headers that fit', async () => {
+  const many = Array<string>(1500).fill('a:b');
+  await using server = await hostile((socket) => socket.write(`${head(...many, 'content-length: 5')}hello`));
+  await using egress = clientOf(server);
+  assert.equal(text((await get(egress, server.url)).body), 'hello');
+});
+
 test('no cookie is kept, and repeated headers are seen one by one', async () => {
   await using server = await hostile((socket) =>
     socket.write(ok('', 'set-cookie: a=1', 'set-cookie: b=2', 'x: 1', 'x: 2')),

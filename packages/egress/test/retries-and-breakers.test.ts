@@ -47,6 +47,13 @@ test('only idempotent requests are retried', async () => {
   assert.equal(server.requests.length, 3);
 });
 
+test('a breaker that opens ends the retries with the error that opened it', async () => {
+  await using server = await hostile((socket) => socket.write(busy));
+  await using egress = clientOf(server, { breaker: { calls_min: 2, trip_threshold: 0 } });
+  await refused(egress.whole({ url: server.url }, { deadline: never(), retry: quick }), 'not_ready', 'egress_status');
+  assert.equal(server.requests.length, 2);
+});
+
 test('the retry budget bounds retries over all callers', async () => {
   await using server = await hostile((socket) => socket.write(busy));
   const retry_budget = new RetryBudget({ floor: 2, ratio: 0 });
@@ -77,6 +84,7 @@ test('a server that keeps failing is no longer dialled, others are; then one pro
     );
   while (!(await recovered())) await new Promise((resolve) => void setTimeout(resolve, 20));
   assert.equal(egress.outcomes.protocol, 4);
+  await quiet(egress);
 });
 
 test('connection errors, timeouts and 5xx count against a server', async () => {
