@@ -1,5 +1,5 @@
 /**
- * Keys in AWS KMS, for wrapping and deriving, by the official client.
+ * Keys in AWS KMS, for wrapping and deriving, by the official client over `Egress`.
  *
  * Promise: the keys never leave the cloud. Each wrap asks it for a data key, which is the AES key of one envelope (form
  * 04 of envelope.ts) and is zeroed; so plaintexts of any allowed size cost one call and never travel. Derived secrets
@@ -9,6 +9,7 @@
  * Overflow: what the cloud refuses for its rate is `busy`. Cancellation: the signal ends the call.
  */
 import type * as Aws from '@aws-sdk/client-kms';
+import type { EgressInit } from '@ron/egress';
 import { Deadline, isRonError, RonError, sched } from '@ron/kernel';
 import type { Alg } from './algorithms.ts';
 import { Availability } from './availability.ts';
@@ -29,6 +30,7 @@ import {
   type BackendState,
   type KeyHandle,
 } from './backend.ts';
+import { EgressHandler } from './egress-handler.ts';
 import { FORM, openOnce, sealOnce, splitEnvelope } from './envelope.ts';
 import { expand } from './expand.ts';
 
@@ -45,6 +47,8 @@ export interface CloudBackendInit {
   credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
   /** Default 5000. */
   call_ms_max?: number;
+  /** Opens networks for an endpoint without a public address; plain HTTP needs that too. Default: none. */
+  egress?: Pick<EgressInit, 'networks' | 'ca'>;
   signal: AbortSignal;
 }
 
@@ -55,15 +59,22 @@ export class CloudBackend implements Backend {
   readonly #init: CloudBackendInit;
   readonly #aws: typeof Aws;
   readonly #client: Aws.KMSClient;
+  readonly #handler: EgressHandler;
   readonly #availability = new Availability();
   #isClosed = false;
 
   private constructor(init: CloudBackendInit, aws: typeof Aws) {
     this.#init = init;
     this.#aws = aws;
+    this.#handler = new EgressHandler({
+      endpoint: init.endpoint,
+      call_ms_max: init.call_ms_max ?? CALL_MS_MAX,
+      egress: init.egress ?? {},
+    });
     this.#client = new aws.KMSClient({
       region: init.region,
       maxAttempts: 1,
+      requestHandler: this.#handler,
       ...(init.endpoint === undefined ? {} : { endpoint: init.endpoint }),
       ...(init.credentials === undefined ? {} : { credentials: init.credentials }),
     });
@@ -186,6 +197,7 @@ export class CloudBackend implements Backend {
   async close(): Promise<void> {
     this.#isClosed = true;
     this.#client.destroy();
+    await this.#handler.close();
   }
 
   [Symbol.asyncDispose](): Promise<void> {
@@ -225,7 +237,12 @@ export class CloudBackend implements Backend {
       this.#availability.answered();
       return meant();
     }
-    const away = isRonError(error) ? error : awayError(`the cloud does not answer as it should (${name})`, error);
+    // Full queues on our side say nothing about the cloud.
+    if (isRonError(error, 'busy')) return error;
+    const why = isRonError(error) ? error.message : name;
+    const away = isRonError(error, 'timeout')
+      ? error
+      : awayError(`the cloud does not answer as it should: ${why}`, error);
     this.#availability.failed(away);
     return away;
   }

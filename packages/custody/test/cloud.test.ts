@@ -5,12 +5,14 @@ import { KmsServer } from '../src/testing/index.ts';
 import { backendContract, rejectsWith } from './contract.ts';
 
 const { signal } = new AbortController();
+/** The server of the tests speaks plain HTTP on loopback. */
+const egress = { networks: ['127.0.0.0/8'] };
 const credentials = { accessKeyId: 'AKIDEXAMPLE', secretAccessKey: 'not a real one' };
 
 backendContract('cloud by the AWS KMS protocol', async () => {
   const server = await KmsServer.start();
   const open = (): Promise<CloudBackend> =>
-    CloudBackend.open({ region: 'eu-north-1', endpoint: server.endpoint, credentials, signal });
+    CloudBackend.open({ region: 'eu-north-1', endpoint: server.endpoint, credentials, egress, signal });
   let backend = await open();
   return {
     backend,
@@ -24,7 +26,7 @@ backendContract('cloud by the AWS KMS protocol', async () => {
 
 describe('a cloud that is away', () => {
   const open = (endpoint: string, init: Partial<CloudBackendInit> = {}): Promise<CloudBackend> =>
-    CloudBackend.open({ region: 'eu-north-1', endpoint, credentials, signal, ...init });
+    CloudBackend.open({ region: 'eu-north-1', endpoint, credentials, egress, signal, ...init });
 
   test('is refused at once while it does not answer as it should, and comes back by itself', async () => {
     await using server = await KmsServer.start();
@@ -70,6 +72,13 @@ describe('a cloud that is away', () => {
     const { endpoint } = server;
     await server.close();
     await rejectsWith('not_ready', open(endpoint));
+  });
+
+  test('an endpoint in a network that is not opened is not called', async () => {
+    await using server = await KmsServer.start();
+    await assert.rejects(open(server.endpoint, { egress: {} }), /loopback and its network is not opened/);
+    await assert.rejects(open('ftp://127.0.0.1/'), { code: 'validation' });
+    assert.equal(server.requests.length, 0);
   });
 
   test('what is wrapped, and the data that is bound, never travel', async () => {

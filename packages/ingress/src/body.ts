@@ -10,10 +10,10 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
+import { decodeBody } from '@ron/kernel/decompress';
 import { insist } from './access.ts';
 import type { Phase2 } from './access.ts';
 import { BodyReader } from './body-reader.ts';
-import { decodeBody } from './decompress.ts';
 import { GrowingBytes } from './growing-bytes.ts';
 
 export interface BodyLimits {

@@ -4,7 +4,6 @@ export * from './bytes.ts';
 export * from './config-follower.ts';
 export * from './conditional.ts';
 export * from './corr-id.ts';
-export * from './decompress.ts';
 export { CopiedBytes } from './copied-bytes.ts';
 export type { EventsAnswer, ServerSentEvent } from './event-stream.ts';
 export { FastEntry } from './fast-path.ts';

@@ -11,6 +11,8 @@ import { parseNote } from './note.ts';
 import { memorySigner, startWitness, treeHash } from './testing/index.ts';
 import { Witness } from './witness.ts';
 
+/** The witnesses of these tests speak plain HTTP on loopback. */
+const egress = { networks: ['127.0.0.0/8'] };
 const ORIGIN = 'example.com/audit';
 const { signal } = new AbortController();
 const signer = memorySigner(ORIGIN);
@@ -33,7 +35,7 @@ async function logOf(t: TestContext, size: number): Promise<TransparencyLog> {
 test('a witness signs each checkpoint that continues the one before, and its signature is published', async (t) => {
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 10);
-  const witness = new Witness({ url: server.url, vkeys: [server.vkey] });
+  const witness = new Witness({ url: server.url, vkeys: [server.vkey], egress });
   const cosign = () => witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal);
   for (const size of [10, 300, 301, 301]) {
     if (size > log.size) await log.append(entriesOf(log.size, size), signal);
@@ -53,7 +55,7 @@ test('a witness that knows more than we remember says so, and is asked again fro
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 20);
   server.latest = { origin: ORIGIN, size: 7, root: treeHash(entriesOf(0, 7)) };
-  const witness = new Witness({ url: server.url, vkeys: [server.vkey] });
+  const witness = new Witness({ url: server.url, vkeys: [server.vkey], egress });
   await witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal);
   assert.deepEqual(server.answers, [409, 200]);
   assert.equal(server.latest?.size, 20);
@@ -69,7 +71,7 @@ test('a log that was rolled back or rewritten is found out by its witness', asyn
   ] as const;
   for (const [latest, message] of seen) {
     server.latest = latest;
-    const witness = new Witness({ url: server.url, vkeys: [server.vkey] });
+    const witness = new Witness({ url: server.url, vkeys: [server.vkey], egress });
     const asked = witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal);
     await assert.rejects(asked, { code: 'audit_integrity', message });
   }
@@ -80,7 +82,7 @@ test('what else a witness answers says nothing about the log, and is told apart'
   const log = await logOf(t, 5);
   const consistency = (from: number, to: number) => log.consistency(from, to);
   const ask = (vkeys = [server.vkey]) =>
-    new Witness({ url: server.url, vkeys }).cosign(log.checkpoint!, consistency, signal);
+    new Witness({ url: server.url, vkeys, egress }).cosign(log.checkpoint!, consistency, signal);
   const answers = [
     [404, '', 'not_found'],
     [403, '', 'forbidden'],
@@ -108,7 +110,7 @@ test('what else a witness answers says nothing about the log, and is told apart'
   const stranger = await startWitness(ORIGIN, []);
   await stranger[Symbol.asyncDispose]();
   await assert.rejects(ask([stranger.vkey]), { code: 'validation' });
-  const unknown = new Witness({ url: stranger.url, vkeys: [stranger.vkey] });
+  const unknown = new Witness({ url: stranger.url, vkeys: [stranger.vkey], egress });
   await assert.rejects(unknown.cosign(log.checkpoint!, consistency, signal), { code: 'unreachable' });
 });
 
@@ -127,7 +129,7 @@ for (const [what, listener] of [
     const log = await logOf(t, 5);
     await using known = await startWitness(ORIGIN, []);
     const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`;
-    const witness = new Witness({ url, vkeys: [known.vkey], deadline_ms: 50 });
+    const witness = new Witness({ url, vkeys: [known.vkey], deadline_ms: 50, egress });
     await assert.rejects(
       witness.cosign(log.checkpoint!, (from, to) => log.consistency(from, to), signal),
       { code: 'timeout' },

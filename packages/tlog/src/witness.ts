@@ -7,11 +7,11 @@
  * says nothing about the log.
  * Bound: `TRIES_MAX` requests under one deadline, an answer of at most 64 KiB. Cancellation: by the signal.
  */
+import { Egress, rulesFor, type EgressInit } from '@ron/egress';
 import { Deadline, RonError } from '@ron/kernel';
 import type { SignedCheckpoint } from './checkpoint-file.ts';
 import { parseVkey, verifyNote, type NoteKey } from './note-key.ts';
 import { formatNote, formatSignature, parseNote, parseSignature } from './note.ts';
-import { bodyOf, unreachable } from './tile-source.ts';
 
 const DEADLINE_MS = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
@@ -25,6 +25,8 @@ export interface WitnessInit {
   vkeys: readonly string[];
   /** For one checkpoint. Default 5 s. */
   deadline_ms?: number;
+  /** Opens networks for a witness without a public address; plain HTTP needs that too. Default: none. */
+  egress?: Pick<EgressInit, 'networks' | 'ca'>;
 }
 
 export interface Cosigned {
@@ -42,6 +44,7 @@ export class Witness {
   readonly #url: string;
   readonly #keys: readonly NoteKey[];
   readonly #deadline_ms: number;
+  readonly #egress: Egress;
   #size = 0;
 
   constructor(init: WitnessInit) {
@@ -50,6 +53,15 @@ export class Witness {
     this.name = this.#keys[0]!.name;
     this.#url = `${init.url.replace(/\/+$/, '')}/add-checkpoint`;
     this.#deadline_ms = init.deadline_ms ?? DEADLINE_MS;
+    const total_ms = this.#deadline_ms;
+    this.#egress = new Egress({
+      name: 'witness',
+      ...rulesFor(this.#url),
+      ...init.egress,
+      // No connection is kept between two checkpoints, so there is nothing to close.
+      limits: { first_byte_ms: total_ms, total_ms, body_bytes_max: ANSWER_BYTES_MAX, idle_sockets_max: 0 },
+      breaker: 'none',
+    });
   }
 
   /** The largest size that it is known to have cosigned, in this process. */
@@ -60,11 +72,11 @@ export class Witness {
   /** Asks for a cosignature over `checkpoint`. */
   async cosign(checkpoint: SignedCheckpoint, consistency: Consistencies, signal: AbortSignal): Promise<Cosigned> {
     using deadline = Deadline.after('witness', this.#deadline_ms, { signal });
-    return await deadline.run(async (until) => {
+    return await deadline.run(async () => {
       for (let tries = 0; tries < TRIES_MAX; tries++) {
         const old = Math.min(this.#size, checkpoint.size);
         const proof = await consistency(old, checkpoint.size);
-        const answer = await this.#ask(requestBody(old, proof, checkpoint.text), until);
+        const answer = await this.#ask(requestBody(old, proof, checkpoint.text), deadline);
         if (answer.status !== 409) return this.#accept(checkpoint, answer);
         this.#size = this.#conflict(old, checkpoint, answer.text);
       }
@@ -72,10 +84,11 @@ export class Witness {
     });
   }
 
-  async #ask(body: string, signal: AbortSignal): Promise<{ status: number; text: string }> {
-    const response = await fetch(this.#url, { method: 'POST', body, signal, redirect: 'error' }).catch(unreachable);
-    const bytes = await bodyOf(response, ANSWER_BYTES_MAX).catch(unreachable);
-    return { status: response.status, text: Buffer.from(bytes).toString('utf8') };
+  async #ask(body: string, deadline: Deadline): Promise<{ status: number; text: string }> {
+    // Adding a checkpoint twice has the effect of adding it once.
+    const request = { url: this.#url, method: 'POST', body: Buffer.from(body), idempotent: true } as const;
+    const answer = await this.#egress.whole(request, { deadline });
+    return { status: answer.status, text: Buffer.from(answer.body).toString('utf8') };
   }
 
   /** What the witness has cosigned last; throws when that cannot be the beginning of our log. */

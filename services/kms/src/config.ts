@@ -1,4 +1,5 @@
 /** The configuration of kms: the listener's keys, the process's keys and its own, named as operators know them. */
+import { AddressPolicy, rulesFor } from '@ron/egress';
 import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
 import type { ConfigOf } from '@ron/kernel';
 import { AUTH_KEYS } from '@ron/auth/service';
@@ -32,6 +33,13 @@ const KEYS = {
     key.text({ doc: 'The region of AWS KMS. Credentials are found as AWS tools find them.' }),
   ),
   'cloud.endpoint': key.optional(key.text({ doc: 'Another endpoint than that of the region.' })),
+  'egress.networks': key.list({
+    default: [],
+    doc: 'CIDR blocks without public addresses in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
+  }),
+  'egress.ca_file': key.optional(
+    key.text({ doc: 'PEM certificates that are trusted beside those of the system, for the witness and the cloud.' }),
+  ),
   'kms.kek_file': key.optional(
     key.text({
       doc: 'A file with the 32 bytes, in hex or base64, that seal everything in data_dir. Default: RON_KEK in the environment, else `kek` in data_dir, made when it is missing.',
@@ -152,6 +160,13 @@ export const schema = defineConfig(KEYS, (config, report) => {
   if (needsToken && config.pkcs11.token === undefined) report('pkcs11.token', `a label, because of ${kms.backend}`);
   if (kms.backend === 'cloud' && config.cloud.region === undefined)
     report('cloud.region', 'a region, because of cloud');
+  const { networks } = config.egress;
+  if (!isUsable(() => new AddressPolicy(networks))) report('egress.networks', 'CIDR blocks such as 10.0.0.0/8');
+  for (const [name, url] of [
+    ['cloud.endpoint', config.cloud.endpoint],
+    ['audit.witness_url', audit.witness_url],
+  ] as const)
+    if (url !== undefined && !isUsable(() => rulesFor(url))) report(name, 'a URL such as https://host');
   if (audit.witness_url !== undefined && audit.witness_key === undefined) {
     report('audit.witness_key', 'a verifier key, because audit.witness_url is set');
   }
@@ -159,5 +174,14 @@ export const schema = defineConfig(KEYS, (config, report) => {
     report('audit.witness_url', 'a URL, because audit.witness_key is set');
   }
 });
+
+function isUsable(parse: () => unknown): boolean {
+  try {
+    parse();
+    return true;
+  } catch {
+    return false;
+  }
+}
 
 export type KmsConfig = ConfigOf<typeof schema>;

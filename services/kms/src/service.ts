@@ -36,6 +36,7 @@ import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendKeeper } from './backend/keeper.ts';
 import { concurrency } from './concurrency.ts';
 import type { KmsConfig } from './config.ts';
+import { egressOf } from './egress.ts';
 import { KeyDesk, type KeyEvent } from './keys/key-desk.ts';
 import { KeyWork } from './keys/key-work.ts';
 import { rootDeriver, writeOwnerFile } from './own-keys.ts';
@@ -101,6 +102,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const counters = kmsCounters(metrics);
   const warn = (what: string): void => log.warn(what);
   const { backend: given, fs, env = process.env } = init;
+  const egress = await egressOf(init.config);
   const vault = await openVault({ config: init.config, env, backend: given, fs, signal, warn });
   const { backend, book, ledger } = vault;
   const secrets = new SecretWork(book, backend);
@@ -113,7 +115,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   await renewOwner();
 
   // Events in, signed log out.
-  const audit = openAudit({ runtime, vault, config, counters, log, publish });
+  const audit = openAudit({ runtime, vault, config, counters, egress, log, publish });
   const { auditor, trail, checkpointer, witnesses, covered } = audit;
 
   // Backend: who looks after it, and who asks whether it is there.

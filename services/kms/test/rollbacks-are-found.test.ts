@@ -121,6 +121,13 @@ for (const { what, why, plant } of changes) {
   });
 }
 
+/** The witness of these tests speaks plain HTTP on loopback. */
+const witnessFlags = ({ url, vkey }: { url: string; vkey: string }): string[] => [
+  `--audit.witness_url=${url}`,
+  `--audit.witness_key=${vkey}`,
+  '--egress.networks=127.0.0.0/8',
+];
+
 test('one flipped byte anywhere in the log is found by the full audit', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
@@ -178,12 +185,15 @@ test('everything put back together: only a witness notices, and then nothing is 
   const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
   const origin = vkeys[0]!.split('+')[0]!;
   await using witness = await startWitness(origin, vkeys);
-  const flags = [`--audit.witness_url=${witness.url}`, `--audit.witness_key=${witness.vkey}`];
+  const flags = witnessFlags(witness);
   {
     await using kms = await startService({ dir, flags });
     assert.equal((await kms.send('GET', '/version')).body.rollback_protection, 'witness');
     for (let at = 0; at < 5; at++) await sign(kms, kid);
+    const { size = 0 } = witness.latest ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
+    // An answer does not wait for the witness.
+    await eventually('the witness has seen the new entries', () => witness.latest!.size > size);
     await kms.kms.drain();
   }
   await rm(dir, { recursive: true });
@@ -215,7 +225,7 @@ test('a witness that answers nonsense, or nothing, stops nobody, and readiness t
   const { kid } = await used(dir);
   const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
   await using witness = await startWitness(vkeys[0]!.split('+')[0]!, vkeys);
-  const flags = [`--audit.witness_url=${witness.url}`, `--audit.witness_key=${witness.vkey}`];
+  const flags = witnessFlags(witness);
   witness.override = { status: 409, text: 'a great many\n' };
   await using kms = await startService({ dir, flags });
   assert.equal((await sign(kms, kid)).status, 200);
@@ -225,4 +235,17 @@ test('a witness that answers nonsense, or nothing, stops nobody, and readiness t
   witness.override = undefined;
   await eventually('it is asked again', () => witness.latest !== undefined);
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
+});
+
+test('a witness in a network that is not opened is not asked, and readiness names the reason', async () => {
+  await using temp = await tempDir();
+  const dir = join(temp.path, 'data');
+  const { kid } = await used(dir);
+  const vkeys = (await readFile(join(dir, 'audit/vkeys'), 'utf8')).trim().split('\n');
+  await using witness = await startWitness(vkeys[0]!.split('+')[0]!, vkeys);
+  const flags = witnessFlags(witness).filter((flag) => !flag.includes('networks'));
+  await using kms = await startService({ dir, flags });
+  assert.equal((await sign(kms, kid)).status, 200);
+  assert.match((await kms.send('GET', '/readyz')).text, /loopback and its network is not opened in the configuration/);
+  assert.deepEqual(witness.answers, []);
 });

@@ -4,7 +4,7 @@
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
 import { NEVER, sched, type Log, type ServiceRuntime, type Watch } from '@ron/kernel';
-import { Witness } from '@ron/tlog';
+import { Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
 import type { KmsCounters } from '../metrics.ts';
@@ -27,6 +27,8 @@ export interface AuditInit {
   /** In force now. */
   readonly config: { readonly value: KmsConfig };
   readonly counters: KmsCounters;
+  /** How the witness may be reached. */
+  readonly egress: NonNullable<WitnessInit['egress']>;
   readonly log: Log;
   readonly publish: (event: AuditEventOut) => void;
 }
@@ -48,7 +50,7 @@ export interface Audit {
   close(): Promise<void>;
 }
 
-export function openAudit({ runtime, vault, config, counters, log, publish }: AuditInit): Audit {
+export function openAudit({ runtime, vault, config, counters, egress, log, publish }: AuditInit): Audit {
   let unsound: string | undefined;
   const onUnsound = (problem: string): void => {
     if (unsound !== undefined) return;
@@ -91,7 +93,7 @@ export function openAudit({ runtime, vault, config, counters, log, publish }: Au
     },
   });
   const { witness_url: url, witness_key } = config.value.audit;
-  const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!] });
+  const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
   const witnesses = new WitnessWatch({ witness, log: vault.log, covered, onRolledBack: onUnsound });
   return {
     auditor: new Auditor(trail, mode),

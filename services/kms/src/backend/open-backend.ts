@@ -7,6 +7,7 @@
 import { CloudBackend, MemoryBackend, Pkcs11Backend, type Backend } from '@ron/custody';
 import { RonError } from '@ron/kernel';
 import type { KmsConfig } from '../config.ts';
+import { egressOf } from '../egress.ts';
 import { readSecretFile } from '../unlock.ts';
 
 export const PIN_VARIABLE = 'RON_PIN';
@@ -25,7 +26,13 @@ export async function openBackend({ config, env, file, signal }: BackendInit): P
   if (backend === 'memory') return new MemoryBackend();
   if (backend === 'cloud') {
     const { region, endpoint } = config.cloud;
-    return await CloudBackend.open({ region: region!, ...(endpoint === undefined ? {} : { endpoint }), signal });
+    const egress = await egressOf(config);
+    return await CloudBackend.open({
+      region: region!,
+      ...(endpoint === undefined ? {} : { endpoint }),
+      egress,
+      signal,
+    });
   }
   const { module, token, sessions } = config.pkcs11;
   const pin = await pinOf(config, env);

@@ -1,8 +1,8 @@
 /**
- * Compressed request bodies, decoded as a stream under a guard.
+ * Compressed bodies, decoded as a stream under a guard. For requests that a listener reads and for answers of strangers.
  *
  * Promise: gzip, brotli and zstd come out as they were, or the stream fails with a `RonError`: `unsupported_media` for any
- * other coding and for more than one (`gzip, gzip`: nobody needs it, and each layer multiplies the ratio), `bad_request`
+ * other coding and for more than one (`gzip, gzip`: each layer multiplies the ratio), `bad_request`
  * for broken, truncated or trailing input, `decompress_cap` for a bomb. No decoded byte beyond a cap is handed on.
  * Bound: `bytes_max` decoded bytes, and `ratio_max` times the encoded bytes consumed so far (with a floor, so that small
  * bodies pass whatever their ratio). It holds two 16 KiB chunks, one source chunk and the codec's window (8 MiB at most).
@@ -12,7 +12,7 @@
  */
 import { Readable } from 'node:stream';
 import { constants, createBrotliDecompress, createGunzip, createZstdDecompress } from 'node:zlib';
-import { RonError } from '@ron/kernel';
+import { RonError } from './errors.ts';
 
 export interface DecodeInit {
   /** Decoded bytes per encoded byte. Default 10. */
@@ -91,7 +91,7 @@ class DecodedBody extends Readable {
     const source = this.#source;
     this.#signal.removeEventListener('abort', this.#onAbort);
     source.off('data', this.#onEncoded).off('end', this.#onSourceEnd).off('close', this.#onSourceClose);
-    // The error listener stays: an error that nobody hears would end the process.
+    // The error listener stays: an error without a listener would end the process.
     if (this.#started) source.pause();
     this.#engine.destroy();
     callback(error);

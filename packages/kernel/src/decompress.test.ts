@@ -3,11 +3,13 @@ import { Readable } from 'node:stream';
 import { test } from 'node:test';
 import * as zlib from 'node:zlib';
 import fc from 'fast-check';
-import { RonError } from '@ron/kernel';
-import type { ErrorCode } from '@ron/kernel';
-import { fuzzRuns } from '../test/fuzz-runs.ts';
 import { decodeBody } from './decompress.ts';
 import type { DecodeInit } from './decompress.ts';
+import { RonError } from './errors.ts';
+import type { ErrorCode } from './errors.ts';
+
+/** How many cases a property tries: `RON_FUZZ_RUNS` for a nightly-length run. */
+const fuzzRuns = (usual: number): { numRuns: number } => ({ numRuns: Number(process.env['RON_FUZZ_RUNS']) || usual });
 
 const MIB = 1024 * 1024;
 const never = new AbortController().signal;

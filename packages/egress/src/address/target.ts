@@ -1,0 +1,82 @@
+/**
+ * A URL, checked and in its one canonical spelling.
+ *
+ * Contract: scheme and port are allow-listed. The WHATWG parser turns every spelling of an IPv4 literal (decimal, octal,
+ * hexadecimal, short, full-width, percent-encoded, trailing dot) into dotted decimal; only its result is used from here
+ * on, so the checked host is the dialled host. Credentials in the URL, a trailing dot of a name, and characters that the
+ * parser would drop or rewrite (controls, blanks, backslash) are refused.
+ * Bound: `URL_CHARS_MAX` characters.
+ *
+ *   const rules = new TargetRules({ schemes: ['https'], ports: [443] });
+ *   rules.parse('https://tiles.example/a.png').origin; // 'https://tiles.example'
+ */
+import { isIP } from 'node:net';
+import { RonError } from '@ron/kernel/core';
+
+const URL_CHARS_MAX = 8192;
+const NAME_CHARS_MAX = 253;
+const NAME = /^(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
+// oxlint-disable-next-line no-control-regex
+const REWRITTEN = /[\u0000-\u0020\u007f\\]/;
+
+export type Scheme = 'https' | 'http';
+
+export interface Target {
+  /** `https://host[:port]`: the key of connections and breakers. */
+  readonly origin: string;
+  readonly scheme: Scheme;
+  /** A name, or an IP address without brackets. */
+  readonly hostname: string;
+  readonly isLiteral: boolean;
+  readonly port: number;
+  /** The `Host` header. */
+  readonly host: string;
+  /** Path and query. */
+  readonly path: string;
+}
+
+export interface TargetRulesInit {
+  readonly schemes: readonly Scheme[];
+  readonly ports: readonly number[];
+}
+
+const DEFAULT_PORTS: Readonly<Record<Scheme, number>> = { https: 443, http: 80 };
+
+export class TargetRules {
+  readonly #init: TargetRulesInit;
+
+  constructor(init: TargetRulesInit) {
+    this.#init = init;
+  }
+
+  /** Throws `validation` for a malformed URL, `reject_policy` for one that is not allowed. */
+  parse(text: string): Target {
+    if (text.length > URL_CHARS_MAX || REWRITTEN.test(text) || !URL.canParse(text)) throw malformed();
+    const url = new URL(text);
+    const scheme = this.#init.schemes.find((each) => url.protocol === `${each}:`);
+    if (scheme === undefined) throw refused('scheme', 'the scheme of the URL is not allowed');
+    if (url.username !== '' || url.password !== '') throw refused('credentials', 'a URL must not hold credentials');
+    const port = url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port);
+    if (!this.#init.ports.includes(port)) throw refused('port', `the port ${port} is not allowed`);
+    const hostname = url.hostname.replace(/^\[(.*)\]$/, '$1');
+    const isLiteral = isIP(hostname) !== 0;
+    if (!isLiteral && (hostname.length > NAME_CHARS_MAX || !NAME.test(hostname))) throw malformed();
+    const path = `${url.pathname}${url.search}`;
+    return { origin: url.origin, scheme, hostname, isLiteral, port, host: url.host, path };
+  }
+}
+
+/** Rules that allow the scheme and the port of one configured URL. Throws `validation` when it is not an HTTP URL. */
+export function rulesFor(text: string): TargetRulesInit {
+  const url = URL.canParse(text) ? new URL(text) : undefined;
+  const scheme = url?.protocol === 'https:' ? 'https' : url?.protocol === 'http:' ? 'http' : undefined;
+  if (url === undefined || scheme === undefined) throw malformed();
+  const init = { schemes: [scheme], ports: [url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port)] } as const;
+  new TargetRules(init).parse(text);
+  return init;
+}
+
+const malformed = (): RonError => new RonError('validation', 'the URL is not valid');
+
+const refused = (reason: string, message: string): RonError =>
+  new RonError('reject_policy', message, { details: { reason } });

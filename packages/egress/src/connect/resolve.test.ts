@@ -1,0 +1,37 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { Deadline } from '@ron/kernel';
+import { Resolver } from './resolve.ts';
+
+const deadline = (): Deadline => Deadline.after('test', 60_000);
+
+test('concurrent lookups of a name are one, and no answer is kept', async () => {
+  let lookups = 0;
+  const resolver = new Resolver(async () => [String(++lookups)], 2);
+  const both = await Promise.all([resolver.resolve('a', deadline()), resolver.resolve('a', deadline())]);
+  assert.deepEqual(both, [['1'], ['1']]);
+  assert.deepEqual(await resolver.resolve('a', deadline()), ['2']);
+});
+
+test('abandoned lookups keep their place until they end; beyond the bound is busy', async () => {
+  const pending: (() => void)[] = [];
+  const resolver = new Resolver((name) => new Promise((resolve) => void pending.push(() => resolve([name]))), 2);
+  for (const name of ['a', 'b'])
+    await assert.rejects(resolver.resolve(name, Deadline.after('mine', 5)), { code: 'timeout', op: 'mine' });
+  await assert.rejects(resolver.resolve('c', deadline()), { code: 'busy' });
+  const joined = resolver.resolve('a', deadline());
+  pending[0]!();
+  assert.deepEqual(await joined, ['a']);
+  const third = resolver.resolve('c', deadline());
+  await Promise.resolve();
+  pending[2]!();
+  assert.deepEqual(await third, ['c']);
+});
+
+test('a failure is unreachable, also one that is thrown at once, and does not keep its place', async () => {
+  const resolver = new Resolver(() => {
+    throw new Error('broken');
+  }, 1);
+  for (const name of ['a', 'a', 'b'])
+    await assert.rejects(resolver.resolve(name, deadline()), { code: 'unreachable', op: 'egress_dns' });
+});

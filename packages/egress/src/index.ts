@@ -1,0 +1,12 @@
+export { AddressPolicy, type Refusal } from './address/address-policy.ts';
+export type { AddressKind } from './address/classify.ts';
+export { rulesFor, type Scheme, type TargetRulesInit } from './address/target.ts';
+export type { Connect, Peer } from './connect/dial.ts';
+export type { Lookup } from './connect/resolve.ts';
+export type { ExtraCa, TrustInit } from './connect/trust.ts';
+export * from './egress.ts';
+export type { AnswerBody } from './exchange/body.ts';
+export type { EgressRequest } from './exchange/request.ts';
+export type { Answer } from './exchange/send.ts';
+export { EGRESS_LIMITS, type EgressLimits } from './limits.ts';
+export { OUTCOMES, type Outcome, type OutcomeCounts } from './outcome.ts';
