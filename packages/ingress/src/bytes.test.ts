@@ -82,16 +82,15 @@ async function bench(
     void serve(req, res);
   });
   server.on('connection', (socket) => {
-    const opened_ms = performance.now();
     const ticket: Ticket = {
       ip: '127.0.0.1',
-      opened_ms,
+      opened_ms: performance.now(),
       address: undefined,
       caller: 'open',
       counted: false,
       probation: false,
     };
-    new Connection(socket, ticket, opened_ms, { headLate: () => {} }).add(NO_BODY);
+    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }).add(NO_BODY);
   });
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
   t.after(() => {

@@ -258,8 +258,8 @@ export class FastPath {
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
     const { admission, host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
-    sweeper.watch(connection);
     const place = new Place(admission, arrival.address, true);
+    sweeper.watch(connection);
     return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, place);
   }
 }

@@ -1,136 +1,82 @@
 /**
  * The configuration keys of a listener, to be spread into the table of a service, and their way into `IngressConfig`.
  *
- * Promise: the key names are those that operators know (`server.max_inflight`, `read_timeout`, ...); defaults are the
- * listener's own. A service that names some of them otherwise overrides them in `ingressConfigOf`'s second argument.
+ * Contract: the key names are those that operators know (`server.max_inflight`, `read_timeout`, ...); names, defaults,
+ * bounds and documentation of the limits come from `LIMITS`. `INGRESS_SEED_KEYS` has the names of edge's seed
+ * (`ingress.max_inflight`, `ingress.timeout_secs`, ...) in place of those of the same limits.
+ *
+ *   const schema = defineConfig({ ...INGRESS_KEYS, data_dir: key.text({ doc: '...' }) }, checkIngressKeys);
+ *   createIngress({ config: ingressConfigOf(loadConfig({ schema })), ... });
  */
-import { formatDuration, formatRate, formatSize, key } from '@ron/kernel';
-import type { Config } from '@ron/kernel';
+import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/kernel';
+import type { Config, Key } from '@ron/kernel';
 import { parseBind } from './bind.ts';
 import { compileProxies } from './client-ip.ts';
-import { INGRESS_DEFAULTS } from './limits.ts';
-import type { IngressConfig } from './limits.ts';
+import { INGRESS_DEFAULTS, limitRows, LIMITS } from './limits.ts';
+import type { IngressConfig, IngressLimits, LimitName, LimitRow } from './limits.ts';
 
-const D = INGRESS_DEFAULTS;
 const ADDRESS = { pattern: /^(?:unix:.+|.+:\d{1,5})$/, expects: 'host:port, [v6]:port or unix:/path', length_max: 256 };
+const SECONDS = '_secs';
+const SECOND_MS = 1000;
 
-export const INGRESS_KEYS = {
-  'server.bind': key.text({ ...ADDRESS, default: D.bind, doc: 'Where the service listens.' }),
+type Rows = typeof LIMITS;
+type OwnName<N extends LimitName> = Rows[N] extends { readonly key: infer K extends string } ? K : never;
+type SeedName<N extends LimitName> = Rows[N] extends { readonly seed: { readonly key: infer K extends string } }
+  ? K
+  : OwnName<N>;
+
+type OwnKeys = { readonly [N in LimitName as OwnName<N>]: Key<IngressLimits[N]> };
+/** A limit that the seed names has a default. */
+type SeedKeys = {
+  readonly [N in LimitName as SeedName<N>]: Key<Rows[N] extends { readonly seed: object } ? number : IngressLimits[N]>;
+};
+
+type Naming = (row: LimitRow) => { readonly key: string; readonly default: number | undefined } | undefined;
+
+const ownName: Naming = (row) => (row.key === undefined ? undefined : { key: row.key, default: row.default });
+const seedName: Naming = (row) => row.seed ?? ownName(row);
+
+function limitKeys(naming: Naming): Record<string, Key<number | undefined>> {
+  const keys: Record<string, Key<number | undefined>> = {};
+  for (const [, row] of limitRows()) {
+    const named = naming(row);
+    if (named === undefined) continue;
+    if (named.key.endsWith(SECONDS)) keys[named.key] = secondsKey(row, named.default);
+    else keys[named.key] = limitKey(row, named.default);
+  }
+  return keys;
+}
+
+function limitKey(row: LimitRow, value: number | undefined): Key<number | undefined> {
+  if (value === undefined) return key.optional(unitKey(row, undefined));
+  return unitKey(row, value);
+}
+
+function unitKey({ unit, min, max, doc }: LimitRow, value: number | undefined): Key<number> {
+  const text = (format: (quantity: number) => string) => ({
+    ...(value === undefined ? {} : { default: format(value) }),
+    min: format(min),
+    max: format(max),
+    doc,
+  });
+  if (unit === 'count') return key.integer({ ...(value === undefined ? {} : { default: value }), min, max, doc });
+  if (unit === 'bytes') return key.size(text(formatSize));
+  return unit === 'ms' ? key.duration(text(formatDuration)) : key.rate(text(formatRate));
+}
+
+/** One key for all waits for a client. */
+function secondsKey(row: LimitRow, value: number | undefined): Key<number | undefined> {
+  const doc = 'Seconds for headers, a body, an answer without progress, and the budget of a request.';
+  const max = Math.floor(row.max / SECOND_MS);
+  return key.integer({ default: value!, min: 1, max, doc });
+}
+
+const BIND_KEYS = {
+  'server.bind': key.text({ ...ADDRESS, default: INGRESS_DEFAULTS.bind, doc: 'Where the service listens.' }),
   metrics_addr: key.optional(key.text({ ...ADDRESS, doc: 'A port of their own for health, metrics and version.' })),
-  'server.max_inflight': key.integer({
-    default: D.max_inflight,
-    min: 1,
-    max: 65_536,
-    doc: 'Requests that execute or stream at once; more get 429.',
-  }),
-  'server.inflight_reserve': key.optional(
-    key.integer({
-      min: 0,
-      max: 65_535,
-      doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4.',
-    }),
-  ),
-  'server.inflight_per_ip': key.optional(
-    key.integer({
-      min: 1,
-      max: 65_536,
-      doc: 'Requests in flight or queued of one address; more get 429. Default: half of max_inflight.',
-    }),
-  ),
-  'server.max_rps_per_ip': key.optional(
-    key.integer({ min: 1, max: 1_000_000, doc: 'Requests per second of one address; more get 429.' }),
-  ),
-  'server.rps_burst_per_ip': key.optional(
-    key.integer({
-      min: 1,
-      max: 1_000_000,
-      doc: 'Requests of one address above its rate at once. Default: half of it.',
-    }),
-  ),
-  'server.parked_max': key.integer({
-    default: D.parked_max,
-    min: 1,
-    max: 1_000_000,
-    doc: 'Requests that wait for an event; more get 429.',
-  }),
-  'server.events_max': key.integer({
-    default: D.events_max,
-    min: 1,
-    max: 1_000_000,
-    doc: 'Open event streams; more get 429.',
-  }),
-  'server.max_rps': key.optional(key.integer({ min: 1, max: 1_000_000, doc: 'Requests per second; more get 429.' })),
-  'server.rps_burst': key.integer({
-    default: D.rps_burst,
-    min: 1,
-    max: 1_000_000,
-    doc: 'Requests above the rate at once.',
-  }),
-  max_conns: key.integer({ default: D.max_conns, min: 1, max: 1_000_000, doc: 'Open connections in all.' }),
-  'server.connection_limit_per_ip': key.integer({
-    default: D.connection_limit_per_ip,
-    min: 1,
-    max: 1_000_000,
-    doc: 'Open connections of one address; calls that carry a capability do not count.',
-  }),
-  'server.header_bytes': key.size({
-    default: formatSize(D.header_bytes_max),
-    min: '1KiB',
-    max: '1MiB',
-    doc: 'Request line and headers.',
-  }),
-  'server.body_bytes': key.size({
-    default: formatSize(D.body_bytes_max),
-    min: '1KiB',
-    max: '64MiB',
-    doc: 'A buffered body.',
-  }),
-  'server.decompress_max_ratio': key.integer({
-    default: D.decompress_max_ratio,
-    min: 1,
-    max: 1000,
-    doc: 'Decoded bytes per encoded byte.',
-  }),
-  'server.decompress_abs_bytes': key.size({
-    default: formatSize(D.decompress_abs_bytes),
-    min: '1KiB',
-    max: '1GiB',
-    doc: 'Decoded bytes of a compressed body.',
-  }),
-  'server.header_timeout': key.duration({
-    default: formatDuration(D.header_timeout_ms),
-    min: '10ms',
-    max: '5m',
-    doc: 'Until the headers are complete.',
-  }),
-  read_timeout: key.duration({
-    default: formatDuration(D.read_timeout_ms),
-    min: '10ms',
-    max: '5m',
-    doc: 'A buffered body in total; a streamed one without progress.',
-  }),
-  write_timeout: key.duration({
-    default: formatDuration(D.write_timeout_ms),
-    min: '10ms',
-    max: '5m',
-    doc: 'An answer that nobody reads.',
-  }),
-  idle_timeout: key.duration({
-    default: formatDuration(D.idle_timeout_ms),
-    min: '10ms',
-    max: '1h',
-    doc: 'A connection between two requests.',
-  }),
-  'server.rate_min': key.rate({
-    default: formatRate(D.rate_bytes_per_s_min),
-    doc: 'Streamed bodies and answers that are slower than this on average are cut.',
-  }),
-  'server.request_deadline': key.duration({
-    default: formatDuration(D.request_deadline_ms),
-    min: '10ms',
-    max: '1h',
-    doc: 'Budget of a request.',
-  }),
+};
+
+const POLICY_KEYS = {
   'server.trusted_proxies': key.list({
     default: [],
     doc: 'Addresses or CIDR blocks whose X-Forwarded-For is believed.',
@@ -145,10 +91,16 @@ export const INGRESS_KEYS = {
     key.text({ doc: 'PEM certificate chain; with key_file turns TLS on. Read again on SIGHUP.' }),
   ),
   'tls.key_file': key.optional(key.text({ doc: 'PEM private key.' })),
-} as const;
+};
+
+// oxlint-disable-next-line typescript/no-unsafe-type-assertion -- made from the same rows as the type
+export const INGRESS_KEYS = { ...BIND_KEYS, ...(limitKeys(ownName) as unknown as OwnKeys), ...POLICY_KEYS };
+
+// oxlint-disable-next-line typescript/no-unsafe-type-assertion -- made from the same rows as the type
+export const INGRESS_SEED_KEYS = { ...BIND_KEYS, ...(limitKeys(seedName) as unknown as SeedKeys), ...POLICY_KEYS };
 
 /** For `defineConfig`'s check: what no single key can know. */
-export function checkIngressKeys(config: IngressKeyConfig, report: (key: CheckedKey, expected: string) => void): void {
+export function checkIngressKeys(config: ListenerConfig, report: (key: CheckedKey, expected: string) => void): void {
   if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
   const { metrics_addr } = config;
   if (metrics_addr !== undefined && !isUsable(() => parseBind(metrics_addr))) report('metrics_addr', BIND_EXPECTED);
@@ -174,36 +126,20 @@ function isUsable(parse: () => unknown): boolean {
 }
 
 export type IngressKeyConfig = Config<typeof INGRESS_KEYS>;
+export type IngressSeedKeyConfig = Config<typeof INGRESS_SEED_KEYS>;
+
+/** The part of a configuration that no limit is in. */
+type ListenerConfig = Config<typeof BIND_KEYS & typeof POLICY_KEYS>;
 
 export function ingressConfigOf(
-  config: Config<typeof INGRESS_KEYS>,
+  config: IngressKeyConfig | IngressSeedKeyConfig,
   override: Partial<IngressConfig> = {},
 ): Partial<IngressConfig> {
   const { server, tls } = config;
   return {
     bind: server.bind,
     metrics_addr: config.metrics_addr,
-    max_inflight: server.max_inflight,
-    inflight_reserve: server.inflight_reserve,
-    inflight_per_ip_max: server.inflight_per_ip,
-    rps_limit_per_ip: server.max_rps_per_ip,
-    rps_burst_per_ip: server.rps_burst_per_ip,
-    parked_max: server.parked_max,
-    events_max: server.events_max,
-    rps_limit: server.max_rps,
-    rps_burst: server.rps_burst,
-    max_conns: config.max_conns,
-    connection_limit_per_ip: server.connection_limit_per_ip,
-    header_bytes_max: server.header_bytes,
-    body_bytes_max: server.body_bytes,
-    decompress_max_ratio: server.decompress_max_ratio,
-    decompress_abs_bytes: server.decompress_abs_bytes,
-    header_timeout_ms: server.header_timeout,
-    read_timeout_ms: config.read_timeout,
-    write_timeout_ms: config.write_timeout,
-    idle_timeout_ms: config.idle_timeout,
-    rate_bytes_per_s_min: server.rate_min,
-    request_deadline_ms: server.request_deadline,
+    ...limitsOf(config),
     trusted_proxies: server.trusted_proxies,
     hosts: server.hosts,
     open_beyond_loopback: server.open_beyond_loopback,
@@ -214,4 +150,16 @@ export function ingressConfigOf(
         : { cert_file: tls.cert_file, key_file: tls.key_file },
     ...override,
   };
+}
+
+function limitsOf(config: IngressKeyConfig | IngressSeedKeyConfig): Partial<IngressLimits> {
+  const naming = 'ingress' in config ? seedName : ownName;
+  const limits: Partial<Record<LimitName, number | undefined>> = {};
+  for (const [name, row] of limitRows()) {
+    const named = naming(row);
+    if (named === undefined) continue;
+    const value = configValue(config, named.key) as number | undefined;
+    limits[name] = value !== undefined && named.key.endsWith(SECONDS) ? value * SECOND_MS : value;
+  }
+  return limits as Partial<IngressLimits>;
 }

@@ -1,9 +1,155 @@
 /**
- * Every limit of a listener in one place, with its default and unit.
+ * Every limit of a listener, declared once. Defaults, validation, the keys of the configuration (`ingress-keys.ts`) and
+ * their documentation derive from this table.
  *
- * Promise: nothing in this package is unbounded, and every bound that an operator may want to move is a field here.
+ * Contract: a row names the unit, the default, the bounds for operators and one line of documentation. `key` is the name
+ * of the limit in a configuration; rows without one are set in code only. `seed` names it as the seed of edge does.
+ * `default: undefined` means off, or derived from another limit as the line says.
+ * Bound: nothing in this package is unbounded; a bound that an operator may want to move has a key.
+ *
+ *   ingressConfig({ max_inflight: 64 }).header_timeout_ms   // 5000, the default of its row
  */
 import { assert } from '@ron/kernel';
+
+const KIB = 1024;
+const MIB = 1024 * KIB;
+const MINUTE_MS = 60_000;
+const HOUR_MS = 60 * MINUTE_MS;
+const MANY = 1_000_000;
+const TIMEOUT_SECS = { key: 'ingress.timeout_secs', default: 5 } as const;
+
+export type LimitUnit = 'count' | 'bytes' | 'bytes_per_s' | 'ms';
+
+export interface LimitRow {
+  readonly unit: LimitUnit;
+  readonly default: number | undefined;
+  /** For operators. In code a limit must be positive, or not negative where `min` is 0. */
+  readonly min: number;
+  readonly max: number;
+  readonly doc: string;
+  readonly key?: string;
+  /** A key whose name ends in `_secs` is in seconds; several limits may share one. */
+  readonly seed?: { readonly key: string; readonly default: number };
+}
+
+// prettier-ignore
+export const LIMITS = {
+  max_inflight: {
+    unit: 'count', default: 512, min: 1, max: 65_536, key: 'server.max_inflight',
+    seed: { key: 'ingress.max_inflight', default: 512 },
+    doc: 'Requests that execute or stream at once; more get 429.',
+  },
+  inflight_reserve: {
+    unit: 'count', default: undefined, min: 0, max: 65_535, key: 'server.inflight_reserve',
+    doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4.',
+  },
+  inflight_per_ip_max: {
+    unit: 'count', default: undefined, min: 1, max: 65_536, key: 'server.inflight_per_ip',
+    doc: 'Requests in flight or queued of one address; more get 429. Default: half of max_inflight.',
+  },
+  rps_limit_per_ip: {
+    unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.max_rps_per_ip',
+    doc: 'Requests per second of one address; more get 429.',
+  },
+  rps_burst_per_ip: {
+    unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.rps_burst_per_ip',
+    doc: 'Requests of one address above its rate at once. Default: half of it.',
+  },
+  parked_max: {
+    unit: 'count', default: 1024, min: 1, max: MANY, key: 'server.parked_max',
+    doc: 'Requests that wait for an event; more get 429.',
+  },
+  events_max: {
+    unit: 'count', default: 256, min: 1, max: MANY, key: 'server.events_max',
+    doc: 'Open event streams; more get 429.',
+  },
+  pipelined_max: {
+    unit: 'count', default: 32, min: 1, max: 1024,
+    doc: 'Pipelined requests that wait for their turn on one connection.',
+  },
+  rps_limit: {
+    unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.max_rps',
+    seed: { key: 'ingress.rps_limit', default: 500 },
+    doc: 'Requests per second; more get 429.',
+  },
+  rps_burst: {
+    unit: 'count', default: 250, min: 1, max: MANY, key: 'server.rps_burst',
+    doc: 'Requests above the rate at once.',
+  },
+  max_conns: {
+    unit: 'count', default: 1024, min: 1, max: MANY, key: 'max_conns',
+    doc: 'Open connections in all.',
+  },
+  connection_limit_per_ip: {
+    unit: 'count', default: 256, min: 1, max: MANY, key: 'server.connection_limit_per_ip',
+    doc: 'Open connections of one address; calls that carry a capability do not count.',
+  },
+  backlog: {
+    unit: 'count', default: 4096, min: 1, max: 65_535,
+    doc: 'Connections that the kernel queues before they are accepted.',
+  },
+  header_bytes_max: {
+    unit: 'bytes', default: 16 * KIB, min: KIB, max: MIB, key: 'server.header_bytes',
+    doc: 'Request line and headers.',
+  },
+  header_count_max: {
+    unit: 'count', default: 128, min: 1, max: 1024,
+    doc: 'Header lines of one request.',
+  },
+  body_bytes_max: {
+    unit: 'bytes', default: MIB, min: KIB, max: 64 * MIB, key: 'server.body_bytes',
+    seed: { key: 'ingress.body_bytes', default: MIB },
+    doc: 'A buffered body.',
+  },
+  decompress_max_ratio: {
+    unit: 'count', default: 10, min: 1, max: 1000, key: 'server.decompress_max_ratio',
+    seed: { key: 'ingress.decompress_max_ratio', default: 10 },
+    doc: 'Decoded bytes per encoded byte.',
+  },
+  decompress_abs_bytes: {
+    unit: 'bytes', default: 10 * MIB, min: KIB, max: 1024 * MIB, key: 'server.decompress_abs_bytes',
+    seed: { key: 'ingress.decompress_abs_bytes', default: 10 * MIB },
+    doc: 'Decoded bytes of a compressed body.',
+  },
+  header_timeout_ms: {
+    unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'server.header_timeout', seed: TIMEOUT_SECS,
+    doc: 'From the connect, or the first byte of a later request, to the end of the headers.',
+  },
+  read_timeout_ms: {
+    unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'read_timeout', seed: TIMEOUT_SECS,
+    doc: 'A buffered body in total; a streamed one without progress.',
+  },
+  write_timeout_ms: {
+    unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'write_timeout', seed: TIMEOUT_SECS,
+    doc: 'An answer that the client does not read.',
+  },
+  idle_timeout_ms: {
+    unit: 'ms', default: MINUTE_MS, min: 10, max: HOUR_MS, key: 'idle_timeout',
+    doc: 'A connection between two requests.',
+  },
+  rate_bytes_per_s_min: {
+    unit: 'bytes_per_s', default: KIB, min: 0, max: 1024 * 1024 * MIB, key: 'server.rate_min',
+    doc: 'Streamed bodies and answers that are slower than this on average are cut.',
+  },
+  request_deadline_ms: {
+    unit: 'ms', default: 5000, min: 10, max: HOUR_MS, key: 'server.request_deadline', seed: TIMEOUT_SECS,
+    doc: 'Budget of a request whose route names none.',
+  },
+  sweep_ms: {
+    unit: 'ms', default: 100, min: 1, max: 1000,
+    doc: 'Period of the search for stalled transfers and, while draining, for idle connections.',
+  },
+  drain_idle_ms: {
+    unit: 'ms', default: 250, min: 1, max: MINUTE_MS,
+    doc: 'While draining, a connection that was used this recently may send one more request, which gets 503.',
+  },
+} as const satisfies Readonly<Record<string, LimitRow>>;
+
+export type LimitName = keyof typeof LIMITS;
+
+export type IngressLimits = {
+  readonly [N in LimitName]: (typeof LIMITS)[N]['default'] extends undefined ? number | undefined : number;
+};
 
 export interface TlsFiles {
   /** PEM files; read at start and again on every reload. */
@@ -11,63 +157,11 @@ export interface TlsFiles {
   readonly key_file: string;
 }
 
-export interface IngressConfig {
+export interface IngressConfig extends IngressLimits {
   /** `host:port`, `[v6]:port`, or `unix:/path/to/socket`. Port 0 picks a free one. Default `127.0.0.1:0`. */
   readonly bind: string;
   /** A second listener for health, metrics and version only, so that a full main listener cannot hide them. */
   readonly metrics_addr: string | undefined;
-  /** Requests that execute or stream at once. Default 512. */
-  readonly max_inflight: number;
-  /** In-flight places that only services of this node and Unix peers can take. Default a sixteenth, at least 4. */
-  readonly inflight_reserve: number | undefined;
-  /** Requests in flight or in a queue of one address. Default half of `max_inflight`. */
-  readonly inflight_per_ip_max: number | undefined;
-  /** Requests per second of one address; undefined = no limit. Default off. */
-  readonly rps_limit_per_ip: number | undefined;
-  /** Requests of one address that may come at once above its rate. Default half of the rate. */
-  readonly rps_burst_per_ip: number | undefined;
-  /** Pipelined requests that wait for their turn on one connection. Default 32. */
-  readonly pipelined_max: number;
-  /** Handlers that wait for an event without an in-flight place. Default 1024. */
-  readonly parked_max: number;
-  /** Event streams that are open at once. Default 256. */
-  readonly events_max: number;
-  /** Requests per second over all clients; undefined = no limit. Default off. */
-  readonly rps_limit: number | undefined;
-  /** Requests that may come at once above the rate. Default 250. */
-  readonly rps_burst: number;
-  /** Open connections in all. Default 1024. */
-  readonly max_conns: number;
-  /** Open connections of one address. Default 256. */
-  readonly connection_limit_per_ip: number;
-  /** Kernel queue of connections not yet accepted. Default 4096. */
-  readonly backlog: number;
-  /** Request line and headers together. Default 16 KiB. */
-  readonly header_bytes_max: number;
-  /** Header lines in one request. Default 128. */
-  readonly header_count_max: number;
-  /** A buffered body, after decoding. Default 1 MiB. */
-  readonly body_bytes_max: number;
-  /** Decoded bytes per encoded byte. Default 10. */
-  readonly decompress_max_ratio: number;
-  /** Decoded bytes in all, for a compressed buffered body. Default 10 MiB. */
-  readonly decompress_abs_bytes: number;
-  /** From the first byte of a request (or the connect) to the end of its headers. Default 5 s. */
-  readonly header_timeout_ms: number;
-  /** A buffered body in total; a streamed body without progress. Default 5 s. */
-  readonly read_timeout_ms: number;
-  /** A response that the client does not read, without progress. Default 5 s. */
-  readonly write_timeout_ms: number;
-  /** A connection between two requests. Default 60 s. */
-  readonly idle_timeout_ms: number;
-  /** Average below which a streamed body or response is cut, after a grace of the no-progress limit. Default 1 KiB/s. */
-  readonly rate_bytes_per_s_min: number;
-  /** Budget of a request whose route names none. Default 5 s. */
-  readonly request_deadline_ms: number;
-  /** How often stalled transfers and, while draining, idle connections are looked for. Default 100 ms. */
-  readonly sweep_ms: number;
-  /** While draining, a connection that was used this recently is left for its next request (it gets 503). Default 250 ms. */
-  readonly drain_idle_ms: number;
   /** Addresses or CIDR ranges whose forwarding headers are believed. Default none. */
   readonly trusted_proxies: readonly string[];
   /** Further Host values to answer for on a loopback bind. Default none: localhost, 127.0.0.1 and [::1] only. */
@@ -79,77 +173,27 @@ export interface IngressConfig {
   readonly access_log: boolean;
 }
 
-const KIB = 1024;
-const MIB = 1024 * KIB;
+export const limitRows = (): [LimitName, LimitRow][] => Object.entries(LIMITS) as [LimitName, LimitRow][];
 
 export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
   bind: '127.0.0.1:0',
   metrics_addr: undefined,
-  max_inflight: 512,
-  inflight_reserve: undefined,
-  inflight_per_ip_max: undefined,
-  rps_limit_per_ip: undefined,
-  rps_burst_per_ip: undefined,
-  pipelined_max: 32,
-  parked_max: 1024,
-  events_max: 256,
-  rps_limit: undefined,
-  rps_burst: 250,
-  max_conns: 1024,
-  connection_limit_per_ip: 256,
-  backlog: 4096,
-  header_bytes_max: 16 * KIB,
-  header_count_max: 128,
-  body_bytes_max: MIB,
-  decompress_max_ratio: 10,
-  decompress_abs_bytes: 10 * MIB,
-  header_timeout_ms: 5000,
-  read_timeout_ms: 5000,
-  write_timeout_ms: 5000,
-  idle_timeout_ms: 60_000,
-  rate_bytes_per_s_min: KIB,
-  request_deadline_ms: 5000,
-  sweep_ms: 100,
-  drain_idle_ms: 250,
   trusted_proxies: [],
   hosts: [],
   tls: undefined,
   open_beyond_loopback: false,
   access_log: false,
+  ...(Object.fromEntries(limitRows().map(([name, row]) => [name, row.default])) as unknown as IngressLimits),
 });
 
-const POSITIVE = [
-  'max_inflight',
-  'pipelined_max',
-  'parked_max',
-  'events_max',
-  'rps_burst',
-  'max_conns',
-  'connection_limit_per_ip',
-  'backlog',
-  'header_bytes_max',
-  'header_count_max',
-  'body_bytes_max',
-  'decompress_max_ratio',
-  'decompress_abs_bytes',
-  'header_timeout_ms',
-  'read_timeout_ms',
-  'write_timeout_ms',
-  'idle_timeout_ms',
-  'request_deadline_ms',
-  'sweep_ms',
-  'drain_idle_ms',
-] as const satisfies readonly (keyof IngressConfig)[];
-
-/** Fills in the defaults. A limit that is not a positive finite number is a defect of the caller, not a policy. */
+/** Fills in the defaults. A limit that is not a usable number is a defect of the caller, not a policy. */
 export function ingressConfig(given: Partial<IngressConfig> = {}): IngressConfig {
   const config = { ...INGRESS_DEFAULTS, ...given };
-  for (const key of POSITIVE) {
-    assert(
-      Number.isFinite(config[key]) && config[key] > 0,
-      `ingress ${key} must be a positive number, found ${config[key]}`,
-    );
+  for (const [name, row] of limitRows()) {
+    const value = config[name];
+    if (value === undefined && row.default === undefined) continue;
+    const isUsable = Number.isFinite(value) && (row.min === 0 ? value! >= 0 : value! > 0);
+    assert(isUsable, `ingress ${name} must be a positive number${row.min === 0 ? ' or 0' : ''}, found ${value}`);
   }
-  assert(config.rate_bytes_per_s_min >= 0, `ingress rate_bytes_per_s_min must not be negative`);
   return Object.freeze(config);
 }

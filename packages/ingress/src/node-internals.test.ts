@@ -72,7 +72,8 @@ test('_httpMessage is the response that owns the socket, until its answer is out
   await using served = await pair(() => undefined);
   const [{ socket }, res] = await requestOn(served);
   assert.equal(answerStarted(socket), false);
-  assert.equal((socket as unknown as { _httpMessage: unknown })._httpMessage, res);
+  const { _httpMessage: owner } = socket as unknown as { _httpMessage: unknown };
+  assert.equal(owner, res);
   res.write('half');
   assert.equal(answerStarted(socket), true);
   const finished = once(res, 'close');
@@ -102,7 +103,7 @@ test('parser.onIncoming decides whether the rest of a packet is parsed', async (
 test('the counters of the handle move while one large write is on its way', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }, res] = await requestOn(served);
-  const handle = (socket as unknown as { _handle: { bytesWritten: unknown; writeQueueSize: unknown } })._handle;
+  const { _handle: handle } = socket as unknown as { _handle: { bytesWritten: unknown; writeQueueSize: unknown } };
   assert.equal(typeof handle.bytesWritten, 'number');
   assert.equal(typeof handle.writeQueueSize, 'number');
   served.client.pause();
