@@ -80,6 +80,7 @@ async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>
   } catch (error) {
     if (gone.aborted || !draining.aborted) throw error;
     res.write(DRAINING);
+    exchange.endSource(draining.reason);
   }
 }
 

@@ -27,8 +27,6 @@ export interface ExchangeHost {
   readonly parked: SlotLimit;
   /** Aborts when the drain begins. */
   readonly draining: AbortSignal;
-  /** A request was refused because no slot was free. */
-  readonly onBusy: () => void;
   readonly onExpire: (op: string) => void;
   readStalled(exchange: Exchange): void;
   fail(exchange: Exchange, error: unknown): void;
@@ -137,13 +135,18 @@ export class Exchange implements Flight, RouteContext {
     return this.#deadline;
   }
 
-  /** Aborts when the client leaves or the connection is cut, but not when the budget ends: for streams. */
+  /** Aborts when the client leaves or the answer ends before its source, but not when the budget ends: for streams. */
   get gone(): AbortSignal {
     if (this.#gone === undefined) {
       this.#gone = new AbortController();
       if (this.#over) this.#gone.abort(clientLeft());
     }
     return this.#gone.signal;
+  }
+
+  /** The answer ends before its source does. */
+  endSource(reason: unknown): void {
+    this.#gone?.abort(reason);
   }
 
   /** As `gone`, but until the head is out it also aborts when the budget ends. */
@@ -208,7 +211,6 @@ export class Exchange implements Flight, RouteContext {
       );
     }
     if (this.#host.parked.tryTake(this.#place.address)) return undefined;
-    this.#host.onBusy();
     return new RonError('busy', 'too many requests wait for an event');
   }
 

@@ -44,6 +44,8 @@ export interface FrontInit {
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
 const ADDRESS_LIMIT = new RonError('address_limit', 'this address has as many requests in flight as its share allows');
+/** How long an address over its limits waits for the refusal: a connection that repeats gets five a second. */
+const ADDRESS_REFUSAL_MS = 200;
 const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
 
 export class Front {
@@ -162,7 +164,7 @@ export class Front {
     const refused = entered === 'ok' ? undefined : this.#admissionError(entered, address);
     // Its place keeps the entry from here on.
     if (forwarded !== undefined) admission.release(forwarded);
-    if (refused !== undefined) return this.refuse(req, res, refused, corr_id, start_ms);
+    if (refused !== undefined) return this.#refuseLoad(req, res, refused, corr_id, start_ms);
     const entry = hit ?? fast?.openNow(req);
     const arrival = this.#arrival;
     arrival.verdict = undefined;
@@ -215,6 +217,20 @@ export class Front {
     const whose = code === 'rate_limited' ? 'requests' : 'requests of this address';
     const retry_after_ms = this.#init.admission.retryAfter_ms(address);
     return new RonError(code, `${whose} come faster than the limit`, { retry_after_ms });
+  }
+
+  /**
+   * An address that is over its own limits waits for the refusal: a client that repeats at once would otherwise take the
+   * processor from all others. It holds its connection, and nothing else.
+   */
+  #refuseLoad(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
+    if (error.code !== 'address_limit' && error.code !== 'address_rate_limited') {
+      return this.refuse(req, res, error, corr_id, start_ms);
+    }
+    const answer = (): void => {
+      if (!req.socket.destroyed) this.refuse(req, res, error, corr_id, start_ms);
+    };
+    sched.timer(ADDRESS_REFUSAL_MS, answer, 'ingress-refusal');
   }
 
   /**

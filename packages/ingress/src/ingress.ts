@@ -155,6 +155,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     onWriteCut: () => metrics.io_timeouts.at('write').inc(),
   });
   const closing = new AbortController();
+  const onBusy = (): void => metrics.rejected.at('busy').inc();
   const pipeline = new Pipeline({
     config,
     metrics,
@@ -164,14 +165,21 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     deadlines: init.deadlines,
     log: init.log,
     signal: closing.signal,
-    event_slots: new SlotLimit(config.events_max),
+    event_slots: new SlotLimit(config.events_max, onBusy),
     onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
   });
   const draining = new AbortController();
-  const host = exchangeHost(draining.signal, metrics, pipeline, config, init.log);
+  const host = exchangeHost(
+    draining.signal,
+    new SlotLimit(config.parked_max, onBusy),
+    metrics,
+    pipeline,
+    config,
+    init.log,
+  );
   const guards_init = {
     header_count_max: config.header_count_max,
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
@@ -314,6 +322,7 @@ function ownCounters(metrics: Metrics): SharedCounters {
 
 function exchangeHost(
   draining: AbortSignal,
+  parked: SlotLimit,
   metrics: IngressMetrics,
   pipeline: Pipeline,
   config: IngressConfig,
@@ -321,9 +330,8 @@ function exchangeHost(
 ): ExchangeHost {
   return {
     orphaned: 0,
-    parked: new SlotLimit(config.parked_max),
+    parked,
     draining,
-    onBusy: () => metrics.rejected.at('busy').inc(),
     onExpire: (op) => metrics.io_timeouts.at(op).inc(),
     fail: (exchange, error) => pipeline.fail(exchange, error),
     readStalled: (exchange) => {

@@ -49,7 +49,7 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   actsOn(facts: AccessFacts): void;
   /** The budget of the request, until its answer begins. Its signal also aborts when the client leaves. Made on first use. */
   readonly deadline: Deadline;
-  /** Aborts when the client leaves, even after the answer began: for the source of a `stream` or `events` answer. */
+  /** Aborts when the client leaves, or a drain ends the answer, even after it began: for the source of a streamed answer. */
   readonly gone: AbortSignal;
   /** Aborts when a drain begins: for waits that should end early then. */
   readonly draining: AbortSignal;

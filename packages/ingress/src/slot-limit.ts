@@ -3,8 +3,9 @@
  *
  * Contract: never more than `max` slots are taken, and never more than half of them by one client address. Internal
  * callers have no address and are bounded by `max` alone.
- * Bound: one map entry for each address that holds a slot. Overflow: refused at once.
+ * Bound: one map entry for each address that holds a slot. Overflow: refused at once, and `onRefused` is called.
  *
+ *   const slots = new SlotLimit(256, () => refusals.inc());
  *   if (!slots.tryTake(address)) throw new RonError('busy', 'too many requests wait');
  *   slots.give(address);
  */
@@ -15,10 +16,12 @@ export class SlotLimit {
   readonly #max: number;
   readonly #per_address_max: number;
   readonly #byAddress = new Map<ClientAddress, number>();
+  readonly #onRefused: () => void;
   #taken = 0;
 
-  constructor(max: number) {
+  constructor(max: number, onRefused: () => void) {
     this.#max = max;
+    this.#onRefused = onRefused;
     this.#per_address_max = Math.ceil(max / 2);
   }
 
@@ -27,12 +30,12 @@ export class SlotLimit {
   }
 
   tryTake(address: ClientAddress | undefined): boolean {
-    if (this.#taken >= this.#max) return false;
-    if (address !== undefined) {
-      const held = this.#byAddress.get(address) ?? 0;
-      if (held >= this.#per_address_max) return false;
-      this.#byAddress.set(address, held + 1);
+    const held = address === undefined ? 0 : (this.#byAddress.get(address) ?? 0);
+    if (this.#taken >= this.#max || held >= this.#per_address_max) {
+      this.#onRefused();
+      return false;
     }
+    if (address !== undefined) this.#byAddress.set(address, held + 1);
     this.#taken += 1;
     return true;
   }

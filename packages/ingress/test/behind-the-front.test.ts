@@ -3,54 +3,13 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { bytes, createIngress, FastEntry, json, raw, route } from '@ron/ingress';
-import type {
-  AccessCheck,
-  AccessRequest,
-  Answer,
-  ByteSource,
-  IngressInit,
-  Ingress,
-  RamSource,
-  Route,
-} from '@ron/ingress';
-import { createLog, Deadline, Metrics, RonError, WorkQueue } from '@ron/kernel';
+import { bytes, FastEntry, json, raw, route } from '@ron/ingress';
+import type { AccessCheck, AccessRequest, Answer, ByteSource, RamSource, Route } from '@ron/ingress';
+import { Deadline, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
-import { eventually, metricIn, rawAnswer, RawClient, send } from './support.ts';
+import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
-
-interface Made extends AsyncDisposable {
-  readonly ingress: Ingress;
-  readonly url: string;
-  readonly port: number;
-  readonly lines: string[];
-  metric(series: string): Promise<number>;
-}
-
-async function make(init: Partial<IngressInit> & { routes: readonly Route[] }): Promise<Made> {
-  const lines: string[] = [];
-  const metrics = new Metrics('x');
-  const log = createLog({ service: 'x', sink: { write: (line) => void lines.push(line) } });
-  const { config, ...rest } = init;
-  const ingress = await createIngress({
-    service: 'x',
-    version: '0',
-    metrics,
-    log,
-    config: { sweep_ms: 20, ...config },
-    ...rest,
-  });
-  const url = await ingress.listen();
-  return {
-    ingress,
-    url,
-    port: Number(new URL(url).port),
-    lines,
-    metric: async (series) => metricIn(await metrics.text(), series),
-    [Symbol.asyncDispose]: () => ingress[Symbol.asyncDispose](),
-  };
-}
 
 const ram = Buffer.from('in ram');
 const source = (more: Partial<RamSource> = {}): RamSource => ({
@@ -77,7 +36,7 @@ test('an engine that answers itself still gets the common headers, a stall limit
         res.end(String(count));
       }),
   });
-  await using x = await make({ routes: [engine], config: { read_timeout_ms: 150 } });
+  await using x = await startIngress({ routes: [engine], config: { read_timeout_ms: 150 } });
   const reply = await send(x.url, 'POST', '/engine', { body: 'abc', headers: { 'x-corr-id': 'e1' } });
   assert.equal(reply.text, '3');
   assert.equal(reply.headers['x-content-type-options'], 'nosniff');
@@ -104,7 +63,7 @@ test('an engine that fails: a problem before its head is out, a cut connection a
           throw new RonError('conflict', 'it broke');
         }),
     });
-  await using x = await make({ routes: [engine('/before', false), engine('/after', true)] });
+  await using x = await startIngress({ routes: [engine('/before', false), engine('/after', true)] });
   assert.equal((await send(x.url, 'GET', '/before')).problem?.code, 'conflict');
   await assert.rejects(send(x.url, 'GET', '/after'));
   assert.equal((await send(x.url, 'GET', '/healthz')).status, 200);
@@ -120,7 +79,7 @@ test('the client address comes from a proxy header only when the proxy is truste
   };
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/who', handler: () => json(200, {}) })];
   for (const trusted_proxies of [[], ['127.0.0.0/8']]) {
-    await using x = await make({ routes, access, config: { trusted_proxies } });
+    await using x = await startIngress({ routes, access, config: { trusted_proxies } });
     await send(x.url, 'GET', '/who', { headers: { 'x-forwarded-for': '10.0.0.1, 192.0.2.7' } });
   }
   assert.deepEqual(
@@ -131,7 +90,10 @@ test('the client address comes from a proxy header only when the proxy is truste
 
 test('a trusted proxy speaks for many clients and is not counted as one', async () => {
   const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
-  await using x = await make({ routes, config: { trusted_proxies: ['127.0.0.1'], connection_limit_per_ip: 1 } });
+  await using x = await startIngress({
+    routes,
+    config: { trusted_proxies: ['127.0.0.1'], connection_limit_per_ip: 1 },
+  });
   const held = [await RawClient.open(x.port), await RawClient.open(x.port)];
   assert.equal((await send(x.url, 'GET', '/a')).status, 200);
   for (const client of held) client.destroy();
@@ -140,11 +102,11 @@ test('a trusted proxy speaks for many clients and is not counted as one', async 
 test('a capability that has to be looked up is waited for, within the budget of the request', async () => {
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/p', handler: () => json(200, {}) })];
   const never: AccessCheck = { checkHeaders: () => new Promise(() => undefined) };
-  await using x = await make({ routes, access: never, config: { request_deadline_ms: 50 } });
+  await using x = await startIngress({ routes, access: never, config: { request_deadline_ms: 50 } });
   assert.equal((await send(x.url, 'GET', '/p')).status, 504);
   assert.equal(x.ingress.admission.inflight, 0);
   const refuses: AccessCheck = { checkHeaders: () => Promise.reject(new RonError('not_ready', 'no keys')) };
-  await using y = await make({ routes, access: refuses });
+  await using y = await startIngress({ routes, access: refuses });
   assert.equal((await send(y.url, 'GET', '/p')).status, 503);
 });
 
@@ -157,7 +119,7 @@ test('the fast path asks the same checker, and a refusal counts the same', async
   };
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/f', handler: () => json(200, {}) })];
   const entry = new FastEntry(source(), { name: 'f' });
-  await using x = await make({
+  await using x = await startIngress({
     routes,
     access,
     fast: { route: 'GET /f', lookup: (target) => (target === '/f' ? entry : undefined) },
@@ -190,7 +152,7 @@ test('a defect in a cache, a checker or an entry costs one request, not the proc
     if (target === '/throws') throw new TypeError('cache');
     return target === '/f' ? bad : undefined;
   };
-  await using x = await make({ routes, access, fast: { route: 'GET /f', lookup } });
+  await using x = await startIngress({ routes, access, fast: { route: 'GET /f', lookup } });
   assert.equal((await send(x.url, 'GET', '/throws')).status, 500);
   assert.equal((await send(x.url, 'GET', '/f')).status, 500, 'the checker throws');
   assert.equal((await send(x.url, 'GET', '/f', { headers: { authorization: 'x' } })).status, 500, 'the entry is bad');
@@ -202,7 +164,7 @@ test('an access log holds one line per answer, on both paths', async () => {
   const entry = new FastEntry(source());
   const routes = [route({ ...base, method: 'GET', path: '/f', handler: () => json(200, {}) })];
   const fast = { route: 'GET /f', lookup: (target: string) => (target === '/f' ? entry : undefined) };
-  await using x = await make({ routes, fast, config: { access_log: true } });
+  await using x = await startIngress({ routes, fast, config: { access_log: true } });
   await send(x.url, 'GET', '/f', { headers: { 'x-corr-id': 'fast' } });
   await send(x.url, 'GET', '/f?routed', { headers: { 'x-corr-id': 'routed' } });
   await eventually('two lines', () => x.lines.length === 2);
@@ -213,7 +175,7 @@ test('an access log holds one line per answer, on both paths', async () => {
 
 test('a preflight gets no leave', async () => {
   const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
-  await using x = await make({ routes });
+  await using x = await startIngress({ routes });
   const headers = { origin: 'https://evil.example', 'access-control-request-method': 'PUT' };
   const reply = await send(x.url, 'OPTIONS', '/a', { headers });
   assert.equal(reply.status, 405);
@@ -234,7 +196,7 @@ test('a parameter may hold an encoded slash only where the route says so', async
       encoded_slash,
       handler: ({ params: { kid: id } }) => json(200, { id }),
     });
-  await using x = await make({ routes: [kid('/keys/:kid', true), kid('/other/:kid', false)] });
+  await using x = await startIngress({ routes: [kid('/keys/:kid', true), kid('/other/:kid', false)] });
   const reply = await send(x.url, 'GET', '/keys/acme%2Fsign%2Fed25519%23v1');
   assert.deepEqual(JSON.parse(reply.text), { id: 'acme/sign/ed25519#v1' });
   assert.equal((await send(x.url, 'GET', '/other/a%2Fb')).problem?.code, 'bad_path');
@@ -252,7 +214,7 @@ test('an answer that does not fit its schema is a defect, not a leak', async () 
     }),
     route({ ...base, method: 'GET', path: '/less', schema: { response }, handler: () => json(200, {}) }),
   ];
-  await using x = await make({ routes });
+  await using x = await startIngress({ routes });
   assert.equal((await send(x.url, 'GET', '/more')).text, '{"n":1}');
   assert.equal((await send(x.url, 'GET', '/less')).status, 500);
 });
@@ -289,7 +251,7 @@ test('a body that only the handler can judge is refused when it does not ask', a
       },
     }),
   ];
-  await using x = await make({ routes, access });
+  await using x = await startIngress({ routes, access });
   const post = (tenant: string): ReturnType<typeof send> =>
     send(x.url, 'POST', '/later', {
       body: JSON.stringify({ tenant }),
@@ -329,7 +291,10 @@ test('bytes: the budget ends with the first byte, and is kept until then', async
         return bytes(pieces(first_ms, later_ms));
       },
     });
-  await using x = await make({ routes: [row('/steady', 10, 100), row('/late', 2000, 0)], lanes: { get: queue } });
+  await using x = await startIngress({
+    routes: [row('/steady', 10, 100), row('/late', 2000, 0)],
+    lanes: { get: queue },
+  });
   const steady = await send(x.url, 'GET', '/steady');
   assert.equal(steady.text, 'slow', 'longer than its budget, but never late');
   assert.equal(await x.metric('io_timeouts_total{op="other"}'), 0);
@@ -353,7 +318,7 @@ test('a streamed body has the cap of its route, plain and compressed, on the wir
       return json(200, { count });
     },
   });
-  await using x = await make({
+  await using x = await startIngress({
     routes: [store],
     config: { decompress_abs_bytes: 1_000_000, decompress_max_ratio: 5000 },
   });
@@ -376,7 +341,7 @@ test('a declared deadline is asked for each request, so that a reload counts', a
     return json(200, {});
   };
   const routes = [route({ ...base, method: 'GET', path: '/d', deadline: 'handler', handler })];
-  await using x = await make({ routes, deadlines });
+  await using x = await startIngress({ routes, deadlines });
   assert.equal((await send(x.url, 'GET', '/d')).status, 504);
   budget_ms = 5000;
   assert.equal((await send(x.url, 'GET', '/d')).status, 200);
@@ -386,7 +351,7 @@ test('a declared deadline is asked for each request, so that a reload counts', a
 test('a handler that ignores its budget holds its place until it really ends', async () => {
   const work = Promise.withResolvers<ReturnType<typeof json>>();
   const routes = [route({ ...base, method: 'GET', path: '/deaf', deadline_ms: 50, handler: () => work.promise })];
-  await using x = await make({ routes, config: { max_inflight: 1 } });
+  await using x = await startIngress({ routes, config: { max_inflight: 1 } });
   assert.equal((await send(x.url, 'GET', '/deaf')).status, 504);
   assert.equal((await send(x.url, 'GET', '/deaf')).problem?.code, 'inflight_limit');
   work.resolve(json(200, {}));
@@ -401,7 +366,7 @@ test('a handler sees repeated headers one by one, even those that Node drops', a
     handler: (ctx) =>
       json(200, [ctx.headerValues('x-signature'), ctx.headerValues('User-Agent'), ctx.headerValues('x')]),
   });
-  await using x = await make({ routes: [row] });
+  await using x = await startIngress({ routes: [row] });
   const client = await RawClient.open(x.port);
   client.write(
     'GET /lines HTTP/1.1\r\nHost: localhost\r\nX-Signature: a, b\r\nUser-Agent: 1\r\nx-signature: c\r\nUser-Agent: 2\r\nConnection: close\r\n\r\n',

@@ -1,7 +1,10 @@
 /** A drain refuses new work, finishes what is in hand, closes every connection and resets none. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { capability, eventually, rawAnswer, RawClient, startService } from './support.ts';
+import { json, route } from '@ron/ingress';
+import type { Answer } from '@ron/ingress';
+import { sched, WorkQueue } from '@ron/kernel';
+import { capability, eventually, rawAnswer, RawClient, startIngress, startService } from './support.ts';
 
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
 
@@ -148,4 +151,37 @@ test('a client that leaves gives everything back, and its work is told', async (
   await eventually('nothing is in flight', () => ingress.admission.inflight === 0);
   await eventually('nothing waits', async () => (await service.metric('queue_depth{queue="work"}')) === 0);
   assert.equal((await service.send('GET', '/slow/0')).status, 200, 'the worker is free again');
+});
+
+test('a drain waits for a handler whose client has left, and says so when it does not end', async () => {
+  const work = sched.park<void>('test');
+  let running = 0;
+  const handler = async (): Promise<Answer> => {
+    running += 1;
+    // It ignores its signal.
+    await work.promise;
+    running -= 1;
+    return json(200, {});
+  };
+  const base = { method: 'GET', scope: null, body: 'none', summary: 'For a test.', handler } as const;
+  const queue = new WorkQueue('work', { capacity: 4, lanes: ['work'] });
+  const stop = new AbortController();
+  const worker = queue.take(stop.signal).then((job) => job?.run(stop.signal));
+  await using x = await startIngress({
+    routes: [route({ ...base, path: '/inline', lane: 'inline' }), route({ ...base, path: '/queued', lane: 'work' })],
+    lanes: { work: queue },
+  });
+  const clients = await Promise.all([RawClient.open(x.port), RawClient.open(x.port)]);
+  clients[0]!.write(get('/inline'));
+  clients[1]!.write(get('/queued'));
+  await eventually('both run', () => running === 2);
+  for (const client of clients) client.destroy();
+  await eventually('both clients have left', () => x.ingress.admission.connections === 0);
+  assert.equal(x.ingress.admission.inflight, 2, 'work that runs holds its place');
+  assert.equal(await x.ingress.drained(AbortSignal.timeout(100)), false);
+  work.wake();
+  assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);
+  assert.equal(running, 0);
+  assert.equal(x.ingress.admission.inflight, 0);
+  await worker;
 });

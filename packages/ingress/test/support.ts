@@ -7,7 +7,8 @@ import type { Socket } from 'node:net';
 import { deriveAudienceKey, mintWith } from '@ron/auth';
 import type { MintInit } from '@ron/auth';
 import { createLog, loadConfig, Metrics } from '@ron/kernel';
-import type { IngressConfig } from '@ron/ingress';
+import { createIngress } from '@ron/ingress';
+import type { Ingress, IngressConfig, IngressInit, Route } from '@ron/ingress';
 import { schema } from './example/config.ts';
 import { startNotes } from './example/service.ts';
 import type { Notes } from './example/service.ts';
@@ -88,6 +89,40 @@ function reply(status: number, headers: IncomingHttpHeaders, body: Buffer): Repl
   return { status, headers, body, text, problem: is_problem ? JSON.parse(text) : undefined };
 }
 
+export interface TestIngress extends AsyncDisposable {
+  readonly ingress: Ingress;
+  readonly url: string;
+  readonly port: number;
+  /** Log lines so far. */
+  readonly lines: string[];
+  metric(series: string): Promise<number>;
+}
+
+/** A listener with routes of the test's own. */
+export async function startIngress(init: Partial<IngressInit> & { routes: readonly Route[] }): Promise<TestIngress> {
+  const lines: string[] = [];
+  const metrics = new Metrics('x');
+  const log = createLog({ service: 'x', sink: { write: (line) => void lines.push(line) } });
+  const { config, ...rest } = init;
+  const ingress = await createIngress({
+    service: 'x',
+    version: '0',
+    metrics,
+    log,
+    config: { sweep_ms: 20, ...config },
+    ...rest,
+  });
+  const url = await ingress.listen();
+  return {
+    ingress,
+    url,
+    port: Number(new URL(url).port),
+    lines,
+    metric: async (series) => metricIn(await metrics.text(), series),
+    [Symbol.asyncDispose]: () => ingress[Symbol.asyncDispose](),
+  };
+}
+
 /** A socket that remembers everything it was sent. */
 export class RawClient {
   readonly socket: Socket;
@@ -96,8 +131,8 @@ export class RawClient {
   /** Why the connection was not closed in peace. */
   error: Error | undefined;
 
-  constructor(port: number) {
-    this.socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true });
+  constructor(port: number, localAddress?: string) {
+    this.socket = connect({ port, host: '127.0.0.1', allowHalfOpen: true, ...(localAddress && { localAddress }) });
     this.socket.setEncoding('latin1');
     this.socket.on('data', (text: string) => (this.received += text));
     this.socket.on('error', (error) => (this.error = error));
@@ -105,8 +140,8 @@ export class RawClient {
     this.socket.on('end', () => this.socket.end());
   }
 
-  static async open(port: number): Promise<RawClient> {
-    const client = new RawClient(port);
+  static async open(port: number, localAddress?: string): Promise<RawClient> {
+    const client = new RawClient(port, localAddress);
     await once(client.socket, 'connect');
     return client;
   }

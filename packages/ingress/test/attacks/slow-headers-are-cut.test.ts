@@ -43,6 +43,22 @@ test('headers that come byte by byte are cut after the total, not after the last
   );
 });
 
+test('the clock starts with the connect: a client that waits first has only the rest of the time', async () => {
+  const limit_ms = 3000;
+  const silent_ms = 2700;
+  // Without bytes in RAM Node's parser has the connection from its start.
+  for (const ram of ['1MiB', '0']) {
+    await using patient = await Target.start(`--server.header_timeout=${limit_ms}ms`, `--notes.ram_bytes=${ram}`);
+    const from_ms = performance.now();
+    const wire = await patient.open();
+    await wire.until(() => wire.closed, silent_ms);
+    await trickle(wire, `GET /greeting HTTP/1.1\r\nHost: localhost\r\nX-Slow: ${'a'.repeat(10_000)}`);
+    assertCut(wire, from_ms, limit_ms);
+    const took_ms = wire.closed_ms! - from_ms;
+    assert.ok(took_ms < silent_ms + limit_ms * 0.9, `cut after ${took_ms} ms`);
+  }
+});
+
 test('so are a request line without end, and a header section that ends in the last line but one', async () => {
   await withstands(
     target,

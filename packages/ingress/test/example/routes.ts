@@ -1,7 +1,7 @@
 /** The HTTP surface of the example service. */
-import { RonError, sleep } from '@ron/kernel';
-import { bytes, empty, json, route } from '@ron/ingress';
-import type { Route } from '@ron/ingress';
+import { orAborted, RonError, sleep } from '@ron/kernel';
+import { bytes, empty, events, json, route } from '@ron/ingress';
+import type { Route, ServerSentEvent } from '@ron/ingress';
 import { Type } from 'typebox';
 import type { NotesConfig } from './config.ts';
 import type { Shelf } from './shelf.ts';
@@ -15,6 +15,10 @@ const Order = Type.Object(
   },
   { additionalProperties: false },
 );
+
+async function* silence(signal: AbortSignal): AsyncGenerator<ServerSentEvent, void, void> {
+  await orAborted(new Promise<never>(() => undefined), signal).catch(() => undefined);
+}
 
 export interface RouteInit {
   readonly shelf: Shelf;
@@ -97,6 +101,15 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
         await sleep(Number(params.ms), deadline.signal, 'inline');
         return json(200, { waited_ms: Number(params.ms) });
       },
+    }),
+    route({
+      method: 'GET',
+      path: '/events',
+      summary: 'Stays open and says nothing.',
+      scope: null,
+      lane: 'inline',
+      body: 'none',
+      handler: ({ gone }) => events(silence(gone)),
     }),
     route({
       method: 'GET',

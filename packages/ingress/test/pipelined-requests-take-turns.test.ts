@@ -1,0 +1,141 @@
+/** Pipelined requests: one at a time, in order, and nothing is charged to those that wait. */
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { json, route } from '@ron/ingress';
+import type { Answer, RouteContext } from '@ron/ingress';
+import { sched } from '@ron/kernel';
+import type { Parked } from '@ron/kernel';
+import { Type } from 'typebox';
+import { eventually, RawClient, startIngress } from './support.ts';
+import type { TestIngress } from './support.ts';
+
+const base = { scope: null, lane: 'inline', summary: 'For a test.' } as const;
+const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`;
+const statuses = (client: RawClient): number[] =>
+  [...client.received.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((match) => Number(match[1]));
+
+interface Held extends TestIngress {
+  /** Handlers of `GET /held`, in the order in which they began. */
+  readonly held: Parked<void>[];
+}
+
+async function start(config: Record<string, number> = {}): Promise<Held> {
+  const held: Parked<void>[] = [];
+  const hold = async (): Promise<Answer> => {
+    const parked = sched.park<void>('test');
+    held.push(parked);
+    await parked.promise;
+    return json(200, { held: held.indexOf(parked) });
+  };
+  const Body = Type.Object({ n: Type.Integer() }, { additionalProperties: false });
+  const x = await startIngress({
+    config,
+    routes: [
+      route({ ...base, method: 'GET', path: '/held', body: 'none', deadline_ms: 60_000, handler: hold }),
+      route({ ...base, method: 'GET', path: '/quick', body: 'none', handler: () => json(200, { quick: true }) }),
+      route({
+        ...base,
+        method: 'GET',
+        path: '/budget',
+        body: 'none',
+        deadline_ms: 60_000,
+        handler: (context: RouteContext) => json(200, { fresh: context.deadline.remaining_ms > 59_500 }),
+      }),
+      route({
+        ...base,
+        method: 'POST',
+        path: '/echo',
+        body: 'buffered',
+        schema: { body: Body },
+        handler: ({ body }) => json(200, { n: body.n }),
+      }),
+    ],
+  });
+  return { ...x, held };
+}
+
+const post = (text: string): string =>
+  `POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
+
+test('a connection has one request in processing and one place, however many it pipelines', async () => {
+  await using x = await start();
+  const client = await RawClient.open(x.port);
+  client.write(get('/held') + get('/held') + get('/quick') + post('{"n":4}'));
+  for (let n = 1; n <= 2; n += 1) {
+    await eventually('its turn has come', () => x.held.length === n);
+    assert.equal(x.ingress.admission.inflight, 1);
+    assert.equal(statuses(client).length, n - 1, 'answers leave in order');
+    x.held[n - 1]!.wake();
+  }
+  await client.until(/"held":0\}[^]*"held":1\}[^]*"quick":true\}[^]*"n":4\}/);
+  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  client.destroy();
+});
+
+test('the last place serves a whole pipeline: the answered request gives it back before the next begins', async () => {
+  await using x = await start({ max_inflight: 1 });
+  const client = await RawClient.open(x.port);
+  client.write(get('/quick').repeat(20));
+  await eventually('all are answered', () => statuses(client).length === 20);
+  assert.ok(statuses(client).every((status) => status === 200));
+  client.destroy();
+});
+
+test('neither budget nor body time runs while a request waits', async () => {
+  await using x = await start({ read_timeout_ms: 300 });
+  const [client, clock] = [await RawClient.open(x.port), await RawClient.open(x.port)];
+  client.write(`${get('/held')}${get('/budget')}${post('{"n":1}').slice(0, -3)}`);
+  await eventually('the first runs', () => x.held.length === 1);
+  // A body that stops coming on another connection is cut when the time of two bodies has passed.
+  for (let n = 0; n < 2; n += 1) {
+    const slow = n === 0 ? clock : await RawClient.open(x.port);
+    slow.write(post('{"n":1}').slice(0, -3));
+    assert.match(await slow.rest(), /408/);
+  }
+  x.held[0]!.wake();
+  await client.until(/"fresh":true/);
+  client.write(':1}');
+  await client.until(/"n":1\}/);
+  assert.deepEqual(statuses(client), [200, 200, 200]);
+  client.destroy();
+});
+
+test('requests behind an answer that closes, and those of a client that left, are never begun', async () => {
+  await using x = await start();
+  const closing = await RawClient.open(x.port);
+  closing.write(get('/held', 'Connection: close\r\n') + get('/held'));
+  await eventually('the first runs', () => x.held.length === 1);
+  x.held[0]!.wake();
+  await closing.rest();
+  const left = await RawClient.open(x.port);
+  left.write(get('/held').repeat(3));
+  await eventually('the first runs', () => x.held.length === 2);
+  left.destroy();
+  await eventually('it has left', () => x.ingress.admission.connections === 0);
+  x.held[1]!.wake();
+  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  assert.equal(x.held.length, 2);
+});
+
+test('a body that breaks while its request waits is refused in its turn, and nothing behind it is served', async () => {
+  await using x = await start();
+  const client = await RawClient.open(x.port);
+  const chunked = 'Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n';
+  client.write(`${get('/held')}POST /echo HTTP/1.1\r\n${chunked}\r\nno hex\r\n${get('/quick')}`);
+  await eventually('the first runs', () => x.held.length === 1);
+  x.held[0]!.wake();
+  await client.rest();
+  assert.deepEqual(statuses(client), [200, 400]);
+  assert.equal(await x.metric('rejected_total{reason="bad_request"}'), 1);
+});
+
+test('more than may wait: the ones before are answered, one is refused, the connection closes', async () => {
+  await using x = await start({ pipelined_max: 3 });
+  const client = await RawClient.open(x.port);
+  client.write(get('/held') + get('/quick').repeat(10));
+  await eventually('the first runs', () => x.held.length === 1);
+  x.held[0]!.wake();
+  await client.rest();
+  assert.deepEqual(statuses(client), [200, 200, 200, 200, 429]);
+  assert.equal(client.error, undefined);
+});
