@@ -18,6 +18,7 @@ export * from './problem.ts';
 export * from './range.ts';
 export type { ReasonsInit } from './reasons.ts';
 export * from './readiness.ts';
+export * from './reverse-proxy.ts';
 export * from './routes.ts';
 export * from './service.ts';
 export * from './static-files.ts';

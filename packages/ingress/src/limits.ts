@@ -121,7 +121,7 @@ export const LIMITS = {
   },
   write_timeout_ms: {
     unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'write_timeout', seed: TIMEOUT_SECS,
-    doc: 'An answer that the client does not read.',
+    doc: 'Until an answer of which the client acknowledges nothing is cut; each byte that it acknowledges adds time by rate_min.',
   },
   idle_timeout_ms: {
     unit: 'ms', default: MINUTE_MS, min: 10, max: HOUR_MS, key: 'idle_timeout',
@@ -129,7 +129,7 @@ export const LIMITS = {
   },
   rate_bytes_per_s_min: {
     unit: 'bytes_per_s', default: KIB, min: 0, max: 1024 * 1024 * MIB, key: 'server.rate_min',
-    doc: 'Streamed bodies and answers that are slower than this on average are cut.',
+    doc: 'Streamed bodies and answers that are slower than this on average are cut. Readers may pause for 1 MiB at this rate.',
   },
   request_deadline_ms: {
     unit: 'ms', default: 5000, min: 10, max: HOUR_MS, key: 'server.request_deadline', seed: TIMEOUT_SECS,

@@ -1,9 +1,9 @@
 /**
- * Tells a slow peer from a dead one, for one direction of one transfer.
+ * Decides whether a client still sends its body, for one connection. Answers are judged by `SendWatch`.
  *
- * Promise: a transfer that moves no byte for `stall_ms` is `stalled`; one whose average since it began, less a grace of
+ * Contract: a transfer that moves no byte for `stall_ms` is `stalled`; one whose average since it began, less a grace of
  * `stall_ms`, is below `rate_bytes_per_s_min` is `too_slow`. Anything else is `ok`, however large it is.
- * Bound: five numbers. Cancellation: none, the owner just stops asking.
+ * Bound: five numbers.
  */
 export interface TransferLimits {
   readonly stall_ms: number;
