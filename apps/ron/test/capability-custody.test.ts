@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
-import { readdir, readFile } from 'node:fs/promises';
+import { readdir, readFile, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
+import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { attenuate, AUDIENCE_ROOT, DerivedKeySource, mint, type MintInit } from '@ron/auth';
@@ -79,6 +81,12 @@ class TestNode {
     return running;
   }
 
+  /** As if a service listened at another address for a moment. */
+  async listensAgain(name: Service, url: string): Promise<void> {
+    await this.#custody.onListening(name, url, true, NEVER);
+    await this.#custody.onListening(name, this.url(name), true, NEVER);
+  }
+
   url(name: Service): string {
     return this.running.get(name)!.url;
   }
@@ -148,6 +156,33 @@ suite('capabilities in custody', () => {
     assert.equal((await node.put(bound, 'another')).status, 403, 'replayed with another body');
     const widened = attenuate(attenuate(token, ['scopes in storage:get']), ['scopes in storage:get,storage:put']);
     assert.equal((await node.put(widened)).status, 403);
+  });
+
+  test('a kms that is too busy at first does not end the start', async (t) => {
+    let requests = 0;
+    const busy = createServer((request, response) => {
+      requests += 1;
+      const send = (status: number, type: string, text: string): void => {
+        response.writeHead(status, { 'Content-Type': type, 'Content-Length': Buffer.byteLength(text) }).end(text);
+      };
+      void (async () => {
+        const body = Buffer.concat(await request.toArray());
+        const problem = { code: 'not_ready', status: 503, retryable: true };
+        if (requests <= 3) return send(503, 'application/problem+json', JSON.stringify(problem));
+        const headers = { Authorization: request.headers.authorization!, 'Content-Type': 'application/json' };
+        const answer = await fetch(`${node.url('kms')}${request.url}`, { method: 'POST', headers, body });
+        send(answer.status, 'application/json', await answer.text());
+      })();
+    }).listen(0, '127.0.0.1');
+    await once(busy, 'listening');
+    t.after(() => busy.close());
+    const capability = node.home.of('storage').capabilityFor('kms');
+    const old = await readFile(capability, 'utf8');
+    await writeFile(capability, 'AAAA\n', { mode: 0o600 });
+    await node.listensAgain('kms', `http://127.0.0.1:${(busy.address() as AddressInfo).port}`);
+    assert.ok(requests > 3);
+    assert.notEqual(await readFile(capability, 'utf8'), 'AAAA\n');
+    assert.notEqual(await readFile(capability, 'utf8'), old);
   });
 
   test('a service can derive its own keys and no other', async () => {

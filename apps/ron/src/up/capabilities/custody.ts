@@ -4,12 +4,12 @@
  * Contract: each service that listens leaves its address in a file, which is removed when the node starts anew; a caller
  * that starts earlier waits for it. With kms the capabilities are minted once kms listens, without it before the start.
  * They are renewed when kms or passport is started again, because a kms without memory has other keys, and by `renew`.
- * Bound: `PREPARE_MS` for all of them. Cancellation: by the signal of each call.
+ * Bound: `PREPARE_MS` for all of them, and `TRIES_MAX` tries while the node starts. Cancellation: by the signal of each call.
  */
 import { rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
-import { Deadline, isRonError, makeDirectory } from '@ron/kernel';
+import { Deadline, idempotent, isRonError, jittered, makeDirectory, retry } from '@ron/kernel';
 import type { Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 import type { Io } from '../../io.ts';
@@ -21,6 +21,7 @@ import { prepareKeys, renewByKeyFile, renewThroughKms } from './root-capability.
 
 /** Longer than kms takes for all of it. */
 const PREPARE_MS = 10_000;
+const TRIES_MAX = 4;
 
 export class Custody {
   readonly #home: Home;
@@ -54,11 +55,21 @@ export class Custody {
     try {
       await writeSecret(this.#home.of(name).url, `${url}\n`);
       if (this.#key_service === undefined) return;
-      if (name === this.#key_service || name === this.#revocations_service) await this.renew(signal);
+      if (name === this.#key_service || name === this.#revocations_service) await this.#renewPatiently(signal);
     } catch (error) {
       if (isFirst) throw error;
       this.#io.note(`failed to renew capabilities: ${String(error)}`);
     }
+  }
+
+  /** On a loaded machine a service that has just started may answer too late: that must not end the start. */
+  async #renewPatiently(signal: AbortSignal): Promise<void> {
+    using deadline = Deadline.after('prepare', TRIES_MAX * PREPARE_MS, { signal });
+    const policy = jittered({ tries_max: TRIES_MAX, cap_ms: 1000 });
+    await retry(
+      idempotent('prepare', (within) => this.renew(within)),
+      { policy, deadline },
+    );
   }
 
   /** Replaces capabilities that are about to expire or no longer good. */
