@@ -65,6 +65,17 @@ test('with entries of one quantum each, keys strictly alternate, and a new key w
   assert.deepEqual(keysServed(queue, 6), ['b', 'new', 'a', 'b', 'a', 'b']);
 });
 
+test('a key that ran empty begins anew: credit is not saved for later', () => {
+  const queue = newQueue(200);
+  for (let at = 0; at < 5; at++) {
+    queue.push('a', new Item('a'));
+    queue.next();
+  }
+  for (let at = 0; at < 60; at++) for (const key of ['a', 'b']) queue.push(key, new Item(key));
+  const served = keysServed(queue, 2 * (QUANTUM / 40));
+  assert.equal(served.filter((key) => key === 'b').length, QUANTUM / 40);
+});
+
 test('removing the last entry of the key whose turn it is passes the turn on', () => {
   const queue = newQueue(100);
   const [a, b, c] = ['a', 'b', 'c'].map((key) => new Item(key, QUANTUM));
