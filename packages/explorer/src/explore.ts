@@ -1,16 +1,18 @@
 /**
  * `explore` runs a model under every schedule; `replay` runs the one that a seed names.
  *
- * Both hop to a macrotask first, because microtasks can be run by hand only there, and give the event loop a turn every
- * quarter second. So they return promises; each schedule runs synchronously.
+ * Contract: `complete` means that every schedule was run, or is covered by a reduction that found every ending of a
+ * smaller model. Bound: `schedules_max` schedules of `steps_max` steps. Both functions return promises, see `drive.ts`.
+ *
+ *     const result = await explore(build, { hash: true, smaller: buildWithTwoTasks });
+ *     if (result.failure) await replay(build, result.failure.seed);
  */
-import { onMacrotask } from './microtasks.ts';
+import { crossCheck } from './cross-check.ts';
+import { finish, searchInit } from './drive.ts';
 import type { Build, Failure, Options, Result } from './model.ts';
-import { releaseRejections, trapRejections } from './rejections.ts';
 import { decodeSeed, encodeSeed, fingerprint } from './seed.ts';
 import { messageOf, Search, type Broken, type SearchInit } from './search.ts';
 
-const SLICE_MS = 250;
 /** Looking for a smaller failure costs at most this. */
 const SHRINK_STEPS_MAX = 1_000_000;
 
@@ -20,14 +22,17 @@ export async function explore(build: Build, options: Options = {}): Promise<Resu
   const search = new Search(build, init);
   await finish(search);
   const failure = search.broken === undefined ? undefined : await shrink(build, init, search.broken);
-  return toResult(search, init, failure);
+  const result = toResult(search, init, failure);
+  // A failure stands by itself: it was confirmed without reductions.
+  if (result.complete && (init.hash || init.sleepSets)) await crossCheck(options.smaller ?? build, options);
+  return result;
 }
 
 /** Runs the one schedule that `seed` names. Throws when the model is not the one that the seed was printed for. */
 export async function replay(build: Build, seed: string, options: Options = {}): Promise<Result> {
   const { kind, steps, choices, fingerprint: expected } = decodeSeed(seed);
-  const { steps_max } = searchInit(options);
-  const init = { ...searchInit({}), steps_max: kind === 'livelock' ? steps : steps_max, script: choices };
+  const { steps_max, lags_max } = searchInit(options);
+  const init = { ...searchInit({}), lags_max, steps_max: kind === 'livelock' ? steps : steps_max, script: choices };
   const search = new Search(build, init);
   await finish(search);
   if (fingerprint(search.trace(steps)) !== expected) {
@@ -37,29 +42,6 @@ export async function replay(build: Build, seed: string, options: Options = {}):
     );
   }
   return toResult(search, init, search.broken && toFailure(search.broken, false));
-}
-
-/** Runs `search` to its end, or until it has taken `steps_max` steps. */
-export async function finish(search: Search, steps_max = Infinity): Promise<void> {
-  trapRejections();
-  try {
-    while (!search.isOver && search.steps < steps_max) await onMacrotask(() => search.runFor(SLICE_MS));
-  } finally {
-    releaseRejections();
-  }
-}
-
-export function searchInit(options: Options): SearchInit {
-  if (options.sleepSets === true && options.preemptions !== undefined) {
-    throw new Error('sleepSets and preemptions exclude each other: the schedule kept may have more preemptions');
-  }
-  return {
-    preemptions_max: options.preemptions ?? Infinity,
-    hash: options.hash ?? false,
-    sleepSets: options.sleepSets ?? false,
-    steps_max: options.steps_max ?? 1000,
-    schedules_max: options.schedules_max ?? 1_000_000,
-  };
 }
 
 /** The failure that was found, or one of its kind with as few preemptions as can be. */

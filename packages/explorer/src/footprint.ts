@@ -6,6 +6,8 @@
  * beginning. What a step touches first of all has no name that another branch could know: such steps always conflict.
  */
 
+import type { Task } from './step.ts';
+
 /** What one step touched. */
 export interface Segment {
   /** It may have touched anything: no kernel object was seen, or it did what cannot be followed. */
@@ -25,24 +27,37 @@ export class Footprint {
   readonly #numbers = new Map<object, number>();
   #named = ORDER + 1;
   #segment: Segment | undefined;
-  #sawKernel = false;
+  /** Tasks that ran in this segment, and those of them that announced something. */
+  readonly #ran = new Set<Task>();
+  readonly #announced = new Set<Task>();
+  readonly #task: () => Task;
+
+  constructor(task: () => Task) {
+    this.#task = task;
+  }
 
   begin(): void {
     this.#segment = { everything: false, reads: [], writes: [], known: this.#named };
-    this.#sawKernel = false;
+    this.#ran.clear();
+    this.#announced.clear();
   }
 
   end(): Segment {
     const segment = this.#segment as Segment;
-    if (!this.#sawKernel) segment.everything = true;
+    for (const task of this.#ran) segment.everything ||= !task.isFollowed || !this.#announced.has(task);
     this.#segment = undefined;
     return segment;
+  }
+
+  /** Code of `task` runs. If it announces nothing, it may touch anything. */
+  runs(task: Task): void {
+    if (this.#segment !== undefined) this.#ran.add(task);
   }
 
   /** The kernel reads or writes one of its objects; which of the two it does not say. */
   touches(object: object): void {
     if (this.#segment === undefined) return;
-    this.#sawKernel = true;
+    this.#announced.add(this.#task());
     add(this.#segment.writes, this.#number(object));
   }
 

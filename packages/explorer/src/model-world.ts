@@ -33,6 +33,14 @@ export class ModelWorld implements World {
 
   now_ms(): number {
     this.#run.footprint?.readsClock();
-    return this.#run.now_ms;
+    return this.#run.clock.now_ms;
+  }
+
+  turns(): number {
+    return this.#run.turns;
+  }
+
+  isLagging(): boolean {
+    return this.#run.clock.isLagging;
   }
 }

@@ -8,8 +8,12 @@ export interface World {
   io(label: string): Promise<void>;
   /** An outcome nobody controls. Every value is explored. */
   choose<T>(label: string, values: readonly T[]): T;
-  /** The virtual clock; it starts at 0 and moves only when a timer fires. */
+  /** The virtual clock, which starts at 0. A model that looks at it does not let time pass. */
   now_ms(): number;
+  /** How many turns of the event loop have begun. Within one, microtasks of several tasks may interleave. */
+  turns(): number;
+  /** A timer is due and has not fired: until it does, what it would do may be overdue. */
+  isLagging(): boolean;
 }
 
 export interface TaskInit {
@@ -35,10 +39,19 @@ export interface Options {
   name?: string;
   /** At most this many switches away from a task that could have gone on. Default: no bound. Never complete. */
   preemptions?: number;
-  /** Cut a schedule that reaches a state seen before. Needs `Model.state`. Default false. */
-  hash?: boolean;
+  /** Cut a schedule that reaches a state seen before. Needs `Model.state` and `smaller`. Default false. */
+  hash?: boolean | undefined;
   /** Cut schedules that only swap steps which touch different kernel objects. Not with `preemptions`. Default false. */
-  sleepSets?: boolean;
+  sleepSets?: boolean | undefined;
+  /**
+   * The same model at a size that can be explored without `hash` and `sleepSets`: they must find all of its endings
+   * before the result is complete. Default: the model itself, which is refused if it is too large for that.
+   */
+  smaller?: Build;
+  /** How often per schedule time passes while code runs, so that timers fire late. Default 1. */
+  lags?: number;
+  /** How many I/O operations and starts may complete in one turn of the event loop. Default: any number. */
+  turn_max?: number;
   /** A schedule longer than this is a livelock. Default 1000. */
   steps_max?: number;
   /** Give up, incomplete, after this many schedules. Default 1 000 000. */

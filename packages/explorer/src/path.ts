@@ -10,25 +10,32 @@ import type { Sleeper } from './sleep-sets.ts';
 /** Several steps could come next. */
 export interface StepNode {
   readonly kind: 'step';
-  /** Which of the enabled steps are tried, as indices. */
-  readonly choices: readonly number[];
+  /** Which turns are tried, as numbers: see `turns.ts`. Turns of one step first. */
+  choices: readonly number[];
   /** How far through `choices` the search is. */
   at: number;
   /** The identities of the enabled steps and of their tasks. */
   readonly steps: readonly number[];
   readonly tasks: readonly number[];
   readonly labels: readonly string[];
+  /** Which of the enabled steps may complete in one turn with others. */
+  readonly mayJoin: readonly boolean[];
+  /** Preemptions of the schedule once the step was taken, by index. */
+  readonly preemptions: readonly number[];
   /** Differs, most likely, when other steps are pending. */
   readonly signature: number;
   readonly asleep: readonly Sleeper[];
   /** What the steps tried so far touched, by index. */
   readonly segments: (Segment | undefined)[];
+  /** Steps that go on after their first wave of microtasks, by index: only they can be the first of a longer turn. */
+  readonly goesOn: boolean[];
+  isExtended: boolean;
 }
 
-/** `World.choose`: every outcome is tried. */
+/** `World.choose`, chance, a lag: every outcome is tried. */
 export interface DataNode {
   readonly kind: 'data';
-  readonly choices: readonly number[];
+  choices: readonly number[];
   at: number;
   readonly label: string;
   readonly count: number;
@@ -71,12 +78,17 @@ export class Path {
     return node.choices[node.at] as number;
   }
 
-  /** Moves the last choice that has something left. False when nothing is left anywhere. */
-  advance(): boolean {
+  /**
+   * Moves the last choice that has something left. False when nothing is left anywhere. `extend` is called with a node
+   * whose choices have all been tried, and may add more.
+   */
+  advance(extend: (node: Node, isFirst: boolean) => void): boolean {
     for (;;) {
       const node = this.#nodes.at(-1);
       if (node === undefined) return false;
-      if (++node.at < node.choices.length) return true;
+      node.at++;
+      if (node.at === node.choices.length) extend(node, this.#nodes.length === 1);
+      if (node.at < node.choices.length) return true;
       this.#nodes.pop();
     }
   }

@@ -6,7 +6,9 @@
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Footprint } from './footprint.ts';
 import { drainMicrotasks } from './microtasks.ts';
+import { discountReaction, hasLaterWave, markWave } from './reactions.ts';
 import { Step, Task, type StepKind } from './step.ts';
+import { VirtualClock } from './virtual-clock.ts';
 
 /** Follows a task through its awaits, whoever settles the promise it waits for. */
 const taskOfCode = new AsyncLocalStorage<Task>();
@@ -17,27 +19,42 @@ export interface RunHost {
   identityOf(parent: number, label: string, nth: number): number;
   /** Which of `count` outcomes this schedule takes. */
   choose(label: string, count: number): number;
+  /** `task` went through `event`: it may remember that. */
+  remember(task: Task, event: string): void;
   /** A promise was left rejected in `run`, which has ended by now. */
   onUnhandled(run: Run, reason: unknown): void;
 }
 
+export interface RunInit {
+  /** A woken waiter goes on at a step of its own. Else it goes on at once, in the microtasks of the waker, as in Node. */
+  readonly isDelayed: boolean;
+  readonly lags_max: number;
+  readonly footprint: Footprint | undefined;
+}
+
+const settled = Promise.resolve();
+
 export class Run {
+  readonly isDelayed: boolean;
+  readonly clock: VirtualClock;
   readonly tasks: Task[] = [];
   /** Steps that could come next, timers aside. In no order. */
   readonly ready: Step[] = [];
-  /** Timers that have not fired; the earliest could come next. */
-  readonly timers: Step[] = [];
+  /** Waits that have not been ended, in the order in which they began. */
+  readonly waiting: Step[] = [];
   /** Steps taken and choices made, oldest first. */
   readonly trace: (Step | string)[] = [];
   /** The indices that were chosen, oldest first. */
   readonly choices: number[] = [];
   /** What the current step touches, when the search wants to know. */
   readonly footprint: Footprint | undefined;
-  now_ms = 0;
   randoms_drawn = 0;
+  /** A waiter was woken or a task was started by code, so delayed wake-ups make a difference. */
+  hasWakes = false;
   /** The task that moved last, how many steps were taken, and how many of them left a task that could have gone on. */
   last: Task | undefined;
   depth = 0;
+  turns = 0;
   preemptions = 0;
   /** The first error that a task ended with. */
   rejection: { readonly error: unknown } | undefined;
@@ -51,9 +68,11 @@ export class Run {
   readonly #names = new Map<string, number>();
   #orders_given = 0;
 
-  constructor(host: RunHost, footprint: Footprint | undefined) {
+  constructor(host: RunHost, { isDelayed, lags_max, footprint }: RunInit) {
     this.#host = host;
+    this.isDelayed = isDelayed;
     this.footprint = footprint;
+    this.clock = new VirtualClock(isDelayed ? 0 : lags_max, (count) => this.#lag(count));
     this.root = new Task(this, -1, 0, 'model', false);
   }
 
@@ -76,16 +95,23 @@ export class Run {
 
   /** Adds a task whose start is a step; `run` is called in that step. */
   spawn(label: string, mustEnd: boolean, run: () => Promise<void>): void {
+    const task = this.addTask(label, mustEnd);
+    const step = new Step(task, 'start', 'start');
+    // In a microtask, like any other step: so that steps of one turn run in the order in which they complete.
+    step.go = () => this.as(task, () => void settled.then(() => void run()));
+    this.offer(step);
+  }
+
+  addTask(label: string, mustEnd: boolean): Task {
     const parent = this.task();
     const identity = this.#host.identityOf(parent.identity, label, parent.children_made++);
     const task = new Task(this, this.tasks.length, identity, this.#uniqueName(label), mustEnd);
     this.tasks.push(task);
-    const step = new Step(task, 'start', 'start');
-    step.go = () => this.as(task, () => void run());
-    this.offer(step);
+    return task;
   }
 
   end(task: Task): void {
+    discountReaction();
     task.done = true;
   }
 
@@ -95,8 +121,8 @@ export class Run {
   }
 
   /** Calls `work` as code of `task`. */
-  as(task: Task, work: () => void): void {
-    taskOfCode.run(task, work);
+  as<T>(task: Task, work: () => T): T {
+    return taskOfCode.run(task, work);
   }
 
   leaveUnhandled(reason: unknown): void {
@@ -117,21 +143,47 @@ export class Run {
     this.ready.push(step);
   }
 
+  /** What code sees that reads the clock. */
+  now_ms(): number {
+    this.footprint?.readsClock();
+    const before_ms = this.clock.now_ms;
+    const now_ms = this.clock.read();
+    this.#noteLag(before_ms);
+    this.#host.remember(this.task(), `at ${now_ms}`);
+    return now_ms;
+  }
+
   addTimer(delay_ms: number, fire: () => void, label: string): Step {
     this.footprint?.writesClock();
-    const timer = new Step(this.task(), label, 'timer');
-    timer.due_ms = this.now_ms + delay_ms;
+    const before_ms = this.clock.now_ms;
+    const timer = this.clock.add(new Step(this.task(), label, 'timer'), delay_ms);
+    this.#noteLag(before_ms);
     timer.go = () => {
-      this.now_ms = timer.due_ms;
+      this.clock.fire(timer);
       this.footprint?.writesClock();
       this.as(timer.task, fire);
     };
-    this.timers.push(timer);
     return timer;
   }
 
   removeTimer(timer: Step): void {
-    if (remove(this.timers, timer)) this.footprint?.writesClock();
+    if (this.clock.remove(timer)) this.footprint?.writesClock();
+  }
+
+  /** A wait begins. */
+  wait(step: Step): void {
+    this.footprint?.creates(step);
+    this.waiting.push(step);
+  }
+
+  /** A wait ends: its task goes on at once, or at a step of its own. */
+  wake(step: Step): void {
+    this.hasWakes = true;
+    this.waiting.splice(this.waiting.indexOf(step), 1);
+    if (this.isDelayed) return this.offer(step);
+    this.#host.remember(step.task, `${step.label}${outcomeOf(step)}`);
+    this.footprint?.runs(step.task);
+    step.go();
   }
 
   choose<T>(label: string, values: readonly T[]): T {
@@ -150,7 +202,7 @@ export class Run {
 
   /** Nothing can come next. */
   get isOver(): boolean {
-    return this.ready.length === 0 && this.timers.length === 0;
+    return this.ready.length === 0 && this.clock.timers.length === 0;
   }
 
   /** Tasks that have to end and have not. */
@@ -168,7 +220,7 @@ export class Run {
   signature(): number {
     let signature = this.ready.length;
     for (const step of this.ready) signature += step.identity;
-    for (const timer of this.timers) signature += timer.identity + timer.due_ms;
+    for (const timer of this.clock.timers) signature += timer.identity + timer.due_ms;
     return signature;
   }
 
@@ -178,9 +230,7 @@ export class Run {
    */
   enabled(): Step[] {
     const steps = this.ready.filter((step) => step.kind !== 'pause' || this.#mayResume(step));
-    let earliest_ms = Infinity;
-    for (const timer of this.timers) earliest_ms = Math.min(earliest_ms, timer.due_ms);
-    for (const timer of this.timers) if (timer.due_ms === earliest_ms) steps.push(timer);
+    if (this.clock.timers.length > 0) steps.push(...this.clock.enabled());
     if (steps.length < 2) return steps;
     return steps.toSorted((a, b) => this.#rank(a) - this.#rank(b) || a.identity - b.identity);
   }
@@ -192,20 +242,47 @@ export class Run {
     return this.ready.some((other) => other.task === last && other.kind !== 'pause') ? 1 : 0;
   }
 
-  /** Takes one enabled step: everything that it sets going runs until all tasks wait again. */
-  fire(step: Step): void {
-    this.preemptions += this.preempts(step);
-    this.depth++;
-    this.last = step.task;
-    this.trace.push(step);
-    remove(step.kind === 'timer' ? this.timers : this.ready, step);
-    try {
-      step.go();
-    } catch (error) {
-      // A timer's callback threw; in production that ends the process.
-      this.reject(step.task, error);
+  /**
+   * Takes the steps of one turn of the event loop: all complete, in order, and then everything that they set going runs
+   * until all tasks wait again. True when that took more than one wave of microtasks.
+   */
+  fire(turn: readonly Step[]): boolean {
+    this.clock.isRunning = true;
+    this.turns++;
+    for (const [index, step] of turn.entries()) {
+      this.preemptions += index > 0 ? 1 : this.preempts(step);
+      this.depth++;
+      step.isJoined = index > 0;
+      this.last = step.task;
+      this.trace.push(step);
+      this.footprint?.runs(step.task);
+      if (step.kind !== 'timer') {
+        remove(this.ready, step);
+        this.clock.leaveTimers();
+      }
+      try {
+        step.go();
+      } catch (error) {
+        // A timer's callback threw; in production that ends the process.
+        this.reject(step.task, error);
+      }
     }
+    markWave();
     drainMicrotasks();
+    this.clock.isRunning = false;
+    return hasLaterWave();
+  }
+
+  #noteLag(before_ms: number): void {
+    const { now_ms } = this.clock;
+    if (now_ms > before_ms) this.trace.push(`${this.task().name}: time passes, the clock shows ${now_ms} ms`);
+  }
+
+  /** Which of `count` instants the clock shows: 0 when it has not run ahead. */
+  #lag(count: number): number {
+    const chosen = this.#host.choose('lag', count);
+    if (chosen > 0) this.footprint?.writesClock();
+    return chosen;
   }
 
   /** A pause lets everything run first that was ready before it; I/O and timers are not ready, they take their time. */
@@ -227,6 +304,18 @@ export class Run {
 
 const FIRST = -2;
 const TIMERS_LAST = 2 ** 31;
+
+/** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
+export function outcomeOf(step: Step): string {
+  const { value, failed } = step;
+  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;
+  return value === undefined ? '' : `=${textOf(value)}`;
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return '?';
+  return typeof value === 'function' ? '?' : `${typeof value} ${String(value)}`;
+}
 
 function remove(steps: Step[], step: Step): boolean {
   const index = steps.indexOf(step);

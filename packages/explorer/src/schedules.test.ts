@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sched, sleep } from '@ron/kernel/sched';
 import fc from 'fast-check';
-import { endings, explore, type Build, type World } from './index.ts';
+import { endings, explore, type Build, type Options, type World } from './index.ts';
 
 const never = new AbortController().signal;
 
@@ -36,8 +36,8 @@ function logged(script: (world: World, log: (line: string) => void) => void): Bu
   };
 }
 
-async function endingsOf(script: Parameters<typeof logged>[0]): Promise<string[]> {
-  const found = await endings(logged(script));
+async function endingsOf(script: Parameters<typeof logged>[0], options: Options = {}): Promise<string[]> {
+  const found = await endings(logged(script), options);
   return [...found].map((ending) => ending.replace('state ', '')).toSorted();
 }
 
@@ -109,16 +109,24 @@ test('a choice among nothing is refused', async () => {
   assert.match(String(result.failure?.error), /choose\('nothing'\) needs at least one value/);
 });
 
-test('timers fire in order of time; those due at the same instant in any order', async () => {
-  const found = await endingsOf((world, log) => {
+test('timers fire in order of time; those due at the same instant in any order; a lag makes them late', async () => {
+  const script: Parameters<typeof logged>[0] = (world, log) => {
     world.task('task', async () => {
       sched.timer(20, () => log(`late@${world.now_ms()}`), 'late');
       sched.timer(10, () => log(`a@${world.now_ms()}`), 'a');
       sched.timer(10, () => log(`b@${world.now_ms()}`), 'b');
       sched.timer(5, () => log('cancelled'), 'cancelled').cancel();
     });
-  });
+  };
+  const found = await endingsOf(script, { lags: 0 });
   assert.deepEqual(found, ['a@10 b@10 late@20', 'b@10 a@10 late@20']);
+  const late = await endingsOf(script);
+  assert.ok(late.includes('a@20 b@20 late@20'), 'the clock passes 10 and 20 before any timer fires');
+  assert.deepEqual(
+    late.filter((ending) => ending.startsWith('late') && !ending.endsWith('@20')),
+    [],
+    'a timer that is due earlier fires first',
+  );
 });
 
 test('a timer may fire before a step that is ready', async () => {
@@ -178,7 +186,7 @@ test('a loop that pauses until another task is done ends under every schedule', 
   assert.equal(result.complete, true);
 });
 
-test('a task that code starts begins at a step of its own, and its outcome reaches who awaits it', async () => {
+test('a task that code starts begins at once or at a step of its own, and its outcome reaches its caller', async () => {
   const found = await endingsOf((world, log) => {
     world.task('parent', async () => {
       const children = ['x', 'y'].map((name) =>
@@ -191,7 +199,7 @@ test('a task that code starts begins at a step of its own, and its outcome reach
       log((await Promise.all(children)).join(''));
     });
   });
-  assert.deepEqual(found, ['spawned x y XY', 'spawned y x XY']);
+  assert.deepEqual(found, ['spawned x y XY', 'spawned y x XY', 'x y spawned XY']);
 });
 
 test('a rejection of a task that code starts is for the one who awaits it', async () => {
@@ -217,17 +225,39 @@ test('a continuation belongs to its own task, even when another task settles the
   assert.match(String(result.failure.error), /blocked: waiter at forever$/);
 });
 
-test('the clock, chance and bytes are the same in every schedule', async () => {
-  const found = await endingsOf((world, log) => {
+test('without lags the clocks move with the timers only; random values are low, middle or high; bytes count up', async () => {
+  const script: Parameters<typeof logged>[0] = (world, log) => {
     world.task('task', async () => {
       const start_ms = sched.now_ms();
       const wall_ms = sched.wall_ms();
       await sleep(1500, never);
-      log(`${sched.now_ms() - start_ms} ${sched.wall_ms() - wall_ms} ${sched.random()}`);
+      log(`${sched.now_ms() - start_ms} ${sched.wall_ms() - wall_ms} ${Math.round(sched.random() * 10)}`);
       log(`${sched.randomBytes(2).join('.')} ${sched.randomBytes(2).join('.')}`);
     });
+  };
+  const found = await endingsOf(script, { lags: 0 });
+  assert.deepEqual(found, ['1500 1500 0 0.1 0.2', '1500 1500 10 0.1 0.2', '1500 1500 5 0.1 0.2']);
+  const late = await endingsOf(script);
+  assert.ok(late.includes('3601500 1500 5 0.1 0.2'), 'time passes between two readings of the clock');
+  const later = await endingsOf(script, { lags: 2 });
+  assert.deepEqual(
+    late.filter((ending) => !later.includes(ending)),
+    [],
+  );
+});
+
+test('Node empties the list of one delay before it turns to the next', async () => {
+  const found = await endingsOf((world, log) => {
+    world.task('task', async () => {
+      sched.timer(10, () => log('a'), 'a');
+      await sleep(5, never);
+      sched.timer(10, () => log('c'), 'c');
+    });
+    world.task('other', async () => void sched.timer(12, () => log('b'), 'b'));
   });
-  assert.deepEqual(found, ['1500 1500 0.5 0.1 0.2']);
+  assert.ok(found.includes('a b c'), 'by due time: 10, 12, 15');
+  assert.ok(found.includes('a c b'), 'all are late: both of the list of 10 ms come first');
+  assert.ok(!found.some((ending) => ending.startsWith('b c')), 'in a list, the older comes first');
 });
 
 test('a daemon, or a task that code starts, may be left blocked', async () => {

@@ -10,12 +10,14 @@ import { forbidRealTimers } from './escapes.ts';
 import { Footprint, merge, type Segment } from './footprint.ts';
 import type { Build, FailureKind, Model } from './model.ts';
 import { ModelWorld } from './model-world.ts';
-import { Path, type StepNode } from './path.ts';
-import { Run, type RunHost } from './run.ts';
-import { outcomeOf, runState, Seen } from './seen.ts';
+import { Path, type Node, type StepNode } from './path.ts';
+import { watchReactions } from './reactions.ts';
+import { outcomeOf, Run, type RunHost } from './run.ts';
+import { runState, Seen } from './seen.ts';
 import { watchSignals } from './signals.ts';
-import { sleepersAfter } from './sleep-sets.ts';
-import type { Step } from './step.ts';
+import { isSeparable, sleepersAfter } from './sleep-sets.ts';
+import type { Step, Task } from './step.ts';
+import { decodeTurn, encodeTurn, turnsFrom } from './turns.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 export interface SearchInit {
@@ -23,6 +25,8 @@ export interface SearchInit {
   readonly hash: boolean;
   readonly sleepSets: boolean;
   readonly steps_max: number;
+  readonly lags_max: number;
+  readonly turn_max: number;
   readonly schedules_max: number;
   /** Choices to make instead of searching, by position; missing ones are 0. */
   readonly script?: ReadonlyMap<number, number>;
@@ -60,11 +64,12 @@ export class Search implements RunHost {
   #parent: StepNode | undefined;
   #segment: Segment | undefined;
   #diverged: string | undefined;
+  #hasWakes = false;
 
   constructor(build: Build, init: SearchInit) {
     this.#build = build;
     this.#init = init;
-    this.#run = new Run(this, undefined);
+    this.#run = new Run(this, { isDelayed: false, lags_max: 0, footprint: undefined });
   }
 
   get isOver(): boolean {
@@ -77,12 +82,14 @@ export class Search implements RunHost {
     const sched = installSched(realSched);
     const probe = installProbe(undefined);
     const allowRealTimers = forbidRealTimers();
+    const unwatchReactions = watchReactions();
     const unwatchSignals = this.#init.sleepSets ? watchSignals(() => this.#run.footprint) : undefined;
     try {
       do this.#runOnce();
       while (!this.isOver && realSched.now_ms() < until_ms);
     } finally {
       unwatchSignals?.();
+      unwatchReactions();
       allowRealTimers();
       installProbe(probe);
       installSched(sched);
@@ -113,9 +120,12 @@ export class Search implements RunHost {
       return 0;
     }
     const chosen = this.#takeChoice();
-    const task = this.#run.task();
-    if (this.#init.hash) task.history = this.#seen.historyAfter(task.history, `${label}:${chosen}`);
+    this.remember(this.#run.task(), `${label}:${chosen}`);
     return chosen;
+  }
+
+  remember(task: Task, event: string): void {
+    if (this.#init.hash) task.history = this.#seen.historyAfter(task.history, event);
   }
 
   onUnhandled(run: Run, reason: unknown): void {
@@ -126,13 +136,16 @@ export class Search implements RunHost {
   }
 
   #runOnce(): void {
-    const footprint = this.#init.sleepSets ? new Footprint() : undefined;
-    const run = new Run(this, footprint);
-    this.#run = run;
     this.#parent = undefined;
     this.#segment = undefined;
     this.#diverged = undefined;
     this.#path.rewind();
+    const { sleepSets, lags_max } = this.#init;
+    const isDelayed = this.#chooseDelayed();
+    const footprint = sleepSets ? new Footprint(() => this.#run.task()) : undefined;
+    const run = new Run(this, { isDelayed, lags_max, footprint });
+    run.choices.push(Number(isDelayed));
+    this.#run = run;
     installSched(new VirtualSched(run));
     if (footprint !== undefined) installProbe((object) => footprint.touches(object));
     footprint?.begin();
@@ -140,7 +153,45 @@ export class Search implements RunHost {
     footprint?.end();
     if (this.#init.hash && this.#model.state === undefined) throw new Error('hash needs a model with state()');
     while (this.#step());
-    if (this.broken === undefined) this.exhausted = this.#init.script !== undefined || !this.#path.advance();
+    this.#hasWakes ||= run.hasWakes;
+    if (this.broken !== undefined) return;
+    this.exhausted =
+      this.#init.script !== undefined || !this.#path.advance((node, isFirst) => this.#extend(node, isFirst));
+  }
+
+  /** The first choice of every schedule: whether woken waiters go on at once or at a step of their own. */
+  #chooseDelayed(): boolean {
+    const path = this.#path;
+    if (path.isNew) {
+      const choices = this.#init.script === undefined ? [0] : this.#toTry(2);
+      path.push({ kind: 'data', choices, at: 0, label: 'delayed', count: 2 });
+    }
+    return path.take() === 1;
+  }
+
+  /** Adds what could not be known before the first choices of `node` had been tried. */
+  #extend(node: Node, isFirst: boolean): void {
+    if (node.kind === 'data') {
+      if (isFirst && node.choices.length === 1 && this.#hasWakes) node.choices = [0, 1];
+    } else if (!node.isExtended) {
+      node.isExtended = true;
+      if (!this.#run.isDelayed) node.choices = [...node.choices, ...this.#longerTurns(node)];
+    }
+  }
+
+  /** Turns of several steps. One whose first step ends in its first wave is the same as two turns. */
+  #longerTurns(node: StepNode): number[] {
+    const { preemptions_max, sleepSets, turn_max } = this.#init;
+    const enabled = node.steps.length;
+    const joining = upTo(enabled).filter((index) => node.mayJoin[index]);
+    const turns: number[] = [];
+    for (const first of joining.filter((index) => node.goesOn[index])) {
+      for (const turn of turnsFrom(first, joining, turn_max)) {
+        if ((node.preemptions[first] as number) + turn.length - 1 > preemptions_max) continue;
+        if (!sleepSets || !isSeparable(node, turn)) turns.push(encodeTurn(turn, enabled));
+      }
+    }
+    return turns;
   }
 
   /** Takes the schedule one step on. False when it has ended, failed or been cut. */
@@ -156,9 +207,9 @@ export class Search implements RunHost {
       this.pruned++;
       return false;
     }
-    const step = node.kind === 'step' ? this.#follow(node) : undefined;
-    if (step === undefined) return this.#fail('nondeterminism', new Error(NOT_THE_SAME));
-    this.#take(node as StepNode, step);
+    const turn = node.kind === 'step' ? this.#follow(node) : undefined;
+    if (turn === undefined) return this.#fail('nondeterminism', new Error(NOT_THE_SAME));
+    this.#take(node as StepNode, turn);
     return true;
   }
 
@@ -196,18 +247,19 @@ export class Search implements RunHost {
   /** A place where no schedule has been: lists what to try here. Undefined when all of it is covered elsewhere. */
   #open(): StepNode | undefined {
     const run = this.#run;
-    const asleep = this.#parent === undefined ? [] : sleepersAfter(this.#parent, this.#segment as Segment);
+    const asleep =
+      this.#parent === undefined || this.#segment === undefined ? [] : sleepersAfter(this.#parent, this.#segment);
     if (this.#init.hash) {
       const switcher = this.#init.preemptions_max === Infinity ? '' : (run.last?.identity ?? '');
       const key = `${runState(run)};${switcher};${this.#model.state?.() ?? ''}`;
-      if (this.#seen.covers(key, run.preemptions, asleep)) return undefined;
+      if (this.#seen.covers(key, run, asleep)) return undefined;
     }
     const enabled = run.enabled();
-    const choices = this.#toTry(enabled.length).filter((index) => {
-      const step = enabled[index] as Step;
-      if (asleep.some((sleeper) => sleeper.step === step.identity)) return false;
-      return run.preemptions + run.preempts(step) <= this.#init.preemptions_max;
-    });
+    const sleeping = enabled.map((step) => asleep.find((sleeper) => sleeper.step === step.identity));
+    const preemptions = enabled.map((step) => run.preemptions + run.preempts(step));
+    const choices = this.#singleTurns(enabled.length).filter(
+      (turn) => sleeping[turn] === undefined && !((preemptions[turn] ?? 0) > this.#init.preemptions_max),
+    );
     if (choices.length === 0) return undefined;
     const node: StepNode = {
       kind: 'step',
@@ -216,12 +268,22 @@ export class Search implements RunHost {
       steps: enabled.map((step) => step.identity),
       tasks: enabled.map((step) => step.task.identity),
       labels: enabled.map((step) => step.label),
+      mayJoin: enabled.map((step) => step.mayJoin),
+      preemptions,
       signature: run.signature(),
       asleep,
-      segments: [],
+      segments: sleeping.map((sleeper) => sleeper?.segment),
+      goesOn: sleeping.map((sleeper) => sleeper?.goesOn ?? false),
+      isExtended: false,
     };
     this.#path.push(node);
     return node;
+  }
+
+  /** Every turn of one step, or the turn that the script wants. */
+  #singleTurns(enabled: number): readonly number[] {
+    const { script } = this.#init;
+    return script === undefined ? upTo(enabled) : [script.get(this.#path.length) ?? 0];
   }
 
   /** The indices to try of `count`: all of them, or the one that the script wants. */
@@ -232,14 +294,15 @@ export class Search implements RunHost {
     return [Math.min(script.get(this.#path.length) ?? 0, count - 1)];
   }
 
-  /** The step that `node` chooses, unless other steps are pending than when the node was made. */
-  #follow(node: StepNode): Step | undefined {
+  /** The steps of the turn that `node` chooses, unless other steps are pending than when the node was made. */
+  #follow(node: StepNode): Step[] | undefined {
     const run = this.#run;
     if (node.signature !== run.signature()) return undefined;
-    const chosen = this.#takeChoice();
-    const isWanted = (step: Step): boolean =>
-      step.identity === node.steps[chosen] && step.label === node.labels[chosen];
-    return run.ready.find(isWanted) ?? run.timers.find(isWanted);
+    const pending = [...run.ready, ...run.clock.timers];
+    const steps = decodeTurn(this.#takeChoice(), node.steps.length).map((index) =>
+      pending.find((step) => step.identity === node.steps[index] && step.label === node.labels[index]),
+    );
+    return steps.every((step) => step !== undefined) ? steps : undefined;
   }
 
   #takeChoice(): number {
@@ -248,19 +311,18 @@ export class Search implements RunHost {
     return chosen;
   }
 
-  #take(node: StepNode, step: Step): void {
+  #take(node: StepNode, turn: readonly Step[]): void {
     const { footprint } = this.#run;
-    this.steps++;
-    if (this.#init.hash) {
-      step.task.history = this.#seen.historyAfter(step.task.history, `${step.label}${outcomeOf(step)}`);
-    }
+    this.steps += turn.length;
+    for (const step of turn) this.remember(step.task, `${step.label}${outcomeOf(step)}`);
     footprint?.begin();
-    this.#run.fire(step);
-    if (footprint === undefined) return;
-    const chosen = node.choices[node.at] as number;
+    const goesOn = this.#run.fire(turn);
     this.#parent = node;
-    this.#segment = footprint.end();
-    node.segments[chosen] = merge(node.segments[chosen], this.#segment);
+    this.#segment = footprint?.end();
+    if (turn.length > 1) return;
+    const index = node.choices[node.at] as number;
+    node.goesOn[index] ||= goesOn;
+    if (this.#segment !== undefined) node.segments[index] = merge(node.segments[index], this.#segment);
   }
 
   #fail(kind: FailureKind, error: unknown, run: Run = this.#run): false {

@@ -1,17 +1,19 @@
 /**
  * States reached before. A schedule that reaches one again is cut: what follows has been explored.
  *
- * A state is what the model says, plus for each task the whole history of its steps and what they brought it, plus the
- * pending steps and the clock. So two states that are taken for one can differ only in what a task remembers from
- * reading shared data, or in data the model does not mention: `Model.state` has to mention them.
+ * A state is `Model.state`, plus for each task the history of its steps, their outcomes and its reads of the clock, plus
+ * the pending steps, the waits and timers in the order in which they began, and the clock. So two states that are taken
+ * for one can differ only in what a task remembers from reading shared data, or in data that `Model.state` leaves out.
+ * The cross-check at a smaller size is there to find that.
  */
 import type { Sleeper } from './sleep-sets.ts';
-import type { Run } from './run.ts';
+import { outcomeOf, type Run } from './run.ts';
 import type { Step } from './step.ts';
 
-/** The way a state was explored: with fewer switches used and fewer steps asleep, more was. */
+/** The way a state was explored: with fewer switches and lags used and fewer steps asleep, more was. */
 interface Visit {
   readonly preemptions: number;
+  readonly lags: number;
   readonly asleep: readonly number[];
 }
 
@@ -31,42 +33,38 @@ export class Seen {
   }
 
   /** Whether everything that can follow `key` has been explored; if not, it is taken to be from now on. */
-  covers(key: string, preemptions: number, sleepers: readonly Sleeper[]): boolean {
+  covers(key: string, run: Run, sleepers: readonly Sleeper[]): boolean {
+    const { preemptions } = run;
+    const { lags } = run.clock;
     const asleep = sleepers.map((sleeper) => sleeper.step);
     const visits = this.#visits.get(key);
     if (visits === undefined) {
-      this.#visits.set(key, [{ preemptions, asleep }]);
+      this.#visits.set(key, [{ preemptions, lags, asleep }]);
       return false;
     }
     const covered = visits.some(
-      (visit) => visit.preemptions <= preemptions && visit.asleep.every((step) => asleep.includes(step)),
+      (visit) =>
+        visit.preemptions <= preemptions && visit.lags <= lags && visit.asleep.every((step) => asleep.includes(step)),
     );
-    if (!covered) visits.push({ preemptions, asleep });
+    if (!covered) visits.push({ preemptions, lags, asleep });
     return covered;
   }
 }
 
 /** Everything about `run` that decides what can follow, the model's own data aside. */
 export function runState(run: Run): string {
+  const { clock } = run;
   const tasks = [run.root, ...run.tasks].map((task) => `${task.identity}@${task.history}${task.done ? '.' : ''}`);
   const ready = run.ready.map((step) => `${step.identity}${outcomeOf(step)}`);
-  const timers = run.timers.map((timer) => `${timer.identity}+${timer.due_ms}`);
   // Pauses let what was ready before them go first, so with one around the order of readiness is part of the state.
   const isOrdered = run.ready.some((step) => step.kind === 'pause');
   if (isOrdered) run.ready.forEach((step, index) => (ready[index] += `#${orderOf(run, step)}`));
-  return [tasks, ready, timers].map((part) => part.toSorted().join()).join(';') + `;${run.now_ms};${run.randoms_drawn}`;
-}
-
-/** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
-export function outcomeOf(step: Step): string {
-  const { value, failed } = step;
-  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;
-  return value === undefined ? '' : `=${textOf(value)}`;
-}
-
-function textOf(value: unknown): string {
-  if (typeof value === 'object' && value !== null) return '?';
-  return typeof value === 'function' ? '?' : `${typeof value} ${String(value)}`;
+  // Waits and timers are in the order in which they began: a channel serves its waiters in that order.
+  const waiting = run.waiting.map((step) => step.identity).join();
+  const timers = clock.timers.map((timer) => `${timer.identity}+${timer.due_ms}`).join();
+  const next = clock.timers.length > 1 ? (clock.nextInList?.identity ?? '') : '';
+  const unordered = [tasks, ready].map((part) => part.toSorted().join()).join(';');
+  return [unordered, waiting, timers, next, clock.now_ms, run.randoms_drawn, run.isDelayed].join(';');
 }
 
 function orderOf(run: Run, step: Step): number {

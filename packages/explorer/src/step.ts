@@ -14,6 +14,8 @@ export class Task {
   /** The schedule fails if it has not ended at the end. So it is for the model's own tasks, daemons aside. */
   readonly mustEnd: boolean;
   done = false;
+  /** False when others may go on in the step in which it ends, unknown to the explorer. */
+  isFollowed = true;
   /** The label of its last wait. */
   at = 'start';
   /** What it went through so far, as a number that stands for exactly that history. */
@@ -43,6 +45,9 @@ export class Step {
   /** When it became ready, for `pause`: it lets everything ready before it run first. */
   order = 0;
   due_ms = 0;
+  delay_ms = 0;
+  /** It completed in the same turn of the event loop as the step before it. */
+  isJoined = false;
   /** What it brings its task, and whether as an error. */
   value: unknown;
   failed = false;
@@ -56,9 +61,14 @@ export class Step {
     this.kind = kind;
   }
 
-  /** Its line in a trace. */
+  /** It may complete in one turn of the event loop with others. Node runs the microtasks after each timer and each pause. */
+  get mayJoin(): boolean {
+    return this.kind === 'start' || this.kind === 'io';
+  }
+
+  /** Its line in a trace; a plus means: in the same turn of the event loop as the line above. */
   toString(): string {
-    const line = `${this.task.name}: ${this.label}`;
+    const line = `${this.isJoined ? '+ ' : ''}${this.task.name}: ${this.label}`;
     if (this.kind === 'timer') return `${line} (timer, at ${this.due_ms} ms)`;
     return this.failed ? `${line} (fails)` : line;
   }

@@ -1,13 +1,15 @@
 /**
  * The scheduler that the explorer installs in place of the real one: the kernel's waits become steps of a run.
  *
- * Chance is taken out: `random` is always one half and bytes count up. A model that wants chance uses `World.choose`.
+ * `random` is a choice among low, middle and high values. Random bytes count up: they are taken to be distinct, no more.
  */
 import type { Parked, Sched, Timer } from '@ron/kernel/sched';
 import type { Run } from './run.ts';
 
 /** Any date will do, as long as it is the same in every schedule. */
 const WALL_START_MS = Date.UTC(2026, 0, 1);
+/** The ends of the range and the middle, which comes first. */
+const RANDOM = [0.5, 0, 1 - Number.EPSILON / 2];
 const TIMER_DELAY_MS_MAX = 2 ** 31 - 1;
 
 export class VirtualSched implements Sched {
@@ -18,8 +20,7 @@ export class VirtualSched implements Sched {
   }
 
   now_ms(): number {
-    this.#run.footprint?.readsClock();
-    return this.#run.now_ms;
+    return this.#run.now_ms();
   }
 
   wall_ms(): number {
@@ -27,7 +28,7 @@ export class VirtualSched implements Sched {
   }
 
   random(): number {
-    return 0.5;
+    return this.#run.choose('random', RANDOM);
   }
 
   randomBytes(count: number): Uint8Array<ArrayBuffer> {
@@ -52,7 +53,7 @@ export class VirtualSched implements Sched {
     const run = this.#run;
     const step = run.step(label, 'wake');
     const { promise, resolve, reject } = Promise.withResolvers<T>();
-    run.footprint?.creates(step);
+    run.wait(step);
     let settled = false;
     const settle = (go: () => void, value: unknown, failed: boolean): void => {
       // Whoever comes first wins, so also the loser's step depends on this one.
@@ -62,7 +63,7 @@ export class VirtualSched implements Sched {
       step.value = value;
       step.failed = failed;
       step.go = go;
-      run.offer(step);
+      run.wake(step);
     };
     return {
       promise,
@@ -78,6 +79,14 @@ export class VirtualSched implements Sched {
 
   task<T>(label: string, work: () => Promise<T>): Promise<T> {
     const run = this.#run;
+    run.hasWakes = true;
+    if (!run.isDelayed) {
+      const task = run.addTask(label, false);
+      // Its promise is the caller's, so the explorer cannot know in which step the caller goes on.
+      task.isFollowed = false;
+      run.footprint?.runs(task);
+      return run.as(task, work);
+    }
     const { promise, resolve, reject } = Promise.withResolvers<T>();
     run.spawn(label, false, async () => {
       const task = run.task();
@@ -86,7 +95,7 @@ export class VirtualSched implements Sched {
       } catch (error) {
         reject(error);
       }
-      // Whoever awaits the outcome goes on in this same step, and may do anything there.
+      // A task that awaits the outcome goes on in this same step, and may do anything there.
       run.footprint?.touchesEverything();
       run.end(task);
     });

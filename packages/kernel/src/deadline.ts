@@ -159,12 +159,20 @@ export class Deadline implements Disposable {
 
   /** Brings the state up to date: does what timer and listeners would have done, had they been set. True while live. */
   #look(now_ms: number): boolean {
+    if (!this.#lookUp()) return false;
+    const parent = this.#parent;
+    if (!this.#clamped && now_ms >= this.#expires_ms) this.#expire();
+    else if (parent !== undefined && !parent.#look(now_ms)) this.#follow(parent.#state, parent.#why());
+    return this.#state === 'live';
+  }
+
+  /** Follows an end upstream that came before this look, whatever the clock shows now. True while live. */
+  #lookUp(): boolean {
     touch(this);
     if (this.#state !== 'live') return false;
     const parent = this.#parent;
     if (this.#outer !== undefined && this.#outer.aborted) this.#settle('canceled', this.#outer.reason);
-    else if (!this.#clamped && now_ms >= this.#expires_ms) this.#expire();
-    else if (parent !== undefined && !parent.#look(now_ms)) this.#follow(parent.#state, parent.#why());
+    else if (parent !== undefined && !parent.#lookUp()) this.#follow(parent.#state, parent.#why());
     return this.#state === 'live';
   }
 

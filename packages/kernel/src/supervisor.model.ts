@@ -59,7 +59,7 @@ export function restartAgainstShutdown(
   behaviours: readonly Behaviour[],
 ): Build {
   return (world) => {
-    const supervisor = new Supervisor({ restarts_max: 1 });
+    const supervisor = new Supervisor({ restarts_max: 1, window_ms: Infinity });
     const watcher = new Watcher();
     let starts = 0;
     supervisor.spawn('worker', { criticality: 'critical', count }, (ctx) =>
@@ -86,7 +86,7 @@ export function restartAgainstShutdown(
 /** A worker is killed at any time; it obeys the stop, or only the abort. */
 export function killAgainstShutdown({ Supervisor }: SupervisorModule): Build {
   return (world) => {
-    const supervisor = new Supervisor({ restarts_max: 1 });
+    const supervisor = new Supervisor({ restarts_max: 1, window_ms: Infinity });
     const watcher = new Watcher();
     supervisor.spawn('worker', { criticality: 'important' }, (ctx) =>
       watcher.during(() => untilAborted(world.choose('obeys', [ctx.stopping, ctx.signal]), ctx.signal)),

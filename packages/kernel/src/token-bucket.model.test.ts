@@ -32,7 +32,7 @@ for (const [name, init] of Object.entries(SIZES)) {
 
 const MUTANTS: Record<string, { find: string; replace: string; size: string; caught: RegExp }> = {
   'a new rate counts for the past too': {
-    find: 'this.#spend(0, sched.now_ms());',
+    find: 'this.#spend(0, now_ms);',
     replace: '',
     size: 'two takers, a faster rate and a cancel',
     caught: /invariant: exceeded/,
@@ -50,7 +50,7 @@ const MUTANTS: Record<string, { find: string; replace: string; size: string; cau
     caught: /invariant: exceeded/,
   },
   'nobody moves up after a cancel': {
-    find: 'if (wasFirst) this.#serve();',
+    find: 'if (wasFirst) this.#serve(sched.now_ms());',
     replace: '',
     size: 'two takers, a cancel and a grabber',
     caught: /lie idle|deadlock/,
@@ -68,7 +68,7 @@ const MUTANTS: Record<string, { find: string; replace: string; size: string; cau
     caught: /deadlock/,
   },
   'a new rate does not wake the line': {
-    find: 'this.#rate_per_s = next_per_s;\n    this.#serve();',
+    find: 'this.#rate_per_s = next_per_s;\n    this.#serve(now_ms);',
     replace: 'this.#rate_per_s = next_per_s;',
     size: 'two takers, the flow stops and goes on',
     caught: /lie idle|deadlock|livelock/,

@@ -63,6 +63,8 @@ class Reference {
     assert.ok(this.#wrong === '', this.#wrong);
     assert.equal(waiters, this.line.length);
     const [first] = this.line;
+    // While timers are late, tokens may lie idle until the bucket's timer fires.
+    if (this.#world.isLagging()) return;
     if (first !== undefined) assert.ok(this.#levelNow() < first.count, `tokens for ${first.count} lie idle`);
   }
 
@@ -126,8 +128,8 @@ export function pacing(Bucket: TokenBucketClass, init: PacingInit): Build {
       world.task('tuner', async () => {
         for (const next_per_s of init.rates) {
           await sleep(TUNE_MS, forever);
-          reference.setRate(next_per_s);
           bucket.setRate(next_per_s);
+          reference.setRate(next_per_s);
         }
       });
     }

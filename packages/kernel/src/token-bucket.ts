@@ -110,7 +110,7 @@ export class TokenBucket implements AsyncDisposable {
     const waiter: Waiter = { need, since_ms, parked, signal, onAbort: () => this.#abandon(waiter) };
     signal.addEventListener('abort', waiter.onAbort, { once: true });
     this.#line.push(waiter);
-    if (this.#line.length === 1) this.#serve();
+    if (this.#line.length === 1) this.#serve(since_ms);
     await parked.promise;
   }
 
@@ -118,9 +118,11 @@ export class TokenBucket implements AsyncDisposable {
   setRate(rate_per_s: number): void {
     touch(this);
     const next_per_s = checkedRate(this.name, rate_per_s);
-    this.#spend(0, sched.now_ms());
+    // One reading of the clock: time between two would count at the old rate for one part and at the new for the other.
+    const now_ms = sched.now_ms();
+    this.#spend(0, now_ms);
     this.#rate_per_s = next_per_s;
-    this.#serve();
+    this.#serve(now_ms);
   }
 
   /** How long until `count` tokens are there for somebody who comes now; Infinity at rate 0. Takes the line into account. */
@@ -135,7 +137,7 @@ export class TokenBucket implements AsyncDisposable {
     touch(this);
     this.#closed = true;
     for (const waiter of this.#line.splice(0)) this.#leave(waiter).fail(this.#closedError());
-    this.#serve();
+    this.#serve(sched.now_ms());
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
@@ -178,9 +180,8 @@ export class TokenBucket implements AsyncDisposable {
   }
 
   /** Serves the line from its head for as long as there are tokens, and sets the timer for the first one left. */
-  #serve(): void {
+  #serve(now_ms: number): void {
     touch(this);
-    const now_ms = sched.now_ms();
     for (let head = this.#line[0]; head !== undefined && this.#spend(head.need, now_ms); head = this.#line[0]) {
       this.#line.shift();
       this.#onTaken?.(head.need / UNIT, now_ms - head.since_ms);
@@ -190,7 +191,11 @@ export class TokenBucket implements AsyncDisposable {
     this.#timer = undefined;
     const first = this.#line[0];
     if (first === undefined || this.#rate_per_s === 0) return;
-    this.#timer = sched.timer(this.#wait_ms(first.need, now_ms), () => this.#serve(), `tokens ${this.name}`);
+    this.#timer = sched.timer(
+      this.#wait_ms(first.need, now_ms),
+      () => this.#serve(sched.now_ms()),
+      `tokens ${this.name}`,
+    );
   }
 
   #abandon(waiter: Waiter): void {
@@ -198,7 +203,7 @@ export class TokenBucket implements AsyncDisposable {
     const wasFirst = this.#line[0] === waiter;
     this.#line.splice(this.#line.indexOf(waiter), 1);
     this.#leave(waiter).fail(waiter.signal.reason);
-    if (wasFirst) this.#serve();
+    if (wasFirst) this.#serve(sched.now_ms());
   }
 
   #leave(waiter: Waiter): Parked<void> {

@@ -1,0 +1,41 @@
+/**
+ * Runs a search to its end.
+ *
+ * Microtasks can be run by hand only from a macrotask, so a search hops to one, and gives the event loop a turn every
+ * quarter second. Each schedule runs synchronously.
+ *
+ *     const search = new Search(build, searchInit({ hash: true }));
+ *     await finish(search);
+ *     search.broken ?? search.exhausted;
+ */
+import { onMacrotask } from './microtasks.ts';
+import type { Options } from './model.ts';
+import { releaseRejections, trapRejections } from './rejections.ts';
+import type { Search, SearchInit } from './search.ts';
+
+const SLICE_MS = 250;
+
+/** Runs `search` to its end, or until it has taken `steps_max` steps. */
+export async function finish(search: Search, steps_max = Infinity): Promise<void> {
+  trapRejections();
+  try {
+    while (!search.isOver && search.steps < steps_max) await onMacrotask(() => search.runFor(SLICE_MS));
+  } finally {
+    releaseRejections();
+  }
+}
+
+export function searchInit(options: Options): SearchInit {
+  if (options.sleepSets === true && options.preemptions !== undefined) {
+    throw new Error('sleepSets and preemptions exclude each other: the schedule kept may have more preemptions');
+  }
+  return {
+    preemptions_max: options.preemptions ?? Infinity,
+    hash: options.hash ?? false,
+    sleepSets: options.sleepSets ?? false,
+    steps_max: options.steps_max ?? 1000,
+    lags_max: options.lags ?? 1,
+    turn_max: options.turn_max ?? Infinity,
+    schedules_max: options.schedules_max ?? 1_000_000,
+  };
+}
