@@ -9,6 +9,8 @@ export class MoodyBackend implements Backend {
   readonly algs = this.#inner.algs;
   /** Of each call. */
   delay_ms = 0;
+  /** Calls wait until it resolves. */
+  gate: Promise<void> | undefined;
   isAway = false;
   /** Calls that hang until their signal aborts. */
   isHanging = false;
@@ -75,6 +77,7 @@ export class MoodyBackend implements Backend {
   async #mood(signal: AbortSignal): Promise<void> {
     this.calls += 1;
     if (this.isHanging) await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    await this.gate;
     if (this.delay_ms > 0) await sleep(this.delay_ms, signal);
     if (this.isAway) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });
   }

@@ -77,10 +77,12 @@ test('a drain under load: who was in hand is answered, others get 503, and the l
   const dir = join(temp.path, 'data');
   await using kms = await startService({ dir, backend });
   const kid = await kms.create('ed25519');
-  backend.delay_ms = 200;
+  const gate = Promise.withResolvers<void>();
+  backend.gate = gate.promise;
   const inHand = Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 }));
   await eventually('all are in hand', () => kms.kms.ingress.admission.inflight === 20);
   const drained = kms.kms.drain();
+  gate.resolve();
   const replies = await Promise.all(inHand);
   assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
   await drained;
