@@ -133,7 +133,6 @@ export class Forwarding {
       this.#enter('client');
       if (!res.write(value)) await this.#wait<void>((parked) => res.once('drain', () => parked.wake()));
     }
-    if (!answer.complete) throw brokenOff(undefined);
   }
 
   #wait<T>(begin: (parked: Parked<T>) => void): Promise<T> {

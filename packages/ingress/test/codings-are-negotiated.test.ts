@@ -30,6 +30,7 @@ const SOURCES: Readonly<Record<string, RamSource>> = {
   gzip: ram(GZIP, { encoding: 'gzip' }),
   plain: ram(PLAIN, {}),
   aged: ram(PLAIN, { born_ms: BORN_MS }),
+  decoded: ram(PLAIN, {}),
 };
 
 function sourceOf(name: string): RamSource {
@@ -78,9 +79,12 @@ for (const way of WAYS)
   describe(way.name, () => {
     let ingress: Ingress;
     const metrics = new Metrics('x');
+    // In RAM as gzip; the route decodes it.
+    const decoded = ['/x/decoded', new FastEntry(ram(GZIP, { encoding: 'gzip' }))] as const;
     const entries = new Map<string, FastEntry>(
       Object.entries(SOURCES).map(([name, source]) => [`/x/${name}`, new FastEntry(source)] as const),
     );
+    entries.set(...decoded);
 
     before(async () => {
       const schema = { params: Type.Object({ name: Type.String() }) };
@@ -145,10 +149,19 @@ for (const way of WAYS)
       });
 
     test('an object that is stored as gzip only', async () => {
-      assert.equal((await get('gzip', 'gzip')).header('content-encoding'), 'gzip');
+      const coded = await get('gzip', 'gzip');
+      assert.equal(coded.header('content-encoding'), 'gzip');
+      assert.equal(coded.header('vary'), 'Accept-Encoding');
       assert.equal((await get('gzip', 'identity')).status, 406);
       assert.equal((await get('gzip', 'br')).status, 406);
       assert.equal((await get('gzip')).status, 200, 'RFC 9110: without the header any coding is acceptable');
+    });
+
+    test('a client that names no coding gets what the route makes of a coded object', async () => {
+      const reply = await get('decoded');
+      assert.equal(reply.header('content-encoding'), undefined);
+      assert.deepEqual(reply.body, PLAIN);
+      if (way.fast) assert.equal((await get('decoded', 'gzip')).header('content-encoding'), 'gzip');
     });
 
     test('an object without codings is not negotiated', async () => {
