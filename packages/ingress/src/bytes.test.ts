@@ -43,6 +43,7 @@ const NO_BODY: Flight = {
   bodyOverdue: () => false,
   wantsBytes: () => false,
   bodyBroken: () => false,
+  clientStalled: () => {},
   readStalled: () => {},
 };
 

@@ -24,6 +24,8 @@ export interface Flight {
   wantsBytes(): boolean;
   /** What came is no body: refuse. False when its body is complete, so that it was something else. */
   bodyBroken(error: RonError): boolean;
+  /** Whether the client has stopped reading its answer: while it has, the request holds no in-flight place. Idempotent. */
+  clientStalled(isStalled: boolean): void;
   /** The client stopped sending its body, or was too late with it. */
   readStalled(): void;
 }

@@ -73,6 +73,8 @@ export class Exchange implements Flight, RouteContext {
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
   readonly #place: Place;
+  /** The place was given back because the client does not read. */
+  #isStalled = false;
   #over = false;
   /** Parts of the service that still work for this request: its handler, the source of a stream. */
   #works = 0;
@@ -199,7 +201,7 @@ export class Exchange implements Flight, RouteContext {
     } finally {
       this.#parks -= 1;
       parked.give(address);
-      if (this.#parks === 0) this.#place.retake();
+      if (this.#parks === 0 && !this.#isStalled) this.#place.retake();
     }
   }
 
@@ -228,6 +230,15 @@ export class Exchange implements Flight, RouteContext {
 
   get place(): Place {
     return this.#place;
+  }
+
+  clientStalled(isStalled: boolean): void {
+    if (isStalled === this.#isStalled) return;
+    if (isStalled) this.#isStalled = this.#place.vacate();
+    else {
+      this.#isStalled = false;
+      if (this.#parks === 0) this.#place.retake();
+    }
   }
 
   bodyOverdue(now_ms: number): boolean {

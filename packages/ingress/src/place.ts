@@ -2,7 +2,8 @@
  * The in-flight place of one request, from its admission to its end.
  *
  *   held --queue()--> queued --begin()--> held        waits in a work queue: counts for its address only
- *   held --vacate()-> away ----retake()-> held        parked, or an event stream: counted by another limit
+ *   held --vacate()-> away ----retake()-> held        parked, an event stream, or a client that does not read: counted
+ *                                                     by another limit (slots, or connections)
  *
  * Contract: whatever order the calls come in, `Admission` gets back exactly what it gave. `end` is final and idempotent.
  * Bound: one object per routed request.
@@ -40,11 +41,13 @@ export class Place {
     this.#admission.resume();
   }
 
-  vacate(): void {
-    if (this.#state !== 'held') return;
+  /** False when it was not held. */
+  vacate(): boolean {
+    if (this.#state !== 'held') return false;
     this.#state = 'away';
     if (this.address !== undefined) this.#admission.keep(this.address);
     this.#admission.leave(this.address);
+    return true;
   }
 
   retake(): void {

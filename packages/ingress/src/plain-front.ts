@@ -17,6 +17,7 @@ import { corrIdFrom } from './corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
 import type { RequestGuards } from './guards.ts';
 import type { IngressConfig } from './limits.ts';
+import { Place } from './place.ts';
 import { plainBytesMax, plainRequest } from './plain-request.ts';
 import type { Sweeper } from './sweeper.ts';
 
@@ -112,6 +113,8 @@ class PlainConnection implements Flight {
   readonly #passOn: HandOver;
   /** The address that the place of the answer counts for. */
   #address: ClientAddress | undefined;
+  /** Owns the in-flight place once the client did not take its answer at once. */
+  #place: Place | undefined;
   /** Of the last answer; 0 before the first. */
   #status = 0;
   #start_ms = 0;
@@ -186,6 +189,7 @@ class PlainConnection implements Flight {
     }
     // Mostly the kernel takes it all at once, and nothing is left to wait for.
     if (socket.writableLength === 0) return this.#finish(status);
+    this.#place = new Place(this.#front.init.admission, this.#address, true);
     this.#front.init.sweeper.watch(this.#connection);
     socket.pause();
     socket.write('', (error) => this.#finish(error ? 0 : status));
@@ -198,7 +202,9 @@ class PlainConnection implements Flight {
     this.#due = undefined;
     const { admission, fast } = this.#front.init;
     const { socket } = this.#connection;
-    admission.leave(this.#address);
+    if (this.#place === undefined) admission.leave(this.#address);
+    else this.#place.end();
+    this.#place = undefined;
     fast.count(status, (sched.now_ms() - this.#start_ms) / 1000);
     this.#connection.remove(this);
     if (socket.isPaused()) socket.resume();
@@ -242,6 +248,11 @@ class PlainConnection implements Flight {
 
   bodyBroken(): boolean {
     return false;
+  }
+
+  clientStalled(isStalled: boolean): void {
+    if (isStalled) this.#place?.vacate();
+    else this.#place?.retake();
   }
 
   readStalled(): void {}

@@ -38,16 +38,24 @@ export class SendWatch {
   /** Undefined: the client owes nothing now, so the credit is not drained. */
   #checked_ms: number | undefined;
   #running = false;
+  #isStalled = false;
+
+  /** Whether the client acknowledged nothing for `stall_ms`, as of the last `check`. */
+  get isStalled(): boolean {
+    return this.#isStalled;
+  }
 
   /** The connection is idle: the next `check` begins a new answer. */
   rest(sent_bytes: number): void {
     this.#running = false;
+    this.#isStalled = false;
     this.#base_bytes = sent_bytes;
   }
 
   /** Nothing waits for the client now. Its credit stays as it is. */
   pause(): void {
     this.#checked_ms = undefined;
+    this.#isStalled = false;
   }
 
   /** `queued_bytes` of the `sent_bytes` were not acknowledged yet. */
@@ -76,6 +84,7 @@ export class SendWatch {
     }
     this.#credit_bytes -= (elapsed_ms / 1000) * rate_bytes_per_s_min;
     const quiet_ms = now_ms - this.#moved_ms;
+    this.#isStalled = quiet_ms >= stall_ms;
     if (rate_bytes_per_s_min === 0) {
       if (quiet_ms >= Math.max(stall_ms, QUIET_MS_MAX)) return 'cut';
     } else if (this.#credit_bytes <= 0) return 'cut';

@@ -176,6 +176,7 @@ export class Sweeper {
         return;
       }
     }
+    flights[0]?.clientStalled(writing.isStalled);
     // Only the newest request of a connection can still be sending its body.
     const newest = flights[flights.length - 1];
     if (newest?.bodyOverdue(now_ms) === true) newest.readStalled();
