@@ -136,8 +136,34 @@ test('an eviction looks at a bounded number of entries, even if all are in use',
   }
   cache.set('new', 1, 0);
   assert.equal(cache.size, 10_000);
-  const used = Array.from({ length: 10_000 }, (_, index) => cache.peek(`${index}`)).filter(
-    (value) => value === undefined,
-  );
-  assert.equal(used.length, 1);
+  const gone = Array.from({ length: 10_000 }, (_, index) => index).filter((index) => !cache.has(`${index}`));
+  assert.deepEqual(gone, [64], 'after 64 entries that got another round, the next one goes');
+});
+
+test('an entry that was used more often gets more rounds', () => {
+  const cache = new Cache<string>({ entries_max: 20 });
+  const names = Array.from({ length: 20 }, (_, index) => `key ${index}`);
+  for (const name of names) cache.set(name, 'value', 0);
+  for (const name of names) cache.get(name);
+  // All are in the small queue and were used: they move to the main queue and count from zero.
+  cache.set('first pressure', 'value', 0);
+  for (const name of names.slice(0, 10)) for (let use = 0; use < 3; use++) cache.get(name);
+  for (const name of names.slice(10)) cache.get(name);
+  // Keys that return go to the main queue at once, so that each evicts an entry there.
+  for (let index = 0; index < 15; index++) {
+    for (const time of ['offered', 'returned']) cache.offer(`key that ${index}`, 0, () => time);
+  }
+  const kept = (from: number, to: number): number => names.slice(from, to).filter((name) => cache.has(name)).length;
+  assert.equal(kept(10, 18), 0, 'those that were used once are gone');
+  assert.equal(kept(1, 10), 9, 'those that were used three times are kept');
+});
+
+test('offers do not take the cache above its bytes, although their fingerprints take memory', () => {
+  const cache = new Cache<string>({ bytes_max: 200_000 });
+  for (let index = 0; cache.bytes < 199_600; index++) cache.set(`key ${index}`, 'value', 0);
+  assert.equal(cache.evictions_total, 0);
+  for (let index = 0; index < 2000; index++) {
+    cache.offer(`offered ${index}`, 0, () => 'value');
+    assert.ok(cache.bytes <= 200_000, `${cache.bytes} bytes`);
+  }
 });
