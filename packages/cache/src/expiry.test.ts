@@ -77,14 +77,14 @@ test('expired entries that no request meets are removed by sweeps and by later s
 test('get removes an expired entry, and a sweep goes on after the entry at its place was deleted', () =>
   withClock((clock) => {
     const cache = new Cache<string>({ entries_max: 10 });
-    for (const key of ['a', 'b', 'c', 'd']) cache.set(key, key, 0, { ttl_ms: 10 });
+    for (const key of ['a', 'b', 'c', 'd', 'e']) cache.set(key, key, 0, { ttl_ms: 10 });
     assert.equal(cache.sweep(2), 0);
-    for (const key of ['a', 'b', 'c']) cache.delete(key);
+    for (const key of ['b', 'c', 'd', 'e']) cache.delete(key);
     clock.advanceSync(10);
     assert.equal(cache.sweep(4), 1);
-    cache.set('e', 'e', 0, { ttl_ms: 10 });
+    cache.set('f', 'f', 0, { ttl_ms: 10 });
     clock.advanceSync(10);
-    assert.equal(cache.get('e'), undefined);
+    assert.equal(cache.get('f'), undefined);
     assert.equal(cache.size, 0);
     assert.equal(cache.expirations_total, 2);
   }));
