@@ -203,13 +203,15 @@ export class Pipeline {
     }
     if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
     exchange.place.queue();
+    const begin = (): Promise<Answer> => {
+      exchange.place.begin();
+      const work = (async () => prepared.row.handler(exchange))();
+      exchange.runsUntil(work);
+      return work;
+    };
+    const key = exchange.place.address?.group ?? exchange.ip;
     prepared.queue
-      .submit(prepared.row.lane, exchange.deadline, () => {
-        exchange.place.begin();
-        const work = (async () => prepared.row.handler(exchange))();
-        exchange.runsUntil(work);
-        return work;
-      })
+      .submit(prepared.row.lane, exchange.deadline, begin, key)
       .then((answer) => this.#answer(exchange, prepared, answer))
       .catch((error: unknown) => this.fail(exchange, error));
   }

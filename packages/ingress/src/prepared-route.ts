@@ -14,7 +14,8 @@ import type { RouteParts, SchemaCompiler } from './schema-compiler.ts';
 
 /** What a lane needs from a work queue. */
 export interface LaneQueue {
-  submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>): Promise<R>;
+  /** `key`: the client address, for lanes that are fair to addresses. */
+  submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key?: string): Promise<R>;
 }
 
 /** Where the deadlines are declared that routes name. The runtime of a service fits. */

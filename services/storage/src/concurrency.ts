@@ -6,12 +6,19 @@ export const concurrency = declareConcurrency({
   busy_labels: ['queue', 'endpoint'],
   channels: {
     // Two halves of work(512): an upload holds its worker while its client sends, and reads must not wait for it.
-    work_get: { kind: 'work', label: 'work', capacity: 256, lanes: ['get'], from: 'listener', to: 'GET pool' },
+    work_get: {
+      kind: 'work',
+      label: 'work',
+      capacity: 256,
+      lanes: [{ name: 'get', key: 'address' }],
+      from: 'listener',
+      to: 'GET pool',
+    },
     work_put: {
       kind: 'work',
       label: 'work',
       capacity: 256,
-      lanes: ['put'],
+      lanes: [{ name: 'put', key: 'address' }],
       // A write has no total budget, it goes by progress: what counts as late here is the wait for a worker.
       budget_ms: 5000,
       from: 'listener',

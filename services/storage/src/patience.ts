@@ -12,16 +12,17 @@ import type { Deadline, WorkQueue } from '@ron/kernel';
 
 export function patientQueue(queue: Pick<WorkQueue, 'submit' | 'idle'>, wait: () => Deadline): LaneQueue {
   return {
-    async submit(lane, deadline, work) {
+    async submit(lane, deadline, work, key) {
       // With a worker at hand there is nothing to wait for.
-      if (queue.idle > 0) return await queue.submit(lane, deadline, work);
+      if (queue.idle > 0) return await queue.submit(lane, deadline, work, key);
       using patience = wait();
       const { signal } = patience;
       signal.addEventListener('abort', () => deadline.cancel(signal.reason), { once: true });
-      return await queue.submit(lane, deadline, (scope) => {
+      const begin = (scope: Deadline): ReturnType<typeof work> => {
         patience[Symbol.dispose]();
         return work(scope);
-      });
+      };
+      return await queue.submit(lane, deadline, begin, key);
     },
   };
 }

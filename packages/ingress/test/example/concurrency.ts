@@ -8,7 +8,7 @@ export const concurrency = declareConcurrency({
       kind: 'work',
       capacity: 64,
       config_key: 'notes.queue',
-      lanes: ['get', 'put', 'slow'],
+      lanes: ['get', 'put', { name: 'slow', key: 'address' }],
       from: 'listener',
       to: 'pool',
     },
