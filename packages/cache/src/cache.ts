@@ -68,7 +68,10 @@ const GHOST_BYTES = 12;
 const GHOSTS_MIN = 16;
 const TWO_BYTE = /[\u0100-\uffff]/;
 
-export class Cache<V extends NonNullable<unknown>> {
+/** Undefined is not a value: it is the answer for a key without one. */
+type Value = object | string | number | boolean;
+
+export class Cache<V extends Value> {
   readonly bytes_max: number;
   readonly entries_max: number;
   /** Fresh values given, stale entries given, negative entries given, and requests for anything else. */
