@@ -22,6 +22,7 @@ import type { RequestGuards } from './guards.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
+import { waitsForTurn } from './node-internals.ts';
 import { Place } from './place.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from './route-errors.ts';
@@ -247,7 +248,7 @@ export class Front {
     responder.problem(res, error, corr_id, closes);
     if (closes && connection !== undefined) {
       // The requests behind this one are dropped; those before it, if it has no turn yet, are answered.
-      if (res.socket !== null) connection.waiting.length = 0;
+      if (!waitsForTurn(res)) connection.waiting.length = 0;
       connection.closeAfterFlights(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);

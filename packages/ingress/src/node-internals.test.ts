@@ -6,7 +6,15 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { test } from 'node:test';
-import { answerStarted, sentBytes, stopAfterThisRequest, stopListening, takeParserListener } from './node-internals.ts';
+import {
+  answerStarted,
+  onTurn,
+  sentBytes,
+  stopAfterThisRequest,
+  stopListening,
+  takeParserListener,
+  waitsForTurn,
+} from './node-internals.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
 
@@ -80,6 +88,29 @@ test('_httpMessage is the response that owns the socket, until its answer is out
   res.end();
   await finished;
   assert.equal(answerStarted(socket), false);
+});
+
+test('a response gets the socket, and says so, when the answer before it is out', async () => {
+  const seen: ServerResponse[] = [];
+  const begun: number[] = [];
+  await using served = await pair((_req, res) => {
+    const n = seen.push(res) - 1;
+    if (waitsForTurn(res)) onTurn(res, () => void begun.push(n));
+  });
+  served.client.write(GET.repeat(3));
+  while (seen.length < 3) await new Promise((resolve) => setImmediate(resolve));
+  assert.deepEqual(
+    seen.map((res) => waitsForTurn(res)),
+    [false, true, true],
+  );
+  for (let n = 0; n < 2; n += 1) {
+    assert.equal(begun.length, n, 'one at a time');
+    const closed = once(seen[n]!, 'close');
+    seen[n]!.end('answer');
+    await closed;
+    assert.equal(begun.length, n + 1);
+    assert.equal(waitsForTurn(seen[n + 1]!), false);
+  }
 });
 
 test('parser.onIncoming decides whether the rest of a packet is parsed', async () => {

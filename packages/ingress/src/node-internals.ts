@@ -72,3 +72,16 @@ export function sentBytes(socket: Socket): number {
     return handle.bytesWritten - handle.writeQueueSize;
   return socket.bytesWritten - socket.writableLength;
 }
+
+/** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */
+export function waitsForTurn(res: ServerResponse): boolean {
+  return res.socket === null;
+}
+
+/**
+ * Calls `begin` when the response gets the socket, which is when the answer before it is out. Without the event `socket`
+ * of responses: never, and the request is dropped with its connection.
+ */
+export function onTurn(res: ServerResponse, begin: () => void): void {
+  res.once('socket', begin);
+}

@@ -14,6 +14,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Connection, Waiting } from './connection.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
+import { onTurn, waitsForTurn } from './node-internals.ts';
 
 export interface TurnsInit {
   readonly pipelined_max: number;
@@ -36,8 +37,7 @@ export class Turns {
 
   /** Calls `begin` now, or when it is this request's turn. It must not throw. */
   take(req: IncomingMessage, res: ServerResponse, connection: Connection, begin: () => void): void {
-    // Node gives the socket to one response at a time, in the order of the requests.
-    connection.pipelines = res.socket === null;
+    connection.pipelines = waitsForTurn(res);
     if (!connection.pipelines) return begin();
     const { waiting } = connection;
     if (waiting.length >= this.#init.pipelined_max) return this.#init.refuse(req, res, this.#too_many);
@@ -48,7 +48,7 @@ export class Turns {
     waiting.push(mine);
     // All other connections come first, so that one packet full of requests does not hold up the loop. Meanwhile the
     // request before this one gives back what it held.
-    res.once('socket', () => void sched.pause('ingress-turn').then(() => this.#begin(mine, connection, begin)));
+    onTurn(res, () => void sched.pause('ingress-turn').then(() => this.#begin(mine, connection, begin)));
   }
 
   #begin(mine: Waiting, connection: Connection, begin: () => void): void {

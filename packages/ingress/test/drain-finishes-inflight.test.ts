@@ -172,8 +172,8 @@ test('a drain waits for a handler whose client has left, and says so when it doe
     lanes: { work: queue },
   });
   const clients = await Promise.all([RawClient.open(x.port), RawClient.open(x.port)]);
-  clients[0]!.write(get('/inline'));
-  clients[1]!.write(get('/queued'));
+  clients[0].write(get('/inline'));
+  clients[1].write(get('/queued'));
   await eventually('both run', () => running === 2);
   for (const client of clients) client.destroy();
   await eventually('both clients have left', () => x.ingress.admission.connections === 0);

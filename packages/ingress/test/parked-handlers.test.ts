@@ -98,13 +98,13 @@ test('a drain waits for parked handlers, which learn of it by their signal', asy
   const routes = [stubborn, route({ ...base, path: '/early', handler: early })];
   await using x = await startIngress({ routes });
   const clients = await Promise.all([RawClient.open(x.port), RawClient.open(x.port)]);
-  clients[0]!.write(get('/early'));
-  clients[1]!.write(get('/wait'));
+  clients[0].write(get('/early'));
+  clients[1].write(get('/wait'));
   await eventually('both are parked', () => waits.length === 1 && x.ingress.admission.connections === 2);
   await eventually('no place is held', () => x.ingress.admission.inflight === 0);
   assert.equal(await x.ingress.drained(AbortSignal.timeout(100)), false);
-  assert.match(await clients[0]!.rest(), /"woken":"draining"/);
+  assert.match(await clients[0].rest(), /"woken":"draining"/);
   waits[0]!.wake('yes');
-  assert.match(await clients[1]!.rest(), /"woken":"yes"/);
+  assert.match(await clients[1].rest(), /"woken":"yes"/);
   assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);
 });

@@ -53,6 +53,7 @@ test('version, and an OpenAPI document that names every route with its scope', a
     '/admin/crash',
     '/admin/refuse',
     '/defect',
+    '/events',
     '/greeting',
     '/healthz',
     '/inline/{ms}',

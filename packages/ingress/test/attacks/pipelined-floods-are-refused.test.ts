@@ -72,9 +72,10 @@ test('forty floods of scrapes that nobody reads: health answers, memory stays fl
       wire.socket.pause();
       wire.write(raw('GET /metrics HTTP/1.1').repeat(FLOOD));
     }
-    const from_ms = performance.now();
+    const from_ms = target.cpu_ms;
     assert.equal((await target.send('GET', '/healthz')).status, 200);
-    assert.ok(performance.now() - from_ms < 4000, `health waited ${performance.now() - from_ms} ms`);
+    const took_ms = target.cpu_ms - from_ms;
+    assert.ok(took_ms < 4000, `the service worked for ${took_ms} ms before it answered a health probe`);
     for (const wire of wires) wire.destroy();
   };
   await attack(); // Once to warm up: what the heap keeps for next time is no leak.

@@ -17,6 +17,7 @@ import type { Reply, SendInit } from '../support.ts';
 const MAIN = fileURLToPath(new URL('../example/main.ts', import.meta.url));
 export const KIB = 1024;
 export const MIB = 1024 * KIB;
+const MS_PER_TICK = 10;
 
 export class Target implements AsyncDisposable {
   readonly url: string;
@@ -63,6 +64,12 @@ export class Target implements AsyncDisposable {
   get rss_bytes(): number {
     const line = /^VmRSS:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${this.pid}/status`, 'utf8'));
     return Number(line![1]) * KIB;
+  }
+
+  /** Processor time so far; unlike the clock, it does not count what other processes of the machine take. */
+  get cpu_ms(): number {
+    const fields = readFileSync(`/proc/${this.pid}/stat`, 'utf8').split(' ');
+    return (Number(fields[13]) + Number(fields[14])) * MS_PER_TICK;
   }
 
   /** Open descriptors. */

@@ -16,7 +16,9 @@ const Order = Type.Object(
   { additionalProperties: false },
 );
 
-async function* silence(signal: AbortSignal): AsyncGenerator<ServerSentEvent, void, void> {
+/** Greets, and says nothing more until the client leaves. */
+async function* greetings(signal: AbortSignal): AsyncGenerator<ServerSentEvent, void, void> {
+  yield { event: 'greeting', data: 'hello' };
   await orAborted(new Promise<never>(() => undefined), signal).catch(() => undefined);
 }
 
@@ -105,11 +107,11 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
     route({
       method: 'GET',
       path: '/events',
-      summary: 'Stays open and says nothing.',
+      summary: 'Greets and stays open.',
       scope: null,
       lane: 'inline',
       body: 'none',
-      handler: ({ gone }) => events(silence(gone)),
+      handler: ({ gone }) => events(greetings(gone)),
     }),
     route({
       method: 'GET',
