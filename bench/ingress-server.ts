@@ -76,6 +76,8 @@ async function ingress(): Promise<number> {
     service: 'bench',
     version: '0',
     metrics: new Metrics('bench'),
+    // For the bench of idle connections, all from one address.
+    config: { max_conns: 20_000, connection_limit_per_ip: 20_000, idle_timeout_ms: 600_000 },
     routes: [
       route({
         method: 'GET',
@@ -111,8 +113,11 @@ async function work(queue: WorkQueue, signal: AbortSignal): Promise<void> {
 
 const port = process.argv[2] === 'bare' ? await bare() : await ingress();
 let before = process.cpuUsage();
-process.on('message', (order: 'start' | 'stop') => {
-  if (order === 'start') {
+process.on('message', (order: 'start' | 'stop' | 'memory') => {
+  if (order === 'memory') {
+    globalThis.gc?.();
+    process.send!({ rss_bytes: process.memoryUsage.rss() });
+  } else if (order === 'start') {
     before = process.cpuUsage();
     process.send!({ started: true });
   } else {

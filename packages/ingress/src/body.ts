@@ -15,6 +15,7 @@ import type { Phase2 } from './access.ts';
 import { BodyReader } from './body-reader.ts';
 import { decodeBody } from './decompress.ts';
 import { GrowingBytes } from './growing-bytes.ts';
+import { headerText } from './header-text.ts';
 
 export interface BodyLimits {
   /** Infinity for none. */
@@ -37,8 +38,8 @@ export class Body implements AsyncIterable<Uint8Array> {
   constructor(req: IncomingMessage, limits: BodyLimits, phase2: Phase2 | undefined, signal: () => AbortSignal) {
     this.#req = req;
     this.#phase2 = phase2;
-    if (Number(req.headers['content-length'] ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
-    const encoding = req.headers['content-encoding'];
+    if (Number(headerText(req, 'content-length') ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
+    const encoding = headerText(req, 'content-encoding');
     const plain = encoding === undefined || encoding === 'identity';
     this.#bytes_max = plain ? limits.bytes_max : limits.decompress_abs_bytes;
     this.#wire_bytes_max = plain ? undefined : limits.bytes_max;
@@ -142,12 +143,12 @@ export class PlainBody {
 
 /** A body without encoding and without a capability that has to see it. */
 export function isPlain(req: IncomingMessage, phase2: Phase2 | undefined): boolean {
-  return phase2 === undefined && req.headers['content-encoding'] === undefined;
+  return phase2 === undefined && headerText(req, 'content-encoding') === undefined;
 }
 
 /** Throws when the declared length alone is too much. */
 export function checkDeclaredLength(req: IncomingMessage, bytes_max: number): void {
-  if (Number(req.headers['content-length'] ?? 0) > bytes_max) throw tooLarge(bytes_max);
+  if (Number(headerText(req, 'content-length') ?? 0) > bytes_max) throw tooLarge(bytes_max);
 }
 
 function tooLarge(bytes_max: number): RonError {

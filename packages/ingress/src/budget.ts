@@ -4,7 +4,17 @@
  * Promise: `Request-Timeout` (seconds, decimals allowed) and `Deadline` (Unix ms) only ever shorten; a malformed one is
  * ignored; the answer lies between 0 and `budget_ms`. A deadline in the past gives 0. Never throws.
  */
-import type { IncomingHttpHeaders } from 'node:http';
+import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
+import { sched } from '@ron/kernel';
+import { headerText } from './header-text.ts';
+
+/** The budget of a request whose route allows `budget_ms`. */
+export function requestBudget_ms(req: IncomingMessage, budget_ms: number): number {
+  const timeout = headerText(req, 'request-timeout');
+  const deadline = headerText(req, 'deadline');
+  if (timeout === undefined && deadline === undefined) return budget_ms;
+  return budgetFrom({ 'request-timeout': timeout, deadline }, budget_ms, sched.wall_ms());
+}
 
 export function budgetFrom(headers: IncomingHttpHeaders, budget_ms: number, wall_ms: number): number {
   const timeout = headers['request-timeout'];

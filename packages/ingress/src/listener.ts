@@ -10,7 +10,6 @@
  */
 import { createServer } from 'node:http';
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
 import type { Gatekeeper } from './accept.ts';
@@ -27,6 +26,7 @@ import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
+import { createTlsServer } from './tls.ts';
 import type { TlsMaterial } from './tls.ts';
 import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
 
@@ -210,10 +210,7 @@ function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server
     joinDuplicateHeaders: false,
     optimizeEmptyRequests: true,
   };
-  const server =
-    tls === undefined
-      ? createServer(options)
-      : createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2', handshakeTimeout: config.header_timeout_ms });
+  const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
   // Node drops header lines beyond its count without a word; the size limit bounds them and the front counts them.
   server.maxHeadersCount = 0;
   server.timeout = 0;

@@ -11,12 +11,13 @@ import type { Log } from '@ron/kernel';
 import { insist, refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
 import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
-import { budgetFrom } from './budget.ts';
+import { requestBudget_ms } from './budget.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
+import { headerText } from './header-text.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
@@ -77,7 +78,7 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
-    exchange.budget_ms = budgetFrom(exchange.req.headers, prepared.budget_ms(), sched.wall_ms());
+    exchange.budget_ms = requestBudget_ms(exchange.req, prepared.budget_ms());
     try {
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
@@ -96,11 +97,11 @@ export class Pipeline {
   #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
-    const { headers } = exchange.req;
-    const length = headers['content-length'];
+    const { req } = exchange;
+    const length = headerText(req, 'content-length');
     const body_bytes =
-      length !== undefined ? Number(length) : headers['transfer-encoding'] === undefined ? 0 : undefined;
-    return this.phase1(row, headers.authorization, exchange.ip, row.facts?.(exchange), body_bytes);
+      length !== undefined ? Number(length) : headerText(req, 'transfer-encoding') === undefined ? 0 : undefined;
+    return this.phase1(row, headerText(req, 'authorization'), exchange.ip, row.facts?.(exchange), body_bytes);
   }
 
   /** Phase 1 of the capability check. The route must ask for a scope. */
@@ -138,13 +139,13 @@ export class Pipeline {
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
     const { req, grant } = exchange;
     const { row, limits } = prepared;
-    const length = req.headers['content-length'];
-    const has_body = req.headers['transfer-encoding'] !== undefined || (length !== undefined && length !== '0');
+    const length = headerText(req, 'content-length');
+    const has_body = length === undefined ? headerText(req, 'transfer-encoding') !== undefined : length !== '0';
     if (row.body === 'none') {
       if (has_body) throw new RonError('bad_request', 'this route takes no body');
       return this.#run(exchange, prepared);
     }
-    if (prepared.reads_json && has_body && !isJson(req.headers['content-type'])) {
+    if (prepared.reads_json && has_body && !isJson(headerText(req, 'content-type'))) {
       throw new RonError('unsupported_media', 'this route reads application/json');
     }
     checkDeclaredLength(req, limits.bytes_max);

@@ -9,7 +9,6 @@
  * Cancellation: `close` ends it when the start fails.
  */
 import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
-import { createServer as createTlsServer } from 'node:https';
 import type { AddressInfo } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { parseBind, type BindTarget } from './bind.ts';
@@ -21,7 +20,7 @@ import { ingressConfig, type IngressConfig } from './limits.ts';
 import { pathGuard } from './path-guard.ts';
 import { problemFor } from './problem.ts';
 import { listening } from './listen.ts';
-import { readTls, type TlsMaterial } from './tls.ts';
+import { createTlsServer, readTls, type TlsMaterial } from './tls.ts';
 
 const CONNECTIONS_MAX = 64;
 const HEALTH_PATH = '/healthz';
@@ -92,10 +91,8 @@ export class StartingListener implements AsyncDisposable {
       // Judged by the guards, so that the refusal is a problem answer.
       requireHostHeader: false,
     };
-    const server =
-      tls === undefined
-        ? createServer(options, answer)
-        : createTlsServer({ ...options, ...tls, minVersion: 'TLSv1.2' }, answer);
+    const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
+    server.on('request', answer);
     server.maxConnections = CONNECTIONS_MAX;
     server.maxHeadersCount = 0;
     server.on('checkExpectation', answer);
