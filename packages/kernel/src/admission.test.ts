@@ -195,6 +195,11 @@ test('an address is forgotten when it holds nothing and its bucket is full again
     assert.equal(admission.addresses, 1, 'paid');
     for (let n = 0; n < ADDRESSES_IDLE_MAX + 100; n++) visit(`10.${n >> 16}.${(n >> 8) & 255}.${n & 255}`);
     assert.equal(admission.addresses, ADDRESSES_IDLE_MAX, 'the table is bounded');
+    // The entry that has been idle longest is used again: it is not evicted while it is held.
+    const oldest = '10.0.0.100';
+    const held = admission.hold(oldest);
+    for (let n = 0; n < ADDRESSES_IDLE_MAX + 100; n++) visit(`11.${n >> 16}.${(n >> 8) & 255}.${n & 255}`);
+    assert.equal(admission.hold(oldest), held);
   });
 });
 
