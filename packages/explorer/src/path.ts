@@ -25,6 +25,8 @@ export interface StepNode {
   /** Differs, most likely, when other steps are pending. */
   readonly signature: number;
   readonly asleep: readonly Sleeper[];
+  /** Whether the step need not be taken, by index. */
+  readonly isAsleep: readonly boolean[];
   /** What the steps tried so far touched, by index. */
   readonly segments: (Segment | undefined)[];
   /** Steps that go on after their first wave of microtasks, by index: only they can be the first of a longer turn. */

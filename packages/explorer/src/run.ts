@@ -7,7 +7,7 @@ import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Footprint } from './footprint.ts';
 import { drainMicrotasks } from './microtasks.ts';
 import { discountReaction, hasLaterWave, markWave } from './reactions.ts';
-import { Step, Task, type StepKind } from './step.ts';
+import { outcomeOf, Step, Task, type StepKind } from './step.ts';
 import { VirtualClock } from './virtual-clock.ts';
 
 /** Follows a task through its awaits, whoever settles the promise it waits for. */
@@ -304,18 +304,6 @@ export class Run {
 
 const FIRST = -2;
 const TIMERS_LAST = 2 ** 31;
-
-/** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
-export function outcomeOf(step: Step): string {
-  const { value, failed } = step;
-  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;
-  return value === undefined ? '' : `=${textOf(value)}`;
-}
-
-function textOf(value: unknown): string {
-  if (typeof value === 'object' && value !== null) return '?';
-  return typeof value === 'function' ? '?' : `${typeof value} ${String(value)}`;
-}
 
 function remove(steps: Step[], step: Step): boolean {
   const index = steps.indexOf(step);

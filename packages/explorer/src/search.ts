@@ -1,9 +1,10 @@
 /**
- * Depth-first search through every schedule of a model.
+ * Depth-first search through every schedule of a model: see the README for the space that is searched.
  *
- * Promise: without `preemptions_max`, a search that ends without a failure has covered every order of steps and every
- * outcome of every choice. Bound: `schedules_max` schedules of `steps_max` steps; memory grows with the length of one
- * schedule, and with `hash` with the number of states. Cancellation: `runFor` returns between two schedules.
+ * Contract: without `preemptions_max`, a search that ends without a failure has covered every order of turns and every
+ * outcome of every choice. Bound: `schedules_max` schedules of `steps_max` steps, `lags_max` lags in each; memory grows
+ * with the length of one schedule, and with `hash` with the number of states. Cancellation: `runFor` returns between two
+ * schedules.
  */
 import { installProbe, installSched, realSched } from '@ron/kernel/sched';
 import { forbidRealTimers } from './escapes.ts';
@@ -12,12 +13,13 @@ import type { Build, FailureKind, Model } from './model.ts';
 import { ModelWorld } from './model-world.ts';
 import { Path, type Node, type StepNode } from './path.ts';
 import { watchReactions } from './reactions.ts';
-import { outcomeOf, Run, type RunHost } from './run.ts';
+import { Run, type RunHost } from './run.ts';
 import { runState, Seen } from './seen.ts';
 import { watchSignals } from './signals.ts';
-import { isSeparable, sleepersAfter } from './sleep-sets.ts';
-import type { Step, Task } from './step.ts';
-import { decodeTurn, encodeTurn, turnsFrom } from './turns.ts';
+import { sleepersAfter } from './sleep-sets.ts';
+import { outcomeOf, type Step, type Task } from './step.ts';
+import { longerTurns, stepNode } from './step-node.ts';
+import { decodeTurn } from './turns.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 export interface SearchInit {
@@ -175,23 +177,8 @@ export class Search implements RunHost {
       if (isFirst && node.choices.length === 1 && this.#hasWakes) node.choices = [0, 1];
     } else if (!node.isExtended) {
       node.isExtended = true;
-      if (!this.#run.isDelayed) node.choices = [...node.choices, ...this.#longerTurns(node)];
+      if (!this.#run.isDelayed) node.choices = [...node.choices, ...longerTurns(node, this.#init)];
     }
-  }
-
-  /** Turns of several steps. One whose first step ends in its first wave is the same as two turns. */
-  #longerTurns(node: StepNode): number[] {
-    const { preemptions_max, sleepSets, turn_max } = this.#init;
-    const enabled = node.steps.length;
-    const joining = upTo(enabled).filter((index) => node.mayJoin[index]);
-    const turns: number[] = [];
-    for (const first of joining.filter((index) => node.goesOn[index])) {
-      for (const turn of turnsFrom(first, joining, turn_max)) {
-        if ((node.preemptions[first] as number) + turn.length - 1 > preemptions_max) continue;
-        if (!sleepSets || !isSeparable(node, turn)) turns.push(encodeTurn(turn, enabled));
-      }
-    }
-    return turns;
   }
 
   /** Takes the schedule one step on. False when it has ended, failed or been cut. */
@@ -255,27 +242,11 @@ export class Search implements RunHost {
       if (this.#seen.covers(key, run, asleep)) return undefined;
     }
     const enabled = run.enabled();
-    const sleeping = enabled.map((step) => asleep.find((sleeper) => sleeper.step === step.identity));
-    const preemptions = enabled.map((step) => run.preemptions + run.preempts(step));
-    const choices = this.#singleTurns(enabled.length).filter(
-      (turn) => sleeping[turn] === undefined && !((preemptions[turn] ?? 0) > this.#init.preemptions_max),
+    const node = stepNode(run, enabled, asleep);
+    node.choices = this.#singleTurns(enabled.length).filter(
+      (turn) => !node.isAsleep[turn] && !((node.preemptions[turn] ?? 0) > this.#init.preemptions_max),
     );
-    if (choices.length === 0) return undefined;
-    const node: StepNode = {
-      kind: 'step',
-      choices,
-      at: 0,
-      steps: enabled.map((step) => step.identity),
-      tasks: enabled.map((step) => step.task.identity),
-      labels: enabled.map((step) => step.label),
-      mayJoin: enabled.map((step) => step.mayJoin),
-      preemptions,
-      signature: run.signature(),
-      asleep,
-      segments: sleeping.map((sleeper) => sleeper?.segment),
-      goesOn: sleeping.map((sleeper) => sleeper?.goesOn ?? false),
-      isExtended: false,
-    };
+    if (node.choices.length === 0) return undefined;
     this.#path.push(node);
     return node;
   }

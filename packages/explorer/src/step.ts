@@ -74,4 +74,16 @@ export class Step {
   }
 }
 
+/** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
+export function outcomeOf(step: Step): string {
+  const { value, failed } = step;
+  if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;
+  return value === undefined ? '' : `=${textOf(value)}`;
+}
+
+function textOf(value: unknown): string {
+  if (typeof value === 'object' && value !== null) return '?';
+  return typeof value === 'function' ? '?' : `${typeof value} ${String(value)}`;
+}
+
 function nothing(): void {}

@@ -39,7 +39,7 @@ export interface Sched {
   park<T>(label: string): Parked<T>;
   /** Lets everything else that is ready run first. For long loops. */
   pause(label: string): Promise<void>;
-  /** Starts a named task. Its first step runs at once in production; in the explorer when it starts is a choice. */
+  /** Starts a named task: its first step runs at once. The explorer also tries schedules in which it starts later. */
   task<T>(label: string, run: () => Promise<T>): Promise<T>;
 }
 

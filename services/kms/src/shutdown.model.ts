@@ -135,6 +135,7 @@ export function shutdown(parts: Parts, clients: number): Build {
       if (log.size > covered.value) await checkpointer.write();
     });
     return {
+      state: () => [log.size, log.told, log.gaps, covered.value, signed, answered, isInTime, missed].join(),
       final: () => {
         assert.equal(answered, clients, 'everybody is answered');
         assert.ok(log.told >= signed, 'what was done is in the log');
