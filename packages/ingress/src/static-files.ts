@@ -13,12 +13,9 @@
  *   const page = html(files.pathOf('app.js'));
  *   createIngress({ routes: [...files.routes(), ...others], fast: files, ... });
  */
-import { createHash } from 'node:crypto';
-import { promisify } from 'node:util';
-import { brotliCompress, constants, gzip } from 'node:zlib';
 import { assert, RonError } from '@ron/kernel';
 import { FastEntry } from './fast-path.ts';
-import type { FastSource, RamSource } from './fast-path.ts';
+import type { FastSource } from './fast-path.ts';
 import { bytes, route } from './routes.ts';
 import type { Answer, AnswerHeaders, Route } from './routes.ts';
 
@@ -41,15 +38,6 @@ export interface StaticFilesInit {
 const FILES_MAX = 4096;
 const BYTES_MAX = 64 * 1024 * 1024;
 const NAME = /^\/?(?:[A-Za-z0-9_-][A-Za-z0-9._-]*\/)*(?:[A-Za-z0-9_-][A-Za-z0-9._-]*)?$/;
-const COMPRESSIBLE = /^(?:text\/|application\/(?:[a-z.-]+\+)?(?:json|javascript|xml|wasm)\b|image\/svg\+xml)/;
-const IMMUTABLE = 'public, max-age=31536000, immutable';
-const REVALIDATED = 'no-cache';
-/** A variant must be smaller than this part of the file. */
-const WORTH = 0.95;
-const HASH_LENGTH = 22;
-
-const brotli = promisify(brotliCompress);
-const gzipped = promisify(gzip);
 
 export class StaticFiles implements FastSource {
   readonly route: string;
@@ -66,6 +54,8 @@ export class StaticFiles implements FastSource {
     assert(prefix.endsWith('/') && NAME.test(prefix), `${prefix} is a path that ends with a slash`);
     const names = Object.keys(files);
     assert(names.length <= FILES_MAX, `at most ${FILES_MAX} static files`);
+    // Loaded here: services without static files start without the hash and compression libraries.
+    const { hashOf, variantsOf } = await import('./file-variants.ts');
     const made = new StaticFiles(prefix);
     let total_bytes = 0;
     for (const name of names) {
@@ -118,35 +108,4 @@ function pathFor(prefix: string, name: string, hash: string | undefined): string
   if (hash === undefined) return name.startsWith('/') ? name : `${prefix}${name}`;
   assert(!name.startsWith('/'), `${name}: a hashed file is below the prefix`);
   return `${prefix}${hash}/${name}`;
-}
-
-function hashOf(body: Uint8Array): string {
-  return createHash('sha256').update(body).digest('base64url').slice(0, HASH_LENGTH);
-}
-
-/** The smallest variant, which has the others as its variants: it is preferred when a client accepts several. */
-async function variantsOf(body: Buffer, file: StaticFile): Promise<RamSource> {
-  const coded = COMPRESSIBLE.test(file.media_type)
-    ? [
-        sourceOf(await brotli(body, { params: { [constants.BROTLI_PARAM_SIZE_HINT]: body.length } }), file, 'br'),
-        sourceOf(await gzipped(body, { level: constants.Z_BEST_COMPRESSION }), file, 'gzip'),
-      ].filter(({ size }) => size < body.length * WORTH)
-    : [];
-  const [first, ...others] = [...coded, sourceOf(body, file, undefined)].toSorted((a, b) => a.size - b.size);
-  return others.length === 0 ? first! : { ...first!, variants: others };
-}
-
-function sourceOf(body: Buffer, file: StaticFile, encoding: string | undefined): RamSource {
-  const headers = { 'Cache-Control': file.hashed === true ? IMMUTABLE : REVALIDATED, ...file.headers };
-  return {
-    size: body.length,
-    media_type: file.media_type,
-    etag: `"${hashOf(body)}"`,
-    headers,
-    ...(encoding !== undefined && { encoding }),
-    ram: [body],
-    async *read(start, end) {
-      yield [body.subarray(start, end)];
-    },
-  };
 }
