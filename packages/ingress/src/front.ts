@@ -29,6 +29,7 @@ import { toRonError } from './route-errors.ts';
 import type { Router } from './router.ts';
 import type { Sweeper } from './sweeper.ts';
 import { Turns } from './turns.ts';
+import type { Begin } from './turns.ts';
 
 export interface FrontInit {
   readonly config: IngressConfig;
@@ -78,28 +79,30 @@ export class Front {
     this.#fast = fast;
   }
 
-  readonly handle = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#inTurn(req, res, (connection) => this.#enter(req, res, connection, false));
-  };
+  readonly handle = (req: IncomingMessage, res: ServerResponse): void => this.#arrive(req, res, this.#asWork);
 
   /** For a client that waits for leave to send its body. */
-  readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#inTurn(req, res, (connection) => this.#enter(req, res, connection, true));
-  };
+  readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void =>
+    this.#arrive(req, res, this.#asWorkThatWaits);
 
-  readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#inTurn(req, res, () => {
-      const { guards } = this.#init;
-      scanHeaders(req.rawHeaders, this.#view);
-      const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
-      this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
-    });
-  };
+  readonly handleExpectation = (req: IncomingMessage, res: ServerResponse): void =>
+    this.#arrive(req, res, this.#asExpectation);
 
   /** For the health listener. */
-  readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => {
-    this.#inTurn(req, res, (connection) => this.#enterHealth(req, res, connection));
-  };
+  readonly handleHealth = (req: IncomingMessage, res: ServerResponse): void => this.#arrive(req, res, this.#asHealth);
+
+  // Made once, not for each request.
+  readonly #asWork: Begin = this.#guarded((req, res, connection) => this.#enter(req, res, connection, false));
+  readonly #asWorkThatWaits: Begin = this.#guarded((req, res, connection) => this.#enter(req, res, connection, true));
+  readonly #asExpectation: Begin = this.#guarded((req, res) => this.#refuseExpectation(req, res));
+  readonly #asHealth: Begin = this.#guarded((req, res, connection) => this.#enterHealth(req, res, connection));
+
+  #refuseExpectation(req: IncomingMessage, res: ServerResponse): void {
+    const { guards } = this.#init;
+    scanHeaders(req.rawHeaders, this.#view);
+    const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
+    this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
+  }
 
   #enterHealth(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
     const start_ms = sched.now_ms();
@@ -114,23 +117,25 @@ export class Front {
   }
 
   /** Processes a request when the answers before it are out. */
-  #inTurn(req: IncomingMessage, res: ServerResponse, enter: (connection: Connection) => void): void {
+  #arrive(req: IncomingMessage, res: ServerResponse, begin: Begin): void {
     const connection = Connection.of(req.socket);
     // Refused when it was accepted, or told to close: its answer is on the way, and no further request on it counts.
     if (connection === undefined || connection.closing) return;
     this.#init.sweeper.headComplete(connection);
-    this.#turns.take(req, res, connection, () => this.#guarded(req, res, () => enter(connection)));
+    this.#turns.take(req, res, connection, begin);
   }
 
   /** A defect in a cache or a checker costs one request, not the process. */
-  #guarded(req: IncomingMessage, res: ServerResponse, enter: () => void): void {
-    try {
-      enter();
-    } catch (error) {
-      const exchange = Exchange.of(req);
-      if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
-      else this.#init.fail(exchange, error);
-    }
+  #guarded(begin: Begin): Begin {
+    return (req, res, connection) => {
+      try {
+        begin(req, res, connection);
+      } catch (error) {
+        const exchange = Exchange.of(req);
+        if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
+        else this.#init.fail(exchange, error);
+      }
+    };
   }
 
   #enter(req: IncomingMessage, res: ServerResponse, connection: Connection, expects_continue: boolean): void {

@@ -8,13 +8,16 @@
  * Bound: `pipelined_max` waiting requests per connection. Overflow: the next one is refused and the connection closes
  * after the answers before it.
  *
- *   turns.take(req, res, connection, () => this.#enter(req, res, connection));
+ *   turns.take(req, res, connection, (req, res, connection) => answer(res));
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Connection, Waiting } from './connection.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
 import { onTurn, waitsForTurn } from './node-internals.ts';
+
+/** Processes a request. It must not throw. */
+export type Begin = (req: IncomingMessage, res: ServerResponse, connection: Connection) => void;
 
 export interface TurnsInit {
   readonly pipelined_max: number;
@@ -35,10 +38,10 @@ export class Turns {
     );
   }
 
-  /** Calls `begin` now, or when it is this request's turn. It must not throw. */
-  take(req: IncomingMessage, res: ServerResponse, connection: Connection, begin: () => void): void {
+  /** Calls `begin` now, or when it is this request's turn. */
+  take(req: IncomingMessage, res: ServerResponse, connection: Connection, begin: Begin): void {
     connection.pipelines = waitsForTurn(res);
-    if (!connection.pipelines) return begin();
+    if (!connection.pipelines) return begin(req, res, connection);
     const { waiting } = connection;
     if (waiting.length >= this.#init.pipelined_max) return this.#init.refuse(req, res, this.#too_many);
     scanHeaders(req.rawHeaders, this.#view);
@@ -51,11 +54,11 @@ export class Turns {
     onTurn(res, () => void sched.pause('ingress-turn').then(() => this.#begin(mine, connection, begin)));
   }
 
-  #begin(mine: Waiting, connection: Connection, begin: () => void): void {
+  #begin(mine: Waiting, connection: Connection, begin: Begin): void {
     // The connection closed meanwhile, or an earlier answer was the last.
     if (connection.waiting[0] !== mine) return;
     connection.waiting.shift();
-    if (mine.broken === undefined) begin();
+    if (mine.broken === undefined) begin(mine.req, mine.res, connection);
     else this.#init.refuse(mine.req, mine.res, mine.broken);
     connection.closeIfDone();
   }
