@@ -6,7 +6,7 @@ import { Breaker } from './breaker.ts';
 const SIZES: Record<string, ProbesInit> = {
   'one probe': { half_open_probes: 1, trip_threshold: 0.5, callers: 3, cooldowns: 1, late: 0 },
   'two probes': { half_open_probes: 2, trip_threshold: 0.5, callers: 3, cooldowns: 1, late: 0 },
-  'two phases': { half_open_probes: 1, trip_threshold: 0.5, callers: 3, cooldowns: 2, late: 0 },
+  'two phases': { half_open_probes: 1, trip_threshold: 0.5, callers: 2, cooldowns: 2, late: 0 },
   'late answers': { half_open_probes: 2, trip_threshold: 0.4, callers: 2, cooldowns: 1, late: 1 },
 };
 
