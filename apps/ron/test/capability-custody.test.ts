@@ -95,7 +95,7 @@ class TestNode {
     return (JSON.parse(await readFile(this.home.capability, 'utf8')) as Record<Service, string>)[audience];
   }
 
-  /** The keys as whoever owns kms derives them. */
+  /** The keys as the owner of kms derives them. */
   keys(): DerivedKeySource {
     const capability = async (): Promise<string> => (await readFile(this.home.of('kms').owner, 'utf8')).trim();
     return new DerivedKeySource({

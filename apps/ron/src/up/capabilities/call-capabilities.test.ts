@@ -92,7 +92,7 @@ test('each call has a file of its own, which allows that call and nothing else',
   assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'acme' } }), false);
 });
 
-test('the caller is told both files, the callee none; calls to services that do not run are left out', async (t) => {
+test('the caller is given both files, the callee none; calls to services that do not run are left out', async (t) => {
   const home = await homeOf(t);
   const rows = table([SEND, SIGN, READ]);
   const flagsOf = async (only?: string): Promise<Record<string, readonly string[]>> => {
