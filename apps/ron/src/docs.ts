@@ -19,7 +19,7 @@ const ENVIRONMENT: Readonly<Record<string, string>> = {
 };
 
 const FILES: Readonly<Record<string, string>> = {
-  keys: 'the root key of a node without kms; mode 0600. Whoever has it can make any capability',
+  keys: 'the root key of a node without kms; mode 0600. Its holder can create any capability',
   'root.cap':
     'JSON with a capability for each service; mode 0600. Made by the first `ron up`, renewed when a third of its 90 days is left',
   'node.json': 'what runs now: process ids and URLs. Other commands find the services by it',

@@ -24,7 +24,7 @@ export const EXITS = {
   permission: { code: 77, when: 'no capability, one that does not allow this, or a secret file that others can read' },
   config: { code: 78, when: 'the configuration was refused; nothing was started' },
   interrupted: { code: 130, when: 'Ctrl-C, or for `ron up` the second one' },
-  broken_pipe: { code: 141, when: 'whoever read the output went away' },
+  broken_pipe: { code: 141, when: 'the reader of the output closed it' },
   terminated: { code: 143, when: 'SIGTERM, or for `ron up` the second one' },
 } as const;
 

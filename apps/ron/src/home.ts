@@ -98,7 +98,7 @@ export async function runningUrl(home: Home, service: Service): Promise<string |
   return state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
 }
 
-/** Whether it runs. One that has ended and that nobody has asked about yet does not. */
+/** Whether it runs. A zombie does not. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);

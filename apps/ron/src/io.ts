@@ -83,7 +83,7 @@ export class Io {
     const code = systemCode(error) ?? 'unknown';
     this.#broken ??=
       code === 'EPIPE'
-        ? new CliError('broken_pipe', 'nobody reads the output any more')
+        ? new CliError('broken_pipe', 'the reader of the output closed it')
         : new CliError('io', `the output cannot be written (${code})`);
   }
 }

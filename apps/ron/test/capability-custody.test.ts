@@ -13,7 +13,7 @@ import { KmsDeriver } from '@ron/auth/service';
 import { PassportClient } from '@ron/client';
 import type { Service } from '@ron/proto';
 import { homeAt, type Home } from '../src/home.ts';
-import { Custody } from '../src/up/capabilities/custody.ts';
+import { NodeCapabilities } from '../src/up/capabilities/node-capabilities.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { leaks } from '@ron/auth/testing';
@@ -45,14 +45,14 @@ class TestNode {
   readonly home: Home;
   readonly running = new Map<Service, Running>();
   readonly #planned: readonly Planned[];
-  readonly #custody: Custody;
+  readonly #capabilities: NodeCapabilities;
   /** Everything that any service logged. */
   said = '';
 
   constructor(home: Home, planned: readonly Planned[]) {
     this.home = home;
     this.#planned = planned;
-    this.#custody = new Custody(home, planned, SERVICE_TABLE, { note: (text) => (this.said += text) });
+    this.#capabilities = new NodeCapabilities(home, planned, SERVICE_TABLE, { note: (text) => (this.said += text) });
   }
 
   static async at(dir: string): Promise<TestNode> {
@@ -60,7 +60,7 @@ class TestNode {
     const place = { home, base_port: 0, amnesia: false };
     const set = ['storage.auth.keys_refresh=200ms', 'storage.log.level=debug', 'passport.log.level=debug'];
     const node = new TestNode(home, await plan({ place, table: SERVICE_TABLE, set, env: {} }));
-    await node.#custody.prepare(NEVER);
+    await node.#capabilities.prepare(NEVER);
     return node;
   }
 
@@ -77,14 +77,14 @@ class TestNode {
     const { url } = JSON.parse(out.split('\n')[0]!) as { url: string };
     const running = new Running(child, url);
     this.running.set(name, running);
-    await this.#custody.onListening(name, url, true, NEVER);
+    await this.#capabilities.onListening(name, url, true, NEVER);
     return running;
   }
 
   /** As if a service listened at another address for a moment. */
   async listensAgain(name: Service, url: string): Promise<void> {
-    await this.#custody.onListening(name, url, true, NEVER);
-    await this.#custody.onListening(name, this.url(name), true, NEVER);
+    await this.#capabilities.onListening(name, url, true, NEVER);
+    await this.#capabilities.onListening(name, this.url(name), true, NEVER);
   }
 
   url(name: Service): string {
@@ -95,7 +95,7 @@ class TestNode {
     return (JSON.parse(await readFile(this.home.capability, 'utf8')) as Record<Service, string>)[audience];
   }
 
-  /** The keys as whoever owns kms derives them. */
+  /** The keys as the owner of kms derives them. */
   keys(): DerivedKeySource {
     const capability = async (): Promise<string> => (await readFile(this.home.of('kms').owner, 'utf8')).trim();
     return new DerivedKeySource({

@@ -26,7 +26,7 @@ async function logged(dir: string, name: string, message: string): Promise<numbe
 }
 
 suite('ron up supervises', { concurrency: 2 }, () => {
-  test('Ctrl-C drains in order: nobody is asked to stop before those who call it are gone', async (t) => {
+  test('Ctrl-C drains in order: no service is stopped before its callers are gone', async (t) => {
     const fakes = 'kms,passport,storage,index,edge';
     const drains = fakes.split(',').flatMap((name) => ['--set', `${name}.drain=150ms`]);
     const { node, dir } = await start(t, fakes, ...drains);
@@ -35,7 +35,7 @@ suite('ron up supervises', { concurrency: 2 }, () => {
     const ended = await node.ended;
     assert.equal(ended.code, 0, ended.stderr);
     assert.equal(ended.stderr, 'draining edge\ndraining storage, index\ndraining passport\ndraining kms\n');
-    const asked = (name: string): Promise<number> => logged(dir, name, 'asked to stop: draining');
+    const asked = (name: string): Promise<number> => logged(dir, name, 'stop requested: draining');
     const gone = (name: string): Promise<number> => logged(dir, name, 'stopped');
     for (const [before, later] of [
       ['edge', 'storage'],

@@ -56,7 +56,7 @@ suite('ron up', { concurrency: 3 }, () => {
     ]);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /"msg":"ready"/);
     assert.ok((await readdir(join(cache, 'ron/compiled'))).length > 0, 'the services share a compile cache');
-    assert.equal(await modeOf(join(cache, 'ron/compiled')), 0o700, 'whoever can write there can run code here');
+    assert.equal(await modeOf(join(cache, 'ron/compiled')), 0o700, 'a user who can write there can run code here');
 
     node.kill('SIGINT');
     const ended = await node.ended;
@@ -224,7 +224,7 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.match(again.stderr, /owner\.cap is open to other users \(mode 0640\): run chmod 600 /);
   });
 
-  test('doctor finds what keeps services from calling each other', async (t) => {
+  test('doctor finds the cause when services cannot call each other', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
     const node = await up(t, dir);
     const capability = join(dir, 'storage/kms.cap');

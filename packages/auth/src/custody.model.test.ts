@@ -30,7 +30,7 @@ const MUTANTS = [
     caught: /a retired key is good again/,
   },
   {
-    bug: 'nobody learns that a key is good no more',
+    bug: 'a retired key is still accepted',
     part: 'DerivedKeySource',
     module: import.meta.resolve('./derived-keys.ts'),
     find: 'sum += ring?.generation ?? 0;',

@@ -28,7 +28,7 @@ export interface Derived {
   readonly secret: Uint8Array;
 }
 
-/** Whoever holds the root key. */
+/** The holder of the root key. */
 export interface KeyDeriver {
   /** `version` undefined: the current one. Rejects with `conflict` or `not_found` when that version is retired. */
   derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived>;
@@ -157,7 +157,7 @@ export class DerivedKeySource implements KeySource {
     if (known.asking === undefined) {
       known.asked_ms = sched.now_ms();
       known.asking = this.#ask(audience, known);
-      // Whoever waits is told; maybe nobody does any more.
+      // The waiters get the error; without one it must not be unhandled.
       known.asking.catch(() => undefined);
     }
     using wait = Deadline.after('derive', this.#deadline_ms, { signal });
@@ -314,7 +314,7 @@ export class DerivedKeySource implements KeySource {
   }
 }
 
-/** The name of a derived key in capabilities. What it tells of a key of 256 bits is of no use to anybody. */
+/** The name of a derived key in capabilities. It reveals nothing useful about a key of 256 bits. */
 export function keyIdOf(version: number, secret: Uint8Array): string {
   const bytes = Buffer.concat([Buffer.from('ron/auth/v1/key-id\n'), secret]);
   const check = hash('sha256', bytes, 'hex').slice(0, CHECK_CHARS);

@@ -3,7 +3,7 @@
  * issued is no longer good. An epoch is a time (Unix ms), so an issuer needs to know no other's revocations.
  *
  * Promise: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
- * document tells nobody who they are. A check that begins after `apply` returned sees what it brought.
+ * document does not reveal them. A check that begins after `apply` returned sees its revocations.
  * Bound: `SUBJECTS_MAX` subjects in a document; twice as many are remembered. Overflow: what is in the newest document
  * is kept, and of an older one nothing is learnt but what raises a floor that is known. Cancellation: nothing waits.
  */
@@ -15,7 +15,7 @@ import type { RevocationEpochs } from './epochs.ts';
 export interface RevocationDocument {
   /** Another number whenever something changed. */
   readonly version: number;
-  /** What was issued to anybody before it is refused. */
+  /** Capabilities of any subject that were issued before it are refused. */
   readonly all: number;
   /** By `subjectTag`. */
   readonly subjects: Readonly<Record<string, number>>;

@@ -1,5 +1,5 @@
 /**
- * To whom capabilities are issued. A node issues to its owner and its services itself; everybody else gets theirs from
+ * To whom capabilities are issued. A node issues to its owner and its services itself; other subjects get theirs from
  * passport, which does not issue under these names: so the name tells where a capability came from.
  */
 export const OWNER_SUBJECT = 'owner';

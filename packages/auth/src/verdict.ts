@@ -23,7 +23,7 @@ export interface Allowed {
   readonly is_service: boolean;
   /** What is left of its scopes after all attenuation. */
   readonly scopes: readonly string[];
-  /** All its caveats as they are written, for whoever hands on a part of what it allows. */
+  /** All its caveats as text, for callers that issue narrower capabilities. */
   readonly caveats: readonly string[];
   /** What remains to be checked while the body is read. */
   readonly phase2: Phase2;

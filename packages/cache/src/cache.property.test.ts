@@ -58,7 +58,7 @@ for (const init of INITS) {
             ...init,
             onEvict: (gone, value) => {
               evicted += 1;
-              assert.equal(known.get(gone)?.value, value, 'the hook gets what was set');
+              assert.equal(known.get(gone)?.value, value, 'the hook gets the value that was set');
               known.delete(gone);
             },
           });

@@ -133,7 +133,7 @@ test('a hook that sets the evicted or the new key again leaves one entry for eac
   assert.ok(cache.size <= 2);
 });
 
-test('an eviction looks at a bounded number of entries, even if all are in use', () => {
+test('an eviction examines a bounded number of entries, even if all are in use', () => {
   const cache = new Cache<string>({ entries_max: 10_000 });
   for (let round = 0; round < 5; round++) {
     for (let index = 0; index < 10_000; index++) request(cache, `${index}`, 0);

@@ -3,7 +3,7 @@
  *
  * Contract: `get` gives the value that was last set for the key, or undefined. An entry is fresh for `ttl_ms`, then stale
  * for `stale_ms`, then expired; without `ttl_ms` it stays fresh. `get`, `peek` and `has` see fresh values only; `find`
- * tells the states apart, and gives an expired entry once more while it is removed, so that it can be revalidated. A
+ * returns the state too, and gives an expired entry once more while it is removed, so that it can be revalidated. A
  * negative entry records that the key has no value, with its own `ttl_ms`.
  * Bound: `bytes_max` and `entries_max`. An entry is charged for its value, as given by the caller, its key and
  * `ENTRY_OVERHEAD_BYTES`; `bytes` adds the fingerprints of evicted keys. Expired entries are removed when they are met, and

@@ -8,7 +8,7 @@ const withClock = async (use: (clock: VirtualSched) => void): Promise<void> => {
   await clock.during(() => use(clock));
 };
 
-test('an entry is fresh, then stale, then expired, and find tells which', () =>
+test('an entry is fresh, then stale, then expired, and find returns the state', () =>
   withClock((clock) => {
     const expired: string[] = [];
     const cache = new Cache<string>({ entries_max: 10, onEvict: (key, _value, why) => expired.push(`${key} ${why}`) });
@@ -89,7 +89,7 @@ test('get removes an expired entry, and a sweep goes on after the entry at its p
     assert.equal(cache.expirations_total, 2);
   }));
 
-test('a sweep without lifetimes looks at nothing, and one of an empty cache ends', () =>
+test('a sweep without lifetimes examines nothing, and one of an empty cache ends', () =>
   withClock(() => {
     const cache = new Cache<string>({ entries_max: 10 });
     assert.equal(cache.sweep(1000), 0);

@@ -9,7 +9,7 @@ export class Entry<V> {
   readonly key: string;
   /** Undefined for a negative entry. */
   value: V | undefined;
-  /** What the entry is charged for. */
+  /** The bytes that the entry is charged for. */
   bytes: number;
   /** When it becomes stale and when it expires, in ms of the cache's clock; 0: never. Whole numbers take less memory. */
   fresh_until = 0;

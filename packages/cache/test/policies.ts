@@ -1,4 +1,4 @@
-/** Eviction policies in their plainest form, for entries of one size: what the policy of the cache was chosen among. */
+/** Eviction policies in their plainest form, for entries of one size, to compare with the policy of the cache. */
 
 export interface Policy {
   /** Whether the key was cached; it is cached afterwards if the policy admits it. */

@@ -1,7 +1,7 @@
 /**
  * Sends the requests of the AWS client through `Egress`, in place of the client's own HTTP.
  *
- * Contract: what `Egress` promises; a request that is not `CreateKey` may be sent twice when a kept connection turns out
+ * Contract: as `Egress`; a request that is not `CreateKey` may be sent twice when a kept connection turns out
  * to be closed. Bound: `call_ms_max` for a call, `ANSWER_BYTES_MAX` for its answer. Cancellation: the `abortSignal`.
  *
  *   const client = new KMSClient({ region, requestHandler: new EgressHandler({ endpoint, call_ms_max: 5000 }) });

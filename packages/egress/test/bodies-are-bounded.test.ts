@@ -7,7 +7,7 @@ import { clientOf, get, hostile, never, ok, quiet, refused, text, until } from '
 const KIB = 1024;
 const MIB = 1024 * KIB;
 
-/** Writes pieces for as long as the client takes them. */
+/** Writes pieces until the client closes the connection. */
 function flood(socket: Socket, piece: Buffer): void {
   const more = (): void => {
     while (socket.writable && socket.write(piece));
@@ -71,7 +71,7 @@ test('a reader that stops holds the server back', async () => {
   await until(() => server.open() === 0);
 });
 
-test('bodies are given as sent unless decoding is asked for', async () => {
+test('bodies are given as sent unless decoding is requested', async () => {
   const packed = gzipSync('hello');
   await using server = await hostile((socket) => socket.write(encoded(packed, 'gzip')));
   await using egress = clientOf(server);

@@ -62,7 +62,7 @@ test('an address in the URL needs a certificate for that address', async () => {
   await refused(attempt(issue({ names: `DNS:${HOST}` }), {}, '127.0.0.1'), 'bad_gateway');
 });
 
-test('the server is asked for the name of the URL, and for none when it is an address', async () => {
+test('SNI is the name of the URL, and absent when that is an address', async () => {
   const asked: unknown[] = [];
   const onConnection = (socket: object): unknown => asked.push((socket as TLSSocket).servername);
   await using server = await hostile(hello, { onConnection });

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import type { ErrorCode } from '@ron/kernel';
 import { clientOf, get, hostile, never, ok, quiet, refused, reset, text, until, type Script } from './support.ts';
 
-/** What the server sends, then it ends the connection. */
+/** The bytes that the server sends before it ends the connection. */
 const raw =
   (bytes: string): Script =>
   (socket) =>
@@ -114,7 +114,7 @@ for (const [name, [script, code, reason]] of Object.entries(CASES)) {
   });
 }
 
-test('a redirect is an answer: its target is not asked', async () => {
+test('a redirect is an answer: its target is not requested', async () => {
   const lookups: string[] = [];
   const location = 'location: http://169.254.169.254/latest/meta-data/';
   await using server = await hostile((socket) =>

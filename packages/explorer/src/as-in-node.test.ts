@@ -9,10 +9,10 @@ import { endings, type Build, type World } from './index.ts';
 const OPS = ['log', 'hop', 'helper', 'add', 'io', 'send', 'receive', 'spawn', 'pause'] as const;
 type Op = (typeof OPS)[number];
 
-/** What a program needs of the world. */
+/** The operations that a program uses. */
 type Ground = Pick<World, 'task' | 'io'>;
 
-/** Tasks that log what they do, so that each order of their microtasks ends in another state. */
+/** Tasks that log their operations, so that each order of their microtasks ends in another state. */
 function program(world: Ground, tasks: readonly (readonly Op[])[]): () => string {
   const log: string[] = [];
   const channel = new Mpsc<string>('jobs', 8);

@@ -34,7 +34,7 @@ export async function assertCaught(
   return { ...result, failure };
 }
 
-/** A model did not do what a test asserts. */
+/** A model does not satisfy the assertion of a test. */
 export class ModelError extends Error {
   override readonly name = 'ModelError';
   readonly result: Result;
@@ -45,7 +45,7 @@ export class ModelError extends Error {
   }
 }
 
-/** A failure for people: what, how it came about step by step, and how to see it again. */
+/** A failure as text: its kind, its steps, and the call that replays it. */
 export function describeFailure(failure: Failure, options: Options = {}): string {
   const width = String(failure.trace.length).length;
   const preemptions = failure.preemptions === 1 ? '1 preemption' : `${failure.preemptions} preemptions`;
@@ -59,7 +59,7 @@ export function describeFailure(failure: Failure, options: Options = {}): string
 }
 
 function headline({ kind, error }: Failure): string {
-  // node:assert separates what it compared by empty lines.
+  // node:assert separates the compared values by empty lines.
   return `${kind}: ${messageOf(error).trim().replaceAll(/\n\n+/g, '\n')}`;
 }
 

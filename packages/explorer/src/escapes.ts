@@ -1,4 +1,4 @@
-/** Real timers never fire inside a schedule, so code that starts one would just seem to hang. Here it is told why. */
+/** Real timers never fire inside a schedule, so code that starts one would hang. Here it fails with the reason. */
 const TIMERS = [
   [globalThis, 'setTimeout'],
   [globalThis, 'setInterval'],

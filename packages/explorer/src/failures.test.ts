@@ -7,7 +7,7 @@ async function failureOf(build: Build, options = {}): Promise<Failure> {
   return (await assertCaught(build, options)).failure;
 }
 
-/** A flag with a waiter. The lazy waiter looks first and registers in a later step. */
+/** A flag with a waiter. The lazy waiter checks first and registers in a later step. */
 function gate(world: World, lazy: boolean): ReturnType<Build> {
   let isOpen = false;
   let wake = (): void => {};
@@ -126,7 +126,7 @@ test('a timer that was forgotten leaves its task in a deadlock', async () => {
   assert.match(String((await failureOf(withTimeout(true))).error), /blocked: caller at answer/);
 });
 
-test('a timer that was not cancelled fires after everybody has left', async () => {
+test('a timer that was not cancelled fires after all tasks have ended', async () => {
   const failure = await failureOf((world) => {
     let isClosed = false;
     world.task('caller', async () => {
@@ -161,7 +161,7 @@ test('a wait that fails fails its task', async () => {
   assert.deepEqual(failure.trace, ['sleeper: start', 'stopper: start']);
 });
 
-test('a rejection that nobody handles fails its schedule, not the process', async () => {
+test('an unhandled rejection fails its schedule, not the process', async () => {
   const failure = await failureOf((world) => {
     let isWatched = false;
     world.task('worker', async () => {
@@ -180,7 +180,7 @@ test('a rejection that nobody handles fails its schedule, not the process', asyn
   assert.ok(failure.trace.indexOf('worker: work') < failure.trace.indexOf('watcher: start'));
 });
 
-test('a wait that fails before anybody waits for it is handled in time, also where a schedule is cut', async () => {
+test('a wait that fails before it is awaited is handled in time, even if the schedule is cut', async () => {
   const build: Build = (world) => {
     const parked = sched.park<string>('answer');
     let answer = '';
@@ -195,7 +195,7 @@ test('a wait that fails before anybody waits for it is handled in time, also whe
   for (const options of [{}, { hash: true }, { sleepSets: true }]) await assertHolds(build, options);
 });
 
-test('a wait that fails and that nobody waits for fails its schedule', async () => {
+test('a wait that fails and is never awaited fails its schedule', async () => {
   const failure = await failureOf((world) => {
     const parked = sched.park<void>('answer');
     world.task('failer', async () => parked.fail(new Error('refused')));

@@ -1,16 +1,16 @@
 /**
- * Which shared objects a step reads and writes. Steps with disjoint footprints may be swapped without anybody noticing.
+ * Which shared objects a step reads and writes. Steps with disjoint footprints may be swapped without effect.
  *
  * Objects are made anew for each schedule, so they are known by the order in which they were first touched. That order
  * is the same in all schedules with the same beginning, and two steps are only compared where they branch off from one
- * beginning. What a step touches first of all has no name that another branch could know: such steps always conflict.
+ * beginning. An object that is first touched in a step has no name that another branch could know: such steps always conflict.
  */
 
 import type { Task } from './step.ts';
 
-/** What one step touched. */
+/** The objects that one step touched. */
 export interface Segment {
-  /** It may have touched anything: no kernel object was seen, or it did what cannot be followed. */
+  /** It may have touched anything: no kernel object was seen, or its effects cannot be followed. */
   everything: boolean;
   readonly reads: number[];
   readonly writes: number[];
@@ -19,10 +19,10 @@ export interface Segment {
 }
 
 const CLOCK = 0;
-/** What is ready in which order: a pause has to wait for what was ready before it. */
+/** The order of readiness: a pause waits for the steps that were ready before it. */
 const ORDER = 1;
 
-/** Records one segment at a time. What happens between two, such as a check of the model, leaves no mark. */
+/** Records one segment at a time. Code between two segments, such as a check of the model, is not recorded. */
 export class Footprint {
   readonly #numbers = new Map<object, number>();
   #named = ORDER + 1;
@@ -61,12 +61,12 @@ export class Footprint {
     add(this.#segment.writes, this.#number(object));
   }
 
-  /** A wait begins. Nobody else can know of it yet. */
+  /** A wait begins. No other task can know of it yet. */
   creates(wait: object): void {
     if (this.#segment !== undefined) this.#number(wait);
   }
 
-  /** A wait ends. One that began in this very segment is still nobody else's. */
+  /** A wait ends. One that began in this segment is still private to it. */
   settles(wait: object): void {
     if (this.#segment === undefined) return;
     const number = this.#number(wait);
@@ -128,7 +128,7 @@ function overlaps(some: readonly number[], others: readonly number[], known: num
   return some.some((object) => object >= known) && others.some((object) => object >= known);
 }
 
-/** A step that was tried with several outcomes touches what it touched in any of them. */
+/** A step that was tried with several outcomes touches the objects of all of them. */
 export function merge(first: Segment | undefined, second: Segment): Segment {
   if (first === undefined) return second;
   for (const object of second.reads) add(first.reads, object);

@@ -59,7 +59,7 @@ test('works in a test body, after an await, in a microtask, in a timer, and seve
 });
 
 test('the event loop gets its turn during a long exploration', async (context) => {
-  // Each look at the clock finds that a minute has passed, so every schedule seems to be a long one.
+  // Each reading of the clock is a minute later, so every schedule seems to be a long one.
   let now_ms = 0;
   context.mock.method(realSched, 'now_ms', () => (now_ms += 60_000));
   let turns = 0;
@@ -89,12 +89,12 @@ test('rejections of others are reported to those who listened', async (context) 
   assert.equal(listener.mock.callCount(), 1);
 });
 
-test('says what is wrong when microtasks cannot be run', async (context) => {
+test('reports the cause when microtasks cannot be run', async (context) => {
   context.mock.method(globalThis, 'setImmediate', (next: () => void) => queueMicrotask(next));
   await assert.rejects(explore(twoTasks), /cannot run microtasks here.*real setImmediate/s);
 });
 
-test('what one schedule left behind does not reach the next', async () => {
+test('state that one schedule left behind does not reach the next', async () => {
   const result = await assertHolds((world) => {
     const log: string[] = [];
     const gate = sched.park<void>('gate');

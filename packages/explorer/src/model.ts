@@ -1,4 +1,4 @@
-/** What a model is, what can be asked of an exploration, and what comes back. */
+/** Models, the options of an exploration, and its result. */
 
 /** The hands of a model: it adds tasks, completes I/O and makes nondeterministic choices. */
 export interface World {
@@ -6,13 +6,13 @@ export interface World {
   task(name: string, run: () => Promise<void>, init?: TaskInit): void;
   /** An I/O operation: when it completes is a choice. */
   io(label: string): Promise<void>;
-  /** An outcome nobody controls. Every value is explored. */
+  /** An outcome that the model does not control. Every value is explored. */
   choose<T>(label: string, values: readonly T[]): T;
-  /** The virtual clock, which starts at 0. A model that looks at it does not let time pass. */
+  /** The virtual clock, which starts at 0. Reading it in a model does not let time pass. */
   now_ms(): number;
   /** How many turns of the event loop have begun. Within one, microtasks of several tasks may interleave. */
   turns(): number;
-  /** A timer is due and has not fired: until it does, what it would do may be overdue. */
+  /** A timer is due and has not fired: until it does, its effect may be overdue. */
   isLagging(): boolean;
 }
 
@@ -21,9 +21,9 @@ export interface TaskInit {
   daemon?: boolean;
 }
 
-/** What must hold. All three are called between steps, never inside one. */
+/** The conditions of a model. All three are called between steps, never inside one. */
 export interface Model {
-  /** Everything that decides what happens next and is not a task's position. Needed for `hash`. */
+  /** All data that affects later steps, apart from the positions of tasks. Needed for `hash`. */
   state?(): string;
   /** Throws when something is wrong. Called after every step. */
   invariant?(): void;

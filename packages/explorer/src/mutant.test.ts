@@ -37,7 +37,7 @@ test('two mutants of one file are two modules', async () => {
   assert.deepEqual([first?.fingerprint([]), second?.fingerprint([])], ['1', '2']);
 });
 
-test('what a mutant imports is shared with everybody else', async () => {
+test('the imports of a mutant are shared with all other code', async () => {
   const url = import.meta.resolve('@ron/kernel/sched').replace('sched.ts', 'mpsc.ts');
   const { Mpsc } = await mutant<{
     Mpsc: new (name: string, capacity: number) => { recv(signal: AbortSignal): Promise<unknown> };

@@ -1,5 +1,5 @@
 /**
- * The choices that lead to where the search is, and at each of them what is left to try.
+ * The choices that lead to where the search is, and the alternatives that are left at each of them.
  *
  * The search is depth first: a schedule repeats the path from the start, extends it with first choices to the end, and
  * then the last choice that has something left moves on.
@@ -27,7 +27,7 @@ export interface StepNode {
   readonly asleep: readonly Sleeper[];
   /** Whether the step need not be taken, by index. */
   readonly isAsleep: readonly boolean[];
-  /** What the steps tried so far touched, by index. */
+  /** The footprints of the steps tried so far, by index. */
   readonly segments: (Segment | undefined)[];
   /** Steps that go on after their first wave of microtasks, by index: only they can be the first of a longer turn. */
   readonly goesOn: boolean[];
@@ -54,7 +54,7 @@ export class Path {
     this.#cursor = 0;
   }
 
-  /** Whether everything the path dictates has happened, so that what follows is new. */
+  /** Whether everything the path dictates has happened, so that further choices are new. */
   get isNew(): boolean {
     return this.#cursor === this.#nodes.length;
   }
@@ -64,7 +64,7 @@ export class Path {
     return this.#cursor;
   }
 
-  /** The node that decides now, or none when what follows is new. */
+  /** The node that decides now, or none when further choices are new. */
   get node(): Node | undefined {
     return this.#nodes[this.#cursor];
   }
@@ -74,7 +74,7 @@ export class Path {
     this.#nodes.push(node);
   }
 
-  /** Takes what the current node chooses. */
+  /** Takes the choice of the current node. */
   take(): number {
     const node = this.#nodes[this.#cursor++] as Node;
     return node.choices[node.at] as number;

@@ -104,7 +104,7 @@ function modelOf(tasks: readonly (readonly Instruction[])[]): Build {
       };
       world.task(`task ${index}`, async () => {
         for (const { op, on } of instructions) {
-          // Announced, though nobody else looks at it: so no step counts as touching everything.
+          // Announced, though no other task reads it: so no step counts as touching everything.
           touch(mine);
           await execute[op](on);
           touch(mine);
@@ -444,7 +444,7 @@ test('a state that was reached with more preemptions, or by another task, is exp
   }
 });
 
-/** Its state leaves out what the reader has seen. */
+/** Its state leaves out the value that the reader has seen. */
 const forgetful: Build = (world) => {
   const ended = sched.park<void>('the end of writer');
   let count = 0;

@@ -1,8 +1,8 @@
 /**
  * Rejections that a model leaves unhandled fail its schedule, where in production they would end the process.
  *
- * Node reports them only after the macrotask, in the async context of the promise, which tells the schedule. While an
- * exploration runs, the process's own listeners are set aside, and get only what is none of the explorer's business.
+ * Node reports them only after the macrotask, in the async context of the promise, which identifies the schedule. While an
+ * exploration runs, the process's own listeners are set aside, and get only the rejections of other code.
  */
 import { Run } from './run.ts';
 

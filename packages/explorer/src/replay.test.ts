@@ -89,7 +89,7 @@ test('a seed whose bug is gone replays without a failure', async () => {
   assert.equal((await replay(fixed, failure.seed)).failure, undefined);
 });
 
-test('a seed is short: it lists only what is not the natural choice', () => {
+test('a seed is short: it lists only choices other than the natural one', () => {
   const choices = [0, 0, 0, 1, ...Array.from({ length: 500 }, () => 0), 12];
   const seed = encodeSeed('deadlock', 505, ['a: start', 'b: start'], choices);
   assert.match(seed, /^deadlock-505-[0-9a-z]+-3\.1_504\.12$/);
@@ -102,7 +102,7 @@ test('a seed is short: it lists only what is not the natural choice', () => {
   );
 });
 
-test('what is not a seed is refused', async () => {
+test('text that is not a seed is refused', async () => {
   for (const text of [
     '',
     'deadlock',
@@ -115,7 +115,7 @@ test('what is not a seed is refused', async () => {
   }
 });
 
-test('a failure is told for people, with the line that replays it', async () => {
+test('a failure is readable text, with the line that replays it', async () => {
   const { failure } = await explore(racy());
   assert.ok(failure !== undefined);
   const told = describeFailure(failure, { name: 'adders' }).split('\n');
@@ -127,7 +127,7 @@ test('a failure is told for people, with the line that replays it', async () => 
   assert.equal(told.at(-1), `replay with: await replay(build, '${failure.seed}')`);
 });
 
-test('assertHolds throws what is told, and for a model that was not explored completely', async () => {
+test('assertHolds throws that text, and throws for a model that was not explored completely', async () => {
   await assert.rejects(assertHolds(racy(), { name: 'adders' }), (error: ModelError) => {
     assert.match(error.message, /^adders: final: an update was lost\n/);
     assert.equal(error.cause, error.result.failure?.error);

@@ -1,7 +1,7 @@
 /**
  * One schedule as it executes: its tasks, the steps that could come next, and the virtual clock.
  *
- * It knows nothing of the search. Whoever drives it asks for `enabled`, picks one and calls `fire`.
+ * It knows nothing of the search. Its driver reads `enabled`, picks one and calls `fire`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
 import type { Footprint } from './footprint.ts';
@@ -10,10 +10,10 @@ import { discountReaction, hasLaterWave, markWave } from './reactions.ts';
 import { outcomeOf, Step, Task, type StepKind } from './step.ts';
 import { VirtualClock } from './virtual-clock.ts';
 
-/** Follows a task through its awaits, whoever settles the promise it waits for. */
+/** Follows a task through its awaits, independent of the code that settles its promises. */
 const taskOfCode = new AsyncLocalStorage<Task>();
 
-/** What a run asks of the search that drives it. */
+/** The part of the search that a run uses. */
 export interface RunHost {
   /** A number for `label`, `nth` child of `parent`: the same in every schedule. */
   identityOf(parent: number, label: string, nth: number): number;
@@ -46,7 +46,7 @@ export class Run {
   readonly trace: (Step | string)[] = [];
   /** The indices that were chosen, oldest first. */
   readonly choices: number[] = [];
-  /** What the current step touches, when the search wants to know. */
+  /** The footprint of the current step, if the search records it. */
   readonly footprint: Footprint | undefined;
   randoms_drawn = 0;
   /** A waiter was woken or a task was started by code, so delayed wake-ups make a difference. */
@@ -143,7 +143,7 @@ export class Run {
     this.ready.push(step);
   }
 
-  /** What code sees that reads the clock. */
+  /** The clock as code reads it. */
   now_ms(): number {
     this.footprint?.readsClock();
     const before_ms = this.clock.now_ms;
@@ -225,7 +225,7 @@ export class Run {
   }
 
   /**
-   * What could come next, the natural choice first: the task that moved last goes on; else the others in order of
+   * The steps that could come next, the natural choice first: the task that moved last goes on; else the others in order of
    * creation; else time passes.
    */
   enabled(): Step[] {
@@ -235,7 +235,7 @@ export class Run {
     return steps.toSorted((a, b) => this.#rank(a) - this.#rank(b) || a.identity - b.identity);
   }
 
-  /** 1 when taking `step` leaves a task that could have gone on. Whoever pauses or waits for time has let go. */
+  /** 1 when taking `step` leaves a task that could have gone on. A task that pauses or waits for time has yielded. */
   preempts(step: Step): 0 | 1 {
     const { last } = this;
     if (last === undefined || (step.task === last && step.kind !== 'timer')) return 0;

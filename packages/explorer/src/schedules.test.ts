@@ -27,7 +27,7 @@ function merges(lengths: readonly number[]): number {
   return Math.round(ways);
 }
 
-/** Records what happens, in order, and tells it at the end. */
+/** Records events in order and returns them at the end. */
 function logged(script: (world: World, log: (line: string) => void) => void): Build {
   return (world) => {
     const lines: string[] = [];
@@ -90,7 +90,7 @@ test('finds exactly the outcomes that a list of all merges finds', async () => {
   );
 });
 
-test('explores every value of every choice, also while the model is built', async () => {
+test('explores every value of every choice, even while the model is built', async () => {
   const found = await endingsOf((world, log) => {
     const size = world.choose('size', [1, 2]);
     world.task('task', async () => {
@@ -157,7 +157,7 @@ test('a woken waiter may be overtaken, and is woken once', async () => {
   assert.deepEqual(found, ['a1 b1', 'b1 a1']);
 });
 
-test('a pause lets what is ready go first, but not what comes later', async () => {
+test('a pause lets ready steps go first, but not later ones', async () => {
   const found = await endingsOf((world, log) => {
     const first = sched.park<void>('first');
     world.task('waiter', async () => {

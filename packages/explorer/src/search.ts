@@ -32,7 +32,7 @@ export interface SearchInit {
   readonly schedules_max: number;
   /** Choices to make instead of searching, by position; missing ones are 0. */
   readonly script?: ReadonlyMap<number, number>;
-  /** Told how each schedule that is not cut ends. Then a failure is just another end, and the search goes on. */
+  /** Called with the ending of each schedule that is not cut. A failure is then an ending too, and the search goes on. */
   readonly onEnd?: (outcome: string) => void;
 }
 
@@ -62,7 +62,7 @@ export class Search implements RunHost {
   readonly #identities = new Map<string, number>();
   #run: Run;
   #model: Model = {};
-  /** The node that chose the last step, and what that step touched. */
+  /** The node that chose the last step, and the footprint of that step. */
   #parent: StepNode | undefined;
   #segment: Segment | undefined;
   #diverged: string | undefined;
@@ -131,7 +131,7 @@ export class Search implements RunHost {
   }
 
   onUnhandled(run: Run, reason: unknown): void {
-    // In a schedule that was cut or failed, whoever would have handled it may not have got there.
+    // In a schedule that was cut or failed, the handler may not have been reached.
     if (this.broken !== undefined || !run.isSound) return;
     const error = new Error(`unhandled rejection: ${messageOf(reason)}`, { cause: reason });
     this.#fail('task', error, run);
@@ -171,7 +171,7 @@ export class Search implements RunHost {
     return path.take() === 1;
   }
 
-  /** Adds what could not be known before the first choices of `node` had been tried. */
+  /** Adds choices that depend on the outcome of the first choices of `node`. */
   #extend(node: Node, isFirst: boolean): void {
     if (node.kind === 'data') {
       if (isFirst && node.choices.length === 1 && this.#hasWakes) node.choices = [0, 1];
@@ -200,7 +200,7 @@ export class Search implements RunHost {
     return true;
   }
 
-  /** Fails the schedule when its last step broke something. What the path repeats was checked the first time. */
+  /** Fails the schedule when its last step broke something. Steps that the path repeats were checked the first time. */
   #hasFailed(): boolean {
     if (this.#diverged !== undefined) return !this.#fail('nondeterminism', new Error(this.#diverged));
     const { rejection } = this.#run;
@@ -231,7 +231,7 @@ export class Search implements RunHost {
     return false;
   }
 
-  /** A place where no schedule has been: lists what to try here. Undefined when all of it is covered elsewhere. */
+  /** A new node: lists its choices. Undefined when all of them are covered elsewhere. */
   #open(): StepNode | undefined {
     const run = this.#run;
     const asleep =

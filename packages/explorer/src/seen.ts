@@ -1,9 +1,9 @@
 /**
- * States reached before. A schedule that reaches one again is cut: what follows has been explored.
+ * States reached before. A schedule that reaches one again is cut: its continuations have been explored.
  *
  * A state is `Model.state`, plus for each task the history of its steps, their outcomes and its reads of the clock, plus
  * the pending steps, the waits and timers in the order in which they began, and the clock. So two states that are taken
- * for one can differ only in what a task remembers from reading shared data, or in data that `Model.state` leaves out.
+ * for one can differ only in shared data that a task has read and remembers, or in data that `Model.state` leaves out.
  * The cross-check at a smaller size is there to find that.
  */
 import type { Sleeper } from './sleep-sets.ts';
@@ -51,12 +51,12 @@ export class Seen {
   }
 }
 
-/** Everything about `run` that decides what can follow, the model's own data aside. */
+/** The state of `run` that affects later steps, apart from the model's own data. */
 export function runState(run: Run): string {
   const { clock } = run;
   const tasks = [run.root, ...run.tasks].map((task) => `${task.identity}@${task.history}${task.done ? '.' : ''}`);
   const ready = run.ready.map((step) => `${step.identity}${outcomeOf(step)}`);
-  // Pauses let what was ready before them go first, so with one around the order of readiness is part of the state.
+  // Pauses let steps that were ready before them go first, so with one around the order of readiness is part of the state.
   const isOrdered = run.ready.some((step) => step.kind === 'pause');
   if (isOrdered) run.ready.forEach((step, index) => (ready[index] += `#${orderOf(run, step)}`));
   // Waits and timers are in the order in which they began: a channel serves its waiters in that order.

@@ -6,7 +6,7 @@ import { conflicts, type Segment } from './footprint.ts';
 import type { StepNode } from './path.ts';
 import { decodeTurn } from './turns.ts';
 
-/** A step that need not be taken, and why: what it touched when it was. */
+/** A step that need not be taken, with the footprint it had when it was taken. */
 export interface Sleeper {
   readonly step: number;
   readonly task: number;
@@ -15,7 +15,7 @@ export interface Sleeper {
   readonly goesOn: boolean;
 }
 
-/** What sleeps after `node`'s current choice, which touched `taken`: the sleepers and the tried that it leaves alone. */
+/** The steps that sleep after `node`'s current choice, which touched `taken`: the sleepers and the tried that it leaves alone. */
 export function sleepersAfter(node: StepNode, taken: Segment): Sleeper[] {
   const enabled = node.steps.length;
   const tasks = decodeTurn(node.choices[node.at] as number, enabled).map((index) => node.tasks[index]);

@@ -1,8 +1,8 @@
 /**
  * Where several steps could come next, and the turns of several steps that are worth a try there.
  *
- * A turn of one step is tried first. That shows which steps go on after their first wave of microtasks, and what they
- * touch: a longer turn whose first step does not go on, or with a step that touches nothing of the others, equals turns
+ * A turn of one step is tried first. That shows which steps go on after their first wave of microtasks, and their
+ * footprints: a longer turn whose first step does not go on, or with a step that touches nothing of the others, equals turns
  * that are tried anyway.
  */
 import type { StepNode } from './path.ts';

@@ -1,4 +1,4 @@
-/** Tasks and the steps that they wait for. A step is what the explorer chooses. */
+/** Tasks and the steps that they wait for. The explorer chooses among steps. */
 import type { Run } from './run.ts';
 
 export type StepKind = 'start' | 'wake' | 'io' | 'pause' | 'timer';
@@ -18,7 +18,7 @@ export class Task {
   isFollowed = true;
   /** The label of its last wait. */
   at = 'start';
-  /** What it went through so far, as a number that stands for exactly that history. */
+  /** Its history so far, as a number that is unique to that history. */
   history = 0;
   steps_made = 0;
   children_made = 0;
@@ -48,7 +48,7 @@ export class Step {
   delay_ms = 0;
   /** It completed in the same turn of the event loop as the step before it. */
   isJoined = false;
-  /** What it brings its task, and whether as an error. */
+  /** Its outcome for the task, and whether it is an error. */
   value: unknown;
   failed = false;
   go: () => void = nothing;
@@ -74,7 +74,7 @@ export class Step {
   }
 }
 
-/** What a step brings its task. Objects cannot be written down; their content is the model's to mention. */
+/** The outcome of a step as text. Objects have none: `Model.state` must include their content. */
 export function outcomeOf(step: Step): string {
   const { value, failed } = step;
   if (failed) return `!${value instanceof Error ? `${value.name} ${value.message}` : textOf(value)}`;

@@ -39,7 +39,7 @@ export class VirtualClock {
     this.#choose = choose;
   }
 
-  /** What code sees that reads the clock now. */
+  /** The clock as code reads it now. */
   read(): number {
     if (this.#mayLag && (this.#isMeasured || this.timers.length > 0)) {
       const instants = this.#dueTimesAfter(this.now_ms);

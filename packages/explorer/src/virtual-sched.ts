@@ -56,7 +56,7 @@ export class VirtualSched implements Sched {
     run.wait(step);
     let settled = false;
     const settle = (go: () => void, value: unknown, failed: boolean): void => {
-      // Whoever comes first wins, so also the loser's step depends on this one.
+      // The first one wins, so the loser's step depends on this one too.
       run.footprint?.settles(step);
       if (settled) return;
       settled = true;
@@ -68,7 +68,7 @@ export class VirtualSched implements Sched {
     return {
       promise,
       wake: (value) => settle(() => resolve(value), value, false),
-      // As code of its task, so that a rejection which nobody handles is known to be of this run.
+      // As code of its task, so that an unhandled rejection is attributed to this run.
       fail: (error) => settle(() => run.as(step.task, () => reject(error)), error, true),
     };
   }
@@ -103,7 +103,7 @@ export class VirtualSched implements Sched {
   }
 }
 
-/** A wait that needs nobody to end it: it is ready at once. */
+/** A wait that is ready at once. */
 export function waitFor(run: Run, label: string, kind: 'io' | 'pause'): Promise<void> {
   const step = run.step(label, kind);
   return new Promise((resolve) => {

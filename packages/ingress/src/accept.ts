@@ -1,5 +1,5 @@
 /**
- * Decides which connections are accepted, and what their requests count as.
+ * Decides which connections are accepted, and which limits their requests count against.
  *
  * Contract: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. A connection that shows
  * a valid capability no longer counts against the limit of its address. So that such a caller gets through when its

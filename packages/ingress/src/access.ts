@@ -7,7 +7,7 @@
 import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
 
-/** What a request acts on, by the caveat that may restrict it. */
+/** The objects that a request acts on, by the caveat that may restrict them. */
 export interface AccessFacts {
   readonly address?: string | undefined;
   readonly name?: string | undefined;
@@ -17,7 +17,7 @@ export interface AccessFacts {
 
 export type FactName = keyof AccessFacts;
 
-/** What phase 1 may look at. */
+/** The input of phase 1. */
 export interface AccessRequest {
   /** The `Authorization` header as it came. */
   readonly authorization: string | undefined;
@@ -37,7 +37,7 @@ export interface Refusal {
   readonly retry_after_ms?: number;
 }
 
-/** What is left to check while the body is read. */
+/** The checks that need the body. */
 export interface Phase2 {
   readonly needsBody: boolean;
   update(bytes: Uint8Array): Refusal | undefined;
@@ -55,7 +55,7 @@ export interface Grant {
   /** Issued by the node to one of its own services: opens the in-flight reserve. Default false. */
   readonly is_service?: boolean;
   readonly scopes: readonly string[];
-  /** What restricts it, a sentence each, for routes that hand on a part of what it allows. */
+  /** Its restrictions, one caveat each, for routes that issue narrower capabilities. */
   readonly caveats: readonly string[];
   readonly phase2: Phase2;
 }

@@ -1,8 +1,8 @@
 /**
  * Where a listener listens, and where it refuses to.
  *
- * Promise: an address is understood completely or refused with what was expected. A service with open reads does not
- * leave the machine by accident.
+ * Promise: an address is parsed completely, or refused with a message that states the expected form. A service with open
+ * reads is not reachable from other machines by accident.
  */
 import { isIPv6 } from 'node:net';
 import { RonError } from '@ron/kernel';
@@ -25,7 +25,7 @@ export function parseBind(text: string): BindTarget {
   return { kind: 'tcp', host, port, loopback: isLoopback(host) };
 }
 
-/** Throws when open reads would be served to other machines without that having been asked for. */
+/** Throws when open reads would be served to other machines and the configuration does not allow it. */
 export function guardOpenReads(
   target: BindTarget,
   open_routes: readonly string[],

@@ -46,7 +46,7 @@ export class BodyReader {
     waiter?.fail(this.#error);
   }
 
-  /** Stops listening. What is left in the source stays there. */
+  /** Stops listening. Unread bytes stay in the source. */
   detach(): void {
     this.#source.off('readable', this.#onReadable);
     this.#source.off('end', this.#onEnd);

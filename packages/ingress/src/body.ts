@@ -4,8 +4,8 @@
  * Promise: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
  * capability's second phase sees every decoded byte before the handler does, and the end before the handler learns of it.
  * Bound: for a plain body `bytes_max`; for a compressed one `bytes_max` on the wire and `decompress_abs_bytes` decoded.
- * A streamed body holds one chunk and the source's buffer. A chunk belongs to whoever got it.
- * Cancellation: `fail(error)` rejects whoever waits. The request itself is never destroyed: it would take its connection
+ * A streamed body holds one chunk and the source's buffer. A chunk belongs to its receiver.
+ * Cancellation: `fail(error)` rejects the waiting reader. The request itself is never destroyed: it would take its connection
  * along, and the refusal must still go out on it.
  */
 import type { IncomingMessage } from 'node:http';
@@ -55,7 +55,7 @@ export class Body implements AsyncIterable<Uint8Array> {
     );
   }
 
-  /** Whether somebody waits for bytes that have not come. */
+  /** Whether a reader waits for bytes that have not arrived. */
   get waiting(): boolean {
     return this.#reader.waiting;
   }

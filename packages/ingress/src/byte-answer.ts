@@ -2,7 +2,7 @@
  * Which answer a request for known bytes gets, and with which headers: the part of byte serving that is pure.
  *
  * Promise: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give 200.
- * A 304 carries what a 200 would, less what describes the body. Never throws, keeps nothing.
+ * A 304 carries the headers of the 200, except those that describe the body. Never throws, keeps nothing.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
@@ -40,7 +40,7 @@ export function byteAnswer(method: string, headers: IncomingHttpHeaders, source:
   if (verdict === 'precondition_failed') {
     return {
       status: 412,
-      error: new RonError('precondition_failed', 'the stored bytes are not the ones you asked for'),
+      error: new RonError('precondition_failed', 'the stored bytes do not match the precondition'),
     };
   }
   const mayRange = method === 'GET' && verdict === 'proceed' && source.ranges !== false;

@@ -361,7 +361,7 @@ test('one chunk is held: the next is asked for when the kernel has taken the las
   assert.equal(held_bytes_max, 0);
 });
 
-/** A client that never reads acknowledges what fits into its receive buffer, and then has this long. */
+/** A client that never reads acknowledges its receive buffer, and then has this long. */
 const UNREAD: TransferLimits = { stall_ms: 300, rate_bytes_per_s_min: MIB };
 
 test('a client that stops reading is cut; the source is closed and little was read', async (t) => {

@@ -3,8 +3,8 @@
  *
  * Promise: the first batch is in hand, verified by its source, before headers go out, so a source that fails at once gives
  * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
- * destroyed: a cut answer never looks whole. The source's iterator is always closed. Never rejects.
- * Bound: one batch of chunks is held; the next is asked for when the kernel has taken the last.
+ * destroyed, so that the client detects the truncation. The source's iterator is always closed. Never rejects.
+ * Bound: one batch of chunks is held; the next is requested when the kernel has taken the last.
  * Cancellation: `signal`; a client that leaves, or whose connection the sweeper cuts; `stall_ms` without a batch from the
  * source, checked four times in that time.
  */

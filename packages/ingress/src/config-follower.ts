@@ -2,7 +2,7 @@
  * Brings reloaded configurations into force in a running service.
  *
  * Contract: the `config` channel holds the newest configuration that its source has published since the follower was
- * made, also one that was published while the service still started. `apply` runs once for each, never twice at a time;
+ * made, including one published while the service was starting. `apply` runs once for each, never twice at a time;
  * a configuration that is replaced before its turn is skipped. `reload` applies the present one again, because files
  * that it names may have changed. Once `shutdown` is set, nothing is applied.
  * Bound: one run of `apply`, one that waits for it, and one for each `reload`.

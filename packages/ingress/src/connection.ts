@@ -2,7 +2,7 @@
  * The record of one open connection.
  *
  * Contract: the requests in flight on it are known, so that everything they hold is given back when the connection dies,
- * whatever becomes of their response objects. Requests are processed one at a time: those that the client pipelined
+ * even if their response objects never report it. Requests are processed one at a time: those that the client pipelined
  * behind others wait here in their order, hold nothing, and are dropped when the connection closes.
  * Bound: one object per connection, one entry for the request in flight, and as many waiting ones as `Turns` allows.
  */
@@ -22,7 +22,7 @@ export interface Flight {
   bodyOverdue(now_ms: number): boolean;
   /** Whether a reader waits for body bytes that the client owes. */
   wantsBytes(): boolean;
-  /** What came is no body: refuse. False when its body is complete, so that it was something else. */
+  /** The parser failed in the body: refuse. False when the body is complete, so that the error is of a later request. */
   bodyBroken(error: RonError): boolean;
   /** Whether the client has stopped reading its answer: while it has, the request holds no in-flight place. Idempotent. */
   clientStalled(isStalled: boolean): void;
@@ -30,7 +30,7 @@ export interface Flight {
   readStalled(): void;
 }
 
-/** What a connection was counted as when it was accepted. */
+/** How a connection was counted when it was accepted. */
 export interface Ticket {
   readonly ip: string;
   /** When the peer connected, before any TLS handshake. */
@@ -101,7 +101,7 @@ export class Connection {
     return this.flights.length === 0 && this.waiting.length === 0 && this.socket.writableLength === 0;
   }
 
-  /** Its last answer is on the way: what comes after is no request. */
+  /** Its last answer is on the way: further bytes are not requests. */
   get closing(): boolean {
     return this.#closing;
   }

@@ -1,10 +1,10 @@
 /**
  * A copy of borrowed bytes, to answer with.
  *
- * Promise: exactly the bytes that were given, whatever becomes of the memory they were in. Small ones are copied as text,
- * which is what a plain request is answered with, and become bytes again only when somebody needs them, such as for a
- * part: memory of its own for each of many small bodies that are sent once costs more than reading them.
- * Bound: one copy; of a small one that was asked for as bytes, two.
+ * Promise: exactly the bytes that were given, even if their memory is reused. Small ones are copied as text, the form in
+ * which plain requests are answered, and become bytes again only on demand, such as for a range: a buffer for each of
+ * many small bodies that are sent once costs more than reading them.
+ * Bound: one copy; two of a small one that was also read as bytes.
  */
 import type { ByteDescription } from './byte-answer.ts';
 import type { Batch, ByteSource } from './bytes.ts';

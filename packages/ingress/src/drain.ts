@@ -21,7 +21,7 @@ export interface DrainInit {
   readonly sweeper: Sweeper;
   readonly responder: Responder;
   readonly gate: Gate;
-  /** Told when the drain begins. */
+  /** Aborted when the drain begins. */
   readonly draining: AbortController;
   /** Handlers that run although their connection is gone. */
   readonly orphaned: () => number;
@@ -83,7 +83,7 @@ export class Drain {
     return count;
   }
 
-  /** Looks after each sweep. Resolves, never rejects, when the signal aborts. */
+  /** Checks after each sweep. Resolves, never rejects, when the signal aborts. */
   async #until(done: () => boolean, signal: AbortSignal): Promise<void> {
     while (!done() && !signal.aborted) {
       const parked: Parked<void> = sched.park('ingress-drain');

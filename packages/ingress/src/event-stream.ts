@@ -1,5 +1,5 @@
 /**
- * Server-sent events: an answer that stays open and says something now and then.
+ * Server-sent events: an answer that stays open and carries events as they happen.
  *
  * Contract: the head leaves at once, each event as soon as the client has taken the last one. A quiet stream carries a
  * comment every `HEARTBEAT_MS`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
@@ -100,7 +100,7 @@ class Heartbeat {
   }
 
   #beat(): void {
-    // To a client that has not taken the last bytes nothing is added: the sweeper watches it.
+    // Nothing is added while the client has not taken the last bytes: the sweeper watches it.
     if (this.#res.socket?.writableLength === 0) this.#res.write(HEARTBEAT);
     this.rest();
   }

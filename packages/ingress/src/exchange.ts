@@ -3,8 +3,8 @@
  *
  * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
  * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
- * the drain waits for it. While the request waits in a queue or is parked it holds no in-flight place: the queue or the
- * slots of parked requests count it then.
+ * the drain waits for it. While the request waits in a queue, is parked, or has a client that does not read, it holds no
+ * in-flight place: the queue, the slots of parked requests or the connection limits count it then.
  * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -20,7 +20,7 @@ import type { PreparedRoute } from './prepared-route.ts';
 import type { RouteContext } from './routes.ts';
 import type { SlotLimit } from './slot-limit.ts';
 
-/** What an exchange needs from the listener. One object for all exchanges. */
+/** The part of the listener that exchanges use. One object for all exchanges. */
 export interface ExchangeHost {
   /** Exchanges whose handler runs although their connection is gone. */
   orphaned: number;
@@ -58,7 +58,7 @@ export class Exchange implements Flight, RouteContext {
   body: unknown = undefined;
   body_bytes: Uint8Array | undefined = undefined;
   grant: Grant | undefined = undefined;
-  /** What was asked about its capability before it was routed. */
+  /** The capability check that began before routing. */
   verdict: Promise<Grant | Refusal> | undefined = undefined;
   /** The body, when it is streamed, encoded, or seen by the capability. */
   incoming: Body | undefined = undefined;
@@ -68,7 +68,7 @@ export class Exchange implements Flight, RouteContext {
   body_due_ms = Infinity;
   /** An engine reads the request itself. */
   is_raw = false;
-  /** The client asked to be told before it sends its body. */
+  /** The client waits for `100 Continue` before it sends its body. */
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
@@ -190,7 +190,7 @@ export class Exchange implements Flight, RouteContext {
     const { address } = this.#place;
     const refusal = this.#parkRefusal();
     if (refusal !== undefined) {
-      // The caller gives up on it: how it ends concerns no one.
+      // Its outcome is discarded: a rejection must not be unhandled.
       wait.catch(() => undefined);
       throw refusal;
     }
@@ -250,7 +250,7 @@ export class Exchange implements Flight, RouteContext {
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
     if (this.plain !== undefined) return this.plain.waiting;
-    // What an engine has not asked for fills the buffer: an empty one means that the client sends nothing.
+    // Bytes that an engine has not read fill the buffer: an empty one means that the client sends nothing.
     return this.is_raw && !this.req.complete && this.req.readableLength === 0;
   }
 

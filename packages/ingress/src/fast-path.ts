@@ -2,7 +2,7 @@
  * Bytes that lie verified in RAM, or can be had without waiting, answered before routing.
  *
  * Promise: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
- * and metric code; the contract suite runs with it on and off. What it cannot answer at once it leaves to the router.
+ * and metric code; the contract suite runs with it on and off. Requests that it cannot answer at once go to the router.
  * Bound: keeps nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` leaves in one write with its
  * head; an answer that the client does not take at once is watched like any other.
  */
@@ -36,10 +36,10 @@ const WHOLE_BYTES_MAX = 1024 * 1024;
 /** Its variants must be in RAM, too. */
 export type RamSource = ByteSource & { readonly ram: Batch };
 
-/** An object in RAM with its answer prepared. What is in a cache keeps it; what `openNow` reads makes a new one each time. */
+/** An object in RAM with its prepared answer. A cache keeps it with the object; `openNow` makes a new one for each read. */
 export class FastEntry {
   readonly source: RamSource;
-  /** What a request for it acts on, for the capability check of routes that ask for one. */
+  /** Facts for the capability check, on routes that require a capability. */
   readonly facts: AccessFacts | undefined;
   /** Whether the answer depends on `Accept-Encoding`. */
   readonly varies: boolean;
@@ -105,11 +105,11 @@ export interface FastPathInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
-  /** Every answer is logged: then none is settled on the spot. */
+  /** Every answer is logged, so none is sent without an exchange. */
   readonly access_log: boolean;
 }
 
-/** What the front has found out about a request. One object, filled anew for each. */
+/** A request as the front found it. One object, filled anew for each request. */
 export interface Arrival {
   connection: Connection;
   corr_id: string;
@@ -117,7 +117,7 @@ export interface Arrival {
   /** The address that its place counts for. */
   address: ClientAddress | undefined;
   start_ms: number;
-  /** What the fast path asked about the capability and could not wait for: asked once, so that a rate counts it once. */
+  /** A capability check that the fast path began and could not await: passed on, so that a rate counts it once. */
   verdict: Promise<Grant | Refusal> | undefined;
 }
 
@@ -144,12 +144,12 @@ export class FastPath {
     try {
       return this.#init.source.openNow?.(target);
     } catch {
-      // The route meets the same trouble, and tells of it.
+      // The route meets the same error and reports it.
       return undefined;
     }
   }
 
-  /** For a GET without anything special about it: what can be answered whole, or with 304, by one write. */
+  /** For a plain GET: an entry that can be answered whole, or with 304, in one write. */
   plainEntry({ target, if_none_match, headers }: PlainRequest): FastEntry | undefined {
     if (this.#route.row.scope !== null || this.#init.access_log) return undefined;
     const found = this.#init.source.lookup(target) ?? this.#openNow(target);

@@ -64,7 +64,7 @@ export class Forwarding {
       this.#timer = undefined;
       this.#req.unpipe();
       this.#outgoing?.destroy();
-      // What is left of the body is discarded: the answer closes the connection then.
+      // The rest of the body is discarded, so the answer closes the connection.
       this.#req.resume();
     }
   }
@@ -109,7 +109,7 @@ export class Forwarding {
     const hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
     const headers = endToEnd(answer.rawHeaders, this.#not_returned);
     if (hasBody && answer.headers['content-length'] === undefined && answer.headers['transfer-encoding'] === undefined)
-      throw new RonError('bad_gateway', 'the upstream sent a body whose end cannot be told from a cut');
+      throw new RonError('bad_gateway', 'the upstream sent a body whose truncation cannot be detected');
     for (const [name, values] of grouped(headers)) {
       // The headers of this listener win.
       if (!res.hasHeader(name)) res.setHeader(name, values.length === 1 ? values[0]! : values);

@@ -1,6 +1,6 @@
 /**
- * The first thing a request meets that was parsed (plain-front.ts may have answered it before): the checks before routing,
- * in their order, and the fast path.
+ * The entry of parsed requests (plain-front.ts may have answered earlier): the checks before routing, in order, and the
+ * fast path.
  *
  *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
  *
@@ -119,7 +119,7 @@ export class Front {
   /** Processes a request when the answers before it are out. */
   #arrive(req: IncomingMessage, res: ServerResponse, begin: Begin): void {
     const connection = Connection.of(req.socket);
-    // Refused when it was accepted, or told to close: its answer is on the way, and no further request on it counts.
+    // The connection was refused or is closing: its last answer is on the way, and further requests are ignored.
     if (connection === undefined || connection.closing) return;
     this.#init.sweeper.headComplete(connection);
     this.#turns.take(req, res, connection, begin);
@@ -248,7 +248,7 @@ export class Front {
     const { metrics, responder, sweeper } = this.#init;
     metrics.countRefusal(error);
     const connection = Connection.of(req.socket);
-    // A request that contradicts itself may have meant something else by what follows it.
+    // After a malformed request the parser may disagree with the client about where the next one begins.
     const closes = connection?.pipelines === true || error.code === 'bad_request';
     responder.problem(res, error, corr_id, closes);
     if (closes && connection !== undefined) {

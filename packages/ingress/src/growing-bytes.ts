@@ -1,9 +1,9 @@
 /**
  * Bytes that come in pieces, gathered into one buffer.
  *
- * Promise: what was added, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
+ * Promise: all pieces, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
  * pieces costs its own length and not a view and a slab for each piece.
- * Bound: at most twice what was added; the caller bounds that. Cancellation: drop it.
+ * Bound: at most twice the added bytes, which the caller bounds. Cancellation: drop it.
  */
 const FIRST_BYTES = 16 * 1024;
 

@@ -37,7 +37,7 @@ const READY_QUERY: TSchema = {
 };
 
 export function healthRoutes(init: HealthInit): Route[] {
-  // Scrapes at the same time are one scrape: it costs milliseconds, and anybody may ask.
+  // Concurrent scrapes are coalesced: each costs milliseconds, and the route is open to all clients.
   let scraping: Promise<string> | undefined;
   const scrape = (): Promise<string> => {
     scraping ??= init.metrics.text().finally(() => (scraping = undefined));

@@ -9,14 +9,14 @@ import { BlockList, isIP } from 'node:net';
 import type { BindTarget } from './bind.ts';
 import { normalizeIp } from './client-ip.ts';
 
-/** What a loopback listener answers for without being told. */
+/** The names that a loopback listener always answers for. */
 export const LOOPBACK_HOSTS: readonly string[] = Object.freeze(['localhost', '127.0.0.1', '[::1]']);
 
 const LOOPBACK = new BlockList();
 LOOPBACK.addSubnet('127.0.0.0', 8, 'ipv4');
 LOOPBACK.addAddress('::1', 'ipv6');
 
-/** Whether only this machine can reach what is bound to `address` (`localhost` or an IP; a name other than that is not looked up). */
+/** Whether `address` is a loopback address: `localhost` or an IP; other names are not resolved. */
 export function isLoopback(address: string): boolean {
   if (address.toLowerCase() === 'localhost') return true;
   const ip = normalizeIp(address);
@@ -40,7 +40,7 @@ export class HostGuard {
     this.#hosts = hosts;
   }
 
-  /** For what listens at `target`. Over a Unix socket any Host will do: no web page can reach it. */
+  /** The guard of the listener at `target`. A Unix socket accepts any Host, because no web page can reach it. */
   static at(target: BindTarget | undefined, configured: readonly string[]): HostGuard {
     return new HostGuard(target?.kind === 'tcp' ? hostsFor(target.host, configured) : undefined);
   }

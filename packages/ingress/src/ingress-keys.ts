@@ -99,7 +99,7 @@ export const INGRESS_KEYS = { ...BIND_KEYS, ...(limitKeys(ownName) as unknown as
 // oxlint-disable-next-line typescript/no-unsafe-type-assertion -- made from the same rows as the type
 export const INGRESS_SEED_KEYS = { ...BIND_KEYS, ...(limitKeys(seedName) as unknown as SeedKeys), ...POLICY_KEYS };
 
-/** For `defineConfig`'s check: what no single key can know. */
+/** For `defineConfig`: checks that involve several keys or parse a value. */
 export function checkIngressKeys(config: ListenerConfig, report: (key: CheckedKey, expected: string) => void): void {
   if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
   const { metrics_addr } = config;

@@ -1,5 +1,5 @@
 /**
- * What a listener counts. Plain series, resolved once per route: a request touches numbers only.
+ * The metrics of a listener. Plain series, resolved once per route: a request only increments numbers.
  *
  * Promise: every answer is counted once by route and class, every refusal once under the metric that the error table
  * names for its code. Bound: routes and codes are closed sets.
@@ -10,7 +10,7 @@ import type { Reasons } from './reasons.ts';
 
 const CLASSES = ['2xx', '3xx', '4xx', '5xx', 'aborted'] as const;
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** What a listener itself may wait for. */
+/** Waits of the listener itself. */
 export const IO_OPS = ['header', 'read', 'write', 'handler'] as const;
 
 /** The series of one route. */
@@ -35,7 +35,7 @@ export class IngressMetrics {
   readonly rejected: Counter<'reason'>;
   readonly io_timeouts: Counter<'op'>;
   readonly #routes = new Map<string, RouteMetrics>();
-  /** For what never reached a route: 404, refusals before routing. */
+  /** For requests that reached no route: 404, refusals before routing. */
   readonly none: RouteMetrics;
 
   readonly #reasons: Reasons | undefined;
@@ -72,7 +72,7 @@ export class IngressMetrics {
     return this.#routes.get(name) ?? this.none;
   }
 
-  /** Counts a refusal under the metric of its row. What a queue or a deadline refused has been counted there already. */
+  /** Counts a refusal under the metric of its row. Refusals by a queue or a deadline have been counted there. */
   countRefusal(error: unknown): ErrorCode {
     const code = isRonError(error) ? error.code : 'internal';
     if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();

@@ -2,9 +2,10 @@
  * One hardened HTTP listener for a service: give it routes, get back something that listens, drains and closes.
  *
  *   socket -> connection caps -> plain front: an ordinary GET for bytes at hand? one write, no parser   (not over TLS)
- *          -> Node's parser -> header checks -> drain? -> ready? -> rate and in-flight
+ *          -> Node's parser -> one request per connection at a time -> guards: target, headers, Host, path
+ *          -> drain? -> ready? -> rate and in-flight, in total and per address
  *          -> fast path: GET or HEAD of bytes at hand, answered without the router
- *          -> capability (chain, header caveats) -> body cap -> decompression guard -> queue
+ *          -> router -> capability (chain, header caveats) -> body cap -> decompression guard -> queue
  *          -> handler (body caveats while reading) -> answer
  */
 import type { Server as TlsServer } from 'node:https';
@@ -51,7 +52,7 @@ export interface IngressInit {
   readonly service: string;
   /** Shown at `/version` and in the OpenAPI document. */
   readonly version: string;
-  /** Further members of `/version`. Asked each time. Default none. */
+  /** Further members of `/version`, read for each request. Default none. */
   readonly about?: () => Readonly<Record<string, string>>;
   readonly metrics: Metrics;
   /** Counters that the service already has. Default: made here. */
@@ -70,7 +71,7 @@ export interface IngressInit {
   readonly access?: AccessCheck;
   /** The gates of `/readyz`. The listener adds `draining`. */
   readonly readiness?: Readiness;
-  /** Asked by `/healthz`. */
+  /** Called by `/healthz`. */
   readonly health?: () => HealthReport;
   readonly log?: IngressLog;
 }
@@ -88,7 +89,7 @@ export interface Ingress extends AsyncDisposable {
   beginDrain(): void;
   /** Waits until every request in flight is answered; false when the signal aborted first. Cuts nothing. */
   drained(signal: AbortSignal): Promise<boolean>;
-  /** Drains, then stops. What still runs when `signal` aborts is cut and counted. */
+  /** Drains, then stops. Requests that still run when `signal` aborts are cut and counted. */
   close(signal: AbortSignal): Promise<{ aborted: number }>;
   /** Reads the certificate files again. Rejects, and keeps the old pair, when they cannot be used. */
   reloadTls(): Promise<void>;
@@ -231,7 +232,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       ? undefined
       : new Listener({
           ...common,
-          // Places of its own: a main listener that is full must not hide from those who watch that it is.
+          // Places of its own, so that probes get through when the main listener is full.
           gatekeeper: new Gatekeeper(new Admission(HEALTH_ADMISSION), () => false),
           tls: undefined,
           handle: front.handleHealth,

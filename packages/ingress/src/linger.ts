@@ -13,7 +13,7 @@ const LINGER_MS = 1000;
 const LINGER_BYTES = 1024 * 1024;
 const LOOK_MS = 50;
 
-/** Takes the socket away from Node's parser: what comes from now on is thrown away, not read as body or requests. */
+/** Takes the socket away from Node's parser: further bytes are discarded, not read as body or requests. */
 export function stopParsing(socket: Socket): void {
   stopAfterThisRequest(socket);
   // Listening makes Node take the stream back from its native parser; its own listener would still feed it.

@@ -1,8 +1,8 @@
 /**
  * One listening socket with every limit set, and the events around its connections.
  *
- * Promise: a connection is refused or accepted before a byte of it is read; what the parser refuses is answered as a
- * problem and counted; nothing of Node's defaults is left in force where a limit of ours exists. Once
+ * Promise: a connection is refused or accepted before a byte of it is read; a request that the parser
+ * refuses gets a problem answer and is counted; every limit of Node that has a counterpart in `limits.ts` is set by it. Once
  * `answerPlainly` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
  * the first packet that is not for it.
  * Bound: connections by the gatekeeper, headers and time by the options below.
@@ -67,7 +67,7 @@ export class Listener implements ConnectionOwner {
     server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#refuseRaw(socket, NO_TUNNELS));
     // A failed accept (no file descriptors left) must not end the process; the next one may work.
     server.on('error', (error: Error) => init.onServerError(error));
-    // Without a listener Node goes on with the request as if no upgrade had been asked for, which is what we want.
+    // Without a listener for upgrades Node processes the request as an ordinary one.
   }
 
   /** `from`: a server at the same address whose listening socket is taken over. */
@@ -100,7 +100,7 @@ export class Listener implements ConnectionOwner {
     stopListening(this.server);
   }
 
-  /** Frees what Node keeps for its checks. All connections must be gone. */
+  /** Stops Node's own connection checks. All connections must be closed. */
   dispose(): void {
     this.server.close();
   }

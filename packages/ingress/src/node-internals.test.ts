@@ -126,7 +126,7 @@ test('parser.onIncoming decides whether the rest of a packet is parsed', async (
     served.client.write(GET.repeat(20));
     const last = stops ? 'answer 1' : 'answer 20';
     while (!received.endsWith(last)) await once(served.client, 'data');
-    // What follows in a packet is parsed in the same turn as the first request.
+    // The rest of a packet is parsed in the same turn as the first request.
     assert.equal(requests, stops ? 1 : 20);
   }
 });

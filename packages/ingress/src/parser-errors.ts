@@ -1,5 +1,5 @@
 /**
- * What the HTTP parser refuses, as errors of our table.
+ * Maps errors of the HTTP parser to the error table.
  *
  * Promise: every parser error has a status of its own kind: 408 for headers that took too long, 431 for too many, 413 for
  * chunk extensions without end, 400 for the rest.

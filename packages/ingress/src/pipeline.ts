@@ -1,5 +1,5 @@
 /**
- * What happens to a request after it was routed: capability, parameters, body, queue, handler, answer. In this order.
+ * Processes a routed request: capability, parameters, body, queue, handler, answer, in this order.
  *
  * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
  * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
@@ -82,7 +82,7 @@ export class Pipeline {
     try {
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
-        // A budget that is used up is refused without looking at the verdict; that one may still fail, and to nobody.
+        // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
         verdict.catch(() => undefined);
         exchange.deadline
           .run(() => verdict)
@@ -152,7 +152,7 @@ export class Pipeline {
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
     if (row.body === 'engine') {
       if (phase2 !== undefined)
-        throw new RonError('forbidden', 'capability restricts the body, and here nobody can check that');
+        throw new RonError('forbidden', 'capability restricts the body, which this route does not check');
       if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
       exchange.is_raw = true;
     } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
@@ -231,8 +231,8 @@ export class Pipeline {
     if (exchange.over) return;
     const { responder } = this.#init;
     const { res, corr_id, grant } = exchange;
-    // A handler that did not read the body to its end, or did not say what it acts on, gets no answer out. An engine
-    // that speaks HTTP itself has yet to say it.
+    // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused. An engine that
+    // speaks HTTP itself calls it later.
     if (grant !== undefined && !prepared.settles_first && answer.kind !== 'raw') insist(grant.phase2.settle());
     // Byte and stream answers are under the budget until their first byte is out.
     if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
@@ -267,7 +267,7 @@ export class Pipeline {
     });
   }
 
-  /** The client sees a cut connection, not a problem: only the log and the metric tell why. */
+  /** The client sees a cut connection, not a problem: the reason is only in the log and the metric. */
   #sourceFailed(exchange: Exchange, error: unknown): void {
     const { corr_id, req } = exchange;
     this.#init.metrics.countRefusal(error);
@@ -307,7 +307,7 @@ export class Pipeline {
         'request failed',
       );
     }
-    // Whoever is on probation had one chance.
+    // A connection on probation gets one request.
     const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
   }

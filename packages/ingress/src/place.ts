@@ -5,7 +5,7 @@
  *   held --vacate()-> away ----retake()-> held        parked, an event stream, or a client that does not read: counted
  *                                                     by another limit (slots, or connections)
  *
- * Contract: whatever order the calls come in, `Admission` gets back exactly what it gave. `end` is final and idempotent.
+ * Contract: in any order of calls, everything taken from `Admission` is returned exactly once. `end` is final and idempotent.
  * Bound: one object per routed request.
  *
  *   const place = new Place(admission, address, true); // the caller entered

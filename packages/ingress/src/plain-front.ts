@@ -1,12 +1,12 @@
 /**
  * Answers plain requests for bytes in RAM straight from the socket, before there is a parser.
  *
- *   socket -> is it a plain GET for something in RAM, and may it come in? -> one write, when the other sockets were looked at
+ *   socket -> a plain GET for bytes in RAM that admission lets in? -> one write, after the other readable sockets were read
  *          -> anything else: Node's parser gets the connection, this packet included, and keeps it
  *
  * Promise: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
  * Host guard, correlation ids, metrics. When it cannot answer at once it has changed nothing, and hands over.
- * Bound: one packet is looked at; one answer is on its way for each connection, and nothing is read meanwhile. An answer
+ * Bound: one packet is examined; one answer is on its way for each connection, and nothing is read meanwhile. An answer
  * that the client does not take is cut by the sweeper, and so is a connection whose first request does not arrive.
  */
 import type { Socket } from 'node:net';
@@ -46,7 +46,7 @@ export class PlainFront {
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
-  /** Answers to what came in this turn of the event loop. */
+  /** Answers to requests of this turn of the event loop. */
   #due: PlainConnection[] = [];
   #date_line = '';
   #date_second = -1;
@@ -58,7 +58,7 @@ export class PlainFront {
     this.#keep_alive = `\r\nConnection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(idle_timeout_ms / 1000)}\r\n\r\n`;
   }
 
-  /** Looks at what comes on a new connection, until there is something that is not for here. */
+  /** Reads a new connection until a packet arrives that it cannot answer. */
   take(connection: Connection, handOver: HandOver): void {
     new PlainConnection(this, connection, handOver).open();
   }
@@ -79,7 +79,7 @@ export class PlainFront {
     for (const connection of due) connection.send();
   }
 
-  /** What to answer a packet with; undefined when that is for others to say. */
+  /** The answer to a packet; undefined when Node's parser has to read it. */
   answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
     const { admission, fast, guards } = this.init;
     const { ticket } = connection;
@@ -211,7 +211,7 @@ class PlainConnection implements Flight {
     if (this.#hasEnded) socket.end();
   }
 
-  /** Node's parser takes over, and gets what came last as if it had just come. */
+  /** Hands the connection to Node's parser, together with the last packet. */
   #handOver(packet: Buffer): void {
     const { socket } = this.#connection;
     socket.off('data', this.#onData);

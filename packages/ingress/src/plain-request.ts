@@ -1,8 +1,8 @@
 /**
  * Recognises the plainest of requests: one GET with ordinary headers, alone in its packet.
  *
- * Promise: what is recognised, Node's own parser would have read as exactly this request, with no body, on a connection
- * that stays open; the fuzz test holds every recognised text against it. Whatever is rare, odd or ambiguous is not
+ * Promise: Node's own parser would read every recognised text as exactly this request, with no body, on a connection
+ * that stays open; the fuzz test compares the two. Whatever is rare, odd or ambiguous is not
  * recognised, and goes to that parser.
  * Bound: `plainBytesMax` of text; keeps the headers of the last request, at most `PLAIN_BYTES_MAX`.
  */

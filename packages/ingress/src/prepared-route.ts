@@ -12,7 +12,7 @@ import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
 import type { RouteParts, SchemaCompiler } from './schema-compiler.ts';
 
-/** What a lane needs from a work queue. */
+/** The part of a work queue that lanes use. */
 export interface LaneQueue {
   /** `key`: the client address, for lanes that are fair to addresses. */
   submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key?: string): Promise<R>;
@@ -40,7 +40,7 @@ export interface PreparedRoute {
   readonly parts: RouteParts;
 }
 
-/** Streamed bodies go by progress, not by a total; this only bounds what a lost job may hold. */
+/** Streamed bodies go by progress, not by a total; this only bounds the resources of a lost job. */
 const STREAM_DEADLINE_MS = 24 * 3600 * 1000;
 
 export function prepareRoute(
@@ -85,7 +85,7 @@ function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: 
   const { deadline } = row;
   if (deadline !== undefined) {
     if (deadlines === undefined)
-      throw new RonError('internal', `${routeName(row)}: nobody declares the deadline ${deadline}`);
+      throw new RonError('internal', `${routeName(row)}: no runtime declares the deadline ${deadline}`);
     // Throws here, at start, when it is not declared.
     deadlines.deadline(deadline);
     return () => deadlines.deadline(deadline).budget_ms;

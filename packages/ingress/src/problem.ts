@@ -16,7 +16,7 @@ export interface Problem {
   readonly body: string;
 }
 
-/** What a client is told to wait when the error names no time itself. */
+/** `Retry-After` of errors that name no time. */
 const RETRY_AFTER_DEFAULT_MS = 1000;
 const RETRY_AFTER_S_MAX = 3600;
 const INTERNAL_DETAIL = 'the request failed inside the service; quote corr_id when you report it';
@@ -74,8 +74,8 @@ function problemBody(
 }
 
 /**
- * Whole seconds, never earlier than asked, spread over half as long again (two seconds at least), so that those who were
- * refused together do not come back together.
+ * Whole seconds, at least the requested time, plus jitter of half of it (at least two seconds), so that clients that were
+ * refused together do not return together.
  */
 export function retryAfter_s(retry_after_ms: number | undefined): number {
   const asked_ms = retry_after_ms !== undefined && retry_after_ms >= 0 ? retry_after_ms : RETRY_AFTER_DEFAULT_MS;

@@ -11,11 +11,11 @@ export type GateKind = 'hard' | 'soft';
 
 export interface GateInit {
   readonly kind: GateKind;
-  /** A probe that asks for one of these lanes takes a soft gate as hard. The gate's own name always counts as one. */
+  /** A probe for one of these lanes treats a soft gate as hard. The gate's own name always counts as one. */
   readonly lanes?: readonly string[];
   /** While it is closed, work is refused with 503 `not_ready` as well. Default false: the load balancer decides. */
   readonly refuses_work?: boolean;
-  /** Asked at every probe: a reason closes the gate, undefined opens it. Leave out to use `open` and `close`. */
+  /** Called at every probe: a reason closes the gate, undefined opens it. Leave out to use `open` and `close`. */
   readonly sample?: () => string | undefined;
 }
 
@@ -30,7 +30,7 @@ export interface ReadyReport {
   readonly ready: boolean;
   readonly degraded: readonly string[];
   readonly gates: readonly GateReport[];
-  /** What `tell` declared. */
+  /** The facts that `tell` declared. */
   readonly facts?: Readonly<Record<string, string>>;
 }
 

@@ -33,7 +33,7 @@ test('other forms and schemes are not served', () => {
     assert.equal(split('OPTIONS', target), undefined, target);
 });
 
-test('property: never throws, and what it returns begins with a slash or is the asterisk', () => {
+test('property: never throws, and the target begins with a slash or is the asterisk', () => {
   const target = fc.oneof(
     fc.string(),
     fc.string().map((text) => `http://${text}`),

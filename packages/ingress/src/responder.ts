@@ -23,7 +23,7 @@ export interface ResponderInit {
 
 export class Responder {
   draining = false;
-  /** Flat name, value, name, value: what Node writes with the least work. */
+  /** Flat name, value, name, value: the form that Node writes fastest. */
   readonly #common: readonly string[];
   readonly #reasons: Reasons | undefined;
 
@@ -116,7 +116,7 @@ export class Responder {
     return head;
   }
 
-  /** Whether the answer says that it is the last. Whoever closes, the client may finish sending: else it would be reset. */
+  /** Whether the answer announces the close. Either way the client may finish sending; otherwise it would be reset. */
   #closes(req: IncomingMessage): boolean {
     const left = bodyLeft(req);
     if (left !== 'nothing') lingerOnClose(req.socket);
@@ -124,7 +124,7 @@ export class Responder {
   }
 }
 
-/** How much body is still on its way, and whether we care to read and drop it. One that somebody began to read we do not. */
+/** How much of the body is unread, and whether it is small enough to discard. A partly read one is not. */
 function bodyLeft(req: IncomingMessage): 'nothing' | 'little' | 'too much' {
   if (req.complete) return 'nothing';
   const raw = req.rawHeaders;

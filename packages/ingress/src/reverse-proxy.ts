@@ -4,8 +4,8 @@
  * Contract: the table alone says where a request goes; the client chooses no address. Headers of one connection are
  * removed in both directions, as are the client's `Host`, `Authorization`, `Cookie` and forwarding headers: the route
  * passes the ones that the upstream is meant to see. Bodies are streamed both ways with back-pressure. Before the
- * upstream's headers arrive, a failure is a problem: 502 `bad_gateway`, 504 `timeout`. Afterwards an upstream that breaks
- * off has the client's connection destroyed: a cut answer never looks whole.
+ * upstream's headers arrive, a failure is a problem: 502 `bad_gateway`, 504 `timeout`. If the upstream breaks off
+ * afterwards, the client's connection is destroyed, so that the client detects the truncation.
  * Bound: `requests_max` at once, beyond that 429 `busy`; as many connections per upstream; two buffers per request.
  * Cancellation: a client that leaves ends the upstream request. Limits: `connect_ms`, `head_ms` from the end of the request
  * to the upstream's headers, `stall_ms` without a byte taken or sent by the upstream. The listener's limits hold for the

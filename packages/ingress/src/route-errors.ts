@@ -5,7 +5,7 @@
  */
 import { isRonError, RonError } from '@ron/kernel';
 
-/** What the validator says about one fault. */
+/** One fault as the validator reports it. */
 export interface Fault {
   readonly instancePath?: string;
   readonly keyword?: string;

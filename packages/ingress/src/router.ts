@@ -44,7 +44,7 @@ export class Router {
     maxParamLength: PARAM_LENGTH_MAX,
     caseSensitive: true,
     ignoreTrailingSlash: false,
-    // Its result has no store, which tells it from a path that no row has.
+    // Such a result has no store; a path without a row has no result.
     onMaxParamLength: () => undefined,
   });
   /** Paths without parameters, which need no search when the target has no query and no encoding. */
@@ -96,7 +96,7 @@ function methodNotAllowed(allow: readonly string[]): RonError {
   return new RonError('method_not_allowed', `Allowed methods: ${allow.join(', ')}`, { details: { allow } });
 }
 
-/** `OPTIONS *` asks about the server as a whole (RFC 9110, section 9.3.7). */
+/** `OPTIONS *` applies to the server as a whole (RFC 9110, section 9.3.7). */
 function serverWideRow(methods: readonly string[]): Route {
   const headers = { Allow: [...new Set(methods)].join(', ') };
   return {

@@ -26,7 +26,7 @@ export interface RouteSchema {
 
 type Of<T, Fallback> = T extends TSchema ? Static<T> : Fallback;
 
-/** What a handler is given. */
+/** The input of a handler. */
 export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly params: Of<S['params'], Readonly<Record<string, string>>>;
   readonly query: Of<S['query'], Readonly<Record<string, string>>>;
@@ -43,9 +43,9 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly method: string;
   readonly corr_id: string;
   readonly ip: string;
-  /** What the capability allows; undefined on open routes. */
+  /** The accepted capability; undefined on open routes. */
   readonly grant: Grant | undefined;
-  /** States what only the body said (`facts_later`), item by item. Throws when the capability does not allow it. */
+  /** States facts that only the body contains (`facts_later`), item by item. Throws when the capability does not allow it. */
   actsOn(facts: AccessFacts): void;
   /** The budget of the request, until its answer begins. Its signal also aborts when the client leaves. Made on first use. */
   readonly deadline: Deadline;
@@ -60,7 +60,7 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   park<T>(wait: Promise<T>): Promise<T>;
 }
 
-/** What a handler answers. */
+/** The result of a handler. */
 export type Answer =
   | { readonly kind: 'json'; readonly status: number; readonly value: unknown; readonly headers?: AnswerHeaders }
   | { readonly kind: 'empty'; readonly status: number; readonly headers?: AnswerHeaders }
@@ -120,7 +120,7 @@ export const raw = (serve: Extract<Answer, { kind: 'raw' }>['serve']): Answer =>
  */
 export type BodyMode = 'none' | 'buffered' | 'stream' | 'engine';
 
-/** `inline`: answered at once on the event loop, for what is in RAM. Anything else names a lane of a work queue. */
+/** `inline`: runs at once on the event loop, for data in RAM. Any other value names a lane of a work queue. */
 export type Lane = 'inline' | (string & {});
 
 export interface RouteInit<S extends RouteSchema = RouteSchema> {
@@ -133,12 +133,12 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly schema?: S;
   /** The capability scope that is needed; null = open to all. Never left out, so that it is never forgotten. */
   readonly scope: string | null;
-  /** What the request acts on, as path and query say: what caveats are compared with. Default: nothing. */
+  /** The facts in path and query that caveats are compared with. Default: none. */
   readonly facts?: (request: {
     readonly params: Readonly<Record<string, string>>;
     readonly query: Readonly<Record<string, string>>;
   }) => AccessFacts;
-  /** What only the body says. The handler must call `actsOn` before it changes anything, or it is refused. */
+  /** Facts that only the body contains. The handler must call `actsOn` before it changes anything, or it is refused. */
   readonly facts_later?: readonly FactName[];
   readonly lane: Lane;
   readonly body: BodyMode;

@@ -25,7 +25,7 @@ export interface RouteParts {
   readonly params: Validate | undefined;
   readonly query: Validate | undefined;
   readonly body: Validate | undefined;
-  /** Throws `bad_request`, also for keys that would reach a prototype (`__proto__`, `constructor.prototype`). */
+  /** Throws `bad_request`. Keys that would reach a prototype (`__proto__`, `constructor.prototype`) are refused too. */
   parseJson(text: string): unknown;
   serialize(status: number, value: unknown): string;
 }

@@ -14,7 +14,7 @@ const LINUX = process.platform === 'linux';
 const SENT_BYTES = 1024 * 1024;
 const never = new AbortController().signal;
 
-/** A connection whose client does not read until it is told to. */
+/** A connection whose client does not read until `resume`. */
 async function pair(t: TestContext, listen: string, dial: string): Promise<{ server: Socket; client: Socket }> {
   const server = createServer();
   const isPath = listen.startsWith('/');

@@ -8,8 +8,8 @@
  * Bound: a client that stops reading is cut `stall_ms` + (bytes it acknowledged, at most `CREDIT_BYTES_MAX`) / rate after
  * its last byte. One that never reads acknowledges its receive buffer, about 128 KiB. Without a minimum rate the limit is
  * `QUIET_MS_MAX` without progress.
- * While the kernel's send queue is unknown, bytes that the kernel accepted count as acknowledged. `quiet` asks the owner
- * to measure the queue.
+ * While the kernel's send queue is unknown, bytes that the kernel accepted count as acknowledged. At `quiet` the owner
+ * measures the queue.
  *
  *   const watch = new SendWatch();
  *   switch (watch.check(now_ms, sent_bytes, limits)) {

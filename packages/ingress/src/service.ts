@@ -1,11 +1,11 @@
 /**
- * The way down that every service with a listener takes.
+ * The shutdown of every service with a listener.
  *
- * Promise: a drain refuses new work at once and lets what was accepted finish, at most until the drain deadline; then
- * tasks are stopped, answers that are left are cut and counted, and what the service keeps open is closed last. An abort
+ * Promise: a drain refuses new work at once and lets accepted requests finish, at most until the drain deadline; then
+ * tasks are stopped, remaining answers are cut and counted, and files and volumes are closed last. An abort
  * does the same without waiting. Both are idempotent, and the second to come waits for the first.
- * Bound: `drain_ms`, two short graces, and `close_ms`: what does not close in that time (a disk that hangs) is left behind, and
- * the stop rejects with `timeout`. Cancellation: an abort during a drain cuts it short.
+ * Bound: `drain_ms`, two short graces, and `close_ms`: a resource that does not close in that time (a disk that hangs) is
+ * abandoned, and the stop rejects with `timeout`. Cancellation: an abort during a drain cuts it short.
  */
 import { Deadline } from '@ron/kernel';
 import type { Log, Service, StopReport } from '@ron/kernel';
@@ -14,7 +14,7 @@ import type { Ingress } from './ingress.ts';
 export interface ServiceInit {
   readonly ingress: Ingress;
   readonly runtime: { stop(init: { drain_ms: number }): Promise<StopReport> };
-  /** Asked when a drain begins, so that a reload counts. */
+  /** Read when a drain begins, so that a reload takes effect. */
   readonly drain_ms: () => number;
   readonly log: Log;
   /** Files, volumes, keys: closed when nothing uses them any more. */
@@ -28,7 +28,7 @@ const END_MS = 50;
 const FLUSH_MS = 500;
 const CLOSE_MS_DEFAULT = 3000;
 
-/** What `runProcess` wants to know of a service that listens. Call it when the listener listens. */
+/** A service with a listener, for `runProcess`. Call it once the listener listens. */
 export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
   const { ingress, runtime, drain_ms, log, close, close_ms = CLOSE_MS_DEFAULT } = init;
   let closing: Promise<void> | undefined;

@@ -3,7 +3,7 @@
  *
  * Contract: the head leaves with the first item, so a source that fails before that becomes a problem answer. Each item
  * is flushed at once, and the next one is pulled only after the kernel has taken the last: a slow client slows the source
- * down. A source that fails later destroys the connection, so that a cut answer never looks whole. The budget of the
+ * down. A source that fails later destroys the connection, so that the client detects the truncation. The budget of the
  * request ends with the first item; from there on the sweeper cuts a client that stops reading. The answer holds its
  * in-flight place until its end.
  * Bound: one item. Cancellation: `gone` of the request; the source must observe it to end early.
@@ -27,7 +27,7 @@ export interface StreamedAnswer {
 /** After this many items the event loop gets a turn, however fast source and client are. */
 const TURN_ITEMS = 256;
 
-/** Rejects when the source fails or the request ends early; the caller decides what the client sees. */
+/** Rejects when the source fails or the request ends early; the caller then answers or cuts the connection. */
 export async function sendStream(exchange: Exchange, answer: StreamedAnswer, responder: Responder): Promise<void> {
   const { res, corr_id } = exchange;
   const { status, media_type, headers } = answer;
@@ -45,7 +45,7 @@ export async function sendStream(exchange: Exchange, answer: StreamedAnswer, res
     exchange.answerBegan();
     responder.streamHead(res, status, media_type, corr_id, headers);
     for (let count = 1; item.done !== true; count += 1) {
-      // An empty item would end nothing and say nothing.
+      // An empty item would send nothing.
       if (item.value.length > 0) await written(res, item.value, signal);
       if (count % TURN_ITEMS === 0) await sched.pause('stream');
       item = await nextOf(iterator, signal);

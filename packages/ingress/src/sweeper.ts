@@ -134,7 +134,7 @@ export class Sweeper {
     if (this.#timer !== undefined) this.#arm();
   }
 
-  /** One look at everything that could have stopped. */
+  /** Checks every connection that could have stalled. */
   sweep(now_ms: number): void {
     this.#quiet = [];
     for (const connection of this.#busy) {
@@ -147,7 +147,7 @@ export class Sweeper {
     if (this.#quiet.length > 0 && !this.#measuring && now_ms >= this.#measure_at_ms) void this.#measure(this.#quiet);
   }
 
-  /** Finds out how much of what was sent the quiet clients have acknowledged. Never rejects. */
+  /** Measures how many of the sent bytes the quiet clients have acknowledged. Never rejects. */
   async #measure(quiet: readonly Connection[]): Promise<void> {
     this.#measuring = true;
     const from_ms = sched.now_ms();

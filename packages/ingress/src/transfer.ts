@@ -93,7 +93,7 @@ export class Transfer {
     await this.#wait<void>('turn', (parked) => res.once('socket', () => parked.wake()));
   }
 
-  /** The next batch, which must fit into what is still promised. */
+  /** The next batch, which must not exceed the announced length. */
   async #next(iterator: AsyncIterator<Batch>): Promise<Batch> {
     const result = await this.#wait<IteratorResult<Batch>>('source', (parked) => {
       iterator.next().then(parked.wake, parked.fail);

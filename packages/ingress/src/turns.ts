@@ -50,7 +50,7 @@ export class Turns {
     const mine: Waiting = { req, res, broken: undefined };
     waiting.push(mine);
     // All other connections come first, so that one packet full of requests does not hold up the loop. Meanwhile the
-    // request before this one gives back what it held.
+    // request before this one releases its place.
     onTurn(res, () => void sched.pause('ingress-turn').then(() => this.#begin(mine, connection, begin)));
   }
 

@@ -157,7 +157,7 @@ for (const way of WAYS)
       assert.equal((await get('gzip')).status, 200, 'RFC 9110: without the header any coding is acceptable');
     });
 
-    test('a client that names no coding gets what the route makes of a coded object', async () => {
+    test('a client that names no coding gets the answer of the route for a coded object', async () => {
       const reply = await get('decoded');
       assert.equal(reply.header('content-encoding'), undefined);
       assert.deepEqual(reply.body, PLAIN);
@@ -197,7 +197,7 @@ for (const way of WAYS)
         await ask('HEAD', 'aged'),
       ]) {
         const age_s = Number(reply.header('age'));
-        assert.ok(age_s >= 3600 && age_s <= 3600 + (Date.now() - BORN_MS) / 1000 - 3599, `${reply.header('age')}`);
+        assert.ok(age_s >= 3600 && age_s <= (Date.now() - BORN_MS) / 1000 + 1, `${reply.header('age')}`);
       }
       assert.equal((await get('plain')).header('age'), undefined);
     });

@@ -55,7 +55,7 @@ test('an idle connection is closed, one that was just used may send its next req
   await late.rest();
   assert.match(late.received, /HTTP\/1\.1 503 [^]*\r\nConnection: close\r\n/);
   await idle.rest();
-  assert.doesNotMatch(idle.received, /503/, 'nobody asked, nobody is told');
+  assert.doesNotMatch(idle.received, /503/, 'an idle connection gets no answer');
 });
 
 test('a connection that was accepted but has not asked yet is told, not reset, when the listener stops', async () => {

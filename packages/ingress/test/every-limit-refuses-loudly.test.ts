@@ -267,7 +267,7 @@ describe('bodies', () => {
     `PUT /notes/s HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${capability().authorization}\r\nContent-Length: ${length}\r\n\r\n`;
 
   test('a streamed body that stops is refused; one that keeps coming may take longer than any limit', async () => {
-    await using service = await startService([], { read_timeout_ms: 150, rate_bytes_per_s_min: 10 });
+    await using service = await startService([], { read_timeout_ms: 600, rate_bytes_per_s_min: 10 });
     const stalled = await RawClient.open(service.port);
     stalled.write(`${put(1000)}some`);
     const { status, problem } = rawAnswer(await stalled.rest());
@@ -279,7 +279,7 @@ describe('bodies', () => {
     slow.write(put(40));
     for (let sent = 0; sent < 40; sent += 4) {
       slow.write('abcd');
-      await new Promise((resolve) => setTimeout(resolve, 50));
+      await new Promise((resolve) => setTimeout(resolve, 100));
     }
     await slow.until(/201 Created/);
     slow.destroy();
@@ -360,8 +360,9 @@ describe('answers', () => {
     client.socket.pause();
     client.write('GET /notes/big HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await eventually('the answer flows', () => service.notes.ingress.admission.inflight === 1);
-    await eventually('it is cut', () => service.notes.ingress.admission.inflight === 0);
-    await assertCounted(service, 'io_timeouts_total{op="write"}');
+    await eventually('it is cut', async () => (await service.metric('io_timeouts_total{op="write"}')) === 1);
+    await eventually('its connection is closed', () => service.notes.ingress.admission.connections === 0);
+    assert.equal(service.notes.ingress.admission.inflight, 0);
     client.destroy();
   });
 
@@ -376,8 +377,9 @@ describe('answers', () => {
     client.socket.pause();
     client.write('GET /notes/big HTTP/1.1\r\nHost: localhost\r\n\r\n');
     await eventually('the answer flows', () => service.notes.ingress.admission.inflight === 1);
-    await eventually('it is cut', () => service.notes.ingress.admission.inflight === 0);
-    await assertCounted(service, 'io_timeouts_total{op="write"}');
+    await eventually('it is cut', async () => (await service.metric('io_timeouts_total{op="write"}')) === 1);
+    await eventually('its connection is closed', () => service.notes.ingress.admission.connections === 0);
+    assert.equal(service.notes.ingress.admission.inflight, 0);
     client.destroy();
   });
 
@@ -395,7 +397,8 @@ describe('answers', () => {
     });
     assert.equal(inflight_max, 1);
     await eventually('its place is free', () => service.notes.ingress.admission.inflight === 0);
-    assert.ok((await service.metric('http_requests_total{route="GET /notes/:name",class="aborted"}')) > 0);
+    const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
+    await eventually('it is counted', async () => (await service.metric(aborted)) > 0);
     client.destroy();
   });
 

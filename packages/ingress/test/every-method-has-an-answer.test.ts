@@ -94,7 +94,7 @@ const optionsFor = async (target: string, ...lines: string[]): Promise<string> =
   return await client.rest();
 };
 
-test('OPTIONS * tells the methods of the whole service', async () => {
+test('OPTIONS * lists the methods of the whole service', async () => {
   for (const target of ['*', 'http://localhost', 'HTTP://127.0.0.1:80']) {
     const answer = await optionsFor(target, 'Host: localhost');
     assert.match(answer, /^HTTP\/1\.1 204 /, target);

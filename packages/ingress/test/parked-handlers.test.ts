@@ -85,7 +85,7 @@ test('a handler in a worker cannot park', async () => {
   const stop = new AbortController();
   const worker = queue.take(stop.signal).then((job) => job?.run(stop.signal));
   assert.equal((await send(x.url, 'GET', '/wait')).problem?.code, 'internal');
-  waits[0]!.fail(new Error('nobody listens'));
+  waits[0]!.fail(new Error('no listener is left'));
   await worker;
   assert.ok(x.lines.some((line) => line.includes('cannot park')));
 });

@@ -94,7 +94,7 @@ test('a service of this node is not held to the share of its address', async () 
   for (const peer of peers) peer.destroy();
 });
 
-test('clients behind a trusted proxy are told apart by the address that it forwards', async () => {
+test('clients behind a trusted proxy are distinguished by the address that it forwards', async () => {
   await using service = await startService([], { ...LIMITS, trusted_proxies: ['127.0.0.9'] });
   const from = (client: string): string => `X-Forwarded-For: ${client}\r\n`;
   const held = [];

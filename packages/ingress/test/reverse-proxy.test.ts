@@ -13,7 +13,7 @@ import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
 import type { ReverseProxyInit, Upstream } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { eventually, RawClient, send } from './support.ts';
+import { eventually, metricIn, RawClient, send } from './support.ts';
 
 const MIB = 1024 * 1024;
 
@@ -131,6 +131,8 @@ test('only names of the table lead anywhere', async (t) => {
   const down = await send(x.url, 'GET', '/api/up/x');
   assert.equal(down.status, 502);
   assert.equal(down.problem?.code, 'bad_gateway');
+  const metrics = (await send(x.url, 'GET', '/metrics')).body.toString();
+  assert.equal(metricIn(metrics, 'rejected_total{reason="bad_gateway"}'), 1);
 });
 
 test('HEAD, 204 and 304 have no body, and connections to the upstream are used again', async (t) => {
@@ -250,7 +252,7 @@ for (const [name, head] of [
     client.write('GET /api/up/ HTTP/1.1\r\nHost: localhost\r\n\r\n');
     const received = await client.rest();
     assert.match(received, /only this/);
-    assert.doesNotMatch(received, /\r\n0\r\n\r\n$/, 'a cut answer does not look whole');
+    assert.doesNotMatch(received, /\r\n0\r\n\r\n$/, 'the client can detect the cut');
     await assert.rejects(send(x.url, 'GET', '/api/up/'));
   });
 

@@ -134,7 +134,7 @@ describe('SIGTERM under load', () => {
     const straggler = send(service.url, 'GET', '/slow/20000').catch((error: NodeJS.ErrnoException) => error.code);
     await eventually('it runs', async () => (await service.metric('http_requests_inflight')) === 1);
     service.child.kill('SIGTERM');
-    await eventually('draining', () => service.logged('asked to stop: draining') !== undefined);
+    await eventually('draining', () => service.logged('stop requested: draining') !== undefined);
     const start_ms = performance.now();
     service.child.kill('SIGTERM');
     assert.equal(await service.exit(), 143);

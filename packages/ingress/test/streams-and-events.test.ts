@@ -143,7 +143,7 @@ test('events arrive at once in their format, and hold no in-flight place', async
   tap.push({ event: 'change', data: 'one\ntwo', id: '7', retry_ms: 1500 });
   await client.until(/event: change\nid: 7\nretry: 1500\ndata: one\ndata: two\n\n/);
   client.destroy();
-  await eventually('the source is told', () => tap.returned);
+  await eventually('the source is closed', () => tap.returned);
   await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
 });
 

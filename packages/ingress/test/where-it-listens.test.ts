@@ -155,7 +155,7 @@ test('open reads do not leave the machine unless that was asked for', async () =
 
 test('a table that cannot work is refused at start', async () => {
   await assert.rejects(make([{ ...open, lane: 'nowhere' }], {}), /no queue serves the lane nowhere/);
-  await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /nobody declares the deadline soon/);
+  await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /no runtime declares the deadline soon/);
   await assert.rejects(make([{ ...guarded, access: 'health' }], {}), /a health route is inline, open/);
   const nobody = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [guarded] });
   await assert.rejects(nobody, /nothing checks capabilities/);

@@ -61,7 +61,7 @@ export function probes(BreakerUnderTest: BreakerClass, init: ProbesInit): Build 
         const before_ms = world.now_ms();
         const permit = breaker.tryAcquire();
         if (permit === undefined) return;
-        // Time may pass between the two looks: then an open breaker may have cooled down.
+        // Time may pass between the two readings: then an open breaker may have cooled down.
         const hasCooled = before === 'open' && world.now_ms() > before_ms;
         assert.ok(before !== 'open' || hasCooled, 'an open breaker let a call through');
         if (before === 'half_open' || hasCooled) inFlight.set(permit, world.now_ms());
@@ -76,7 +76,7 @@ export function probes(BreakerUnderTest: BreakerClass, init: ProbesInit): Build 
         assert.ok(young.length <= half_open_probes, `${young.length} probes in flight`);
       },
       final: () => {
-        // Nobody holds a permit any more. If the phase is undecided, the probes that are left must decide it.
+        // No permit is held any more. If the phase is undecided, the probes that are left must decide it.
         for (let i = 0; i < half_open_probes; i += 1) breaker.tryAcquire()?.success();
         assert.notEqual(breaker.state, 'half_open', 'a probe leaked: half-open for ever');
       },

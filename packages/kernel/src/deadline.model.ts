@@ -1,4 +1,4 @@
-/** The promises of Deadline under every order in which work ends, time runs out and somebody cancels. */
+/** The promises of Deadline under every order in which work ends, time runs out and a caller cancels. */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import type { Deadline } from './deadline.ts';
@@ -81,7 +81,7 @@ export function race(DeadlineUnderTest: DeadlineClass, init: RaceInit): Build {
         else if (outcome === 'Error: broken') assert.equal(end, 'fails');
         else if (outcome === 'stopped') assert.ok(meddled_ms <= ends_ms && init.meddler !== 'look');
         else if (!areBothOver() || outcome !== 'timeout request') assert.equal(outcome, `timeout ${expires}`);
-        // Work that ended in time is not told afterwards that it was too slow.
+        // Work that ended in time does not see a timeout afterwards.
         if (outcome === 'value' && counted.length === 0 && meddled_ms === Infinity)
           assert.equal(signal?.aborted, false);
       },

@@ -13,7 +13,7 @@ const isTimeout =
   (error: unknown): boolean =>
     isRonError(error, 'timeout') && error.op === op;
 
-/** Collects rejections that nobody handled while `use` runs. */
+/** Collects unhandled rejections while `use` runs. */
 async function unhandledDuring(use: () => Promise<void>): Promise<unknown[]> {
   const seen: unknown[] = [];
   const onUnhandled = (reason: unknown): void => void seen.push(reason);
@@ -154,7 +154,7 @@ test('a listener that comes after the end is called at once, even if a parent en
   });
 });
 
-test('onExpire is called exactly once, by timer or by looking, and not for a cancelled or disposed deadline', async () => {
+test('onExpire is called exactly once, by timer or by reading, and not for a cancelled or disposed deadline', async () => {
   const clock = new VirtualSched();
   await clock.during(async () => {
     const ops: string[] = [];
@@ -354,7 +354,7 @@ test('within waits for what cannot be stopped, and no longer than the budget', a
   const stuck = Promise.withResolvers<never>();
   await assert.rejects(late.within(stuck.promise), { code: 'timeout' });
   assert.deepEqual(expired, ['op']);
-  // A failure that comes too late is nobody's.
+  // A failure that comes too late is ignored.
   stuck.reject(new Error('too late'));
   const failing = Promise.reject(new Error('after the end'));
   await assert.rejects(late.within(failing), { code: 'timeout' });

@@ -141,7 +141,7 @@ export class Deadline implements Disposable {
     return () => this.#drop(follower);
   }
 
-  /** Ends it now: aborts the signal and rejects what runs under it. Nothing happens when it is already over. */
+  /** Ends it now: aborts the signal and rejects the calls that run under it. Nothing happens when it is already over. */
   cancel(reason?: unknown): void {
     touch(this);
     if (this.#state !== 'live') return;
@@ -157,7 +157,7 @@ export class Deadline implements Disposable {
     this.#release();
   }
 
-  /** Brings the state up to date: does what timer and listeners would have done, had they been set. True while live. */
+  /** Brings the state up to date: performs the work of timer and listeners if they were not set. True while live. */
   #look(now_ms: number): boolean {
     if (!this.#lookUp()) return false;
     const parent = this.#parent;
@@ -166,7 +166,7 @@ export class Deadline implements Disposable {
     return this.#state === 'live';
   }
 
-  /** Follows an end upstream that came before this look, whatever the clock shows now. True while live. */
+  /** Follows an end upstream that came before this call, even if the clock has passed the budget too. True while live. */
   #lookUp(): boolean {
     touch(this);
     if (this.#state !== 'live') return false;

@@ -58,7 +58,7 @@ function noise(length: number): Buffer {
   return data;
 }
 
-test('what was encoded comes out, however the bytes are cut', async () => {
+test('decoding restores the input, however the bytes are cut', async () => {
   const coding = fc.constantFrom(...CODINGS);
   await fc.assert(
     fc.asyncProperty(
@@ -218,7 +218,7 @@ test('a reader that stops holds a bounded amount, and the codec stops with it', 
       last = pushed;
       await new Promise((resolve) => void setTimeout(resolve, 30));
     }
-    assert.ok(pushed <= 3 * 16 * 1024, `${name} made ${pushed} bytes that nobody asked for`);
+    assert.ok(pushed <= 3 * 16 * 1024, `${name} made ${pushed} bytes ahead of the reader`);
     body.destroy();
   }
 });

@@ -1,5 +1,5 @@
 /**
- * Compressed bodies, decoded as a stream under a guard. For requests that a listener reads and for answers of strangers.
+ * Compressed bodies, decoded as a stream under a guard. For requests that a listener reads and for answers of servers that are not trusted.
  *
  * Promise: gzip, brotli and zstd come out as they were, or the stream fails with a `RonError`: `unsupported_media` for any
  * other coding and for more than one (`gzip, gzip`: each layer multiplies the ratio), `bad_request`
@@ -28,7 +28,7 @@ const BYTES_MAX = 10 * 1024 * 1024;
 const RATIO_FLOOR_BYTES = 64 * 1024;
 /** Small, so that a cap is met closely. */
 const CHUNK_BYTES = 16 * 1024;
-/** What RFC 9659 allows a sender of zstd content; the library's own limit is 128 MiB a stream. */
+/** The window that RFC 9659 allows a sender of zstd content; the library's own limit is 128 MiB a stream. */
 const ZSTD_WINDOW_LOG_MAX = 23;
 
 type Engine = ReturnType<typeof createGunzip> | ReturnType<typeof createBrotliDecompress>;

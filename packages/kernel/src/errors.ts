@@ -50,13 +50,8 @@ export const ERRORS = {
   unhealthy: row(503, false, REJECTED, 'a critical task failed for good; the process has to be replaced'),
   canceled: row(503, false, 'tasks_canceled_total{kind}', 'shutdown or the caller ended the wait'),
   breaker_open: row(503, true, 'breaker_open_total{target}', 'the circuit breaker of a target is open'),
-  bad_gateway: row(
-    502,
-    false,
-    'egress_requests_total{outcome}',
-    'another server sent an invalid certificate or an invalid answer',
-  ),
-  no_route: row(503, true, REJECTED, 'no peer is known that leads to what was asked for'),
+  bad_gateway: row(502, false, REJECTED, 'another server sent an invalid certificate or an invalid answer'),
+  no_route: row(503, true, REJECTED, 'no peer is known for the requested object'),
   unreachable: row(0, true, 'backoff_retries_total{op}', 'a peer took no connection, or broke it off'),
   backpressure: row(503, true, REJECTED, 'brownout sheds this lane first'),
   degraded_audit: row(503, false, 'kms_audit_integrity_failed_total', 'an audit checkpoint was missed'),
@@ -64,7 +59,7 @@ export const ERRORS = {
     503,
     false,
     'kms_audit_integrity_failed_total',
-    'the audit log is shorter than, or differs from, what was signed before; nothing is signed until somebody looks',
+    'the audit log is shorter than, or differs from, the signed checkpoints; kms signs nothing until an operator resolves it',
   ),
   verify_cache_expired: row(
     503,
@@ -88,7 +83,7 @@ export const ERRORS = {
   not_found: row(404, false, REJECTED, 'nothing is there'),
   method_not_allowed: row(405, false, REJECTED, 'the route exists, the method does not'),
   not_acceptable: row(406, false, REJECTED, 'no content coding of the object is acceptable to Accept-Encoding'),
-  conflict: row(409, false, REJECTED, 'it contradicts what is stored'),
+  conflict: row(409, false, REJECTED, 'it contradicts the stored state'),
   address_mismatch: row(
     409,
     false,
@@ -102,7 +97,7 @@ export const ERRORS = {
   uri_too_long: row(414, false, REJECTED, 'the request target is longer than the limit'),
   unsupported_media: row(415, false, REJECTED, 'the content type or encoding is not one this route reads'),
   range_not_satisfiable: row(416, false, REJECTED, 'the range lies outside the object'),
-  expectation_failed: row(417, false, REJECTED, 'the Expect header asks for something else than 100-continue'),
+  expectation_failed: row(417, false, REJECTED, 'the Expect header is not 100-continue'),
   headers_too_large: row(431, false, REJECTED, 'the header section is larger than the limit'),
   // Ours.
   integrity: row(500, false, 'integrity_fail_total{reason}', 'stored bytes do not match their address'),

@@ -74,7 +74,7 @@ test('a full descriptor makes lines wait in order, the newest are dropped, and t
   assert.deepEqual(reports, [2]);
 });
 
-test('flushSync writes what waits at once, and the turn after it repeats nothing', async () => {
+test('flushSync writes the waiting lines at once, and the turn after it repeats nothing', async () => {
   const { sink, out } = setUp();
   sink.write('a\n');
   sink.write('b\n');
@@ -169,7 +169,7 @@ test('a fatal line and those before it are out even if the process is killed rig
   assert.deepEqual(indexesIn(text), [0, 1]);
 });
 
-/** Logs 20 MB, says how it went, and logs one line and ends when it is told to. */
+/** Logs 20 MB, prints a report, and ends once it reads from standard input and the lines are out. */
 const FLOOD = `
   const sink = (await import(${SINK_URL})).standardErrorSink();
   gc();

@@ -3,7 +3,7 @@
  *
  * Promise: a value under a name that says authorization, capability, secret, token, password, cookie or key material is
  * replaced before it is written, at any depth, in fields, in the bindings of children and in errors.
- * Bound: objects are looked at `DEPTH_MAX` deep; what lies deeper is not written. Overflow, cancellation: see LogSink.
+ * Bound: objects are written to a depth of `DEPTH_MAX`; deeper members are omitted. Overflow, cancellation: see LogSink.
  */
 import { pino, stdSerializers, type Logger } from 'pino';
 import { standardErrorSink, type LogSink } from './log-sink.ts';
@@ -130,7 +130,7 @@ function redactValue(value: unknown, depth: number): unknown {
   if (depth > DEPTH_MAX) return TOO_DEEP;
   // Whatever name it stands under: as it is, its own properties would be written and its message would not.
   if (value instanceof Error) return redactObject(plainError(value), depth);
-  // What is written is what it turns into, not what it holds.
+  // The result of `toJSON` is written, not the members of the object.
   if ('toJSON' in value && typeof value.toJSON === 'function') return redactValue(value.toJSON(), depth + 1);
   if (!Array.isArray(value)) return redactObject(value as Record<string, unknown>, depth);
   const items = value.map((item) => redactValue(item, depth + 1));

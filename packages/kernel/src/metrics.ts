@@ -1,7 +1,7 @@
 /**
  * The metrics of one process, and their Prometheus text.
  *
- * Promise: nothing is formatted until somebody asks. A metric exists once: declaring it again with the same shape gives
+ * Promise: nothing is formatted before a scrape. A metric exists once: declaring it again with the same shape gives
  * the same object, with another shape is an error.
  * Bound: at most `SERIES_MAX` series a metric. Overflow: values outside the declared sets become "other".
  * Cancellation: nothing waits here; a source that throws is left out of the scrape and counted.
@@ -18,7 +18,7 @@ const NAME = /^[a-zA-Z_:][a-zA-Z0-9_:]*$/;
 
 type Kind = 'counter' | 'gauge' | 'histogram';
 
-/** What a metric is, for people. */
+/** The documentation of a metric. */
 export interface MetricAbout {
   readonly name: string;
   readonly kind: Kind;
@@ -29,7 +29,7 @@ export interface MetricAbout {
 export class Metrics {
   readonly service: string;
   readonly #registry = new Registry();
-  /** Name -> what was declared, and its shape in one string for comparison. */
+  /** Name -> the declaration, and its shape in one string for comparison. */
   readonly #declared = new Map<string, { shape: string; metric: unknown; about: MetricAbout }>();
   readonly #collectErrors: Counter<never>;
 
@@ -109,7 +109,7 @@ export class Metrics {
     return [...this.#declared.keys()];
   }
 
-  /** What is in force, in the order in which it was declared. */
+  /** The declared metrics, in the order of declaration. */
   about(): MetricAbout[] {
     return [...this.#declared.values()].map(({ about }) => about);
   }
@@ -137,7 +137,7 @@ export class Metrics {
     const { kind, name, help } = about;
     assert(NAME.test(name), `bad metric name ${name}`);
     this.#declared.set(name, { shape, metric, about });
-    // prom-client only formats: it asks for the values at scrape and never sees an increment.
+    // prom-client only formats: it reads the values at scrape and never sees an increment.
     const described = { name, help, type: kind, aggregator: 'sum' };
     const source: object = {
       ...described,

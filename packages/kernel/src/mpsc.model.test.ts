@@ -118,7 +118,7 @@ const MUTANTS = [
     caught: /^final: only .* came out/,
   },
   {
-    bug: 'an aborted receiver stays in the list: the next item goes to nobody',
+    bug: 'an aborted receiver stays in the list: the next item is lost',
     model: 'cancel',
     file: WAIT_LIST,
     find: 'this.#release(waiter).fail(reason);',

@@ -107,7 +107,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
     const accepted = fetch(`${url}/?ms=700`);
     await child.logged('work began');
     child.kill('SIGTERM');
-    await child.logged('asked to stop');
+    await child.logged('stop requested');
     assert.equal((await fetch(`${url}/?ms=0`)).status, 503, 'draining');
     assert.equal(await (await accepted).text(), 'done');
     assert.equal(await child.exited, 0);
@@ -135,7 +135,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
       const accepted = fetch(`${url}/?ms=30000`).catch((error: unknown) => error);
       await child.logged('work began');
       child.kill(signal);
-      await child.logged('asked to stop: draining');
+      await child.logged('stop requested: draining');
       const began_ms = performance.now();
       child.kill(signal);
       assert.equal(await child.exited, code);
@@ -216,7 +216,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
     }
   });
 
-  test('an error that nobody handled is logged and ends the process with 70', async (t) => {
+  test('an unhandled error is logged and ends the process with 70', async (t) => {
     const child = new Child(t, ['--reject_later']);
     assert.equal(await child.exited, 70);
     const last = child.lines.at(-1)!;

@@ -1,9 +1,9 @@
 /**
- * A service as a process: configuration, signals, and an exit code that says what happened.
+ * A service as a process: configuration, signals, and an exit code that states the cause.
  *
  * Promise: nothing starts unless the whole configuration is right. SIGTERM or SIGINT drains, a second one aborts; SIGHUP
- * reloads the configuration, and a bad one changes nothing. A critical task that stays down drains what can be drained
- * and ends the process; an error that nobody handled ends it at once, because what it broke is unknown.
+ * reloads the configuration, and a bad one changes nothing. A critical task that stays down drains the service
+ * and ends the process; an unhandled error ends it at once, because the state is unknown.
  * Bound: a drain that does not end within `stop_ms_max` is aborted, an abort that does not end within a second is left.
  * Overflow: signals beyond the second change nothing. Cancellation: `context.signal` aborts a start that is under way.
  */
@@ -27,20 +27,20 @@ export const PROCESS_KEYS = {
     default: '3s',
     min: '1s',
     max: '5s',
-    doc: 'How long work in hand may take to finish after a stop was asked for; what is left is aborted and counted.',
+    doc: 'How long work in progress may take to finish after a stop was requested; the rest is aborted and counted.',
     reloadable: true,
   }),
 } as const;
 
-/** What `start` gives back. */
+/** The result of `start`. */
 export interface Service {
-  /** Where it listens; told to whoever started the process. */
+  /** Where it listens; reported to the process that started it. */
   readonly url: string;
-  /** Takes no new work, finishes what is in hand within its deadline, aborts the rest, and closes everything. */
+  /** Takes no new work, finishes work in progress within its deadline, aborts the rest, and closes everything. */
   drain(): Promise<void>;
   /** Ends everything now. May be called during a drain. */
   abort(): Promise<void>;
-  /** Called after each good reload, for what lies outside the config: certificates, packs. */
+  /** Called after each successful reload, for files outside the configuration: certificates, packs. */
   reload?(): Promise<void>;
 }
 
@@ -50,9 +50,9 @@ export interface ProcessContext<K extends KeyTable> {
   readonly source: ConfigSource<K>;
   readonly log: Log;
   readonly metrics: Metrics;
-  /** Aborted when the process is asked to stop before `start` has ended. */
+  /** Aborted when a stop is requested before `start` has ended. */
   readonly signal: AbortSignal;
-  /** To be told that a critical task stays down. */
+  /** Called when a critical task stays down. */
   readonly onFatal: (kind: string, error: unknown) => void;
 }
 
@@ -72,12 +72,12 @@ export interface ProcessInit<K extends KeyTable> {
 }
 
 const STOP_MS_MAX = 15_000;
-/** What file calls that are under way may take at the end. */
+/** How long file calls under way may take at the end. */
 const FILE_CALLS_MS_MAX = 1000;
 const LOOK_MS = 10;
 const ABORT_MS_MAX = 1000;
 
-/** Runs until it is told to stop. Never returns normally: the process exits. */
+/** Runs until a stop is requested. Never returns normally: the process exits. */
 export async function runProcess<const K extends KeyTable>(init: ProcessInit<K>): Promise<void> {
   const node_version = init.node_version ?? process.versions.node;
   if (Number.parseInt(node_version, 10) < NODE_MAJOR_MIN) {
@@ -148,7 +148,7 @@ function takeVariable(env: Record<string, string | undefined>, name: string): st
   return value;
 }
 
-/** A process lives until it is told to stop. Without this, a start that waits on nothing but our own timers would end it. */
+/** Keeps the process alive until a stop is requested. Without this, a start that waits on nothing but our own timers would end it. */
 function stayAlive(): void {
   sched.timer(Infinity, stayAlive, 'process.alive', { keepAlive: true });
 }
@@ -200,7 +200,7 @@ class Runner<K extends KeyTable> {
     process.on('SIGINT', () => this.#onSignal('interrupted'));
     process.on('SIGHUP', () => void this.#reload());
     process.on('uncaughtException', (error, origin) => {
-      this.#log.fatal({ err: error, origin }, 'an error that nobody handled');
+      this.#log.fatal({ err: error, origin }, 'unhandled error');
       void this.#exit('fatal');
     });
   }
@@ -225,10 +225,10 @@ class Runner<K extends KeyTable> {
   #onSignal(second: 'terminated' | 'interrupted'): void {
     this.#signals += 1;
     if (this.#signals === 1) {
-      this.#log.info('asked to stop: draining');
+      this.#log.info('stop requested: draining');
       this.#beginStop('signal');
     } else if (this.#signals === 2) {
-      this.#log.warn('asked to stop again: aborting');
+      this.#log.warn('stop requested again: aborting');
       void this.#abort(second);
     }
   }
@@ -321,7 +321,7 @@ class Runner<K extends KeyTable> {
 
 const hasFileCalls = (): boolean => process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
 
-/** What every process counts, whatever its service; the counter of reloads. */
+/** The metrics of every process; returns the counter of reloads. */
 export function measureProcess(metrics: Metrics): Counter<'result'> {
   collectProcessMetrics(metrics);
   metrics.counterFrom(

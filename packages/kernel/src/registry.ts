@@ -1,10 +1,10 @@
 /**
  * The concurrency of a service, declared once: its channels, tasks, locks and deadlines with their numbers.
  *
- * Promise: what runs is built from the declaration (see runtime.ts) and the tables in `docs/` are rendered from it, so
+ * Promise: tasks and channels are built from the declaration (see runtime.ts) and the tables in `docs/` are rendered from it, so
  * neither can say something else than the code. Names become literal types: a name that is not declared does not compile.
  * A declaration that contradicts itself is refused where it is made.
- * Bound: every channel has a capacity. Overflow: every channel says what happens. Cancellation: nothing waits here.
+ * Bound: every channel has a capacity. Overflow: every channel states its policy.
  */
 import { assert } from './errors.ts';
 import { POLICIES } from './retry-policy.ts';
@@ -38,7 +38,7 @@ export interface WorkChannel extends Ends, Bounded {
 export interface MpscChannel extends Ends, Bounded {
   readonly kind: 'mpsc';
   readonly policy: 'reject new' | 'drop oldest' | 'wait, then drop oldest';
-  /** What overflow means to the caller. */
+  /** The effect of overflow on the caller. */
   readonly overflow: string;
   /** The metric that counts it. Default `queue_dropped_total{queue}`. */
   readonly metric?: string;
@@ -56,7 +56,7 @@ export interface WatchChannel extends Ends {
 export interface OwnChannel extends Ends, Bounded {
   readonly kind: 'own';
   readonly policy: string;
-  /** What overflow means to whoever puts in. */
+  /** The effect of overflow on the producer. */
   readonly overflow: string;
   /** The metric that counts it. */
   readonly metric: string;
@@ -127,7 +127,7 @@ export interface Concurrency {
   readonly breakers?: Readonly<Record<string, BreakerKind>>;
   /** Operations that are tried again. Default none. */
   readonly retries?: Readonly<Record<string, RetryKind>>;
-  /** Labels of `backoff_retries_total`. Default `['op']`; `result` tells how the retry went. */
+  /** Labels of `backoff_retries_total`. Default `['op']`; `result` is the outcome of the retry. */
   readonly retry_labels?: readonly ('op' | 'result')[];
 }
 

@@ -77,7 +77,7 @@ export class RollingWindow {
     return Math.floor(sched.now_ms() / this.#slot_ms);
   }
 
-  /** Empties the slots that time has passed over. At most once around, however long nobody looked. */
+  /** Empties the slots that time has passed over. At most once around, even after a long pause. */
   #roll(): void {
     const now = this.#slotNow();
     const steps = Math.min(now - this.#newest, this.#slots + 1);

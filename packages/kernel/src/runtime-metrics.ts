@@ -34,7 +34,7 @@ export interface OwnQueue {
 /** The breakers of one declared kind. */
 export interface BreakerGroup {
   readonly live: Set<Breaker>;
-  /** What forgotten ones had counted: a counter must not fall. */
+  /** Totals of removed instances: a counter must not decrease. */
   forgotten_total: number;
 }
 
@@ -103,7 +103,7 @@ function measureTasks(metrics: Metrics, supervisor: Supervisor): void {
   total('tasks_spawned_total', 'Tasks started, restarts included.', (totals) => totals.spawned_total);
   total('tasks_restarted_total', 'Tasks started again after a crash.', (totals) => totals.restarted_total);
   total('tasks_aborted_total', 'Tasks that outlived the drain and were aborted.', (totals) => totals.aborted_total);
-  total('tasks_canceled_total', 'Tasks that ended because they were asked to.', (totals) => totals.canceled_total);
+  total('tasks_canceled_total', 'Tasks that ended because a stop was requested.', (totals) => totals.canceled_total);
 }
 
 /** One kind may stand for many targets, so the gauge counts breakers: with one target it is 0 or 1. */

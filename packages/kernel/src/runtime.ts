@@ -2,7 +2,7 @@
  * A service's primitives, built from its declaration and counted under the names that its operators know.
  *
  * Promise: a channel, task, lock, deadline or breaker exists only if it is declared (others do not compile, and throw),
- * with the declared numbers or those of the config key it names; `unbuilt()` lists what was declared and never built, so
+ * with the declared numbers or those of the config key it names; `unbuilt()` lists declarations that were never built, so
  * a test can hold a service to its declaration. Everything built is measured.
  * Bound: the declaration; a channel is built once. Overflow: per channel, as declared.
  * Cancellation: `stop` refuses new work, lets tasks finish within the drain, aborts the rest, then runs the close hooks in
@@ -34,7 +34,7 @@ export interface RuntimeInit {
   log: Log;
   /** Where the declared config keys are read, at each use. A `Watch` or `ConfigSource` fits. Default: declared numbers. */
   config?: { readonly value: unknown };
-  /** Told once when a critical task stays down. */
+  /** Called once when a critical task stays down. */
   onFatal?: (kind: string, error: unknown) => void;
   /** Values of `rejected_total{reason}` besides the error codes. */
   rejected_reasons?: readonly string[];
@@ -64,7 +64,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   readonly io_timeouts: Counter<'op'>;
   readonly backoff_retries: Counter<'op' | 'result'>;
   readonly #config: { readonly value: unknown } | undefined;
-  /** What was read from the config in force; a request asks for its deadline every time. */
+  /** Values read from the configuration in force: every request needs its deadline. */
   #numbers: { config: unknown; byKey: Map<string, number> } = { config: undefined, byKey: new Map() };
   readonly #built = new Set<string>();
   readonly #queues = new Map<string, MeasuredQueue>();
@@ -226,13 +226,13 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return retry(idempotent(op, work), { policy: POLICIES[policy], ...init, ...shared });
   }
 
-  /** Adds what is to be closed once the tasks have ended; hooks run in the order in which they were added. */
+  /** Adds a hook that closes a resource once the tasks have ended; hooks run in the order in which they were added. */
   onClose(hook: string, init: CloseHookInit, close: (signal: AbortSignal) => Promise<void> | void): void {
     assert(this.#stopped === undefined, `close hook ${hook} is added before the stop`);
     this.#hooks.push({ hook, init, close });
   }
 
-  /** What was declared and never built. Empty when the declaration is the truth. */
+  /** Declarations that were never built. Empty when the declaration is accurate. */
   unbuilt(): string[] {
     const { channels, tasks, locks, deadlines, breakers = {}, retries = {} } = this.declaration;
     const tables = {

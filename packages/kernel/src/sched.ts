@@ -1,9 +1,9 @@
 /**
  * The seam between our code and time, chance and waiting.
  *
- * Promise: this is the only file that touches the clock, timers and randomness. All other code asks `sched`, so the
+ * Promise: this is the only file that touches the clock, timers and randomness. All other code uses `sched`, so the
  * explorer can install its own and run the real kernel under every schedule.
- * Bound: a parked waiter is one object, owned by whoever parked it. Overflow: none, nothing is queued here.
+ * Bound: a parked waiter is one object, owned by the code that parked it.
  * Cancellation: a timer is cancelled by its handle; a parked waiter is woken or failed exactly once by its owner.
  * It runs in browsers too, so it imports nothing of Node.
  */
@@ -35,7 +35,7 @@ export interface Sched {
   randomBytes(count: number): Uint8Array<ArrayBuffer>;
   /** Calls `fire` once, `delay_ms` from now. `label` names the wait in explorer traces. */
   timer(delay_ms: number, fire: () => void, label: string, init?: TimerInit): Timer;
-  /** Suspends the caller until somebody wakes it. Every wait of the kernel goes through here. */
+  /** Suspends the caller until it is woken. Every wait of the kernel goes through here. */
   park<T>(label: string): Parked<T>;
   /** Lets everything else that is ready run first. For long loops. */
   pause(label: string): Promise<void>;

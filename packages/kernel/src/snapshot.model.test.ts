@@ -6,7 +6,7 @@ import { Watch } from './watch.ts';
 
 const SMALL = { swaps: 1, readers: 1 };
 
-test('a reader has the old config or the new one, never a mixture, and who is told of a swap finds it', async () => {
+test('a reader has the old config or the new one, never a mixture, and a reader that is notified of a swap finds it', async () => {
   await assertHolds(configSwap(Snapshot, Watch, { swaps: 2, readers: 1 }));
   const smaller = configSwap(Snapshot, Watch, SMALL);
   await assertHolds(configSwap(Snapshot, Watch, { swaps: 2, readers: 2 }), { hash: true, smaller });

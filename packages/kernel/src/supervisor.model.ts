@@ -11,11 +11,11 @@ export interface SupervisorModule {
 
 const DRAIN_MS = 1000;
 
-/** What a model sees of the tasks: how many run, and that none starts too late. */
+/** The tasks as a model sees them: how many run, and that none starts too late. */
 class Watcher {
   live = 0;
   stopBegan = false;
-  /** Remembered, because what a supervised task throws is a crash like any other. */
+  /** Remembered, because an assertion that fails in a supervised task is a crash like any other. */
   startedLate = false;
   report: StopReport | undefined;
 

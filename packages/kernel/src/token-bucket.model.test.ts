@@ -24,7 +24,7 @@ const SIZES: Record<string, PacingInit> = {
 };
 
 for (const [name, init] of Object.entries(SIZES)) {
-  test(`pacing is never exceeded and everybody is served: ${name}`, async (t) => {
+  test(`pacing is never exceeded and every caller is served: ${name}`, async (t) => {
     const { schedules, steps } = await assertHolds(pacing(TokenBucket, init), { name });
     t.diagnostic(`${schedules} schedules, ${steps} steps`);
   });
@@ -49,7 +49,7 @@ const MUTANTS: Record<string, { find: string; replace: string; size: string; cau
     size: 'two takers after a pause',
     caught: /invariant: exceeded/,
   },
-  'nobody moves up after a cancel': {
+  'no waiter moves up after a cancel': {
     find: 'if (wasFirst) this.#serve(sched.now_ms());',
     replace: '',
     size: 'two takers, a cancel and a grabber',

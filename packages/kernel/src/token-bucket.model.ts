@@ -16,7 +16,7 @@ interface Wish {
 
 /**
  * A bucket by definition: level and line. A window can only get more than rate x t + burst if the level of such a
- * bucket falls below zero, so that is what is checked; and nobody may wait who could be served.
+ * bucket falls below zero, so that is checked; and no caller waits that could be served.
  */
 class Reference {
   readonly line: Wish[] = [];
@@ -34,7 +34,7 @@ class Reference {
     this.#level = burst;
   }
 
-  /** The real bucket served somebody: it must be the first in line. */
+  /** The real bucket served a caller: it must be the first in line. */
   serve(count: number): void {
     const wish = this.line.shift();
     if (wish?.count !== count) this.#wrong ||= `${count} were taken out of turn`;
@@ -77,13 +77,13 @@ class Reference {
 export interface PacingInit {
   readonly burst: number;
   readonly rate_per_s: number;
-  /** What each taker asks for, one after the other. */
+  /** The tokens that each taker requests, one after the other. */
   readonly takers: readonly (readonly number[])[];
-  /** What a taker asks for that is cancelled at any moment. Default: there is none. */
+  /** The request of a taker that may be cancelled at any moment. Default: none. */
   readonly canceled?: number;
   /** Rates set one after the other. */
   readonly rates: readonly number[];
-  /** What is asked for without waiting, at any moment. Default: nothing is. */
+  /** Tokens requested without waiting, at any moment. Default: none. */
   readonly grab?: number;
   /** Time that passes before the takers begin. Default 0. */
   readonly idle_ms?: number;

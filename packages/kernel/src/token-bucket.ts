@@ -4,14 +4,14 @@
  * Promise: over any window of `t` seconds no more than `rate_per_s * t + burst` tokens are given out, also across rate
  * changes. Waiters are served first come, first served; `tryTake` never overtakes them. With a rate above 0 every waiter
  * is served in the end.
- * Bound: `waiters_max` callers wait; one timer exists while somebody waits, none otherwise.
+ * Bound: `waiters_max` callers wait; one timer exists while callers wait, none otherwise.
  * Overflow: one waiter too many is refused with `paced` and a hint when to come back. Asking for more than `burst` is a
  * defect and throws: such a wish could never be granted at once, and splitting it belongs to the caller, who knows
  * where its data may be cut.
  * Cancellation: an aborted `take` rejects with the signal's reason, has taken nothing, and the next in line moves up at
  * once. A `take` that was already granted stays granted.
  *
- * Tokens are counted in whole millionths, so sums are exact and nothing accumulates: what a refill loses by rounding
+ * Tokens are counted in whole millionths, so sums are exact and nothing accumulates: the rounding loss of a refill
  * down is less than a millionth, and it never rounds up.
  */
 import { assert, RonError } from './errors.ts';
@@ -78,7 +78,7 @@ export class TokenBucket implements AsyncDisposable {
     return this.#line.length;
   }
 
-  /** Takes `count` tokens if they are there and nobody waits for them. */
+  /** Takes `count` tokens if they are there and no caller waits for them. */
   tryTake(count = 1): boolean {
     const need = this.#checked(count);
     if (this.#closed || this.#line.length > 0) return false;
@@ -114,7 +114,7 @@ export class TokenBucket implements AsyncDisposable {
     await parked.promise;
   }
 
-  /** Changes the flow from now on. What has flowed in so far stays; waiters feel the new rate at once. */
+  /** Changes the rate from now on. Tokens in the bucket stay; waiters see the new rate at once. */
   setRate(rate_per_s: number): void {
     touch(this);
     const next_per_s = checkedRate(this.name, rate_per_s);
@@ -125,14 +125,14 @@ export class TokenBucket implements AsyncDisposable {
     this.#serve(now_ms);
   }
 
-  /** How long until `count` tokens are there for somebody who comes now; Infinity at rate 0. Takes the line into account. */
+  /** How long until `count` tokens are there for a new caller, after those that wait; Infinity at rate 0. */
   retryAfter_ms(count = 1): number {
     let need = this.#checked(count);
     for (const waiter of this.#line) need += waiter.need;
     return this.#wait_ms(need, sched.now_ms());
   }
 
-  /** Refuses everybody who waits or comes later. */
+  /** Rejects waiting and later callers. */
   close(): void {
     touch(this);
     this.#closed = true;
@@ -144,7 +144,7 @@ export class TokenBucket implements AsyncDisposable {
     this.close();
   }
 
-  /** What a wish costs in millionths. */
+  /** The cost of a request in millionths. */
   #checked(count: number): number {
     touch(this);
     if (!(Number.isInteger(count) && count >= 0 && count <= this.burst)) {

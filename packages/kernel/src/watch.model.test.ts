@@ -6,7 +6,7 @@ import { Watch } from './watch.ts';
 const END = ['open', 'close'] as const;
 const SMALL = { changes: 2, receivers: 1, end: END };
 
-test('no change is missed, whoever cancels what and when, and each answer is the latest value', async () => {
+test('no change is missed under any cancellation, and each answer is the latest value', async () => {
   await assertHolds(changes(Watch, { changes: 3, receivers: 1, end: END }));
   await assertHolds(changes(Watch, { changes: 2, receivers: 2, end: ['close'] }), {
     hash: true,

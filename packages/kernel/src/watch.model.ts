@@ -11,13 +11,13 @@ export interface ChangesInit {
   readonly end: readonly ('open' | 'close')[];
 }
 
-/** A writer, receivers of whom each wants to see the last value, and somebody who cancels their waits at any moment. */
+/** A writer, receivers of whom each wants to see the last value, and a task that cancels their waits at any moment. */
 export function changes(Class: typeof Watch, init: ChangesInit): Build {
   return (world) => {
     const watch = new Class('config', 0);
     const cancel = new AbortController();
     const forever = new AbortController().signal;
-    /** What each receiver saw, the latest last. */
+    /** The values that each receiver saw, the latest last. */
     const seen: number[][] = [];
     /** Who waits, in the order in which they came. */
     const waiting: number[] = [];

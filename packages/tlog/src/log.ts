@@ -50,7 +50,7 @@ export interface TransparencyLogInit {
 
 /** Those who remember what was signed. */
 export interface CheckpointMemory {
-  /** Before anybody else can see it: when this fails the checkpoint is not published. */
+  /** Called before it is published: when this fails the checkpoint is not published. */
   before(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
   /** While it is being published. */
   beside?(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
@@ -144,8 +144,8 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   /**
-   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `memory` knows of it before
-   * anybody else can see it.
+   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `memory` records it before
+   * it is published.
    */
   async writeCheckpoint(signal: AbortSignal, memory?: CheckpointMemory): Promise<SignedCheckpoint> {
     return await this.#checkpoints.run(signal, async () => {
@@ -213,7 +213,7 @@ export class TransparencyLog implements AsyncDisposable {
     return entry;
   }
 
-  /** Ends what was begun and closes the files. Signs nothing: that is for whoever knows that nothing comes any more. */
+  /** Completes appends under way and closes the files. Signs nothing: the owner signs the last checkpoint. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;

@@ -1,5 +1,5 @@
 /**
- * Shows our checkpoints to a witness (C2SP tlog-witness): somebody who remembers how long the log was, and signs that it
+ * Shows our checkpoints to a witness (C2SP tlog-witness), which remembers the size of the log and signs that it
  * only grew.
  *
  * Promise: cosignatures that are given back were checked against the witness's keys. A witness that has seen more entries
@@ -15,7 +15,7 @@ import { formatNote, formatSignature, parseNote, parseSignature } from './note.t
 
 const DEADLINE_MS = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
-/** The witness may move on between two requests, if somebody else shows it our checkpoints too. */
+/** The witness may move on between two requests, if another client shows it our checkpoints too. */
 const TRIES_MAX = 3;
 
 export interface WitnessInit {

@@ -97,7 +97,7 @@ export const concurrency = declareConcurrency({
     attest: { ms: 3000, covers: 'one renewal of the attestation' },
     keep: { ms: 2000, covers: 'one look of the keeper at the backend' },
     read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer that nobody reads' },
+    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
   },
   retries: {
     unwrap: { policy: 'kms', idempotent_because: 'it changes nothing' },

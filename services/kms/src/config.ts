@@ -5,7 +5,7 @@ import type { ConfigOf } from '@ron/kernel';
 import { AUTH_KEYS } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
-/** It has the keys itself: nobody is asked for them. */
+/** It derives the keys itself. */
 const { 'auth.kms_url': _url, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {

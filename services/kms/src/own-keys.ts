@@ -57,8 +57,8 @@ export interface OwnerFileInit {
 }
 
 /**
- * Leaves a capability for everything here to whoever owns the file. One that others could read is not replaced: that would
- * hide it, and the one that they may have read would still be good. Whoever is to use it refuses it and says so.
+ * Leaves a capability for all of kms to the owner of the file. One that others could read is not replaced: that would
+ * hide it, and the one that they may have read would still be good. The command that uses it refuses it and reports that.
  */
 export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileInit): Promise<void> {
   const found = await stat(path).catch(() => undefined);

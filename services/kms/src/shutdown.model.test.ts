@@ -10,7 +10,7 @@ const REAL: Parts = { BatchQueue, AuditTrail, Checkpointer };
 /** No promise here is about time. */
 const TIMELESS = { lags: 0 };
 
-test('a stop at any moment: everybody ends, what was done is in the log, and the last checkpoint covers it', async () => {
+test('a stop at any moment: every task ends, completed work is in the log, and the last checkpoint covers it', async () => {
   const smaller = shutdown(REAL, 0);
   await assertHolds(shutdown(REAL, 1), { name: 'shutdown', sleepSets: true, smaller, ...TIMELESS });
 });

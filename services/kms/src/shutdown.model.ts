@@ -1,8 +1,8 @@
 /**
- * The way down, on the real batch queue, audit trail and checkpointer: a stop may come at any moment.
+ * The shutdown, on the real batch queue, audit trail and checkpointer: a stop may come at any moment.
  *
- * Everybody ends. Whoever was accepted is answered; what was done is in the log, or in its last gap when it came too late;
- * the last checkpoint covers all of it.
+ * Every task ends. Every accepted request is answered; completed work is in the log, or in its last gap when it came too
+ * late; the last checkpoint covers all of it.
  */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
@@ -137,7 +137,7 @@ export function shutdown(parts: Parts, clients: number): Build {
     return {
       state: () => [log.size, log.told, log.gaps, covered.value, signed, answered, isInTime, missed].join(),
       final: () => {
-        assert.equal(answered, clients, 'everybody is answered');
+        assert.equal(answered, clients, 'every request is answered');
         assert.ok(log.told >= signed, 'what was done is in the log');
         if (isInTime) assert.deepEqual([log.told, log.gaps], [signed, 0], 'nothing else is in the log');
         if (!missed) assert.equal(covered.value, log.size, 'the last checkpoint covers all of it');

@@ -205,7 +205,7 @@ test('everything put back together: only a witness notices, and then nothing is 
       assert.match(told, /"rollback_protection":"keystore"/);
       assert.match(told, /"rollback_unseen":"everything put back together/);
     }
-    assert.equal((await sign(kms, kid)).status, 200, 'nobody can know');
+    assert.equal((await sign(kms, kid)).status, 200, 'the rollback cannot be detected');
   }
   await rm(dir, { recursive: true });
   await cp(copy, dir, { recursive: true });
@@ -219,7 +219,7 @@ test('everything put back together: only a witness notices, and then nothing is 
   assert.deepEqual(await everyByte(dir), restored, 'everything is left as it was found');
 });
 
-test('a witness that answers nonsense, or nothing, stops nobody, and readiness tells of it', async () => {
+test('a witness with invalid answers, or none, stops no request, and readiness reports it', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const { kid } = await used(dir);
@@ -237,7 +237,7 @@ test('a witness that answers nonsense, or nothing, stops nobody, and readiness t
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });
 
-test('a witness in a network that is not opened is not asked, and readiness names the reason', async () => {
+test('a witness in a network that is not opened is not called, and readiness names the reason', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const { kid } = await used(dir);

@@ -31,6 +31,6 @@ export const concurrency = declareConcurrency({
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
     hold: { ms: 3000, covers: 'a question for revocations, which is held for a second at most' },
     read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer that nobody reads' },
+    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
   },
 });

@@ -55,7 +55,7 @@ describe('body caveats in passport', () => {
     assert.equal(await post(boundTo(body), 'issue', pieces(body)), 201);
   });
 
-  test('verify says of a capability that is bound to a body what its service would say', async () => {
+  test('verify judges a capability that is bound to a body as its service would', async () => {
     const token = await service.mint({ audience: 'storage', scopes: ['storage:put'], caveats: [boundTo('x')] });
     const { body } = await service.post('verify', { token });
     assert.equal(body.ok, true, body.reason);

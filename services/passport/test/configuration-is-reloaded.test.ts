@@ -7,7 +7,7 @@ import { schema, startPassport } from '@ron/passport';
 const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test('what may be issued follows the published configuration until a drain begins', async () => {
+test('issuing follows the published configuration until a drain begins', async () => {
   const watch = new Watch('config', load());
   const source = {
     watch,

@@ -97,6 +97,6 @@ export const concurrency = declareConcurrency({
       covers: 'a write from its last byte to its answer, and each step of the disk before',
     },
     read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body without progress' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer that nobody reads' },
+    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
   },
 });

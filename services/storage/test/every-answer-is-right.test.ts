@@ -184,7 +184,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
     }
 
     describe('what cannot be read', () => {
-      test('an address that nobody stored', async () => {
+      test('an address that was never stored', async () => {
         for (const path of [`/o/${ABSENT}`, `/o/${ABSENT}/manifest`, `/o/${ABSENT}?proof=bao`]) {
           assertRefusal(await service.send('GET', path), 404, 'not_found');
           assert.equal((await service.send('HEAD', path)).status, 404);
@@ -427,7 +427,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
     });
 
     test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {
-      // Somebody may have had to wait for a worker, or nobody.
+      // Some requests may have waited for a worker.
       const unbuilt = service.storage.runtime.unbuilt().filter((name) => name !== 'deadline wait');
       assert.deepEqual(unbuilt, UNBUILT);
     });

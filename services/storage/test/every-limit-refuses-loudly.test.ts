@@ -180,7 +180,7 @@ describe('load', () => {
     await eventually('all places are taken', async () => (await service.metric('queue_depth{queue="work"}')) === 256);
     assertRefusal(await service.send('GET', path), 429, 'busy');
     await assertCounted(service, 'busy_rejections_total{queue="work",endpoint="get"}');
-    assert.equal((await service.send('GET', '/healthz')).status, 200, 'health waits behind nobody');
+    assert.equal((await service.send('GET', '/healthz')).status, 200, 'health does not wait in a queue');
     assert.equal((await service.send('POST', '/o', { body: 'x', headers: await service.allow() })).status, 201);
     disk.release('read');
     for (const reply of await Promise.all(replies)) assert.equal(reply.status, 200);
@@ -251,7 +251,7 @@ describe('size', () => {
     await assertCounted(service, 'rejected_total{reason="decompress_cap"}', 2);
   });
 
-  test('memory that is full: 507, and /readyz says so to whoever asks for writes', async () => {
+  test('memory that is full: 507, and /readyz?lane=put reports it', async () => {
     await using service = await startService({ flags: [...AMNESIA, '--amnesia.bytes_max=1MiB'] });
     const all = await service.allow();
     const kept = bytesOf(500 * KIB, 10);

@@ -1,4 +1,4 @@
-/** Clients that vanish, stop reading, or come at the same time: nobody else notices, and nothing is left behind. */
+/** Clients that vanish, stop reading, or come at the same time: other clients are not affected, and nothing is left behind. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { join } from 'node:path';

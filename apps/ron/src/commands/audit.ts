@@ -47,18 +47,18 @@ export default command({
   usage: 'audit verify [DIR|URL]',
   about:
     'Checks the audit log of kms: every entry, every hash, the tree over all of them and the signatures of its checkpoint.\n' +
-    'Tells the first damage it finds and ends with 65 then. It works on the directory of a log, also while kms runs or\n' +
-    'after it stopped, or over HTTP. Keys that lie beside the log prove that nothing was changed later by somebody without\n' +
-    'them; keep a copy elsewhere and give it with --vkey to be sure of more. That the log was put back to an earlier state\n' +
-    'shows with a checkpoint or a proof that was kept elsewhere: --since, --proof.',
+    'Reports the first damage and then exits with 65. Works on the directory of a log, even while kms runs, or over HTTP.\n' +
+    'Keys beside the log prove only that it was not changed by a user without access to them: keep a copy elsewhere and\n' +
+    'pass it with --vkey. To detect a log that was restored to an earlier state, pass a checkpoint or a proof that was kept\n' +
+    'elsewhere: --since, --proof.',
   options,
   args: [1, 2],
   words: ['verify'],
   examples: {
     'ron audit verify': 'the log of this node',
     'ron audit verify /backup/kms/audit': 'a copy of it',
-    'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'as anybody sees it',
-    'ron audit verify --since last-week.checkpoint': 'that nothing of last week was changed or is gone',
+    'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'as an HTTP client sees it',
+    'ron audit verify --since last-week.checkpoint': 'that no entry of last week was changed or removed',
     'ron audit verify --proof answer.json --vkey KEY': 'a proof alone, without the log',
   },
   async run(invocation) {
@@ -95,7 +95,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
   const { checkpoint, unsigned, signed_by } = audit;
   const rows: [string, string][] = [
     ['log', checkpoint.origin],
-    ['entries', `${checkpoint.size}, all as they were signed`],
+    ['entries', `${checkpoint.size}, all verified`],
     ['root', Buffer.from(checkpoint.root).toString('base64')],
     ...known.map(({ by, size }): [string, string] => ['goes on from', `${by}, over ${size} entries`]),
     ...(unsigned > 0 ? [['unsigned', `${unsigned} came after the last checkpoint`] satisfies [string, string]] : []),

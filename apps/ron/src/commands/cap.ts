@@ -21,7 +21,7 @@ const options = {
   scopes: { type: 'string', value: 'A,B', doc: 'issue: what it allows: storage:get,storage:put.' },
   ttl: { type: 'string', value: 'DURATION', doc: 'issue: how long it is good, 1h or 7d. Default and limit: passport.' },
   subject: { type: 'string', value: 'NAME', doc: 'issue: to whom, for revocation. Default: a name of its own.' },
-  all: { type: 'boolean', doc: 'revoke: everything that was issued to anybody until now.' },
+  all: { type: 'boolean', doc: 'revoke: all capabilities issued until now.' },
   output: {
     type: 'string',
     short: 'o',
@@ -51,12 +51,12 @@ export default command({
   args: [1, 32],
   words: ['show', 'attenuate', 'issue', 'revoke'],
   examples: {
-    'ron cap show': 'what root.cap allows',
+    'ron cap show': 'the rights of root.cap',
     'ron cap attenuate "scopes in storage:get" -o reader.cap': 'a capability that can only read',
     'ron put x --capability-file reader.cap': 'refused: it can only read',
     'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'one for alice',
-    'ron cap revoke alice': 'what alice was given is good no more',
-    'ron cap revoke --all': 'nothing that anybody was given is; `ron up` renews its own within a minute',
+    'ron cap revoke alice': 'revokes the capabilities of alice',
+    'ron cap revoke --all': 'revokes all capabilities; `ron up` renews its own within a minute',
   },
   async run(invocation) {
     const [verb, ...rest] = invocation.args;
@@ -99,8 +99,7 @@ async function verdictOf({ values, io, signal }: CapInvocation, token: string): 
   const home = homeOf(values, io);
   const url = await runningUrl(home, 'passport');
   if (url === undefined) return undefined;
-  // Whoever looks at a capability shows what he may with the node's own, not with the one that he looks at; and what he
-  // looks at goes to nobody else.
+  // The request is authorized by the node's own capability, and the one that is shown is sent to passport only.
   const own = { ...values, url, 'capability-file': home.capability };
   const ask = (client: PassportClient): Promise<TokenVerdict> => client.verify({ token }, signal);
   try {
@@ -132,7 +131,7 @@ async function issue({ values, io, signal }: CapInvocation, caveats: readonly st
   return io.result(`issued to ${issued.subject}`, { ...facts, file: values.output });
 }
 
-/** Without a subject: everybody's. */
+/** Without a subject: of all subjects. */
 async function revoke({ values, io, signal }: CapInvocation, subject: string | undefined): Promise<void> {
   const whose = subject === undefined ? ({ all: true } as const) : { subject };
   const revoked = await withClient(
@@ -144,7 +143,10 @@ async function revoke({ values, io, signal }: CapInvocation, subject: string | u
     (client) => client.revoke(whose, signal),
   );
   const since = new Date(revoked.epoch).toISOString();
-  return io.result(`what ${subject ?? 'anybody'} was given before ${since} is good no more`, revoked);
+  return io.result(
+    `Revoked ${subject === undefined ? 'all' : `${subject}'s`} capabilities issued before ${since}`,
+    revoked,
+  );
 }
 
 async function narrow({ values, io }: CapInvocation, caveats: readonly string[]): Promise<void> {

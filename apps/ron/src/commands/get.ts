@@ -25,9 +25,9 @@ export default command({
   name: 'get',
   usage: 'get ADDRESS [-o FILE] [--range A-B]',
   about:
-    'Fetches an object. No byte is written that does not belong to the address, whoever serves it. With -o the bytes go to\n' +
-    'FILE.part, which becomes FILE when all are there; given again after an interruption the command checks what FILE.part\n' +
-    'holds and fetches the rest.',
+    'Fetches an object. Only bytes that are verified against the address are written, whichever server sent them. With -o\n' +
+    'the bytes go to FILE.part, which becomes FILE when it is complete; repeated after an interruption, the command verifies\n' +
+    'FILE.part and fetches the rest.',
   options,
   args: [1, 1],
   examples: {

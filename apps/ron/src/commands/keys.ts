@@ -22,7 +22,7 @@ export default command({
   usage: 'keys create | keys rotate KID | keys list',
   about:
     'create makes a key and prints its name. rotate makes a new version, which signs from then on; older ones still\n' +
-    'verify. list shows names, versions and how keys are kept. Private keys cannot be shown: nobody has them but kms.',
+    'verify. list shows names, versions and how keys are kept. Private keys cannot be shown: they never leave kms.',
   options,
   args: [1, 2],
   words: ['create', 'rotate', 'list'],

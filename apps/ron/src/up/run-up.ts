@@ -11,7 +11,7 @@ import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
-import { Custody } from './capabilities/custody.ts';
+import { NodeCapabilities } from './capabilities/node-capabilities.ts';
 import { holdHome, type HeldHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
@@ -50,15 +50,15 @@ export async function runUp(
   await waitForSurvivors(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
   await held.announce({ pid: process.pid, started, services: {}, pids: {} });
-  const custody = new Custody(home, services, table, io);
-  await custody.prepare(stop.signal);
+  const capabilities = new NodeCapabilities(home, services, table, io);
+  await capabilities.prepare(stop.signal);
 
   const node = new Node({
     services,
     home,
     keepLogs: !amnesia,
     env: withOneHeap(amnesia ? io.env : withCompileCache(io.env)),
-    onListening: (name, url, isFirst) => custody.onListening(name, url, isFirst, stop.signal),
+    onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
     ...reporter(io, () => announce(held, node, started)),
   });
   stop.onStop = () => void node.stop();
@@ -67,7 +67,7 @@ export async function runUp(
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
     await onAllReady(io, held, node, started);
-    renewRegularly(io, custody, stop.signal);
+    renewRegularly(io, capabilities, stop.signal);
     await noteProblems(io, order, node.urls, stop.signal);
   });
   try {
@@ -130,19 +130,19 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
   for (const [name, reasons] of degraded) io.note(`${name} is degraded: ${reasons}`);
 }
 
-function renewRegularly(io: Io, custody: Custody, stopping: AbortSignal): void {
+function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
   const renew = (): void => {
     if (stopping.aborted) return;
     // A renewal that fails is repeated in a minute; the capabilities are good for weeks.
-    void renewNow(custody, stopping).catch((error: unknown) => io.note(String(error)));
-    renewRegularly(io, custody, stopping);
+    void renewNow(capabilities, stopping).catch((error: unknown) => io.note(String(error)));
+    renewRegularly(io, capabilities, stopping);
   };
   sched.timer(RENEW_EVERY_MS, renew, 'capability.renew');
 }
 
-async function renewNow(custody: Custody, stopping: AbortSignal): Promise<void> {
+async function renewNow(capabilities: NodeCapabilities, stopping: AbortSignal): Promise<void> {
   using due = Deadline.after('capability.renew', RENEW_EVERY_MS, { signal: stopping });
-  await due.run((signal) => custody.renew(signal));
+  await due.run((signal) => capabilities.renew(signal));
 }
 
 function reporter(

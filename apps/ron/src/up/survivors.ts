@@ -34,7 +34,7 @@ export async function waitForSurvivors(
   }
 }
 
-/** Whether the process is that service; the number alone may by now be somebody else's. */
+/** Whether the process is that service; the pid alone may belong to another process by now. */
 async function isService(pid: number, main: string): Promise<boolean> {
   if (!isAlive(pid)) return false;
   try {

@@ -102,7 +102,7 @@ export class Dialer {
       noDelay: true,
       autoSelectFamily: true,
       autoSelectFamilyAttemptTimeout: ATTEMPT_MS,
-      // Node asks here for a name, and never for a literal, which was checked above. Only checked addresses are given.
+      // Node calls this for names, never for literals, which were checked above. It gets checked addresses only.
       lookup: (_hostname, _options, done) =>
         done(
           null,

@@ -28,7 +28,7 @@ test('abandoned lookups keep their place until they end; beyond the bound is bus
   assert.deepEqual(await third, ['c']);
 });
 
-test('a failure is unreachable, also one that is thrown at once, and does not keep its place', async () => {
+test('a failure is unreachable, even if it is thrown synchronously, and does not keep its place', async () => {
   const resolver = new Resolver(() => {
     throw new Error('broken');
   }, 1);

@@ -1,5 +1,5 @@
 /**
- * TLS towards strangers: which certificates are accepted.
+ * TLS towards servers that are not trusted: which certificates are accepted.
  *
  * Contract: the chain must end at a trusted CA, be valid now, and name the host of the URL, never the dialled address.
  * TLS 1.2 is the minimum. With pins for a host, the public key of its certificate must be one of them as well. There is

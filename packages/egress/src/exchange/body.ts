@@ -1,7 +1,7 @@
 /**
  * The body of an answer: pieces on demand, counted, and complete or an error.
  *
- * Contract: a piece is read from the socket only when the reader asks for it. The end is reported only after the last
+ * Contract: a piece is read from the socket only when the reader requests it. The end is reported only after the last
  * byte that the framing announces; a lost connection is `unreachable`. With `decode`, gzip, br and zstd are decoded under
  * the kernel's guard. One reader, once.
  * Bound: `bytes_max` bytes as sent (`payload_too_large`, before the first piece if they are declared), the guard's bounds
@@ -106,7 +106,7 @@ export class AnswerBody implements AsyncIterable<Uint8Array> {
       this.#waiting = false;
       return next;
     } catch (error) {
-      // `waiting` stays set: it tells that the deadline passed while the server was due.
+      // `waiting` stays set: it shows that the deadline passed while the reader waited for the server.
       if (total.signal.aborted) throw total.signal.reason;
       throw this.#fail(isRonError(error) ? error : judgeWire(this.#wireError ?? error));
     }

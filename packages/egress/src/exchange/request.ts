@@ -2,7 +2,7 @@
  * A request to a stranger, and the headers that go with it.
  *
  * Contract: the caller does not control the connection: headers of the framing, of the connection and of proxies are
- * refused, and so is `Host`. Without `accept-encoding` the request asks for `identity`.
+ * refused, and so is `Host`. Without `accept-encoding` the request accepts `identity` only.
  * Bound: `request_bytes_max` for the body; headers as `node:http` validates them.
  */
 import { RonError } from '@ron/kernel/core';

@@ -68,7 +68,7 @@ export async function send(init: SendInit): Promise<Answer> {
   });
   req.once('upgrade', (_res, socket) => {
     socket.destroy();
-    fail(badAnswer('upgrade', 'the server switched protocols without being asked to'));
+    fail(badAnswer('upgrade', 'the server switched protocols without a request for it'));
   });
   req.once('response', (res) => {
     try {

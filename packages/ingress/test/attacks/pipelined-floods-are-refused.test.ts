@@ -65,7 +65,7 @@ test('a flood of what is refused anyway gets a handful of refusals, not thousand
   }
 });
 
-test('forty floods of scrapes that nobody reads: health answers, memory stays flat', async () => {
+test('forty floods of scrapes that are not read: health answers, memory stays flat', async () => {
   const attack = async (): Promise<void> => {
     const wires = await Promise.all(Array.from({ length: 40 }, () => target.open()));
     for (const wire of wires) {
@@ -78,7 +78,7 @@ test('forty floods of scrapes that nobody reads: health answers, memory stays fl
     assert.ok(took_ms < 4000, `the service worked for ${took_ms} ms before it answered a health probe`);
     for (const wire of wires) wire.destroy();
   };
-  await attack(); // Once to warm up: what the heap keeps for next time is no leak.
+  await attack(); // Once to warm up: memory that the heap keeps is not a leak.
   await withstands(target, attack, REFUSED);
 });
 

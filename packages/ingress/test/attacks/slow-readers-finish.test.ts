@@ -60,7 +60,7 @@ describe('slow readers', { concurrency: true }, () => {
       for (const kib of [2, 16, 128, 300]) readers.push(new Reader(await defaults.open(), kib * KIB));
       // Until then the server waits for the slowest for twice the no-progress limit.
       await eventually('the fastest took 3.5 MiB', () => readers[3]!.taken_bytes >= 3.5 * MIB, 60_000);
-      // A client that was cut still reads from its own buffer, so the server is asked.
+      // A client that was cut still reads from its own buffer, so the server's counter decides.
       assert.equal(await defaults.metric('io_timeouts_total{op="write"}'), 0);
       for (const curl of curls) assert.equal(curl.exitCode, null, curl.spawnargs.join(' '));
     } finally {

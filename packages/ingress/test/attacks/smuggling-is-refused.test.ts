@@ -112,7 +112,7 @@ const REFUSED: Readonly<Record<string, string>> = {
   'the preface of HTTP/2': 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n',
   'a version that is none': raw('POST /raw HTTP/1.1x', ['Host: localhost', 'Content-Length: 0'], HIDDEN),
   'a lower-case method': raw('post /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 0'], HIDDEN),
-  'a method that nobody knows': raw('BREW /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 0'], HIDDEN),
+  'an unknown method': raw('BREW /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 0'], HIDDEN),
   'a tab in the request line': raw('POST\t/raw HTTP/1.1', ['Host: localhost', 'Content-Length: 0'], HIDDEN),
   'a space at the end of the request line': raw(
     'POST /raw HTTP/1.1 ',

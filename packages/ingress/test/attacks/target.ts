@@ -66,7 +66,7 @@ export class Target implements AsyncDisposable {
     return Number(line![1]) * KIB;
   }
 
-  /** Processor time so far; unlike the clock, it does not count what other processes of the machine take. */
+  /** Processor time so far; unlike the clock, it excludes other processes. */
   get cpu_ms(): number {
     const fields = readFileSync(`/proc/${this.pid}/stat`, 'utf8').split(' ');
     return (Number(fields[13]) + Number(fields[14])) * MS_PER_TICK;

@@ -149,7 +149,7 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
     route({
       method: 'GET',
       path: '/admin/refuse',
-      summary: 'Is forbidden to everybody.',
+      summary: 'Always forbidden.',
       scope: 'storage:admin',
       lane: 'inline',
       body: 'none',

@@ -298,14 +298,14 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     return next_ms;
   }
 
-  /** Refuses a request that would not be done in time. A key without waiting jobs is let in: it cannot ask for less. */
+  /** Refuses a request that would not be done in time. A key without waiting jobs is let in. */
   #requireTime(key: string, cost_us: number, remaining_ms: number): void {
     const all_ms = this.#rate.time_ms(this.#jobs.cost + cost_us);
     if (all_ms === undefined || this.#jobs.sizeOf(key) === 0) return;
-    const patience_ms = remaining_ms * WAIT_SHARE;
-    if (all_ms <= patience_ms) return;
+    const wait_ms_max = remaining_ms * WAIT_SHARE;
+    if (all_ms <= wait_ms_max) return;
     const wait_ms = this.#wait_ms(key, cost_us);
-    if (wait_ms > patience_ms) throw this.#busy(key, wait_ms - patience_ms);
+    if (wait_ms > wait_ms_max) throw this.#busy(key, wait_ms - wait_ms_max);
   }
 
   /** How long a key waits for its last job, if it adds this cost. */

@@ -125,7 +125,7 @@ test('entries that are added together leave room for another key', () => {
   assert.ok(add(queue, new Item('zoo')));
 });
 
-test('an entry is displaced only from a key with at least two more than the key that asks', () => {
+test('an entry is displaced only from a key with at least two more than the key that needs room', () => {
   const queue = newQueue(100);
   for (let number = 0; number < 3; number++) queue.push('long', new Item('long', 1, number));
   queue.push('short', new Item('short'));

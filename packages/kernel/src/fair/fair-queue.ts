@@ -8,7 +8,7 @@
  * buckets is free; otherwise it shares one, and the keys of a bucket share one turn. The candidates follow from a hash
  * with a random seed, so a client cannot choose a key that shares the bucket of another. All operations are O(1) or
  * O(keys_max); a turn costs one step for each `quantum` of the next entry's cost.
- * Overflow: the owner asks before it pushes. `admits` leaves as many places free as one key holds: a key alone gets half
+ * Overflow: the owner calls `admits` before it pushes. It leaves as many places free as one key holds: a key alone gets half
  * of the queue, two keys a third each, so another key always finds room. `displaceable` names an entry to drop instead.
  * Cancellation: `remove` takes out any entry in one step.
  *
@@ -139,7 +139,7 @@ export class FairQueue<T extends FairEntry> {
 
   push(key: string, entry: T): void {
     assert(entry.bucket === undefined, 'fair queue: an entry is in one queue at a time');
-    assert(this.#size < this.capacity, 'fair queue: the owner asks for room before it pushes');
+    assert(this.#size < this.capacity, 'fair queue: the owner checks for room before it pushes');
     const bucket = this.#bucketOf(key);
     if (bucket.size === 0) this.#join(bucket, key);
     entry.bucket = bucket;

@@ -6,7 +6,7 @@
  * `enter_ms`. It leaves the brownout when that has lasted for `dwell_ms` and, in the last `dwell_ms`, there were calls
  * and all stayed below `errors.leave` and `leave_ms`. Without calls it stays: shed traffic gives no samples, so the
  * owner probes. Calls from before a change never count after it, hence at most one brownout begins in `dwell_ms`.
- * Looking at the state never changes it. `record` is O(1) and allocates nothing.
+ * Reading the state never changes it. `record` is O(1) and allocates nothing.
  * Bound: four windows of fixed size.
  *
  *     const brownout = new Brownout({ ...BROWNOUT_DEFAULTS, onChange: (isActive) => gauge.set(Number(isActive)) });

@@ -38,7 +38,7 @@ const MUTANTS = [
     caught: /began after the answer/,
   },
   {
-    bug: 'the budget is not asked',
+    bug: 'the budget is ignored',
     find: 'this.#inflight < this.#init.inflight_max && this.#init.budget.trySpend(op)',
     replace: 'true',
     model: THREE,

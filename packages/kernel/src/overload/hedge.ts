@@ -3,8 +3,8 @@
  *
  * Contract: an attempt starts `delay_ms` after the one before, while none has succeeded and at least one is under way;
  * never more than `attempts_max` for a call. The first success answers the call and aborts the other attempts. A call
- * fails when every attempt that was started has failed, with the first error: a failure is not hedged, that is what
- * `retry` is for. Only work marked idempotent is accepted, by type.
+ * fails when every attempt that was started has failed, with the first error: a failure is not hedged but left to
+ * `retry`. Only work marked idempotent is accepted, by type.
  * Bound: `budget` limits attempts beyond the first over all calls, and none starts while `inflight_max` attempts are under
  * way. Losers that ignore their abort count until they end, and no rejection of theirs is left unhandled.
  * Overflow: without budget a call goes on with the attempts that it has.

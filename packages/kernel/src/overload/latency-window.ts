@@ -13,7 +13,7 @@ import { assert } from '../errors.ts';
 import { RollingWindow } from '../rolling-window.ts';
 import { touch } from '../sched.ts';
 
-/** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, are not told apart. */
+/** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, share a bucket. */
 const LOW = -3;
 const HIGH = 17;
 const BUCKETS_PER_OCTAVE = 16;
@@ -61,7 +61,7 @@ export class LatencyWindow {
 }
 
 function bucketOf(latency_ms: number): number {
-  // Also for NaN: a clock that fails must not break the window.
+  // This covers NaN: a failing clock must not break the window.
   if (!(latency_ms >= 2 ** LOW)) return 0;
   const bucket = 1 + Math.floor((Math.log2(latency_ms) - LOW) * BUCKETS_PER_OCTAVE);
   return bucket < BUCKETS ? bucket : BUCKETS - 1;

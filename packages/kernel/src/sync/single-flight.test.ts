@@ -35,7 +35,7 @@ test('a start that throws at once rejects its callers', async () => {
   assert.equal(flights.size, 0);
 });
 
-test('a run beyond runs_max is refused, also while an aborted run ignores its signal', async () => {
+test('a run beyond runs_max is refused, even if an aborted run ignores its signal', async () => {
   const flights = new SingleFlight<void>('test', { runs_max: 1 });
   const stubborn = Promise.withResolvers<void>();
   const leaving = new AbortController();

@@ -30,7 +30,7 @@ export interface SingleFlightInit {
   outlives_ms?: number;
 }
 
-/** What a run knows of itself. */
+/** The state of a run that its work can read. */
 export interface Flight {
   readonly signal: AbortSignal;
   /** Its key was detached or its last caller left: the result must not be cached. */
@@ -80,7 +80,7 @@ export class SingleFlight<T> implements AsyncDisposable {
   readonly #init: SingleFlightInit;
   /** The run that a new caller of the key joins. */
   readonly #joinable = new Map<string, Run<T>>();
-  /** Runs under way, also those that no caller can join any more. */
+  /** Runs under way, including those that no caller can join any more. */
   readonly #runs = new Set<Run<T>>();
   readonly #closers: WaitList<void, undefined>;
   #isClosed = false;

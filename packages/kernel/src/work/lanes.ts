@@ -53,7 +53,7 @@ export class Lanes {
     return best;
   }
 
-  /** The caller has asked for room. */
+  /** The caller has checked for room. */
   enter(job: QueuedJob, key: string): void {
     const lane = job.in;
     if (lane.size >= lane.reserve) this.#shared_free -= 1;

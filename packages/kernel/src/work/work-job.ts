@@ -1,5 +1,5 @@
 /**
- * A job of a work queue: in the hands of a worker, and as the queue and its lanes see it.
+ * A job of a work queue: as its worker sees it, and as the queue and its lanes see it.
  *
  * Promise: a job waits in one lane, or a worker has it, or it was answered. Only the queue answers it.
  */
@@ -8,7 +8,7 @@ import { FairEntry } from '../fair/fair-queue.ts';
 import type { Parked } from '../sched.ts';
 import type { Lane } from './work-lane.ts';
 
-/** A job in the hands of a worker. */
+/** A job as its worker sees it. */
 export interface Job {
   readonly lane: string;
   /**

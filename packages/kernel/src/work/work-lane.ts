@@ -106,7 +106,7 @@ export class Lane extends FairQueue<QueuedJob> {
     const target_ms = this.#target_ms(oldest);
     const late_ms = oldest.queued_ms + target_ms;
     if (now_ms < late_ms) return this.#leaveOverload();
-    // Not `now_ms`: after a stall in which no job was taken, the job was late for longer than we looked.
+    // Not `now_ms`: after a stall in which no job was taken, the job was late before this check.
     this.#late_since_ms ??= late_ms;
     if (now_ms - this.#late_since_ms >= INTERVAL_TARGETS * target_ms) this.#overloaded = true;
   }

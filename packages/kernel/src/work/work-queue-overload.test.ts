@@ -96,7 +96,7 @@ test(
 );
 
 test(
-  'a stall in which nobody takes anything counts as overload at once when it ends',
+  'a stall in which no worker takes a job counts as overload at once when it ends',
   bench(async (b) => {
     for (const name of ['a', 'b', 'c']) b.submit(name);
     await b.time.advance(TARGET_MS + INTERVAL_MS);
@@ -241,7 +241,7 @@ interface Load {
 interface Served {
   /** Jobs that ended within their deadline, while the load lasted. */
   good: number;
-  /** Jobs whose work was done for nobody. */
+  /** Jobs whose work ended after their deadline. */
   late: number;
   refused: number;
   worst_ms: number;
@@ -293,7 +293,7 @@ function openWorkQueue(workers: number): { submit: Queue; close: () => void } {
   return { submit: (deadline, work) => queue.submit('get', deadline, work), close: () => queue.close() };
 }
 
-/** The plain queue: in order, refusing when full; `skipLate` also drops what is too late when its turn comes. */
+/** The plain queue: in order, refusing when full; `skipLate` also drops jobs that are too late when their turn comes. */
 function openFifo(workers: number, skipLate: boolean): { submit: Queue; close: () => void } {
   const queue = new Mpsc<() => Promise<void>>('work', 512);
   const worker = async (): Promise<void> => {
@@ -323,7 +323,7 @@ test('in standing overload far more jobs end within their deadline than with a p
     'work queue': await simulate(load, openWorkQueue),
   };
   for (const [name, { good, late, refused, worst_ms }] of Object.entries(results)) {
-    const rate = `${good} of ${possible} possible jobs in time, ${late} worked for nobody`;
+    const rate = `${good} of ${possible} possible jobs in time, ${late} ended too late`;
     t.diagnostic(`${name}: ${rate}, ${refused} refused, slowest good one ${Math.round(worst_ms)} ms`);
   }
   const best = results['work queue'];

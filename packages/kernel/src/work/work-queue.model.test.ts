@@ -39,7 +39,7 @@ const MODELS: Record<string, Shape> = {
   'a full queue refuses one of two clients, and both are answered without any worker': REFUSING,
   'a client may leave at any time': LEAVING,
   'a worker may die at any time, and its job is answered': DYING,
-  'what a dying worker did not take, another one does': SURVIVED,
+  'jobs that an aborted worker did not take, another one takes': SURVIVED,
   'queued jobs may be aborted at any time': ABORTING,
   'a flood under one key leaves room for another, and displaced jobs are answered': KEYED,
   'a lane always finds its reserved room': RESERVED,
@@ -133,7 +133,7 @@ const MUTANTS: Mutant[] = [
     expected: /the owner asks for room/,
   },
   {
-    name: 'nobody looks at the deadlines',
+    name: 'deadlines are not checked',
     find: 'this.#sweep.by(job.expires_ms, now_ms);',
     replace: '',
     model: DYING,

@@ -11,7 +11,7 @@ export interface WorkQueueModule {
 
 type Answer = 'done' | 'busy' | 'timeout' | 'canceled' | 'draining';
 
-/** One client: what it was told, and what became of its work. */
+/** One client: its answer, and the fate of its work. */
 class Client {
   readonly index: number;
   readonly #world: World;
@@ -22,7 +22,7 @@ class Client {
   begun = false;
   ended = false;
   accepted = false;
-  /** Remembered, because what work throws is an answer like any other. */
+  /** Remembered, because an error of the work is an answer like any other. */
   #begunInVain = false;
 
   constructor(index: number, world: World, queue: WorkQueue, place: Place) {
@@ -128,7 +128,7 @@ export function answersOnce({ WorkQueue }: WorkQueueModule, shape: Shape): Build
       });
     }
     return {
-      // What waits and who has it follows from the order of arrival, how many wait, and who was answered.
+      // The waiting jobs and their workers follow from the order of arrival, how many wait, and who was answered.
       state: () => [order, clients.map(String), queue.depth, queue.running, queue.idle, totals(queue), live].join('|'),
       invariant() {
         assert(queue.depth <= shape.capacity, 'more jobs wait than the capacity');

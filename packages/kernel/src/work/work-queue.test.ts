@@ -20,7 +20,7 @@ function onQueue(capacity: number, use: (queue: WorkQueue, time: VirtualSched) =
   return () => time.during(() => use(new WorkQueue('work', { capacity, lanes: ['get'] }), time));
 }
 
-/** What became of a promise so far. */
+/** The state of a promise so far. */
 function outcome(promise: Promise<unknown>): { value: unknown; at_ms: number } {
   const seen = { value: undefined as unknown, at_ms: Number.NaN };
   const note = (value: unknown): void => {
@@ -36,7 +36,7 @@ async function work(queue: WorkQueue, signal: AbortSignal = never): Promise<void
 }
 
 test(
-  'a submitter gets what its work gives or throws',
+  'a submitter gets the result or the error of its work',
   onQueue(4, async (queue) => {
     const answers = [
       queue.submit('get', after(100), () => Promise.resolve(7)),
@@ -201,7 +201,7 @@ test(
 );
 
 test(
-  'a worker that must end answers the client, tells the work and goes',
+  'a worker that must end answers the client, aborts the work and ends',
   onQueue(8, async (queue, time) => {
     const worker = new AbortController();
     let told: unknown;
@@ -236,7 +236,7 @@ test(
 );
 
 test(
-  'a job runs once, however often it is asked to',
+  'a job runs once, however often run is called',
   onQueue(8, async (queue) => {
     let runs = 0;
     const answer = queue.submit('get', after(100), () => Promise.resolve((runs += 1)));
@@ -375,7 +375,7 @@ test('every accepted job is answered exactly once, and the totals add up', async
 });
 
 test('finished jobs leave nothing behind, and a job costs microseconds', (t) => {
-  // In a process of its own: the test runner's hooks on every promise would be most of what is measured.
+  // In a process of its own: the test runner's hooks on every promise would dominate the measurement.
   const url = (file: string): string => new URL(file, import.meta.url).href;
   const program = `
     import { Deadline } from '${url('../deadline.ts')}';
@@ -413,7 +413,7 @@ function sleeper(work_ms: number): (deadline: Deadline) => Promise<void> {
   return () => sleep(work_ms, never);
 }
 
-test('a worker that is asked to stop closes the queue and still serves what was accepted', async () => {
+test('a worker whose task stops closes the queue and still serves accepted jobs', async () => {
   const queue = new WorkQueue('work', { capacity: 8, lanes: ['get'] });
   const stop = new AbortController();
   const served: number[] = [];

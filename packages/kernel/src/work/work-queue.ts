@@ -165,8 +165,8 @@ export class WorkQueue implements AsyncDisposable {
   }
 
   /**
-   * The life of one worker: runs jobs until the queue is closed and drained, or the task is aborted. When the task is
-   * asked to stop the queue closes, so that what was accepted is still served.
+   * The life of one worker: runs jobs until the queue is closed and drained, or the task is aborted. When the task
+   * stops, the queue closes and accepted jobs are still served.
    */
   async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
     const close = (): void => this.close();
@@ -198,7 +198,7 @@ export class WorkQueue implements AsyncDisposable {
     return queued.length;
   }
 
-  /** Closes and sends away whoever still waits. Work in hand goes on. */
+  /** Closes, and rejects the jobs that wait. Work in progress goes on. */
   [Symbol.asyncDispose](): Promise<void> {
     this.close();
     this.abortQueued(new RonError('draining', `queue ${this.name} was closed`));
@@ -239,7 +239,7 @@ export class WorkQueue implements AsyncDisposable {
     }
   }
 
-  /** Whether there is time left. Looking at a deadline that is over makes it say so, and that answers the job. */
+  /** Whether there is time left. Reading a deadline that is over notifies its listeners, which answers the job. */
   #isLive(job: QueuedJob): boolean {
     if (job.open !== undefined && job.open.deadline.remaining_ms > 0) return true;
     assert(job.open === undefined, 'a job is answered when its deadline is over');
@@ -277,7 +277,7 @@ export class WorkQueue implements AsyncDisposable {
     answer.fail(reason);
   }
 
-  /** Ends the queue's part in a job: the one who gets the answer must give it. Undefined: it was given already. */
+  /** Ends the queue's part in a job and returns its answer, which the caller must give. Undefined: already answered. */
   #conclude(job: QueuedJob): Parked<unknown> | undefined {
     const open = job.open;
     if (open === undefined) return undefined;
@@ -347,12 +347,12 @@ export class WorkQueue implements AsyncDisposable {
     return new RonError('busy', `queue ${this.name} ${why}`, { op: lane.name, retry_after_ms });
   }
 
-  /** When what waits now will have been served, as far as we can tell; at least the time of one job. */
+  /** An estimate of the time until the waiting jobs are served; at least the time of one job. */
   #drain_ms(lane: Lane, now_ms: number): number {
     return Math.ceil((lane.service_ms(now_ms) * (this.#lanes.depth + 1)) / Math.max(1, this.#running));
   }
 
-  /** Looking at a deadline that is over answers its job. Returns when the next one expires. */
+  /** Answers jobs whose deadline is over, by reading it. Returns when the next one expires. */
   #expireJobs(now_ms: number): number {
     touch(this);
     let next_ms = Infinity;

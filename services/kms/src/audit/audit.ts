@@ -46,7 +46,7 @@ export interface Audit {
   readonly problem: string | undefined;
   /** Waits for the checkpoint that covers an entry, and proves that it is there. */
   prove(index: number, caller: Caller): Promise<unknown>;
-  /** Writes what waits, and signs the last word. For the end, when nobody records any more. */
+  /** Writes the waiting entries and signs the last checkpoint. For the shutdown, when no more entries are recorded. */
   close(): Promise<void>;
 }
 

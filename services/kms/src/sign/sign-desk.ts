@@ -101,7 +101,7 @@ export class SignDesk {
     return await Promise.all(signed.flat().map((each, at) => this.#enter(items[at]!, each, caller)));
   }
 
-  /** Items that are signed in one go: few enough that nobody waits long for them. */
+  /** Items that are signed in one go: few enough that other requests do not wait long for them. */
   #pieces(items: readonly SignItem[], tried: () => void): Piece<SignRound, Signed[][]>[] {
     const costs = items.map((item) => this.#cost_us(item));
     const sum_us = costs.reduce((sum, cost_us) => sum + cost_us, 0);

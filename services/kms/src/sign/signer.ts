@@ -3,7 +3,7 @@
  *
  * Promise: a signature is given out only if its version was still the current one when it was done. A rotation that came
  * in between makes it sign again with the new version, or refuse when the caller had named the old one: once a rotation
- * was answered, nobody gets a signature of the retired version any more. The kid in the signed bytes is that of the key
+ * was answered, no request gets a signature of the retired version any more. The kid in the signed bytes is that of the key
  * that signed.
  * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
  */

@@ -54,7 +54,7 @@ function setUp() {
   return { begun, verify, endAll };
 }
 
-test('long messages count for what they cost: fewer of them are with the threads at a time', async () => {
+test('long messages count by their cost: fewer of them are with the threads at a time', async () => {
   const atOnce = async (bytes: number): Promise<number> => {
     const { begun, verify, endAll } = setUp();
     const all = Array.from({ length: 200 }, () => verify('flood', bytes));

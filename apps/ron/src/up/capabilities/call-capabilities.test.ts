@@ -8,7 +8,7 @@ import type { Service } from '@ron/proto';
 import { homeAt, type Home } from '../../home.ts';
 import { plan } from '../plan.ts';
 import type { Call, ServiceEntry } from '../table/service-entry.ts';
-import { Custody } from './custody.ts';
+import { NodeCapabilities } from './node-capabilities.ts';
 import { NODE_TTL_MS } from './renewal.ts';
 
 const signal = new AbortController().signal;
@@ -51,11 +51,11 @@ async function homeOf(t: TestContext): Promise<Home> {
 }
 
 /** A node without kms, as far as `ron up` prepares it. */
-async function prepare(home: Home, rows: readonly ServiceEntry[], only?: string): Promise<Custody> {
+async function prepare(home: Home, rows: readonly ServiceEntry[], only?: string): Promise<NodeCapabilities> {
   const services = await plan({ place: { home, base_port: 0, amnesia: false }, table: rows, only, env: {} });
-  const custody = new Custody(home, services, rows, { note: (text) => assert.fail(text) });
-  await custody.prepare(signal);
-  return custody;
+  const capabilities = new NodeCapabilities(home, services, rows, { note: (text) => assert.fail(text) });
+  await capabilities.prepare(signal);
+  return capabilities;
 }
 
 const tokenIn = async (path: string): Promise<string> => (await readFile(path, 'utf8')).trim();
@@ -92,7 +92,7 @@ test('each call has a file of its own, which allows that call and nothing else',
   assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'acme' } }), false);
 });
 
-test('the caller is told both files, the callee none; calls to services that do not run are left out', async (t) => {
+test('the caller is given both files, the callee none; calls to services that do not run are left out', async (t) => {
   const home = await homeOf(t);
   const rows = table([SEND, SIGN, READ]);
   const flagsOf = async (only?: string): Promise<Record<string, readonly string[]>> => {
@@ -127,9 +127,9 @@ test('a table with a cycle starts nothing', async (t) => {
 
 test('every service that listens leaves its address, and a new start removes it', async (t) => {
   const home = await homeOf(t);
-  const custody = await prepare(home, table([READ]));
+  const capabilities = await prepare(home, table([READ]));
   for (const name of ['interop', 'storage'] as const) {
-    await custody.onListening(name, `http://127.0.0.1:1/${name}`, true, signal);
+    await capabilities.onListening(name, `http://127.0.0.1:1/${name}`, true, signal);
     assert.equal(await tokenIn(home.of(name).url), `http://127.0.0.1:1/${name}`);
     assert.equal((await stat(home.of(name).url)).mode & 0o777, 0o600);
   }
@@ -142,8 +142,8 @@ test('a good file stays as it is; one that the table describes otherwise, or tha
   const path = home.of('interop').capabilityFor('mailbox');
   await prepare(home, table([SEND]));
   const first = await tokenIn(path);
-  const custody = await prepare(home, table([SEND]));
-  await custody.renew(signal);
+  const capabilities = await prepare(home, table([SEND]));
+  await capabilities.renew(signal);
   assert.equal(await tokenIn(path), first);
 
   const changes: Partial<Call>[] = [
@@ -167,15 +167,15 @@ test('a good file stays as it is; one that the table describes otherwise, or tha
   const foreign = (await mint(keys, { ...alike, subject: 'svc-edge' }, signal)).token;
   for (const bad of [attenuate(before, ['bytes <= 1']), foreign, 'AAAA']) {
     await writeFile(path, `${bad}\n`, { mode: 0o600 });
-    await custody.renew(signal);
+    await capabilities.renew(signal);
     assert.notEqual(await tokenIn(path), bad);
   }
   before = await tokenIn(path);
   await keys.rotate(signal);
-  await custody.renew(signal);
+  await capabilities.renew(signal);
   assert.notEqual(await tokenIn(path), before, 'the key is no longer the current one');
   await chmod(path, 0o644);
-  await assert.rejects(custody.renew(signal), /chmod 600/);
+  await assert.rejects(capabilities.renew(signal), /chmod 600/);
 });
 
 test('a call that the table does not have any more leaves no capability behind', async (t) => {

@@ -23,7 +23,7 @@ import { prepareKeys, renewByKeyFile, renewThroughKms } from './root-capability.
 const PREPARE_MS = 10_000;
 const TRIES_MAX = 4;
 
-export class Custody {
+export class NodeCapabilities {
   readonly #home: Home;
   readonly #io: Pick<Io, 'note'>;
   readonly #table: readonly ServiceEntry[];
