@@ -98,7 +98,7 @@ export class Responder {
       res.destroy();
       return;
     }
-    const { status, headers, body } = problemFor(error, corr_id, this.#reasons?.of(error));
+    const { status, headers, body } = problemFor(error, corr_id, this.#reasons);
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);
