@@ -150,11 +150,11 @@ export class Pipeline {
     }
     checkDeclaredLength(req, limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
-    if (row.body === 'engine') {
+    if (row.body === 'forward') {
       if (phase2 !== undefined)
-        throw new RonError('forbidden', 'capability restricts the body, and here nobody can check that');
+        throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
       if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
-      exchange.is_raw = true;
+      exchange.is_forwarded = true;
     } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
       return this.#gather(exchange, prepared);
@@ -231,9 +231,8 @@ export class Pipeline {
     if (exchange.over) return;
     const { responder } = this.#init;
     const { res, corr_id, grant } = exchange;
-    // A handler that did not read the body to its end, or did not say what it acts on, gets no answer out. An engine
-    // that speaks HTTP itself has yet to say it.
-    if (grant !== undefined && !prepared.settles_first && answer.kind !== 'raw') insist(grant.phase2.settle());
+    // A handler that did not read the body to its end, or did not say what it acts on, gets no answer out.
+    if (grant !== undefined && !prepared.settles_first) insist(grant.phase2.settle());
     // Byte and stream answers are under the budget until their first byte is out.
     if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
     switch (answer.kind) {
@@ -251,9 +250,9 @@ export class Pipeline {
         return this.#serve(exchange, sendStream(exchange, answer, responder));
       case 'events':
         return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
-      case 'raw':
-        responder.prepareRaw(res, corr_id);
-        return this.#serve(exchange, answer.serve(exchange.req, res, exchange.gone));
+      case 'forward':
+        responder.prepareForward(res, corr_id);
+        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
     }
   }
 
@@ -261,7 +260,7 @@ export class Pipeline {
   #serve(exchange: Exchange, served: Promise<void>): void {
     exchange.runsUntil(served);
     served.catch((error: unknown) => {
-      if (exchange.over || !exchange.res.headersSent) return this.fail(exchange, error);
+      if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
       this.#sourceFailed(exchange, error);
       exchange.res.destroy();
     });
@@ -294,9 +293,10 @@ export class Pipeline {
     if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
   }
 
-  /** The one way out for everything that went wrong. */
+  /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
   fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over) return;
+    if (exchange.over || exchange.has_failed) return;
+    exchange.has_failed = true;
     const { metrics, responder, log } = this.#init;
     const error = toRonError(thrown);
     metrics.countRefusal(error);
@@ -310,6 +310,7 @@ export class Pipeline {
     // Whoever is on probation had one chance.
     const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
+    exchange.endSource(error);
   }
 }
 

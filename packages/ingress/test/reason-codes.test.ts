@@ -44,6 +44,7 @@ function routes() {
       method: 'GET',
       path: '/detail/:reason',
       body: 'none',
+      schema: { params: Type.Object({ reason: Type.String() }) },
       handler: ({ params: { reason } }) => {
         throw new RonError('reject_policy', 'refused', { details: { reason } });
       },
