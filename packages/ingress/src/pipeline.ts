@@ -23,6 +23,7 @@ import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
+import { refusalDelay_ms } from './reserve-entry.ts';
 import type { Responder } from './responder.ts';
 import type { SlotLimit } from './slot-limit.ts';
 import { sendStream } from './stream-answer.ts';
@@ -117,23 +118,37 @@ export class Pipeline {
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 
-  /** A capability was accepted on this connection. */
-  granted(connection: Connection, grant: Grant): void {
-    const { ticket } = connection;
+  /** A capability was accepted on this connection. One from behind a trusted proxy says nothing about the connection. */
+  granted({ ticket }: Connection, ip: string, grant: Grant): void {
+    if (ip !== ticket.ip) return;
     const is_news = grant.is_service === true && ticket.caller !== 'internal';
     if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+    const { refusal } = exchange.place;
+    if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
     else if (!verdict.ok) throw refusalError(verdict);
     else {
       exchange.grant = verdict;
-      this.granted(exchange.connection, verdict);
+      this.granted(exchange.connection, exchange.ip, verdict);
     }
     check(prepared.parts.params, 'params', exchange.params);
     check(prepared.parts.query, 'query', exchange.query);
     this.#openBody(exchange, prepared);
+  }
+
+  /** For a request that found no open place. */
+  #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
+    return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
+  }
+
+  #refuseLoad(exchange: Exchange, refusal: RonError): void {
+    exchange.place.end();
+    const wait_ms = refusalDelay_ms(refusal);
+    if (wait_ms === 0) throw refusal;
+    sched.timer(wait_ms, () => this.fail(exchange, refusal), 'ingress-refusal');
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
