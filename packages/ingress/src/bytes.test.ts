@@ -487,50 +487,6 @@ test('the signal ends it: its reason is the answer before headers, a destroyed s
   assert.equal(source.pulled, 0);
 });
 
-test('pipelined answers come in order and the later ones read nothing before their turn', async (t) => {
-  let release: (() => void) | undefined;
-  const gate = new Promise<void>((resolve) => void (release = resolve));
-  const first = tape(pattern(200 * KIB), 64 * KIB, (index) => (index === 1 ? gate : undefined));
-  const second = tape(pattern(100 * KIB));
-  const third = { ...tape(pattern(10)), ram: [pattern(10)] };
-  const sources = [first, second, third];
-  let next = 0;
-  const http = await bench(t, () => sources[next++]!, { stall_ms: 400 });
-  const socket = await http.dial();
-  let got = Buffer.alloc(0);
-  socket.on('data', (chunk: Buffer) => void (got = Buffer.concat([got, chunk])));
-  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(3));
-  await until(() => next === 3 && first.pulled === 1);
-  assert.equal(second.pulled, 0);
-  release!();
-  const results = [await http.outcome(), await http.outcome(), await http.outcome()];
-  assert.deepEqual(
-    results.map((outcome) => outcome.body_bytes).toSorted((a, b) => b - a),
-    [200 * KIB, 100 * KIB, 10],
-  );
-  await until(() => got.length > 300 * KIB + 30);
-  assert.ok(results.every((outcome) => outcome.result === 'complete'));
-  const bodies = got.toString('latin1').split(/HTTP\/1\.1 200 OK.*?\r\n\r\n/s);
-  assert.deepEqual(
-    bodies.slice(1),
-    sources.map((source) => pattern(source.size).toString('latin1')),
-  );
-});
-
-test('pipelined answers end when the connection dies before their turn', async (t) => {
-  const first = tape(pattern(200 * KIB), 64 * KIB, (index) => (index === 1 ? new Promise<void>(() => {}) : undefined));
-  const second = tape(pattern(100 * KIB));
-  let next = 0;
-  const http = await bench(t, () => [first, second][next++]!, { stall_ms: 300 });
-  const socket = await http.dial();
-  socket.write('GET / HTTP/1.1\r\nHost: x\r\n\r\n'.repeat(2));
-  await until(() => next === 2 && first.pulled === 1);
-  socket.destroy();
-  assert.equal((await http.outcome()).result, 'client_gone');
-  assert.equal((await http.outcome()).result, 'client_gone');
-  assert.equal(second.pulled, 0);
-});
-
 test('nothing piles up on a signal that outlives many answers', async (t) => {
   const { signal } = new AbortController();
   let listeners = 0;

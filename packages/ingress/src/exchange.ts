@@ -66,8 +66,10 @@ export class Exchange implements Flight, RouteContext {
   plain: PlainBody | undefined = undefined;
   /** When a buffered body must be complete. */
   body_due_ms = Infinity;
-  /** An engine reads the request itself. */
-  is_raw = false;
+  /** Its answer is a problem. */
+  has_failed = false;
+  /** A proxy reads the body. */
+  is_forwarded = false;
   /** The client waits for `100 Continue` before it sends its body. */
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
@@ -250,8 +252,8 @@ export class Exchange implements Flight, RouteContext {
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
     if (this.plain !== undefined) return this.plain.waiting;
-    // Bytes that an engine has not read fill the buffer: an empty one means that the client sends nothing.
-    return this.is_raw && !this.req.complete && this.req.readableLength === 0;
+    // Bytes that the upstream has not taken fill the buffer: an empty one means that the client sends nothing.
+    return this.is_forwarded && !this.req.complete && this.req.readableLength === 0;
   }
 
   readStalled(): void {

@@ -214,7 +214,7 @@ export class FastPath {
         this.#init.pipeline.fail(this.#exchange(req, res, arrival), refusalError(refusal));
         return true;
       }
-      this.#init.pipeline.granted(arrival.connection, verdict as Grant);
+      this.#init.pipeline.granted(arrival.connection, arrival.ip, verdict as Grant);
     }
     const { source } = entry;
     const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);

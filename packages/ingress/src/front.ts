@@ -24,6 +24,7 @@ import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { waitsForTurn } from './node-internals.ts';
 import { Place } from './place.ts';
+import { refusalDelay_ms, ReserveEntry } from './reserve-entry.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from './route-errors.ts';
 import type { Router } from './router.ts';
@@ -46,8 +47,6 @@ export interface FrontInit {
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
 const ADDRESS_LIMIT = new RonError('address_limit', 'this address has as many requests in flight as its share allows');
-/** How long an address over its limits waits for the refusal: a connection that repeats gets five a second. */
-const ADDRESS_REFUSAL_MS = 200;
 const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
 
 export class Front {
@@ -56,6 +55,7 @@ export class Front {
   #router: Router | undefined;
   #fast: FastPath | undefined;
   readonly #turns: Turns;
+  readonly #reserve = new ReserveEntry();
   readonly #arrival: Arrival = {
     connection: undefined as never,
     corr_id: '',
@@ -170,7 +170,13 @@ export class Front {
     const refused = entered === 'ok' ? undefined : this.#admissionError(entered, address);
     // Its place keeps the entry from here on.
     if (forwarded !== undefined) admission.release(forwarded);
-    if (refused !== undefined) return this.#refuseLoad(req, res, refused, corr_id, start_ms);
+    if (refused !== undefined) {
+      const pending =
+        forwarded === undefined ? this.#reserve.begin(connection.ticket, view, entered, refused) : undefined;
+      if (pending === undefined) return this.#refuseLoad(req, res, refused, corr_id, start_ms);
+      const place = Place.pending(admission, pending);
+      return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
+    }
     const entry = hit ?? fast?.openNow(req);
     const arrival = this.#arrival;
     arrival.verdict = undefined;
@@ -225,18 +231,13 @@ export class Front {
     return new RonError(code, `${whose} come faster than the limit`, { retry_after_ms });
   }
 
-  /**
-   * An address that is over its own limits waits for the refusal: a client that repeats at once would otherwise take the
-   * processor from all others. It holds its connection, and nothing else.
-   */
   #refuseLoad(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
-    if (error.code !== 'address_limit' && error.code !== 'address_rate_limited') {
-      return this.refuse(req, res, error, corr_id, start_ms);
-    }
+    const wait_ms = refusalDelay_ms(error);
+    if (wait_ms === 0) return this.refuse(req, res, error, corr_id, start_ms);
     const answer = (): void => {
       if (!req.socket.destroyed) this.refuse(req, res, error, corr_id, start_ms);
     };
-    sched.timer(ADDRESS_REFUSAL_MS, answer, 'ingress-refusal');
+    sched.timer(wait_ms, answer, 'ingress-refusal');
   }
 
   /**

@@ -23,6 +23,7 @@ import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
+import { refusalDelay_ms } from './reserve-entry.ts';
 import type { Responder } from './responder.ts';
 import type { SlotLimit } from './slot-limit.ts';
 import { sendStream } from './stream-answer.ts';
@@ -117,23 +118,37 @@ export class Pipeline {
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 
-  /** A capability was accepted on this connection. */
-  granted(connection: Connection, grant: Grant): void {
-    const { ticket } = connection;
+  /** A capability was accepted on this connection. One from behind a trusted proxy says nothing about the connection. */
+  granted({ ticket }: Connection, ip: string, grant: Grant): void {
+    if (ip !== ticket.ip) return;
     const is_news = grant.is_service === true && ticket.caller !== 'internal';
     if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+    const { refusal } = exchange.place;
+    if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
     else if (!verdict.ok) throw refusalError(verdict);
     else {
       exchange.grant = verdict;
-      this.granted(exchange.connection, verdict);
+      this.granted(exchange.connection, exchange.ip, verdict);
     }
     check(prepared.parts.params, 'params', exchange.params);
     check(prepared.parts.query, 'query', exchange.query);
     this.#openBody(exchange, prepared);
+  }
+
+  /** For a request that found no open place. */
+  #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
+    return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
+  }
+
+  #refuseLoad(exchange: Exchange, refusal: RonError): void {
+    exchange.place.end();
+    const wait_ms = refusalDelay_ms(refusal);
+    if (wait_ms === 0) throw refusal;
+    sched.timer(wait_ms, () => this.fail(exchange, refusal), 'ingress-refusal');
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
@@ -150,11 +165,11 @@ export class Pipeline {
     }
     checkDeclaredLength(req, limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
-    if (row.body === 'engine') {
+    if (row.body === 'forward') {
       if (phase2 !== undefined)
-        throw new RonError('forbidden', 'capability restricts the body, which this route does not check');
+        throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
       if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
-      exchange.is_raw = true;
+      exchange.is_forwarded = true;
     } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
       return this.#gather(exchange, prepared);
@@ -231,9 +246,8 @@ export class Pipeline {
     if (exchange.over) return;
     const { responder } = this.#init;
     const { res, corr_id, grant } = exchange;
-    // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused. An engine that
-    // speaks HTTP itself calls it later.
-    if (grant !== undefined && !prepared.settles_first && answer.kind !== 'raw') insist(grant.phase2.settle());
+    // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused.
+    if (grant !== undefined && !prepared.settles_first) insist(grant.phase2.settle());
     // Byte and stream answers are under the budget until their first byte is out.
     if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
     switch (answer.kind) {
@@ -251,9 +265,9 @@ export class Pipeline {
         return this.#serve(exchange, sendStream(exchange, answer, responder));
       case 'events':
         return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
-      case 'raw':
-        responder.prepareRaw(res, corr_id);
-        return this.#serve(exchange, answer.serve(exchange.req, res, exchange.gone));
+      case 'forward':
+        responder.prepareForward(res, corr_id);
+        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
     }
   }
 
@@ -261,7 +275,7 @@ export class Pipeline {
   #serve(exchange: Exchange, served: Promise<void>): void {
     exchange.runsUntil(served);
     served.catch((error: unknown) => {
-      if (exchange.over || !exchange.res.headersSent) return this.fail(exchange, error);
+      if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
       this.#sourceFailed(exchange, error);
       exchange.res.destroy();
     });
@@ -294,9 +308,10 @@ export class Pipeline {
     if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
   }
 
-  /** The one way out for everything that went wrong. */
+  /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
   fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over) return;
+    if (exchange.over || exchange.has_failed) return;
+    exchange.has_failed = true;
     const { metrics, responder, log } = this.#init;
     const error = toRonError(thrown);
     metrics.countRefusal(error);
@@ -310,6 +325,7 @@ export class Pipeline {
     // A connection on probation gets one request.
     const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
+    exchange.endSource(error);
   }
 }
 

@@ -1,6 +1,7 @@
 /**
  * The in-flight place of one request, from its admission to its end.
  *
+ *   pending --enterReserve()--> held                  found no open place; its capability is being checked
  *   held --queue()--> queued --begin()--> held        waits in a work queue: counts for its address only
  *   held --vacate()-> away ----retake()-> held        parked, an event stream, or a client that does not read: counted
  *                                                     by another limit (slots, or connections)
@@ -13,20 +14,48 @@
  *   place.retake();
  *   place.end();
  */
-import type { Admission, ClientAddress } from '@ron/kernel';
+import type { Admission, ClientAddress, RonError } from '@ron/kernel';
+import type { PendingEntry } from './reserve-entry.ts';
 
-type State = 'held' | 'queued' | 'away' | 'ended';
+type State = 'pending' | 'held' | 'queued' | 'away' | 'ended';
 
 export class Place {
   readonly #admission: Admission;
   readonly address: ClientAddress | undefined;
   #state: State;
+  #pending: PendingEntry | undefined = undefined;
 
   /** `holds`: the caller has entered with this address. A health request has not. */
   constructor(admission: Admission, address: ClientAddress | undefined, holds: boolean) {
     this.#admission = admission;
     this.address = address;
     this.#state = holds ? 'held' : 'ended';
+  }
+
+  /** For a request that has not entered: it does with `enterReserve`, or it ends. */
+  static pending(admission: Admission, pending: PendingEntry): Place {
+    const place = new Place(admission, undefined, false);
+    place.#state = 'pending';
+    place.#pending = pending;
+    return place;
+  }
+
+  /** Why it has no place, while it is pending. */
+  get refusal(): RonError | undefined {
+    return this.#pending?.refusal;
+  }
+
+  /** Enters as an internal caller. False when the reserve is taken, too. */
+  enterReserve(): boolean {
+    if (this.#state !== 'pending' || this.#admission.tryEnter(undefined, 'internal') !== 'ok') return false;
+    this.#state = 'held';
+    this.#checked();
+    return true;
+  }
+
+  #checked(): void {
+    this.#pending?.checked();
+    this.#pending = undefined;
   }
 
   queue(): void {
@@ -62,6 +91,7 @@ export class Place {
     this.#state = 'ended';
     if (state === 'held') this.#admission.leave(this.address);
     else if (state === 'queued') this.#admission.drop(this.address);
+    else if (state === 'pending') this.#checked();
     else if (state === 'away' && this.address !== undefined) this.#admission.release(this.address);
   }
 }

@@ -78,7 +78,7 @@ export function prepareRoute(
 }
 
 function isStreamed(row: Route): boolean {
-  return row.body === 'stream' || row.body === 'engine';
+  return row.body === 'stream' || row.body === 'forward';
 }
 
 function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: IngressConfig): () => number {

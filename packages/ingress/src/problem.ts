@@ -21,16 +21,23 @@ const RETRY_AFTER_DEFAULT_MS = 1000;
 const RETRY_AFTER_S_MAX = 3600;
 const INTERNAL_DETAIL = 'the request failed inside the service; quote corr_id when you report it';
 
+/** The reason codes of a service; see reasons.ts. */
+export interface ReasonTable {
+  /** Undefined: this refusal has no reason code. */
+  of(error: unknown): string | undefined;
+}
+
 /**
- * The answer for an error: status, headers (names in lower case, `content-length` included) and body. `reason` is the
- * reason code of the service, if it has one for this error.
+ * The answer for an error: status, headers (names in lower case, `content-length` included) and body. With `reasons` the
+ * member `reason` is a code of that table or absent; without, a detail of that name is a detail like any other.
  */
-export function problemFor(error: unknown, corr_id: string, reason?: string): Problem {
+export function problemFor(error: unknown, corr_id: string, reasons?: ReasonTable): Problem {
+  const reason = reasons?.of(error);
   const known = isRonError(error) && ERRORS[error.code].status !== 0 ? error : undefined;
   const code: ErrorCode = known?.code ?? 'internal';
   const row = ERRORS[code];
   const safe_corr_id = isCorrId(corr_id) ? corr_id : newCorrId();
-  const body = problemBody(code, safe_corr_id, code === 'internal' ? undefined : known, reason);
+  const body = problemBody(code, safe_corr_id, code === 'internal' ? undefined : known, reasons && { reason });
   const headers: Record<string, string> = {
     'content-type': 'application/problem+json',
     'content-length': String(Buffer.byteLength(body)),
@@ -51,7 +58,7 @@ function problemBody(
   code: ErrorCode,
   corr_id: string,
   error: RonError | undefined,
-  reason: string | undefined,
+  reason_member: { readonly reason: string | undefined } | undefined,
 ): string {
   const { status, retryable } = ERRORS[code];
   const members = {
@@ -62,7 +69,8 @@ function problemBody(
     code,
     corr_id,
     retryable,
-    ...(reason !== undefined && { reason }),
+    // Undefined is not printed, but hides a detail of that name.
+    ...reason_member,
   };
   if (error?.details === undefined) return JSON.stringify(members);
   try {

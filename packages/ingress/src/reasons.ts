@@ -1,9 +1,9 @@
 /**
  * The reason codes of a service: a closed set of words beside the problem codes, for services whose seed names them.
  *
- * Contract: a refusal has the reason that its error names, or else the one of its problem code; a word outside the set is
- * never reported. Responder and metrics use the same instance, so the `X-Reason` header, the `reason` member of the
- * problem and the counter agree. All series are exported from the start.
+ * Contract: a refusal has the reason that its error names (as `reason`, or else as a detail of that name), or else the one
+ * of its problem code; a word outside the set is never reported. Responder and metrics use the same instance, so the
+ * `X-Reason` header, the `reason` member of the problem and the counter agree. All series are exported from the start.
  * Bound: one series for each name.
  *
  *   reasons: {
@@ -15,6 +15,7 @@
  */
 import { assert, isRonError } from '@ron/kernel';
 import type { Counter, ErrorCode, Metrics } from '@ron/kernel';
+import type { ReasonTable } from './problem.ts';
 
 export interface ReasonsInit<Name extends string = string> {
   /** The counter, with the label `reason`. */
@@ -24,7 +25,7 @@ export interface ReasonsInit<Name extends string = string> {
   readonly by_code?: Readonly<Partial<Record<ErrorCode, Name>>>;
 }
 
-export class Reasons {
+export class Reasons implements ReasonTable {
   readonly #names: ReadonlySet<string>;
   readonly #by_code: Readonly<Partial<Record<ErrorCode, string>>>;
   readonly #counter: Counter<'reason'>;
@@ -42,8 +43,10 @@ export class Reasons {
   /** Undefined: this refusal has no reason code. */
   of(error: unknown): string | undefined {
     if (!isRonError(error)) return undefined;
-    const { reason, code } = error;
-    return reason !== undefined && this.#names.has(reason) ? reason : this.#by_code[code];
+    for (const named of [error.reason, error.details?.['reason']]) {
+      if (typeof named === 'string' && this.#names.has(named)) return named;
+    }
+    return this.#by_code[error.code];
   }
 
   count(error: unknown): void {

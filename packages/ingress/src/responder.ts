@@ -47,8 +47,8 @@ export class Responder {
     return headers;
   }
 
-  /** For an engine that writes its own head. */
-  prepareRaw(res: ServerResponse, corr_id: string): void {
+  /** For an answer whose head is the upstream's. */
+  prepareForward(res: ServerResponse, corr_id: string): void {
     for (let i = 0; i < this.#common.length; i += 2) res.setHeader(this.#common[i]!, this.#common[i + 1]!);
     res.setHeader('X-Corr-ID', corr_id);
     if (bodyLeft(res.req) !== 'nothing') lingerOnClose(res.req.socket);
@@ -98,7 +98,7 @@ export class Responder {
       res.destroy();
       return;
     }
-    const { status, headers, body } = problemFor(error, corr_id, this.#reasons?.of(error));
+    const { status, headers, body } = problemFor(error, corr_id, this.#reasons);
     const head = [...this.#common];
     for (const name in headers) head.push(name, headers[name]!);
     if (extra !== undefined) for (const name in extra) head.push(name, extra[name]!);

@@ -12,7 +12,7 @@
  * client. `close()` ends all.
  *
  *   const proxy = new ReverseProxy({ upstreams: { storage: () => ({ host: '127.0.0.1', port: 7101 }) } });
- *   route({ method: 'GET', path: '/api/storage/*', body: 'engine', ...,
+ *   route({ method: 'GET', path: '/api/storage/*', body: 'forward', ...,
  *     handler: () => proxy.answer('storage', { strip: '/api/storage', headers: { Authorization: `Bearer ${token}` } }) });
  */
 import { Agent } from 'node:http';
@@ -21,8 +21,7 @@ import { RonError, assert } from '@ron/kernel';
 import { Forwarding } from './forwarding.ts';
 import type { ForwardLimits } from './forwarding.ts';
 import { endToEnd } from './hop-headers.ts';
-import { raw } from './routes.ts';
-import type { Answer, AnswerHeaders } from './routes.ts';
+import type { AnswerHeaders } from './routes.ts';
 
 export type Upstream = { readonly host: string; readonly port: number } | { readonly socketPath: string };
 
@@ -38,6 +37,12 @@ export interface ForwardInit {
   readonly strip?: string;
   /** Headers for the upstream. They replace the client's of the same name. */
   readonly headers?: AnswerHeaders;
+}
+
+/** The upstream's answer. Only a `ReverseProxy` makes one: nothing else writes to the client's response itself. */
+export interface ForwardAnswer {
+  readonly kind: 'forward';
+  readonly send: (req: IncomingMessage, res: ServerResponse, gone: AbortSignal) => Promise<void>;
 }
 
 const REQUESTS_MAX = 64;
@@ -80,12 +85,12 @@ export class ReverseProxy implements Disposable {
     return this.#running.size;
   }
 
-  /** The answer of a route with the body mode `engine`. */
-  answer(name: string, init: ForwardInit = {}): Answer {
+  /** The answer of a route with the body mode `forward`. */
+  answer(name: string, init: ForwardInit = {}): ForwardAnswer {
     if (!Object.hasOwn(this.#upstreams, name)) throw new RonError('not_found', 'no such upstream');
     const upstream = this.#upstreams[name]!();
     if (upstream === undefined) throw new RonError('bad_gateway', `the upstream ${name} is not running`);
-    return raw((req, res, signal) => this.#forward(upstream, init, req, res, signal));
+    return { kind: 'forward', send: (req, res, gone) => this.#forward(upstream, init, req, res, gone) };
   }
 
   async #forward(

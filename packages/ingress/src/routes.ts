@@ -2,14 +2,15 @@
  * The HTTP surface of a service as one table: method, path, schema, scope, lane, body mode and handler of every route.
  *
  * Promise: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
- * Its answer is a value; it never touches the socket (but see `raw`, for engines that must).
+ * Its answer is a value; it never touches the socket.
  */
-import type { IncomingMessage, ServerResponse } from 'node:http';
+import type { IncomingMessage } from 'node:http';
 import type { Deadline } from '@ron/kernel';
 import type { Static, TSchema } from 'typebox';
 import type { AccessFacts, FactName, Grant } from './access.ts';
 import type { ByteSource } from './bytes.ts';
 import type { EventsAnswer, ServerSentEvent } from './event-stream.ts';
+import type { ForwardAnswer } from './reverse-proxy.ts';
 import type { StreamedAnswer } from './stream-answer.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
@@ -74,10 +75,7 @@ export type Answer =
   | { readonly kind: 'bytes'; readonly source: ByteSource; readonly headers?: AnswerHeaders }
   | StreamedAnswer
   | EventsAnswer
-  | {
-      readonly kind: 'raw';
-      readonly serve: (req: IncomingMessage, res: ServerResponse, signal: AbortSignal) => Promise<void>;
-    };
+  | ForwardAnswer;
 
 export type AnswerHeaders = Readonly<Record<string, string>>;
 
@@ -111,14 +109,11 @@ export const stream = (
 export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): Answer =>
   headers === undefined ? { kind: 'events', items } : { kind: 'events', items, headers };
 
-/** Hands the exchange to an engine that speaks HTTP itself. Limits on stalls and drain still hold. */
-export const raw = (serve: Extract<Answer, { kind: 'raw' }>['serve']): Answer => ({ kind: 'raw', serve });
-
 /**
- * `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. `engine`:
- * left on the request for the engine of a `raw` answer; encoded bodies and capabilities that restrict the body are refused.
+ * `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. `forward`:
+ * left for the upstream of a `ReverseProxy`; encoded bodies and capabilities that restrict the body are refused.
  */
-export type BodyMode = 'none' | 'buffered' | 'stream' | 'engine';
+export type BodyMode = 'none' | 'buffered' | 'stream' | 'forward';
 
 /** `inline`: runs at once on the event loop, for data in RAM. Any other value names a lane of a work queue. */
 export type Lane = 'inline' | (string & {});

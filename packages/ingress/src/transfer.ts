@@ -21,7 +21,7 @@ interface Cut {
   readonly error: unknown;
 }
 
-type Wait = 'turn' | 'source' | 'client';
+type Wait = 'source' | 'client';
 
 export class Transfer {
   readonly #req: IncomingMessage;
@@ -55,7 +55,6 @@ export class Transfer {
   async run(read: (signal: AbortSignal) => AsyncIterable<Batch>, sendHead: () => void): Promise<ByteOutcome> {
     let iterator: AsyncIterator<Batch> | undefined;
     try {
-      await this.#turn();
       iterator = read(this.#reading.signal)[Symbol.asyncIterator]();
       let batch = await this.#next(iterator);
       sendHead();
@@ -75,7 +74,6 @@ export class Transfer {
   /** Waits until an answer that was handed over whole has left. */
   async finish(): Promise<ByteOutcome> {
     try {
-      await this.#turn();
       if (!this.#res.writableFinished)
         await this.#wait<void>('client', (parked) => this.#res.once('finish', parked.wake));
       return { status: this.#res.statusCode, body_bytes: this.#length, result: 'complete' };
@@ -84,13 +82,6 @@ export class Transfer {
     } finally {
       await this.#close(undefined);
     }
-  }
-
-  /** A pipelined answer reads nothing, and is owed nothing by the client, until the answers before it are out. */
-  async #turn(): Promise<void> {
-    const res = this.#res;
-    if (res.socket !== null || res.writableFinished) return;
-    await this.#wait<void>('turn', (parked) => res.once('socket', () => parked.wake()));
   }
 
   /** The next batch, which must not exceed the announced length. */

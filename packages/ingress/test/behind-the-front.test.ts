@@ -1,13 +1,13 @@
-/** What the pipeline does for handlers: raw answers, forwarded addresses, defects, access logs, preflights. */
+/** What the pipeline does for handlers: forwarded addresses, defects, access logs, preflights. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { bytes, FastEntry, json, raw, route } from '@ron/ingress';
+import { bytes, FastEntry, json, route } from '@ron/ingress';
 import type { AccessCheck, AccessRequest, Answer, ByteSource, RamSource, Route } from '@ron/ingress';
 import { Deadline, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
-import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
+import { eventually, RawClient, send, startIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 
@@ -21,52 +21,6 @@ const source = (more: Partial<RamSource> = {}): RamSource => ({
     yield [ram];
   },
   ...more,
-});
-
-test('an engine that answers itself still gets the common headers, a stall limit and a drain', async () => {
-  const engine = route({
-    ...base,
-    method: 'POST',
-    path: '/engine',
-    body: 'engine',
-    handler: () =>
-      raw(async (req, res) => {
-        let count = 0;
-        for await (const chunk of req) count += (chunk as Buffer).length;
-        res.end(String(count));
-      }),
-  });
-  await using x = await startIngress({ routes: [engine], config: { read_timeout_ms: 150 } });
-  const reply = await send(x.url, 'POST', '/engine', { body: 'abc', headers: { 'x-corr-id': 'e1' } });
-  assert.equal(reply.text, '3');
-  assert.equal(reply.headers['x-content-type-options'], 'nosniff');
-  assert.equal(reply.headers['x-corr-id'], 'e1');
-  const encoded = await send(x.url, 'POST', '/engine', { body: 'x', headers: { 'content-encoding': 'gzip' } });
-  assert.equal(encoded.problem?.code, 'unsupported_media');
-  const stalled = await RawClient.open(x.port);
-  stalled.write('POST /engine HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc');
-  const { status, problem } = rawAnswer(await stalled.rest());
-  assert.equal(status, 408);
-  assert.equal(problem?.['code'], 'request_timeout');
-  assert.equal(await x.metric('io_timeouts_total{op="read"}'), 1);
-});
-
-test('an engine that fails: a problem before its head is out, a cut connection after', async () => {
-  const engine = (path: string, begins: boolean): Route =>
-    route({
-      ...base,
-      method: 'GET',
-      path,
-      handler: () =>
-        raw(async (_req, res) => {
-          if (begins) res.writeHead(200, { 'content-length': '10' }).write('half');
-          throw new RonError('conflict', 'it broke');
-        }),
-    });
-  await using x = await startIngress({ routes: [engine('/before', false), engine('/after', true)] });
-  assert.equal((await send(x.url, 'GET', '/before')).problem?.code, 'conflict');
-  await assert.rejects(send(x.url, 'GET', '/after'));
-  assert.equal((await send(x.url, 'GET', '/healthz')).status, 200);
 });
 
 test('the client address comes from a proxy header only when the proxy is trusted', async () => {

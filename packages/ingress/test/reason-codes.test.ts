@@ -36,7 +36,17 @@ function routes() {
       schema,
       handler: ({ params: { code, reason } }) => {
         const init = reason === 'none' ? {} : { reason };
-        throw new RonError(code as ErrorCode, 'refused', { ...init, details: { reason: 'a detail' } });
+        throw new RonError(code as ErrorCode, 'refused', { ...init, details: { reason: 'a detail', other: 'kept' } });
+      },
+    }),
+    route({
+      ...base,
+      method: 'GET',
+      path: '/detail/:reason',
+      body: 'none',
+      schema: { params: Type.Object({ reason: Type.String() }) },
+      handler: ({ params: { reason } }) => {
+        throw new RonError('reject_policy', 'refused', { details: { reason } });
       },
     }),
     route({
@@ -93,6 +103,12 @@ test('an error names its reason', async () => {
   assert.equal(await count('amnesia'), 1);
 });
 
+test('a detail that is a word of the set is the reason, everywhere', async () => {
+  const before_count = await count('amnesia');
+  await refused(403, 'amnesia', send(ingress.url, 'GET', '/detail/amnesia'));
+  assert.equal(await count('amnesia'), before_count + 1);
+});
+
 test('refusals of the listener have the reason of their code', async () => {
   await refused(413, 'body_cap', send(ingress.url, 'POST', '/small', { body: 'far too many bytes' }));
   await refused(416, 'invalid_range', send(ingress.url, 'GET', '/bytes', { headers: { range: 'bytes=99-' } }));
@@ -126,7 +142,8 @@ test('a word outside the set, and a code without a reason, are not reported', as
   for (const path of ['/fail/reject_policy/invented', '/fail/busy/none']) {
     const reply = await send(ingress.url, 'GET', path);
     assert.equal(reply.headers['x-reason'], undefined);
-    assert.equal(JSON.parse(reply.text).reason, 'a detail', 'a detail of that name stays a detail');
+    assert.equal(Object.hasOwn(JSON.parse(reply.text), 'reason'), false, 'a detail of that name is no reason code');
+    assert.equal(JSON.parse(reply.text).other, 'kept');
   }
   const series = (text: string): string[] => text.split('\n').filter((line) => line.startsWith('edge_rejects_total'));
   assert.deepEqual(series(await metrics.text()), series(had));

@@ -11,9 +11,9 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
-import type { ReverseProxyInit, Upstream } from '@ron/ingress';
+import type { AccessCheck, ReverseProxyInit, Upstream } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { eventually, metricIn, RawClient, send } from './support.ts';
+import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
 const MIB = 1024 * 1024;
 
@@ -34,7 +34,7 @@ async function bench(
   const connections: Socket[] = [];
   const address = typeof upstream === 'function' ? await listen(t, upstream, connections) : upstream;
   const proxy = new ReverseProxy({ upstreams: { up: () => address }, ...init });
-  const base = { scope: null, lane: 'inline', body: 'engine', summary: 'For a test.', path: '/api/:name/*' } as const;
+  const base = { scope: null, lane: 'inline', body: 'forward', summary: 'For a test.', path: '/api/:name/*' } as const;
   const rows = (['GET', 'PUT', 'DELETE'] as const).map((method) =>
     route({
       ...base,
@@ -49,7 +49,7 @@ async function bench(
     service: 'x',
     version: '0',
     metrics: new Metrics('x'),
-    config: { sweep_ms: 20 },
+    config: { sweep_ms: 20, read_timeout_ms: 150 },
     routes: rows,
   });
   const url = await ingress.listen();
@@ -336,4 +336,42 @@ test('events pass as they come', async (t) => {
   answer!.end();
   await client.until(/\r\n0\r\n\r\n$/);
   client.destroy();
+});
+
+test('a client that stops sending is refused, and so is an encoded body', async (t) => {
+  const x = await bench(t, (req) => void req.resume());
+  const stalled = await RawClient.open(x.port);
+  stalled.write('PUT /api/up/a HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nabc');
+  const { status, problem } = rawAnswer(await stalled.rest());
+  assert.deepEqual([status, problem?.['code']], [408, 'request_timeout']);
+  const encoded = await send(x.url, 'PUT', '/api/up/a', { body: 'x', headers: { 'content-encoding': 'gzip' } });
+  assert.equal(encoded.problem?.code, 'unsupported_media');
+  await eventually('the upstream request ended', () => x.proxy.active === 0);
+});
+
+test('a handler that does not state the facts of its capability forwards nothing', async (t) => {
+  let forwarded = 0;
+  const address = await listen(t, (_req, res) => void ((forwarded += 1), res.end()), []);
+  using proxy = new ReverseProxy({ upstreams: { up: () => address } });
+  const phase2 = {
+    needsBody: false,
+    update: () => undefined,
+    end: () => undefined,
+    facts: () => undefined,
+    settle: () => ({ ok: false, code: 'forbidden', reason: 'the tenant was not stated' }) as const,
+  };
+  const access: AccessCheck = {
+    checkHeaders: () => ({ ok: true, capability_id: 'c', subject: 's', scopes: [], caveats: [], phase2 }),
+  };
+  const base = { scope: 'x:put', lane: 'inline', body: 'forward', summary: 'For a test.' } as const;
+  const row = route({
+    ...base,
+    method: 'PUT',
+    path: '/a',
+    facts_later: ['tenant'],
+    handler: () => proxy.answer('up'),
+  });
+  await using x = await startIngress({ routes: [row], access });
+  assert.equal((await send(x.url, 'PUT', '/a', { body: 'x' })).problem?.code, 'forbidden');
+  assert.equal(forwarded, 0);
 });
