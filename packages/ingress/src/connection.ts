@@ -24,7 +24,7 @@ export interface Flight {
   wantsBytes(): boolean;
   /** The parser failed in the body: refuse. False when the body is complete, so that the error is of a later request. */
   bodyBroken(error: RonError): boolean;
-  /** Whether the client has stopped reading its answer: while it has, the request holds no in-flight place. Idempotent. */
+  /** Whether the client has stopped reading. While it has, the request counts for its address only. Idempotent. */
   clientStalled(isStalled: boolean): void;
   /** The client stopped sending its body, or was too late with it. */
   readStalled(): void;

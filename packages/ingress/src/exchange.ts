@@ -75,8 +75,6 @@ export class Exchange implements Flight, RouteContext {
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
   readonly #place: Place;
-  /** The place was given back because the client does not read. */
-  #isStalled = false;
   #over = false;
   /** Parts of the service that still work for this request: its handler, the source of a stream. */
   #works = 0;
@@ -203,7 +201,7 @@ export class Exchange implements Flight, RouteContext {
     } finally {
       this.#parks -= 1;
       parked.give(address);
-      if (this.#parks === 0 && !this.#isStalled) this.#place.retake();
+      if (this.#parks === 0) this.#place.retake();
     }
   }
 
@@ -235,12 +233,8 @@ export class Exchange implements Flight, RouteContext {
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled === this.#isStalled) return;
-    if (isStalled) this.#isStalled = this.#place.vacate();
-    else {
-      this.#isStalled = false;
-      if (this.#parks === 0) this.#place.retake();
-    }
+    if (isStalled) this.#place.stall();
+    else this.#place.unstall();
   }
 
   bodyOverdue(now_ms: number): boolean {
