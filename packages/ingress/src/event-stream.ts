@@ -36,7 +36,7 @@ export interface EventsAnswer {
   readonly headers?: AnswerHeaders;
 }
 
-export const HEARTBEAT_MS = 15_000;
+const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';
 const DRAINING = ': the service is shutting down\n\n';
 
@@ -113,7 +113,7 @@ class Heartbeat {
 const LINE_END = /\r\n|\r|\n/;
 
 /** One event as it goes over the wire. A name or id that would break out of its line is a defect of the source. */
-export function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
+function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
   let text = '';
   if (event !== undefined) text += `event: ${oneLine('event', event)}\n`;
   if (id !== undefined) text += `id: ${oneLine('id', id)}\n`;
