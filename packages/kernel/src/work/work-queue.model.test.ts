@@ -126,11 +126,11 @@ const MUTANTS: Mutant[] = [
     expected: /a job waits, and so does a worker/,
   },
   {
-    name: 'the capacity is not looked at',
+    name: 'the capacity is not checked',
     find: 'if (!this.#lanes.hasRoom(into) && ',
     replace: 'if (false && ',
     model: REFUSING,
-    expected: /the owner asks for room/,
+    expected: /the owner checks for room/,
   },
   {
     name: 'deadlines are not checked',
