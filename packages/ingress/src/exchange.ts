@@ -4,7 +4,7 @@
  * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
  * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
  * the drain waits for it. While the request waits in a queue, is parked, or has a client that does not read, it holds no
- * in-flight place: the queue, the slots of parked requests or the connection limits count it then.
+ * in-flight place: the queue, the slots of parked requests or the share of its address count it then.
  * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
