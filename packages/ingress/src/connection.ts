@@ -141,8 +141,12 @@ export class Connection {
   }
 
   remove(flight: Flight): void {
-    const place = this.flights.indexOf(flight);
-    if (place >= 0) this.flights.splice(place, 1);
+    const { flights } = this;
+    if (flights.length === 1 && flights[0] === flight) flights.pop();
+    else {
+      const place = flights.indexOf(flight);
+      if (place >= 0) flights.splice(place, 1);
+    }
     this.closeIfDone();
   }
 }

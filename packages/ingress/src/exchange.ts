@@ -14,6 +14,7 @@ import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
 import { valuesOf } from './header-scan.ts';
+import type { HeaderView } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
 import type { Place } from './place.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -63,13 +64,20 @@ export class Exchange implements Flight, RouteContext {
   /** The body, when it is streamed, encoded, or seen by the capability. */
   incoming: Body | undefined = undefined;
   /** The body, when it is gathered as it comes. */
-  plain: PlainBody | undefined = undefined;
+  plain: PlainBody<Exchange> | undefined = undefined;
   /** When a buffered body must be complete. */
   body_due_ms = Infinity;
   /** Its answer is a problem. */
   has_failed = false;
   /** A proxy reads the body. */
   is_forwarded = false;
+  /** The headers that the pipeline needs, from the scan of the front. */
+  authorization: string | undefined = undefined;
+  content_length: string | undefined = undefined;
+  content_type: string | undefined = undefined;
+  content_encoding: string | undefined = undefined;
+  is_chunked = false;
+  has_budget = false;
   /** The client waits for `100 Continue` before it sends its body. */
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
@@ -109,6 +117,26 @@ export class Exchange implements Flight, RouteContext {
   /** The exchange of a request; undefined when the front has not let it through. */
   static of(req: IncomingMessage): Exchange | undefined {
     return (req as Carrier)[kExchange];
+  }
+
+  /** Keeps what the pipeline needs of a view, which is valid for this request only now. */
+  noteHeaders(view: HeaderView): void {
+    this.authorization = view.authorization;
+    this.content_length = view.content_length;
+    this.content_type = view.content_type;
+    this.content_encoding = view.content_encoding;
+    this.is_chunked = view.transfer_encoding !== undefined;
+    this.has_budget = view.has_budget;
+  }
+
+  get has_body(): boolean {
+    return this.is_chunked || (this.content_length !== undefined && this.content_length !== '0');
+  }
+
+  /** What the headers say; undefined when they do not. */
+  get body_length(): number | undefined {
+    if (this.content_length !== undefined) return Number(this.content_length);
+    return this.is_chunked ? undefined : 0;
   }
 
   get headers(): IncomingMessage['headers'] {

@@ -207,6 +207,7 @@ export class Front {
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, place);
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
+    exchange.noteHeaders(this.#view);
     sweeper.watch(connection);
     this.#router!.handle(exchange);
   }

@@ -10,14 +10,14 @@ import { RonError, sched } from '@ron/kernel';
 import type { Log } from '@ron/kernel';
 import { insist, refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
-import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
+import { Body, PlainBody, tooLarge } from './body.ts';
+import type { Gathered } from './body.ts';
 import { requestBudget_ms } from './budget.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
-import { headerText } from './header-text.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
@@ -79,7 +79,8 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
-    exchange.budget_ms = requestBudget_ms(exchange.req, prepared.budget_ms());
+    const budget_ms = prepared.budget_ms();
+    exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
@@ -98,11 +99,8 @@ export class Pipeline {
   #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
-    const { req } = exchange;
-    const length = headerText(req, 'content-length');
-    const body_bytes =
-      length !== undefined ? Number(length) : headerText(req, 'transfer-encoding') === undefined ? 0 : undefined;
-    return this.phase1(row, headerText(req, 'authorization'), exchange.ip, row.facts?.(exchange), body_bytes);
+    const { authorization, ip, body_length } = exchange;
+    return this.phase1(row, authorization, ip, row.facts?.(exchange), body_length);
   }
 
   /** Phase 1 of the capability check. The route must ask for a scope. */
@@ -154,26 +152,25 @@ export class Pipeline {
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
     const { req, grant } = exchange;
     const { row, limits } = prepared;
-    const length = headerText(req, 'content-length');
-    const has_body = length === undefined ? headerText(req, 'transfer-encoding') !== undefined : length !== '0';
     if (row.body === 'none') {
-      if (has_body) throw new RonError('bad_request', 'this route takes no body');
+      if (exchange.has_body) throw new RonError('bad_request', 'this route takes no body');
       return this.#run(exchange, prepared);
     }
-    if (prepared.reads_json && has_body && !isJson(headerText(req, 'content-type'))) {
+    if (prepared.reads_json && exchange.has_body && !isJson(exchange.content_type)) {
       throw new RonError('unsupported_media', 'this route reads application/json');
     }
-    checkDeclaredLength(req, limits.bytes_max);
+    if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
+    const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
     if (row.body === 'forward') {
       if (phase2 !== undefined)
         throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
-      if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
+      if (!is_plain) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
       exchange.is_forwarded = true;
-    } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
+    } else if (is_plain && gathersWhole(row, exchange.content_length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
       return this.#gather(exchange, prepared);
-    } else if (row.body === 'stream' || !isPlain(req, phase2)) {
+    } else if (row.body === 'stream' || !is_plain) {
       exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
     }
     if (exchange.expects_continue) exchange.res.writeContinue();
@@ -189,15 +186,17 @@ export class Pipeline {
   }
 
   #gather(exchange: Exchange, prepared: PreparedRoute): void {
-    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, (error, body) => {
-      try {
-        if (body === undefined) throw error;
-        this.#gathered(exchange, prepared, body);
-      } catch (thrown) {
-        this.fail(exchange, thrown);
-      }
-    });
+    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
   }
+
+  readonly #onGathered: Gathered<Exchange> = (exchange, error, body) => {
+    try {
+      if (body === undefined) throw error;
+      this.#gathered(exchange, exchange.prepared!, body);
+    } catch (thrown) {
+      this.fail(exchange, thrown);
+    }
+  };
 
   #gathered(exchange: Exchange, prepared: PreparedRoute, body: Uint8Array): void {
     exchange.body_due_ms = Infinity;
