@@ -6,6 +6,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { eventually } from '../support.ts';
 import { KIB, MIB, Target, raw } from './target.ts';
+import type { Wire } from './target.ts';
 
 const PLACES = 4;
 const SHARE = 2;
@@ -28,7 +29,7 @@ for (const [route, note_bytes] of [
     await target.put('other', Buffer.alloc(KIB, 'other'));
     const inflight = (): Promise<number> => target.metric('http_requests_inflight');
     const request = raw('GET /notes/note HTTP/1.1', ['Host: localhost', 'Connection: close']);
-    const wires = [];
+    const wires: Wire[] = [];
     for (const address of ATTACKERS) {
       for (let n = 0; n < SHARE; n += 1) {
         const wire = await target.open(address);
@@ -45,10 +46,15 @@ for (const [route, note_bytes] of [
     assert.equal((await target.send('GET', '/notes/other')).status, 200);
     for (const wire of wires) wire.socket.resume();
     const all = Promise.all(wires.map((wire) => wire.rest(60_000)));
-    let isOver = false;
-    void all.finally(() => (isOver = true));
     let most = 0;
-    while (!isOver) most = Math.max(most, await inflight());
+    await eventually(
+      'all have read on',
+      async () => {
+        most = Math.max(most, await inflight());
+        return wires.every((wire) => wire.closed);
+      },
+      60_000,
+    );
     assert.ok(most <= PLACES, `${most} requests held ${PLACES} places`);
     for (const text of await all) assert.ok(text.length > note_bytes);
     await eventually('all places are free', async () => (await inflight()) === 0);
