@@ -2,7 +2,7 @@
  * Server-sent events: an answer that stays open and carries events as they happen.
  *
  * Contract: the head leaves at once, each event as soon as the client has taken the last one. A quiet stream carries a
- * comment every `HEARTBEAT_MS`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
+ * comment every `heartbeat_ms`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
  * with a comment; the client reconnects elsewhere. A source that ends or fails ends the stream: the client reconnects and
  * names the last event that it has seen. It holds no in-flight place but a slot of its own kind (`events_max`, half of
  * them for one address).
@@ -36,7 +36,6 @@ export interface EventsAnswer {
   readonly headers?: AnswerHeaders;
 }
 
-const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';
 const DRAINING = ': the service is shutting down\n\n';
 
@@ -46,6 +45,7 @@ export async function sendEvents(
   answer: EventsAnswer,
   responder: Responder,
   slots: SlotLimit,
+  heartbeat_ms: number,
 ): Promise<void> {
   const { res, corr_id, place } = exchange;
   const iterator = answer.items[Symbol.asyncIterator]();
@@ -53,7 +53,7 @@ export async function sendEvents(
     exchange.runsUntil(endOf(iterator));
     throw new RonError('busy', 'too many event streams are open');
   }
-  const heartbeat = new Heartbeat(res);
+  const heartbeat = new Heartbeat(res, heartbeat_ms);
   try {
     place.vacate();
     responder.streamHead(res, 200, 'text/event-stream', corr_id, { 'Cache-Control': 'no-store', ...answer.headers });
@@ -87,16 +87,18 @@ async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>
 /** Writes a comment whenever nothing else was written for a while. */
 class Heartbeat {
   readonly #res: ServerResponse;
+  readonly #period_ms: number;
   #timer: Timer | undefined;
 
-  constructor(res: ServerResponse) {
+  constructor(res: ServerResponse, period_ms: number) {
     this.#res = res;
+    this.#period_ms = period_ms;
     this.rest();
   }
 
   rest(): void {
     this.#timer?.cancel();
-    this.#timer = sched.timer(HEARTBEAT_MS, () => this.#beat(), 'events.heartbeat');
+    this.#timer = sched.timer(this.#period_ms, () => this.#beat(), 'events.heartbeat');
   }
 
   #beat(): void {

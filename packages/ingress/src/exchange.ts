@@ -13,11 +13,10 @@ import { insist } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
-import { valuesOf } from './header-scan.ts';
-import type { HeaderView } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
 import type { Place } from './place.ts';
 import type { PreparedRoute } from './prepared-route.ts';
+import { RequestHead } from './request-head.ts';
 import type { RouteContext } from './routes.ts';
 import type { SlotLimit } from './slot-limit.ts';
 
@@ -43,8 +42,7 @@ interface Carrier extends IncomingMessage {
 
 const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
 
-export class Exchange implements Flight, RouteContext {
-  readonly req: IncomingMessage;
+export class Exchange extends RequestHead implements Flight, RouteContext {
   readonly res: ServerResponse;
   readonly connection: Connection;
   readonly corr_id: string;
@@ -71,13 +69,6 @@ export class Exchange implements Flight, RouteContext {
   has_failed = false;
   /** A proxy reads the body. */
   is_forwarded = false;
-  /** The headers that the pipeline needs, from the scan of the front. */
-  authorization: string | undefined = undefined;
-  content_length: string | undefined = undefined;
-  content_type: string | undefined = undefined;
-  content_encoding: string | undefined = undefined;
-  is_chunked = false;
-  has_budget = false;
   /** The client waits for `100 Continue` before it sends its body. */
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
@@ -100,8 +91,8 @@ export class Exchange implements Flight, RouteContext {
     metrics: RouteMetrics,
     place: Place,
   ) {
+    super(req);
     this.#host = host;
-    this.req = req;
     this.res = res;
     this.connection = connection;
     this.corr_id = corr_id;
@@ -117,38 +108,6 @@ export class Exchange implements Flight, RouteContext {
   /** The exchange of a request; undefined when the front has not let it through. */
   static of(req: IncomingMessage): Exchange | undefined {
     return (req as Carrier)[kExchange];
-  }
-
-  /** Keeps what the pipeline needs of a view, which is valid for this request only now. */
-  noteHeaders(view: HeaderView): void {
-    this.authorization = view.authorization;
-    this.content_length = view.content_length;
-    this.content_type = view.content_type;
-    this.content_encoding = view.content_encoding;
-    this.is_chunked = view.transfer_encoding !== undefined;
-    this.has_budget = view.has_budget;
-  }
-
-  get has_body(): boolean {
-    return this.is_chunked || (this.content_length !== undefined && this.content_length !== '0');
-  }
-
-  /** What the headers say; undefined when they do not. */
-  get body_length(): number | undefined {
-    if (this.content_length !== undefined) return Number(this.content_length);
-    return this.is_chunked ? undefined : 0;
-  }
-
-  get headers(): IncomingMessage['headers'] {
-    return this.req.headers;
-  }
-
-  headerValues(name: string): readonly string[] {
-    return valuesOf(this.req.rawHeaders, name);
-  }
-
-  get method(): string {
-    return this.req.method!;
   }
 
   get over(): boolean {

@@ -12,6 +12,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
+import type { Answers } from './answers.ts';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
@@ -42,7 +43,7 @@ export interface FrontInit {
   readonly guards: RequestGuards;
   /** The same for the health listener. */
   readonly health_guards: RequestGuards;
-  readonly fail: (exchange: Exchange, error: unknown) => void;
+  readonly answers: Answers;
 }
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
@@ -133,7 +134,7 @@ export class Front {
       } catch (error) {
         const exchange = Exchange.of(req);
         if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
-        else this.#init.fail(exchange, error);
+        else this.#init.answers.fail(exchange, error);
       }
     };
   }

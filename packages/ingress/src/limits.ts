@@ -63,6 +63,10 @@ export const LIMITS = {
     unit: 'count', default: 256, min: 1, max: MANY, key: 'server.events_max',
     doc: 'Open event streams; more get 429.',
   },
+  events_heartbeat_ms: {
+    unit: 'ms', default: 15_000, min: 10, max: HOUR_MS,
+    doc: 'A comment on an event stream that is quiet for this long.',
+  },
   pipelined_max: {
     unit: 'count', default: 32, min: 1, max: 1024,
     doc: 'Pipelined requests that wait for their turn on one connection.',

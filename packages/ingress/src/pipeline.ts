@@ -1,5 +1,5 @@
 /**
- * Processes a routed request: capability, parameters, body, queue, handler, answer, in this order.
+ * Processes a routed request: capability, parameters, body, queue, handler, in this order. `answers.ts` sends the answer.
  *
  * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
  * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
@@ -7,16 +7,13 @@
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
  */
 import { RonError, sched } from '@ron/kernel';
-import type { Log } from '@ron/kernel';
-import { insist, refusalError } from './access.ts';
+import { refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
+import type { Answers } from './answers.ts';
 import { Body, PlainBody, tooLarge } from './body.ts';
 import type { Gathered } from './body.ts';
 import { requestBudget_ms } from './budget.ts';
-import { serveBytes } from './bytes.ts';
-import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
-import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
@@ -24,27 +21,20 @@ import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
 import { refusalDelay_ms } from './reserve-entry.ts';
-import type { Responder } from './responder.ts';
-import type { SlotLimit } from './slot-limit.ts';
-import { sendStream } from './stream-answer.ts';
-import { toRonError, validationError } from './route-errors.ts';
+import { validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
-import type { Answer, AnswerHeaders, Route } from './routes.ts';
+import type { Answer, Route } from './routes.ts';
 import { SchemaCompiler } from './schema-compiler.ts';
-
-export type IngressLog = Pick<Log, 'info' | 'warn' | 'error'>;
 
 export interface PipelineInit {
   readonly config: IngressConfig;
   readonly metrics: IngressMetrics;
-  readonly responder: Responder;
+  readonly answers: Answers;
   readonly access: AccessCheck | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
   readonly deadlines: DeclaredDeadlines | undefined;
-  readonly log: IngressLog | undefined;
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
-  readonly event_slots: SlotLimit;
   /** A capability was accepted on a connection. */
   readonly onGranted: (ticket: Ticket, grant: Grant) => void;
   /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
@@ -53,11 +43,13 @@ export interface PipelineInit {
 
 export class Pipeline {
   readonly #init: PipelineInit;
+  readonly #answers: Answers;
   readonly #prepared = new Map<string, PreparedRoute>();
   readonly #schemas = new SchemaCompiler();
 
   constructor(init: PipelineInit) {
     this.#init = init;
+    this.#answers = init.answers;
   }
 
   prepare(row: Route): PreparedRoute {
@@ -89,10 +81,10 @@ export class Pipeline {
         exchange.deadline
           .run(() => verdict)
           .then((settled) => this.#admitted(exchange, prepared, settled))
-          .catch((error: unknown) => this.fail(exchange, error));
+          .catch((error: unknown) => this.#answers.fail(exchange, error));
       } else this.#admitted(exchange, prepared, verdict);
     } catch (error) {
-      this.fail(exchange, error);
+      this.#answers.fail(exchange, error);
     }
   }
 
@@ -146,7 +138,7 @@ export class Pipeline {
     exchange.place.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
-    sched.timer(wait_ms, () => this.fail(exchange, refusal), 'ingress-refusal');
+    sched.timer(wait_ms, () => this.#answers.fail(exchange, refusal), 'ingress-refusal');
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
@@ -181,7 +173,7 @@ export class Pipeline {
       exchange.incoming
         .whole()
         .then((body) => this.#gathered(exchange, prepared, body))
-        .catch((error: unknown) => this.fail(exchange, error));
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
     }
   }
 
@@ -194,7 +186,7 @@ export class Pipeline {
       if (body === undefined) throw error;
       this.#gathered(exchange, exchange.prepared!, body);
     } catch (thrown) {
-      this.fail(exchange, thrown);
+      this.#answers.fail(exchange, thrown);
     }
   };
 
@@ -226,8 +218,8 @@ export class Pipeline {
     const key = exchange.place.address?.group ?? exchange.ip;
     prepared.queue
       .submit(prepared.row.lane, exchange.deadline, begin, key)
-      .then((answer) => this.#answer(exchange, prepared, answer))
-      .catch((error: unknown) => this.fail(exchange, error));
+      .then((answer) => this.#answers.answer(exchange, prepared, answer))
+      .catch((error: unknown) => this.#answers.fail(exchange, error));
   }
 
   #runInline(exchange: Exchange, prepared: PreparedRoute): void {
@@ -236,95 +228,9 @@ export class Pipeline {
       exchange.runsUntil(answer);
       exchange.deadline
         .run(() => answer)
-        .then((settled) => this.#answer(exchange, prepared, settled))
-        .catch((error: unknown) => this.fail(exchange, error));
-    } else this.#answer(exchange, prepared, answer);
-  }
-
-  #answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
-    if (exchange.over) return;
-    const { responder } = this.#init;
-    const { res, corr_id, grant } = exchange;
-    // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused.
-    if (grant !== undefined && !prepared.settles_first) insist(grant.phase2.settle());
-    // Byte and stream answers are under the budget until their first byte is out.
-    if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
-    switch (answer.kind) {
-      case 'json': {
-        const text = prepared.parts.serialize(answer.status, answer.value);
-        return responder.text(res, answer.status, JSON_TYPE, text, corr_id, answer.headers);
-      }
-      case 'text':
-        return responder.text(res, answer.status, answer.media_type, answer.text, corr_id, answer.headers);
-      case 'empty':
-        return responder.empty(res, answer.status, corr_id, answer.headers);
-      case 'bytes':
-        return this.answerBytes(exchange, answer.source, answer.headers);
-      case 'stream':
-        return this.#serve(exchange, sendStream(exchange, answer, responder));
-      case 'events':
-        return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
-      case 'forward':
-        responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
-    }
-  }
-
-  /** An answer that takes its time. The drain waits for it, even if the client leaves. */
-  #serve(exchange: Exchange, served: Promise<void>): void {
-    exchange.runsUntil(served);
-    served.catch((error: unknown) => {
-      if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
-      this.#sourceFailed(exchange, error);
-      exchange.res.destroy();
-    });
-  }
-
-  /** The client sees a cut connection, not a problem: the reason is only in the log and the metric. */
-  #sourceFailed(exchange: Exchange, error: unknown): void {
-    const { corr_id, req } = exchange;
-    this.#init.metrics.countRefusal(error);
-    this.#init.log?.error({ corr_id, url: req.url, err: error }, 'an answer was cut: its source failed');
-  }
-
-  /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
-  answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
-    const { config, responder } = this.#init;
-    const served = serveBytes(exchange.req, exchange.res, source, {
-      corr_id: exchange.corr_id,
-      signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
-      onHead: () => exchange.answerBegan(),
-      stall_ms: config.write_timeout_ms,
-      headers: responder.byteHeaders(extra),
-      refuse: (error) => this.fail(exchange, error),
-      onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
-    });
-    exchange.runsUntil(served);
-    served.catch((error: unknown) => this.fail(exchange, error));
-  }
-
-  #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
-    if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
-  }
-
-  /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
-  fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over || exchange.has_failed) return;
-    exchange.has_failed = true;
-    const { metrics, responder, log } = this.#init;
-    const error = toRonError(thrown);
-    metrics.countRefusal(error);
-    if (error.status >= 500 && !error.retryable) {
-      const { method, url } = exchange.req;
-      log?.error(
-        { corr_id: exchange.corr_id, method, url, code: error.code, err: error.cause ?? error },
-        'request failed',
-      );
-    }
-    // A connection on probation gets one request.
-    const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
-    responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
-    exchange.endSource(error);
+        .then((settled) => this.#answers.answer(exchange, prepared, settled))
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
+    } else this.#answers.answer(exchange, prepared, answer);
   }
 }
 
@@ -332,8 +238,6 @@ export class Pipeline {
 function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
   return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
 }
-
-const JSON_TYPE = 'application/json; charset=utf-8';
 
 function check(validate: Validate | undefined, where: string, value: unknown): void {
   if (validate !== undefined && !validate(value)) throw validationError(where, validate.errors);

@@ -197,3 +197,25 @@ test('a drain ends event streams with a comment and waits for streams', async ()
   assert.match(await reader.rest(), /two\n\r\n0\r\n\r\n$/);
   assert.equal(await drained, true);
 });
+
+test('a quiet event stream carries comments, one with events carries none between them', async () => {
+  const tap = new Tap<ServerSentEvent>();
+  await using x = await startIngress({ config: { events_heartbeat_ms: 50 }, routes: [evented(tap)] });
+  const client = await RawClient.open(x.port);
+  client.write(get('/events'));
+  await client.until(/\r\n\r\n(?:3\r\n:\n\n\r\n){3}/);
+  tap.push({ data: 'one' });
+  await client.until(/data: one\n\n\r\n(?:3\r\n:\n\n\r\n){2}/);
+  client.destroy();
+  await eventually('the source is told', () => tap.returned);
+  const calm = new Tap<ServerSentEvent>();
+  await using y = await startIngress({ config: { events_heartbeat_ms: 60_000 }, routes: [evented(calm)] });
+  const other = await RawClient.open(y.port);
+  other.write(get('/events'));
+  for (let n = 0; n < 20; n += 1) {
+    calm.push({ data: `${n}` });
+    await other.until(new RegExp(`data: ${n}\n`));
+  }
+  assert.doesNotMatch(other.received, /\n:\n/);
+  other.destroy();
+});
