@@ -14,6 +14,8 @@ import type { Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
 import type { Grant } from './access.ts';
+import type { BindTarget } from './bind.ts';
+import { normalizeIp } from './client-ip.ts';
 import type { Ticket } from './connection.ts';
 
 const PROBATION_MAX = 64;
@@ -33,9 +35,8 @@ export class Gatekeeper {
     this.#is_trusted_proxy = is_trusted_proxy;
   }
 
-  /** A ticket to hold while the connection is open, or why there is none. */
-  admit(socket: Socket): Ticket | RonError {
-    const ip = peerOf(socket);
+  /** A ticket to hold while the connection is open, or why there is none. `ip`: as `peerOf` returned it. */
+  admit(ip: string): Ticket | RonError {
     // A proxy or a local peer speaks for many clients.
     const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
     switch (this.#admission.tryConnect(key)) {
@@ -104,8 +105,10 @@ export function connLimit(): RonError {
   return new RonError('conn_limit', 'this address holds as many connections as allowed');
 }
 
-function peerOf(socket: Socket): string {
-  const address = socket.remoteAddress;
-  if (address === undefined) return LOCAL_PEER;
-  return address.startsWith('::ffff:') ? address.slice(7) : address;
+/**
+ * The address of a peer in its one spelling, or `LOCAL_PEER`. The kind of the listener decides which: a TCP peer that has
+ * reset its connection has no address either. For that one: undefined.
+ */
+export function peerOf(socket: Socket, kind: BindTarget['kind']): string | undefined {
+  return kind === 'unix' ? LOCAL_PEER : normalizeIp(socket.remoteAddress ?? '');
 }

@@ -12,6 +12,7 @@ import { createServer } from 'node:http';
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
+import { peerOf } from './accept.ts';
 import type { Gatekeeper } from './accept.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
@@ -50,6 +51,7 @@ export class Listener implements ConnectionOwner {
   readonly #handshaking = new Map<string, Ticket>();
   readonly #attachParser: (socket: Socket) => void;
   #plain: PlainFront | undefined;
+  #kind: BindTarget['kind'] = 'tcp';
   #url: string | undefined;
 
   constructor(init: ListenerInit) {
@@ -73,6 +75,7 @@ export class Listener implements ConnectionOwner {
   /** `from`: a server at the same address whose listening socket is taken over. */
   async listen(target: BindTarget, from?: Server): Promise<string> {
     const { backlog } = this.#init.config;
+    this.#kind = target.kind;
     if (target.kind === 'unix') {
       await prepareSocketPath(target.path);
       await listening(this.server, { path: target.path, backlog });
@@ -106,8 +109,15 @@ export class Listener implements ConnectionOwner {
   }
 
   #onConnection(socket: Socket): void {
+    // For its whole life: Node removes its own listener at CONNECT, and an error without a listener ends the process.
+    socket.on('error', ignore);
     const { gatekeeper, responder, metrics, tls } = this.#init;
-    const ticket = gatekeeper.admit(socket);
+    const ip = peerOf(socket, this.#kind);
+    if (ip === undefined) {
+      socket.destroy();
+      return;
+    }
+    const ticket = gatekeeper.admit(ip);
     if (ticket instanceof RonError) {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
@@ -133,6 +143,7 @@ export class Listener implements ConnectionOwner {
   }
 
   #onSecure(socket: Socket): void {
+    socket.on('error', ignore);
     const peer = peerKey(socket);
     const ticket = this.#handshaking.get(peer);
     this.#handshaking.delete(peer);
@@ -216,6 +227,9 @@ function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server
   server.timeout = 0;
   return server;
 }
+
+/** The socket is destroyed by then; its `close` event releases everything. */
+function ignore(): void {}
 
 function peerKey(socket: Socket): string {
   return `${socket.remoteAddress} ${socket.remotePort}`;

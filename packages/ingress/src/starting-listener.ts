@@ -93,6 +93,8 @@ export class StartingListener implements AsyncDisposable {
     };
     const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
     server.on('request', answer);
+    // For the whole life of the socket, whatever listeners Node removes: an error without one ends the process.
+    server.on('connection', (socket) => socket.on('error', () => undefined));
     server.maxConnections = CONNECTIONS_MAX;
     server.maxHeadersCount = 0;
     server.on('checkExpectation', answer);
