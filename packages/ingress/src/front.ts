@@ -12,6 +12,7 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
+import { LOCAL_PEER } from './accept.ts';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
@@ -213,9 +214,8 @@ export class Front {
 
   #ip(req: IncomingMessage, connection: Connection): string {
     const { trusted_proxies } = this.#init.config;
-    return trusted_proxies.length === 0
-      ? connection.ticket.ip
-      : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
+    const { ip } = connection.ticket;
+    return trusted_proxies.length === 0 || ip === LOCAL_PEER ? ip : clientIp(ip, req.headers, trusted_proxies);
   }
 
   /** The entry of a client behind a trusted proxy, held; undefined for a client that is connected directly. */
