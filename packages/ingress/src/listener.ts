@@ -21,7 +21,7 @@ import type { ConnectionOwner, Ticket } from './connection.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
-import { answerStarted, stopListening, takeParserListener } from './node-internals.ts';
+import { answerStarted, socketBelow, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
@@ -47,8 +47,8 @@ export interface ListenerInit {
 export class Listener implements ConnectionOwner {
   readonly server: Server;
   readonly #init: ListenerInit;
-  /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
-  readonly #handshaking = new Map<string, Ticket>();
+  /** Tickets of connections whose TLS handshake is not done. Empty without TLS. */
+  readonly #handshaking = new Map<Socket, Ticket>();
   readonly #attachParser: (socket: Socket) => void;
   #plain: PlainFront | undefined;
   #kind: BindTarget['kind'] = 'tcp';
@@ -103,8 +103,9 @@ export class Listener implements ConnectionOwner {
     stopListening(this.server);
   }
 
-  /** Stops Node's own connection checks. All connections must be closed. */
+  /** Stops Node's own connection checks and cuts TLS handshakes. All other connections must be closed. */
   dispose(): void {
+    for (const socket of this.#handshaking.keys()) socket.destroy();
     this.server.close();
   }
 
@@ -127,9 +128,8 @@ export class Listener implements ConnectionOwner {
     }
     socket.once('close', () => gatekeeper.release(ticket));
     if (tls === undefined) return this.#begin(this.#open(socket, ticket));
-    const peer = peerKey(socket);
-    this.#handshaking.set(peer, ticket);
-    socket.once('close', () => this.#handshaking.delete(peer));
+    this.#handshaking.set(socket, ticket);
+    socket.once('close', () => this.#handshaking.delete(socket));
     this.#attachParser(socket);
   }
 
@@ -144,9 +144,9 @@ export class Listener implements ConnectionOwner {
 
   #onSecure(socket: Socket): void {
     socket.on('error', ignore);
-    const peer = peerKey(socket);
-    const ticket = this.#handshaking.get(peer);
-    this.#handshaking.delete(peer);
+    const below = socketBelow(socket);
+    const ticket = below === undefined ? undefined : this.#handshaking.get(below);
+    if (below !== undefined) this.#handshaking.delete(below);
     if (ticket === undefined) socket.destroy();
     else this.#open(socket, ticket);
   }
@@ -230,7 +230,3 @@ function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server
 
 /** The socket is destroyed by then; its `close` event releases everything. */
 function ignore(): void {}
-
-function peerKey(socket: Socket): string {
-  return `${socket.remoteAddress} ${socket.remotePort}`;
-}

@@ -6,10 +6,12 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { test } from 'node:test';
+import { TLSSocket } from 'node:tls';
 import {
   answerStarted,
   onTurn,
   sentBytes,
+  socketBelow,
   stopAfterThisRequest,
   stopListening,
   takeParserListener,
@@ -154,6 +156,16 @@ test('the counters of the handle move while one large write is on its way', asyn
   assert.ok(middle_bytes > first_bytes && middle_bytes <= socket.bytesWritten, `${first_bytes} .. ${middle_bytes}`);
   await written;
   assert.equal(sentBytes(socket), socket.bytesWritten);
+});
+
+test('a TLS socket names the socket below it', async () => {
+  await using served = await pair(() => undefined);
+  const [{ socket }] = await requestOn(served);
+  assert.equal(socketBelow(socket), undefined);
+  const secure = new TLSSocket(socket, { isServer: true });
+  secure.on('error', () => undefined);
+  assert.equal(socketBelow(secure), socket);
+  secure.destroy();
 });
 
 test('on a closed socket nothing throws', async () => {
