@@ -8,7 +8,6 @@
  * Bound: connections by the gatekeeper, headers and time by the options below.
  * Cancellation: `stop()` ends listening; connections are the owner's business.
  */
-import { createServer } from 'node:http';
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
@@ -18,6 +17,7 @@ import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from './connection.ts';
 import type { ConnectionOwner, Ticket } from './connection.ts';
+import { createHttpServer } from './http-server.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
@@ -27,7 +27,6 @@ import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
-import { createTlsServer } from './tls.ts';
 import type { TlsMaterial } from './tls.ts';
 import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
 
@@ -56,7 +55,7 @@ export class Listener implements ConnectionOwner {
 
   constructor(init: ListenerInit) {
     this.#init = init;
-    this.server = makeServer(init.config, init.tls);
+    this.server = createHttpServer(init.config, init.tls);
     const { server } = this;
     // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
     this.#attachParser = takeParserListener(server);
@@ -205,28 +204,6 @@ export class Listener implements ConnectionOwner {
 }
 
 const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
-
-function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
-  const options = {
-    headersTimeout: config.header_timeout_ms,
-    // A total over the whole request would cut healthy uploads; bodies have clocks of their own.
-    requestTimeout: 0,
-    connectionsCheckingInterval: Math.min(config.sweep_ms, 250),
-    keepAliveTimeout: config.idle_timeout_ms,
-    maxHeaderSize: config.header_bytes_max,
-    noDelay: true,
-    insecureHTTPParser: false,
-    // Checked by us, so that the refusal is a problem answer like all others.
-    requireHostHeader: false,
-    joinDuplicateHeaders: false,
-    optimizeEmptyRequests: true,
-  };
-  const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
-  // Node drops header lines beyond its count without a word; the size limit bounds them and the front counts them.
-  server.maxHeadersCount = 0;
-  server.timeout = 0;
-  return server;
-}
 
 /** The socket is destroyed by then; its `close` event releases everything. */
 function ignore(): void {}
