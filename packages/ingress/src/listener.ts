@@ -21,7 +21,7 @@ import { createHttpServer } from './http-server.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
-import { answerStarted, socketBelow, stopListening, takeParserListener } from './node-internals.ts';
+import { answerStarted, keepDrainEvents, socketBelow, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
@@ -65,7 +65,7 @@ export class Listener implements ConnectionOwner {
     server.on('request', init.handle);
     server.on('checkContinue', init.handleContinue);
     server.on('checkExpectation', init.handleExpectation);
-    server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#refuseRaw(socket, NO_TUNNELS));
+    server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#onConnect(socket));
     // A failed accept (no file descriptors left) must not end the process; the next one may work.
     server.on('error', (error: Error) => init.onServerError(error));
     // Without a listener for upgrades Node processes the request as an ordinary one.
@@ -138,7 +138,7 @@ export class Listener implements ConnectionOwner {
   }
 
   headLate(connection: Connection): void {
-    if (!connection.closing) this.#refuseRaw(connection.socket, HEADERS_LATE);
+    if (!connection.closing) this.#refuseRaw(connection, HEADERS_LATE);
   }
 
   #onSecure(socket: Socket): void {
@@ -177,12 +177,23 @@ export class Listener implements ConnectionOwner {
       socket.destroy();
       return;
     }
-    // An answer now would be taken for that of the request before it: those in flight are answered, then it closes.
+    this.#refuseInTurn(connection, refusal);
+  }
+
+  #onConnect(socket: Socket): void {
+    const connection = Connection.of(socket);
+    if (connection === undefined || connection.closing) return;
+    keepDrainEvents(socket);
+    this.#refuseInTurn(connection, NO_TUNNELS);
+  }
+
+  /** An answer now would be taken for that of a request before it: those in flight are answered, then it closes. */
+  #refuseInTurn(connection: Connection, refusal: RonError): void {
     const newest = connection.waiting.at(-1);
     const current = connection.flights.at(-1);
     if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
     else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
-    if (newest === undefined && current === undefined) this.#refuseRaw(socket, refusal);
+    if (newest === undefined && current === undefined) this.#refuseRaw(connection, refusal);
     else connection.closeAfterFlights(false);
   }
 
@@ -193,13 +204,18 @@ export class Listener implements ConnectionOwner {
     metrics.none.count(refusal.status, 0);
   }
 
-  #refuseRaw(socket: Socket, refusal: RonError): void {
+  #refuseRaw(connection: Connection, refusal: RonError): void {
+    const { responder, sweeper } = this.#init;
+    const { socket } = connection;
     this.#count(refusal);
-    Connection.of(socket)?.refused();
-    // Half an answer may be out already: then all we can do is to close.
-    const answering = socket.writableLength > 0 || answerStarted(socket);
-    if (answering) socket.destroy();
-    else answerRaw(socket, refusal, this.#init.responder.common);
+    // The answer before it has been written as a whole, but is not out yet: it goes out, then it closes.
+    if (socket.writableLength > 0 || answerStarted(socket)) {
+      sweeper.watch(connection);
+      connection.closeAfterFlights(false);
+      return;
+    }
+    connection.refused();
+    answerRaw(socket, refusal, responder.common);
   }
 }
 

@@ -9,6 +9,7 @@ import { test } from 'node:test';
 import { TLSSocket } from 'node:tls';
 import {
   answerStarted,
+  keepDrainEvents,
   onTurn,
   sentBytes,
   socketBelow,
@@ -156,6 +157,23 @@ test('the counters of the handle move while one large write is on its way', asyn
   assert.ok(middle_bytes > first_bytes && middle_bytes <= socket.bytesWritten, `${first_bytes} .. ${middle_bytes}`);
   await written;
   assert.equal(sentBytes(socket), socket.bytesWritten);
+});
+
+test('a response still learns after CONNECT that its socket has drained', async () => {
+  await using served = await pair(() => undefined);
+  served.client.pause();
+  const [, res] = await requestOn(served);
+  // More than the kernel accepts.
+  assert.equal(res.write(Buffer.alloc(64 * 1024 * 1024)), false);
+  const tunnelled = once(served.server, 'connect');
+  served.client.write('CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n');
+  const [, socket] = (await tunnelled) as [IncomingMessage, Socket];
+  assert.equal(socket.listenerCount('drain'), 0, 'otherwise this function can go');
+  socket.on('error', () => undefined);
+  keepDrainEvents(socket);
+  const drained = once(res, 'drain');
+  served.client.resume();
+  await drained;
 });
 
 test('a TLS socket names the socket below it', async () => {

@@ -74,6 +74,15 @@ export function sentBytes(socket: Socket): number {
   return socket.bytesWritten - socket.writableLength;
 }
 
+/**
+ * Passes the event `drain` of a socket on to the response that owns it. Node stops to do so at CONNECT, although earlier
+ * answers may still be on their way. Without `_httpMessage`: such an answer stalls, and is cut for that.
+ */
+export function keepDrainEvents(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  socket.on('drain', () => internalsOf(socket)._httpMessage?.emit('drain'));
+}
+
 /** The TCP or Unix socket below a TLS socket. Without `_parent`: undefined, and connections over TLS are closed. */
 export function socketBelow(socket: Socket): Socket | undefined {
   // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it

@@ -148,7 +148,9 @@ export class Pipeline {
     exchange.place.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
-    sched.timer(wait_ms, () => this.fail(exchange, refusal), 'ingress-refusal');
+    // Decided: whatever fails meanwhile is not the answer.
+    exchange.has_failed = true;
+    sched.timer(wait_ms, () => this.#refuse(exchange, refusal), 'ingress-refusal');
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
@@ -310,8 +312,13 @@ export class Pipeline {
 
   /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
   fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over || exchange.has_failed) return;
+    if (exchange.has_failed) return;
     exchange.has_failed = true;
+    this.#refuse(exchange, thrown);
+  }
+
+  #refuse(exchange: Exchange, thrown: unknown): void {
+    if (exchange.over) return;
     const { metrics, responder, log } = this.#init;
     const error = toRonError(thrown);
     metrics.countRefusal(error);
