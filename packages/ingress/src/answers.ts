@@ -9,7 +9,8 @@
  *   answers.answer(exchange, prepared, json(200, { name }));
  *   answers.fail(exchange, new RonError('not_found', 'no such name'));
  */
-import type { Log } from '@ron/kernel';
+import { sched } from '@ron/kernel';
+import type { Log, RonError } from '@ron/kernel';
 import { insist } from './access.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
@@ -112,8 +113,19 @@ export class Answers {
 
   /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
   fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over || exchange.has_failed) return;
+    if (exchange.has_failed) return;
     exchange.has_failed = true;
+    this.#refuse(exchange, thrown);
+  }
+
+  /** As `fail`, after `wait_ms`. It is decided now: a failure in the meantime is not the answer. */
+  failLater(exchange: Exchange, refusal: RonError, wait_ms: number): void {
+    exchange.has_failed = true;
+    sched.timer(wait_ms, () => this.#refuse(exchange, refusal), 'ingress-refusal');
+  }
+
+  #refuse(exchange: Exchange, thrown: unknown): void {
+    if (exchange.over) return;
     const { metrics, responder, log } = this.#init;
     const error = toRonError(thrown);
     metrics.countRefusal(error);

@@ -12,10 +12,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
+import { LOCAL_PEER } from './accept.ts';
 import type { Answers } from './answers.ts';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
+import { refuseLater } from './delayed-refusal.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
 import type { Arrival, FastPath } from './fast-path.ts';
@@ -174,7 +176,7 @@ export class Front {
     if (refused !== undefined) {
       const pending =
         forwarded === undefined ? this.#reserve.begin(connection.ticket, view, entered, refused) : undefined;
-      if (pending === undefined) return this.#refuseLoad(req, res, refused, corr_id, start_ms);
+      if (pending === undefined) return this.#refuseLoad(req, res, connection, refused, corr_id, start_ms);
       const place = Place.pending(admission, pending);
       return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
     }
@@ -215,9 +217,8 @@ export class Front {
 
   #ip(req: IncomingMessage, connection: Connection): string {
     const { trusted_proxies } = this.#init.config;
-    return trusted_proxies.length === 0
-      ? connection.ticket.ip
-      : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
+    const { ip } = connection.ticket;
+    return trusted_proxies.length === 0 || ip === LOCAL_PEER ? ip : clientIp(ip, req.headers, trusted_proxies);
   }
 
   /** The entry of a client behind a trusted proxy, held; undefined for a client that is connected directly. */
@@ -233,13 +234,18 @@ export class Front {
     return new RonError(code, `${whose} come faster than the limit`, { retry_after_ms });
   }
 
-  #refuseLoad(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
+  #refuseLoad(
+    req: IncomingMessage,
+    res: ServerResponse,
+    connection: Connection,
+    error: RonError,
+    corr_id: string,
+    start_ms: number,
+  ): void {
+    const answer = (): void => this.refuse(req, res, error, corr_id, start_ms);
     const wait_ms = refusalDelay_ms(error);
-    if (wait_ms === 0) return this.refuse(req, res, error, corr_id, start_ms);
-    const answer = (): void => {
-      if (!req.socket.destroyed) this.refuse(req, res, error, corr_id, start_ms);
-    };
-    sched.timer(wait_ms, answer, 'ingress-refusal');
+    if (wait_ms === 0) answer();
+    else refuseLater(req, connection, wait_ms, answer);
   }
 
   /**

@@ -138,7 +138,7 @@ export class Pipeline {
     exchange.place.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
-    sched.timer(wait_ms, () => this.#answers.fail(exchange, refusal), 'ingress-refusal');
+    this.#answers.failLater(exchange, refusal, wait_ms);
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {

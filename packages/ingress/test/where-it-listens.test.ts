@@ -14,7 +14,7 @@ import { setTimeout as sleep } from 'node:timers/promises';
 import { createIngress, json, route } from '@ron/ingress';
 import type { IngressConfig, Ingress, Route } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { eventually, startService } from './support.ts';
+import { eventually, RawClient, startService } from './support.ts';
 
 let directory = '';
 before(async () => void (directory = await mkdtemp(join(tmpdir(), 'ron-ingress-'))));
@@ -125,6 +125,33 @@ test('TLS: a handshake that never ends is cut', async () => {
   const socket = connectPlain(Number(new URL(service.url).port), '127.0.0.1');
   socket.on('error', () => undefined);
   await new Promise((resolve) => socket.once('close', resolve));
+  await eventually('nothing stays counted', () => service.notes.ingress.admission.connections === 0);
+});
+
+test('TLS: a handshake that has not ended when the listener closes is cut', async () => {
+  await using service = await startService([], { tls: makeCertificate('close'), header_timeout_ms: 60_000 });
+  const { ingress } = service.notes;
+  const client = await RawClient.open(Number(new URL(service.url).port));
+  await eventually('it counts', () => ingress.admission.connections === 1);
+  assert.deepEqual(await ingress.close(AbortSignal.timeout(5000)), { aborted: 0 });
+  await eventually('nothing stays open', () => client.closed && ingress.admission.connections === 0);
+});
+
+test('TLS: connections over a Unix socket are told apart', async () => {
+  const path = join(directory, 'tls', 'notes.sock');
+  await using service = await startService([], { tls: makeCertificate('unix'), bind: `unix:${path}` });
+  const get = (): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const init = { socketPath: path, path: '/greeting', rejectUnauthorized: false, agent: false };
+      const req = request(init, (res) => {
+        res.resume();
+        resolve(res.statusCode!);
+      });
+      req.on('error', reject);
+      req.end();
+    });
+  const statuses = await Promise.all(Array.from({ length: 8 }, get));
+  assert.deepEqual(statuses, Array.from({ length: 8 }).fill(200));
   await eventually('nothing stays counted', () => service.notes.ingress.admission.connections === 0);
 });
 

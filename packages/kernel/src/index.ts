@@ -1,5 +1,5 @@
 export * from './admission.ts';
-export type { ClientAddress } from './admission-addresses.ts';
+export { addressGroup, type ClientAddress } from './admission-addresses.ts';
 export { BlockingPool, type BlockingPoolInit } from './blocking.ts';
 export * from './breaker.ts';
 export * from './broadcast.ts';
