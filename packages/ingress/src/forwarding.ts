@@ -157,6 +157,11 @@ export class Forwarding {
     this.#since_ms = sched.now_ms();
   }
 
+  /** Whether the listener waits for the rest of the body. A body that broke off will never be complete. */
+  #clientOwes(): boolean {
+    return !this.#req.complete && !this.#req.destroyed && this.#req.readableLength === 0;
+  }
+
   #arm(): void {
     const { connect_ms, head_ms, stall_ms } = this.#limits;
     this.#timer = sched.timer(Math.min(connect_ms, head_ms, stall_ms) / 4, this.#check, 'proxy.check');
@@ -166,7 +171,7 @@ export class Forwarding {
     if (this.#timer === undefined) return;
     const { connect_ms, head_ms, stall_ms } = this.#limits;
     const taken_bytes = this.#outgoing?.socket?.bytesWritten ?? 0;
-    const isTaking = taken_bytes !== this.#taken_bytes || this.#outgoing?.writableLength === 0;
+    const isTaking = taken_bytes !== this.#taken_bytes || (this.#outgoing?.writableLength === 0 && this.#clientOwes());
     this.#taken_bytes = taken_bytes;
     // A client that is slow to send has the limits of the listener.
     if (this.#phase === 'send' && isTaking) this.#since_ms = sched.now_ms();

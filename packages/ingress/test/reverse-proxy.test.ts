@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
-import type { AccessCheck, ReverseProxyInit, Upstream } from '@ron/ingress';
+import type { AccessCheck, Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
 import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -21,6 +21,7 @@ interface Bench {
   readonly url: string;
   readonly port: number;
   readonly proxy: ReverseProxy;
+  readonly ingress: Ingress;
   /** Connections that the upstream accepted. */
   readonly connections: Socket[];
 }
@@ -57,7 +58,7 @@ async function bench(
     proxy.close();
     await ingress[Symbol.asyncDispose]();
   });
-  return { url, port: Number(new URL(url).port), proxy, connections };
+  return { url, port: Number(new URL(url).port), proxy, ingress, connections };
 }
 
 async function listen(t: TestContext, listener: RequestListener, connections: Socket[]): Promise<Upstream> {
@@ -348,6 +349,21 @@ test('a client that stops sending is refused, and so is an encoded body', async 
   assert.equal(encoded.problem?.code, 'unsupported_media');
   await eventually('the upstream request ended', () => x.proxy.active === 0);
 });
+
+for (const [name, framing, status] of [
+  ['has an invalid chunk', 'Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n', 400],
+  ['stands still', 'Content-Length: 1000\r\n\r\n0123456789', 408],
+] as const)
+  test(`an upload that ${name} gives back its place and ends the upstream request`, async (t) => {
+    const x = await bench(t, (req) => void req.resume());
+    const client = await RawClient.open(x.port);
+    client.write(`PUT /api/up/a HTTP/1.1\r\nHost: localhost\r\n${framing}`);
+    assert.equal(rawAnswer(await client.rest()).status, status);
+    await eventually('nothing is forwarded', () => x.proxy.active === 0);
+    await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+    await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
+    assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);
+  });
 
 test('a handler that does not state the facts of its capability forwards nothing', async (t) => {
   let forwarded = 0;
