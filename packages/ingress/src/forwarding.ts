@@ -96,6 +96,14 @@ export class Forwarding {
     const answered = this.#wait<IncomingMessage>((parked) => {
       outgoing.on('response', parked.wake);
       outgoing.on('error', (cause) => parked.fail(brokenOff(cause)));
+      // The client asked for no other protocol: `Upgrade` is not forwarded.
+      outgoing.on('upgrade', (_answer, socket) => {
+        socket.destroy();
+        parked.fail(invalid('the upstream switched protocols'));
+      });
+      outgoing.on('information', ({ statusCode }) => {
+        if (statusCode === 101) parked.fail(invalid('the upstream switched protocols'));
+      });
     });
     this.#req.pipe(outgoing);
     return answered;
@@ -107,10 +115,11 @@ export class Forwarding {
     answer.on('error', () => undefined); // The iterator reports it.
     const status = answer.statusCode!;
     const hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
+    checkHead(answer, hasBody);
     const headers = endToEnd(answer.rawHeaders, this.#not_returned);
-    if (hasBody && answer.headers['content-length'] === undefined && answer.headers['transfer-encoding'] === undefined)
-      throw new RonError('bad_gateway', 'the upstream sent a body whose truncation cannot be detected');
     for (const [name, values] of grouped(headers)) {
+      // A 204 has no length (RFC 9110, 8.6).
+      if (name === 'content-length' && status === 204) continue;
       // The headers of this listener win.
       if (!res.hasHeader(name)) res.setHeader(name, values.length === 1 ? values[0]! : values);
     }
@@ -183,6 +192,22 @@ export class Forwarding {
       this.fail(new RonError('timeout', 'the upstream did not answer in time', { op: 'proxy' }));
     this.#arm();
   };
+}
+
+/** Throws when the head of an answer cannot be passed on. */
+function checkHead({ statusCode, headers }: IncomingMessage, hasBody: boolean): void {
+  if (statusCode! < 200 || statusCode! > 599) throw invalid('the upstream sent an invalid status');
+  if (!hasBody) return;
+  const coding = headers['transfer-encoding'];
+  // Only the chunks are decoded here: passed on without its name, another coding would be taken for content.
+  if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')
+    throw invalid('the upstream sent an unsupported transfer coding');
+  if (coding === undefined && headers['content-length'] === undefined)
+    throw invalid('the upstream sent a body whose truncation cannot be detected');
+}
+
+function invalid(message: string): RonError {
+  return new RonError('bad_gateway', message);
 }
 
 function brokenOff(cause: unknown): RonError {

@@ -17,7 +17,7 @@
  */
 import { Agent } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { RonError, assert } from '@ron/kernel';
+import { RonError } from '@ron/kernel';
 import { Forwarding } from './forwarding.ts';
 import type { ForwardLimits } from './forwarding.ts';
 import { endToEnd } from './hop-headers.ts';
@@ -141,7 +141,8 @@ export class ReverseProxy implements Disposable {
 const closed = (): RonError => new RonError('draining', 'the proxy is closed');
 
 function targetOf(url: string, strip: string): string {
-  assert(url.startsWith(strip), `the request target begins with ${strip}`);
+  // The router also matches other spellings of the prefix, such as `/api/%73torage`.
+  if (!url.startsWith(strip)) throw new RonError('not_found', 'no such path');
   const target = url.slice(strip.length);
   return target.startsWith('/') ? target : `/${target}`;
 }

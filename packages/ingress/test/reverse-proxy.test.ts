@@ -287,6 +287,59 @@ test('upstreams that are down, silent, invalid or endless are problems', async (
   assert.equal((await send(down.url, 'GET', '/api/up/')).status, 502);
 });
 
+/** An upstream that answers each request with the bytes for its path. */
+async function rawUpstream(t: TestContext, answers: Readonly<Record<string, string>>): Promise<Upstream> {
+  const server = createTcpServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.on('error', () => undefined);
+    socket.on('data', (data) => socket.write(answers[data.toString().split(' ')[1]!]!));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  return { host: '127.0.0.1', port: (server.address() as AddressInfo).port };
+}
+
+test('heads that cannot be passed on are 502 at once', async (t) => {
+  const answers = {
+    '/upgrade': '101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n',
+    '/bare-upgrade': '101 Switching Protocols\r\n\r\n',
+    '/low': '099 Odd\r\nContent-Length: 0\r\n\r\n',
+    '/high': '600 Odd\r\nContent-Length: 0\r\n\r\n',
+    '/coded': '200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n',
+    '/coded-lines': '200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n',
+    '/control': '200 OK\r\nX-A: a\x01b\r\nContent-Length: 0\r\n\r\n',
+  };
+  const wire = Object.fromEntries(Object.entries(answers).map(([path, text]) => [path, `HTTP/1.1 ${text}`]));
+  // One that waited for this limit would be 504.
+  const x = await bench(t, await rawUpstream(t, wire), { head_ms: 2000 });
+  for (const path in answers) {
+    const { status, problem } = await send(x.url, 'GET', `/api/up${path}`);
+    assert.deepEqual([status, problem?.code], [502, 'bad_gateway'], path);
+  }
+  assert.equal(x.proxy.active, 0);
+});
+
+test('a 204 is passed on without a length, and a 304 with that of its object', async (t) => {
+  const x = await bench(
+    t,
+    await rawUpstream(t, {
+      '/204': 'HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n',
+      '/304': 'HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n',
+    }),
+  );
+  assert.equal((await send(x.url, 'GET', '/api/up/204')).headers['content-length'], undefined);
+  assert.equal((await send(x.url, 'GET', '/api/up/304')).headers['content-length'], '5');
+});
+
+test('another spelling of the prefix leads nowhere', async (t) => {
+  const x = await bench(t, (_req, res) => void res.end('reached'));
+  for (const path of ['/api/%75p/x', '/%61pi/up/x']) {
+    const { status, problem } = await send(x.url, 'GET', path);
+    assert.deepEqual([status, problem?.code], [404, 'not_found'], path);
+  }
+});
+
 test('an answer that stands still is cut after the stall limit', async (t) => {
   const x = await bench(t, (_req, res) => void res.writeHead(200, { 'Content-Length': 10 }).write('a'), {
     stall_ms: 200,
