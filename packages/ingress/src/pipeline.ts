@@ -267,7 +267,7 @@ export class Pipeline {
         return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
       case 'forward':
         responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
+        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone, exchange.place.address));
     }
   }
 

@@ -363,16 +363,26 @@ test('an answer before the whole body was sent reaches the client', async (t) =>
 });
 
 test('more requests at once than allowed are refused, and close() ends those that run', async (t) => {
-  const x = await bench(t, () => undefined, { requests_max: 2 });
-  const running = [send(x.url, 'GET', '/api/up/1'), send(x.url, 'GET', '/api/up/2')];
+  const x = await bench(t, () => undefined, { requests_max: 4 });
+  const ask = async (n: number, address: string): Promise<RawClient> => {
+    const client = await RawClient.open(x.port, address);
+    client.write(`GET /api/up/${n} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`);
+    return client;
+  };
+  const refused = async (client: RawClient): Promise<void> => {
+    const { status, problem } = rawAnswer(await client.rest());
+    assert.deepEqual([status, problem?.['code']], [429, 'busy']);
+  };
+  const running = [await ask(1, '127.0.0.2'), await ask(2, '127.0.0.2')];
   await eventually('both are forwarded', () => x.proxy.active === 2 && x.connections.length === 2);
-  const refused = await send(x.url, 'GET', '/api/up/3');
-  assert.equal(refused.status, 429);
-  assert.equal(refused.problem?.code, 'busy');
+  await refused(await ask(3, '127.0.0.2'));
+  running.push(await ask(4, '127.0.0.3'), await ask(5, '127.0.0.3'));
+  await eventually('another address has its share', () => x.proxy.active === 4 && x.connections.length === 4);
+  await refused(await ask(6, '127.0.0.4'));
   x.proxy.close();
-  for (const reply of await Promise.all(running)) assert.equal(reply.status, 503);
+  for (const client of running) assert.equal(rawAnswer(await client.rest()).status, 503);
   assert.equal(x.proxy.active, 0);
-  assert.equal((await send(x.url, 'GET', '/api/up/4')).status, 503);
+  assert.equal((await send(x.url, 'GET', '/api/up/7')).status, 503);
 });
 
 test('events pass as they come', async (t) => {
