@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { events, json, route, stream } from '@ron/ingress';
-import type { Route, RouteContext, ServerSentEvent } from '@ron/ingress';
+import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -197,3 +197,38 @@ test('a drain ends event streams with a comment and waits for streams', async ()
   assert.match(await reader.rest(), /two\n\r\n0\r\n\r\n$/);
   assert.equal(await drained, true);
 });
+
+for (const kind of ['stream', 'events'] as const)
+  for (const hasReturn of [true, false])
+    test(`a drain waits for the source of ${kind} ${hasReturn ? 'with' : 'without'} return() whose client left`, async () => {
+      const wait = Promise.withResolvers<void>();
+      let running = 0;
+      const iterator: AsyncIterator<never> = {
+        next: async () => {
+          running += 1;
+          await wait.promise;
+          running -= 1;
+          return { done: true, value: undefined };
+        },
+        ...(hasReturn && { return: async () => ({ done: true, value: undefined }) }),
+      };
+      const items = { [Symbol.asyncIterator]: () => iterator };
+      const handler = (): Answer => (kind === 'stream' ? stream(200, 'text/plain', items) : events(items));
+      await using x = await startIngress({ routes: [route({ ...base, path: '/source', handler })] });
+      const client = await RawClient.open(x.port);
+      client.write(get('/source'));
+      await eventually('the source runs', () => running === 1);
+      client.destroy();
+      await eventually('the client is gone', () => x.ingress.admission.connections === 0);
+      let isDrained = false;
+      const drained = x.ingress.drained(AbortSignal.timeout(10_000)).then((clean) => {
+        isDrained = true;
+        return clean;
+      });
+      // Each round takes longer than a sweep, after which a drain that does not wait is over.
+      for (let round = 0; round < 5; round += 1) await new Promise((resolve) => setTimeout(resolve, 30));
+      assert.equal(isDrained, false);
+      wait.resolve();
+      assert.equal(await drained, true);
+      assert.equal(running, 0);
+    });
