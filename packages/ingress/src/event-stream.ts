@@ -54,7 +54,7 @@ export async function sendEvents(
   }
   const heartbeat = new Heartbeat(res);
   try {
-    place.vacate();
+    exchange.leavePlace();
     responder.streamHead(res, 200, 'text/event-stream', corr_id, { 'Cache-Control': 'no-store', ...answer.headers });
     res.flushHeaders();
     if (exchange.method !== 'HEAD') await pump(exchange, source, heartbeat);

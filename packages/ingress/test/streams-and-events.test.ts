@@ -232,3 +232,41 @@ for (const kind of ['stream', 'events'] as const)
       assert.equal(await drained, true);
       assert.equal(running, 0);
     });
+
+for (const kind of ['stream', 'events'] as const)
+  for (const isAsync of [false, true])
+    test(`the source of ${isAsync ? 'async' : 'inline'} ${kind} can wait and park longer than the budget`, async () => {
+      async function* items(context: RouteContext): AsyncGenerator<string> {
+        yield 'first';
+        await context.deadline.within(new Promise((resolve) => setTimeout(resolve, 250)));
+        yield 'second';
+        await context.park(new Promise((resolve) => setTimeout(resolve, 10)));
+        assert.equal(context.deadline.expired, false);
+        yield 'third';
+        await context.deadline
+          .run(
+            (signal) =>
+              new Promise((_resolve, reject) => {
+                signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+              }),
+          )
+          .catch(() => (ended = true));
+      }
+      async function* asEvents(texts: AsyncIterable<string>): AsyncGenerator<ServerSentEvent> {
+        for await (const data of texts) yield { data };
+      }
+      let ended = false;
+      const answer = (context: RouteContext): Answer =>
+        kind === 'stream' ? stream(200, 'text/plain', items(context)) : events(asEvents(items(context)));
+      const handler = isAsync ? async (context: RouteContext): Promise<Answer> => answer(context) : answer;
+      await using x = await startIngress({ routes: [route({ ...base, path: '/source', deadline_ms: 200, handler })] });
+      const client = await RawClient.open(x.port);
+      client.write(get('/source'));
+      await client.until(/third/);
+      assert.equal(x.ingress.admission.inflight, kind === 'stream' ? 1 : 0, 'events hold no place after a park');
+      assert.equal(await x.metric('io_timeouts_total{op="handler"}'), 0);
+      client.destroy();
+      await eventually('a client that leaves ends the deadline', () => ended);
+      await eventually('all places are free', () => x.ingress.admission.inflight === 0);
+      await eventually('no address is left', () => x.ingress.admission.addresses === 0);
+    });
