@@ -276,7 +276,8 @@ export class Pipeline {
     exchange.runsUntil(served);
     served.catch((error: unknown) => {
       if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
-      this.#sourceFailed(exchange, error);
+      // A write that fails because the client left is known before the connection is closed.
+      if (!exchange.req.socket.destroyed) this.#sourceFailed(exchange, error);
       exchange.res.destroy();
     });
   }

@@ -270,3 +270,22 @@ for (const kind of ['stream', 'events'] as const)
       await eventually('all places are free', () => x.ingress.admission.inflight === 0);
       await eventually('no address is left', () => x.ingress.admission.addresses === 0);
     });
+
+test('a client that leaves a stream is not an error', async () => {
+  let pulled = 0;
+  async function* endless(): AsyncGenerator<Uint8Array> {
+    for (; ; pulled += 1) yield Buffer.alloc(64 * 1024);
+  }
+  const handler = (): Answer => stream(200, 'text/plain', endless());
+  await using x = await startIngress({ routes: [route({ ...base, path: '/endless', handler })] });
+  for (let n = 0; n < 20; n += 1) {
+    const client = await RawClient.open(x.port);
+    client.write(get('/endless'));
+    await client.until(/\r\n\r\n/);
+    const from = pulled;
+    await eventually('it moves', () => pulled > from + 8);
+    client.socket.resetAndDestroy();
+    await eventually('it is over', () => x.ingress.admission.inflight === 0);
+  }
+  assert.deepEqual(x.lines, []);
+});
