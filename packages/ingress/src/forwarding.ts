@@ -8,6 +8,7 @@ import { request } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
+import { watchFraming } from './cut-answer.ts';
 import { endToEnd } from './hop-headers.ts';
 
 export interface ForwardLimits {
@@ -125,6 +126,7 @@ export class Forwarding {
     }
     if (!this.#req.complete) res.setHeader('Connection', 'close');
     res.writeHead(status);
+    if (hasBody && !res.hasHeader('content-length')) watchFraming(res);
     res.flushHeaders();
     await this.#relayBody(answer);
     res.end();

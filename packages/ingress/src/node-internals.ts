@@ -21,6 +21,7 @@ interface StreamHandle {
 interface Internals {
   readonly _handle?: StreamHandle | null;
   readonly _httpMessage?: ServerResponse | null;
+  readonly _parent?: Socket | null;
   readonly parser?: { onIncoming?: unknown } | null;
 }
 
@@ -71,6 +72,21 @@ export function sentBytes(socket: Socket): number {
   if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined)
     return handle.bytesWritten - handle.writeQueueSize;
   return socket.bytesWritten - socket.writableLength;
+}
+
+/**
+ * Closes a connection with a reset, so that the peer reads an error and not an end. Without the handle of a TCP socket, as
+ * on a Unix socket, or without `_parent` of a TLS socket: it is closed.
+ */
+export function resetConnection(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const transport = internalsOf(socket)._parent ?? socket;
+  try {
+    transport.resetAndDestroy();
+  } catch {
+    // The handle is not one of TCP.
+  }
+  socket.destroy();
 }
 
 /** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */

@@ -15,6 +15,7 @@ import { requestBudget_ms } from './budget.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
+import { cutAnswer } from './cut-answer.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import { headerText } from './header-text.ts';
@@ -278,7 +279,7 @@ export class Pipeline {
       if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
       // A write that fails because the client left is known before the connection is closed.
       if (!exchange.req.socket.destroyed) this.#sourceFailed(exchange, error);
-      exchange.res.destroy();
+      cutAnswer(exchange.res);
     });
   }
 
