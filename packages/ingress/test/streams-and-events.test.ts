@@ -1,7 +1,7 @@
 /** Answers of unknown length: streams with back-pressure, and server-sent events that hold no in-flight place. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { events, json, route, stream } from '@ron/ingress';
+import { bytes, events, json, route, stream } from '@ron/ingress';
 import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
@@ -198,7 +198,7 @@ test('a drain ends event streams with a comment and waits for streams', async ()
   assert.equal(await drained, true);
 });
 
-for (const kind of ['stream', 'events'] as const)
+for (const kind of ['stream', 'events', 'bytes'] as const)
   for (const hasReturn of [true, false])
     test(`a drain waits for the source of ${kind} ${hasReturn ? 'with' : 'without'} return() whose client left`, async () => {
       const wait = Promise.withResolvers<void>();
@@ -213,7 +213,13 @@ for (const kind of ['stream', 'events'] as const)
         ...(hasReturn && { return: async () => ({ done: true, value: undefined }) }),
       };
       const items = { [Symbol.asyncIterator]: () => iterator };
-      const handler = (): Answer => (kind === 'stream' ? stream(200, 'text/plain', items) : events(items));
+      const read = (): AsyncIterable<never> => items;
+      const answers = {
+        stream: () => stream(200, 'text/plain', items),
+        events: () => events(items),
+        bytes: () => bytes({ size: 1, media_type: 'text/plain', read }),
+      };
+      const handler = answers[kind];
       await using x = await startIngress({ routes: [route({ ...base, path: '/source', handler })] });
       const client = await RawClient.open(x.port);
       client.write(get('/source'));
