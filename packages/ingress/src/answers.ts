@@ -14,6 +14,7 @@ import type { Log, RonError } from '@ron/kernel';
 import { insist } from './access.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource } from './bytes.ts';
+import { cutAnswer } from './cut-answer.ts';
 import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
@@ -70,7 +71,7 @@ export class Answers {
         return this.#serve(exchange, sendEvents(exchange, answer, responder, event_slots, config.events_heartbeat_ms));
       case 'forward':
         responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
+        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone, exchange.place.address));
     }
   }
 
@@ -79,8 +80,9 @@ export class Answers {
     exchange.runsUntil(served);
     served.catch((error: unknown) => {
       if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
-      this.#sourceFailed(exchange, error);
-      exchange.res.destroy();
+      // A write that fails because the client left is known before the connection is closed.
+      if (!exchange.req.socket.destroyed) this.#sourceFailed(exchange, error);
+      cutAnswer(exchange.res);
     });
   }
 

@@ -17,8 +17,7 @@ import type { Exchange } from './exchange.ts';
 import type { Responder } from './responder.ts';
 import type { AnswerHeaders } from './routes.ts';
 import type { SlotLimit } from './slot-limit.ts';
-import { endOf } from './stream-answer.ts';
-import { nextOf, written } from './streamed-item.ts';
+import { ItemSource, written } from './streamed-item.ts';
 
 export interface ServerSentEvent {
   /** The name of the event. Default: none, which clients read as `message`. */
@@ -48,31 +47,31 @@ export async function sendEvents(
   heartbeat_ms: number,
 ): Promise<void> {
   const { res, corr_id, place } = exchange;
-  const iterator = answer.items[Symbol.asyncIterator]();
+  const source = new ItemSource(answer.items);
   if (!slots.tryTake(place.address)) {
-    exchange.runsUntil(endOf(iterator));
+    exchange.runsUntil(source.ended());
     throw new RonError('busy', 'too many event streams are open');
   }
   const heartbeat = new Heartbeat(res, heartbeat_ms);
   try {
-    place.vacate();
+    exchange.leavePlace();
     responder.streamHead(res, 200, 'text/event-stream', corr_id, { 'Cache-Control': 'no-store', ...answer.headers });
     res.flushHeaders();
-    if (exchange.method !== 'HEAD') await pump(exchange, iterator, heartbeat);
+    if (exchange.method !== 'HEAD') await pump(exchange, source, heartbeat);
     res.end();
   } finally {
     heartbeat.stop();
     slots.give(place.address);
-    exchange.runsUntil(endOf(iterator));
+    exchange.runsUntil(source.ended());
   }
 }
 
-async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>, heartbeat: Heartbeat): Promise<void> {
+async function pump(exchange: Exchange, source: ItemSource<ServerSentEvent>, heartbeat: Heartbeat): Promise<void> {
   const { res, gone, draining } = exchange;
   const ends = AbortSignal.any([gone, draining]);
   try {
     for (;;) {
-      const item = await nextOf(iterator, ends);
+      const item = await source.next(ends);
       if (item.done === true) return;
       await written(res, eventText(item.value), ends);
       heartbeat.rest();

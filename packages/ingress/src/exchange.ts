@@ -74,6 +74,10 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
   readonly #place: Place;
+  /** The place was given back for good. */
+  #leftPlace = false;
+  /** The answer has begun. */
+  #began = false;
   #over = false;
   /** Parts of the service that still work for this request: its handler, the source of a stream. */
   #works = 0;
@@ -114,11 +118,17 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     return this.#over;
   }
 
-  /** Made on first use. It counts from the moment when the headers were complete and it was this request's turn. */
+  /**
+   * Made on first use. It counts from the moment when the headers were complete and it was this request's turn. Once the
+   * answer has begun it has no time limit and ends with `gone`.
+   */
   get deadline(): Deadline {
     if (this.#deadline === undefined) {
+      const op = this.prepared?.op ?? 'handler';
       const left_ms = this.budget_ms - (sched.now_ms() - this.start_ms);
-      this.#deadline = Deadline.after(this.prepared?.op ?? 'handler', left_ms, { onExpire: this.#host.onExpire });
+      this.#deadline = this.#began
+        ? Deadline.unlimited(op, { signal: this.gone })
+        : Deadline.after(op, left_ms, { onExpire: this.#host.onExpire });
       if (this.#over) this.#deadline.cancel(clientLeft());
     }
     return this.#deadline;
@@ -152,7 +162,20 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
 
   /** The answer has begun: from now on progress counts, not the budget. */
   answerBegan(): void {
+    if (this.#began) return;
+    this.#began = true;
     this.#deadline?.[Symbol.dispose]();
+    this.#deadline = undefined;
+  }
+
+  /** It holds no in-flight place from now on: another limit counts it. */
+  leavePlace(): void {
+    this.#leftPlace = true;
+    this.#place.vacate();
+  }
+
+  #retakePlace(): void {
+    if (this.#parks === 0 && !this.#leftPlace) this.#place.retake();
   }
 
   /** Work for this request runs until `work` settles, even if the client was answered or left before. */
@@ -188,7 +211,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     } finally {
       this.#parks -= 1;
       parked.give(address);
-      if (this.#parks === 0) this.#place.retake();
+      this.#retakePlace();
     }
   }
 

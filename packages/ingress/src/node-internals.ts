@@ -89,6 +89,21 @@ export function socketBelow(socket: Socket): Socket | undefined {
   return internalsOf(socket)._parent ?? undefined;
 }
 
+/**
+ * Closes a connection with a reset, so that the peer reads an error and not an end. Without the handle of a TCP socket, as
+ * on a Unix socket, or without `_parent` of a TLS socket: it is closed.
+ */
+export function resetConnection(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const transport = internalsOf(socket)._parent ?? socket;
+  try {
+    transport.resetAndDestroy();
+  } catch {
+    // The handle is not one of TCP.
+  }
+  socket.destroy();
+}
+
 /** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */
 export function waitsForTurn(res: ServerResponse): boolean {
   return res.socket === null;

@@ -48,7 +48,10 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly grant: Grant | undefined;
   /** States facts that only the body contains (`facts_later`), item by item. Throws when the capability does not allow it. */
   actsOn(facts: AccessFacts): void;
-  /** The budget of the request, until its answer begins. Its signal also aborts when the client leaves. Made on first use. */
+  /**
+   * The budget of the request, until its answer begins; from then on a deadline without a time limit. Its signal also aborts
+   * when the client leaves. The source of a streamed answer must read it anew: the one of the handler ends with the budget.
+   */
   readonly deadline: Deadline;
   /** Aborts when the client leaves, or a drain ends the answer, even after it began: for the source of a streamed answer. */
   readonly gone: AbortSignal;

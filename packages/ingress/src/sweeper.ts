@@ -15,6 +15,7 @@
 import { sched } from '@ron/kernel';
 import type { Timer } from '@ron/kernel';
 import type { Connection } from './connection.ts';
+import { cutConnection } from './cut-answer.ts';
 import { sentBytes } from './node-internals.ts';
 import { queuedBytes } from './send-queues.ts';
 import { quietAfter_ms } from './send-watch.ts';
@@ -172,7 +173,7 @@ export class Sweeper {
       if (verdict === 'quiet') this.#quiet.push(connection);
       if (verdict === 'cut') {
         this.#init.onWriteCut(connection);
-        socket.destroy();
+        cutConnection(socket);
         return;
       }
     }

@@ -70,6 +70,11 @@ export class Deadline implements Disposable {
     return new Deadline(op, budget_ms > 0 ? budget_ms : 0, sched.now_ms(), init);
   }
 
+  /** A deadline without a budget of its own: it ends with its parent or its signal, or when it is cancelled. */
+  static unlimited(op: string, init: DeadlineInit = NO_INIT): Deadline {
+    return new Deadline(op, Infinity, sched.now_ms(), init);
+  }
+
   /** The rest of the budget; 0 when it is over for any reason. */
   get remaining_ms(): number {
     const now_ms = sched.now_ms();
@@ -219,7 +224,8 @@ export class Deadline implements Disposable {
   }
 
   #arm(now_ms: number): void {
-    this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
+    if (this.#expires_ms !== Infinity)
+      this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
     this.#linkUp();
   }
 

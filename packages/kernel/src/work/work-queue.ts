@@ -373,7 +373,7 @@ export class WorkQueue implements AsyncDisposable {
 /** The deadline that the work sees: the submitter's, cut short when its worker must end. */
 function scopeOf(deadline: Deadline, signal: AbortSignal | undefined): Deadline {
   if (signal === undefined) return deadline;
-  return Deadline.after(deadline.op, deadline.budget_ms, { parent: deadline, signal });
+  return Deadline.unlimited(deadline.op, { parent: deadline, signal });
 }
 
 /** So that work which throws before its first await fails like any other. */
