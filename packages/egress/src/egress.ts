@@ -152,9 +152,12 @@ export class Egress implements AsyncDisposable {
     });
   }
 
-  /** Closes all connections to an origin, such as one that a reload removed from an allow-list. */
+  /**
+   * Closes all connections to an origin, such as one that a reload removed from an allow-list. Throws as `exchange`
+   * does for an origin that cannot be connected to.
+   */
   disconnect(origin: string): void {
-    this.#agent.closeAll(origin);
+    this.#agent.closeAll(this.#rules.parse(origin).origin);
   }
 
   /** Ends all exchanges with `closed` and closes all connections. */

@@ -150,7 +150,8 @@ test('disconnect closes the connections of one origin only', async () => {
   await get(egress, literal);
   const silent = settled(get(egress, `${server.url}silent`));
   await until(() => server.requests.length === 2);
-  egress.disconnect(`https://${HOST}:${server.port}`);
+  assert.throws(() => egress.disconnect(HOST), { code: 'validation' });
+  egress.disconnect(`https://${HOST.toUpperCase()}:${server.port}`);
   assert.equal(await silent, 'unreachable');
   await until(() => server.open() === 1);
   assert.equal(egress.connections.idle, 1);
