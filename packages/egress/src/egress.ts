@@ -119,6 +119,7 @@ export class Egress implements AsyncDisposable {
     });
     this.#agent = new EgressAgent((target, total) => this.#dialer.dial(target, total), limits);
     this.#slots = new Slots(limits);
+    // Calls that hold or wait for a slot always find a breaker.
     const breakers_max = Math.max(limits.breakers_max, limits.sockets_max + limits.waiting_max + 1);
     this.#breakers = new Breakers(breakerInit(init.breaker), breakers_max);
     this.#budget = init.retry_budget ?? new RetryBudget();

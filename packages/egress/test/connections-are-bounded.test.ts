@@ -30,6 +30,23 @@ test('connections in use are bounded per origin and in total, waiters as well, t
   assert.ok(server.accepted() < 7, 'connections were reused');
 });
 
+test('calls to more servers than there are slots and waiters are busy, and counted as that', async () => {
+  await using server = await hostile(() => undefined);
+  const lookup = (): Promise<never> => new Promise(() => undefined);
+  const limits = { sockets_max: 4, waiting_max: 8, breakers_max: 1 };
+  await using egress = clientOf(server, { lookup, limits });
+  // All of them in one turn of the event loop: none has been refused when the last one begins.
+  const work = Array.from({ length: 40 }, (_, index) => {
+    return settled(get(egress, `https://host${index}.test:${server.port}/`));
+  });
+  await until(() => egress.outcomes.busy === 28);
+  assert.equal(egress.outcomes.caller, 0);
+  await egress.close();
+  const codes = await Promise.all(work);
+  assert.equal(codes.filter((code) => code === 'busy').length, 28);
+  assert.equal(codes.filter((code) => code === 'closed').length, 12);
+});
+
 test('a waiter that leaves gives its place up', async () => {
   await using server = await hostile(() => undefined);
   await using egress = clientOf(server, { limits: { sockets_max: 1 } });
