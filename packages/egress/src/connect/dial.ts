@@ -53,6 +53,12 @@ export class Dialer {
     return this.#peers.get(socket);
   }
 
+  /** Whether the peer of a socket that `dial` gave is in a network that the operator opened. */
+  isOpened(socket: object): boolean {
+    const peer = this.#peers.get(socket);
+    return peer !== undefined && this.#init.policy.isOpened(peer.address);
+  }
+
   async dial(target: Target, total: Deadline): Promise<Socket> {
     if (target.scheme === 'http' && this.#init.trust.isPinned(target.hostname))
       throw plainHttpError(`plain HTTP to ${target.hostname} is refused: its key is pinned`);
