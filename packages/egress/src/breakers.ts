@@ -2,13 +2,13 @@
  * One circuit breaker per origin, in a bounded table.
  *
  * Contract: an origin keeps its breaker while calls to it are in flight. Bound: `breakers_max` origins.
- * Overflow: the least recently used origin without calls in flight is evicted, closed breakers first. The table is
- * larger than the number of calls in flight, so such an origin exists.
+ * Overflow: the least recently used origin without calls in flight is evicted, closed breakers first. When every origin
+ * has calls in flight, one more origin is `busy`.
  *
  *   using call = breakers.enter('https://tiles.example');
  *   const permit = call.breaker.tryAcquire();
  */
-import { Breaker, type BreakerInit, assert } from '@ron/kernel';
+import { Breaker, type BreakerInit, RonError } from '@ron/kernel';
 
 export interface BreakerCall extends Disposable {
   readonly breaker: Breaker;
@@ -34,7 +34,7 @@ export class Breakers {
     return this.#byOrigin.size;
   }
 
-  /** Marks a call to the origin as in flight until it is disposed. */
+  /** Marks a call to the origin as in flight until it is disposed. Throws `busy` when the table is full of such calls. */
   enter(origin: string): BreakerCall {
     const entry = this.#byOrigin.get(origin) ?? this.#add(origin);
     this.#byOrigin.delete(origin);
@@ -51,7 +51,7 @@ export class Breakers {
   #evict(): void {
     const unused = [...this.#byOrigin].filter(([, { calls }]) => calls === 0);
     const oldest = unused.find(([, { breaker }]) => breaker.state === 'closed') ?? unused[0];
-    assert(oldest !== undefined, 'the table of breakers is larger than the number of calls in flight');
+    if (oldest === undefined) throw new RonError('busy', 'requests to too many servers at once', { op: 'egress_slot' });
     this.#byOrigin.delete(oldest[0]);
   }
 }

@@ -51,6 +51,11 @@ export interface EgressInit extends TrustInit {
   /** Networks with non-public addresses that may be dialled, such as `10.0.0.0/8`. Default none. */
   readonly networks?: readonly string[];
   readonly limits?: Partial<EgressLimits>;
+  /**
+   * Which connections serve more than one request. Default `opened`: those to `networks`. With `all`, a server that sends
+   * more answers than requests can have one of them read as the answer to a later request to the same origin.
+   */
+  readonly reuse?: 'opened' | 'all';
   /** `none` for a caller that has its own. Default: opens when more than half of at least 5 calls in 10 s failed. */
   readonly breaker?: Partial<BreakerInit> | 'none';
   /** Shared by all callers. Default: an own one with the kernel's defaults. */
@@ -117,8 +122,13 @@ export class Egress implements AsyncDisposable {
       limits,
       ...(init.connect === undefined ? {} : { connect: init.connect }),
     });
-    this.#agent = new EgressAgent((target, total) => this.#dialer.dial(target, total), limits);
+    this.#agent = new EgressAgent({
+      dial: (target, total) => this.#dialer.dial(target, total),
+      canKeep: (socket) => init.reuse === 'all' || this.#dialer.isOpened(socket),
+      limits,
+    });
     this.#slots = new Slots(limits);
+    // Calls that hold or wait for a slot always find a breaker.
     const breakers_max = Math.max(limits.breakers_max, limits.sockets_max + limits.waiting_max + 1);
     this.#breakers = new Breakers(breakerInit(init.breaker), breakers_max);
     this.#budget = init.retry_budget ?? new RetryBudget();
@@ -152,9 +162,12 @@ export class Egress implements AsyncDisposable {
     });
   }
 
-  /** Closes all connections to an origin, such as one that a reload removed from an allow-list. */
+  /**
+   * Closes all connections to an origin, such as one that a reload removed from an allow-list. Throws as `exchange`
+   * does for an origin that cannot be connected to.
+   */
   disconnect(origin: string): void {
-    this.#agent.closeAll(origin);
+    this.#agent.closeAll(this.#rules.parse(origin).origin);
   }
 
   /** Ends all exchanges with `closed` and closes all connections. */

@@ -30,7 +30,7 @@ export interface EgressLimits {
   readonly sockets_max: number;
   /** Requests that wait for a connection; one more is `busy`. */
   readonly waiting_max: number;
-  /** Idle connections kept in total; 0 closes each connection after its answer. */
+  /** Idle connections kept in total, of those that `reuse` allows; 0 closes each connection after its answer. */
   readonly idle_sockets_max: number;
   /** Below the 5 s after which many servers close an idle connection. */
   readonly idle_socket_ms: number;

@@ -83,6 +83,49 @@ test('a pinned key is required as well, for its host only', async () => {
   await assert.rejects(attempt(tls, { pins: { [HOST]: ['not a pin'] } }), { code: 'validation' });
 });
 
+test('a pin holds for every spelling of its host, and an entry that is not a host is refused', async () => {
+  const tls = issue({ names: `DNS:${HOST},DNS:xn--bcher-kva.test,IP:127.0.0.1` });
+  const wrong = createHash('sha256').update('wrong').digest('base64');
+  for (const [host, url] of [
+    ['Origin.test', HOST],
+    ['ORIGIN.TEST', HOST],
+    ['%6frigin.test', HOST],
+    [HOST, 'ORIGIN.test'],
+    ['bücher.test', 'xn--bcher-kva.test'],
+    ['xn--bcher-kva.test', 'BÜCHER.test'],
+    ['127.1', '127.0.0.1'],
+    ['127.0.0.1', '0x7f000001'],
+  ] as const)
+    await refused(attempt(tls, { pins: { [host]: [wrong] } }, url), 'bad_gateway', 'certificate_pin');
+  const notHosts = [
+    '',
+    `${HOST}.`,
+    `${HOST}:443`,
+    `https://${HOST}`,
+    `//${HOST}`,
+    `${HOST}/`,
+    `u@${HOST}`,
+    `*.${HOST}`,
+  ];
+  for (const host of [...notHosts, `${HOST}?`, `${HOST}#`, `${HOST} `, `a\\${HOST}`, '[::1]:443', '[::1', 'fe80::1%lo'])
+    assert.throws(() => clientOf({ port: 1 }, { pins: { [host]: [wrong] } }), { code: 'validation' }, host);
+  for (const pair of [
+    [HOST, 'Origin.test'],
+    ['::1', '[0::1]'],
+  ])
+    assert.throws(() => clientOf({ port: 1 }, { pins: Object.fromEntries(pair.map((host) => [host, [wrong]])) }), {
+      code: 'validation',
+    });
+});
+
+test('a pinned host is never reached over plain HTTP', async () => {
+  await using server = await hostile(hello, { tls: 'plain' });
+  const pins = { 'Origin.test': [createHash('sha256').update('any').digest('base64')] };
+  await using egress = clientOf(server, { schemes: ['http', 'https'], pins });
+  await refused(get(egress, server.url), 'reject_policy', 'plain_http');
+  assert.equal(server.accepted(), 0);
+});
+
 test('TLS below 1.2 is refused', async () => {
   const server = createServer({
     ...issue({ names: `DNS:${HOST}` }),

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
-import type { Socket } from 'node:net';
+import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
+import type { EgressInit } from '../src/index.ts';
 import { clientOf, get, HOST, hostile, never, ok, quiet, refused, text, until } from './support.ts';
 
 const settled = (work: Promise<{ body: Uint8Array }>): Promise<string> =>
@@ -8,6 +9,14 @@ const settled = (work: Promise<{ body: Uint8Array }>): Promise<string> =>
     ({ body }) => text(body),
     (error: { code: string }) => error.code,
   );
+
+/** The server, as if it had a public address. */
+const stranger = ({ port }: { port: number }): Partial<EgressInit> => ({
+  networks: [],
+  lookup: async () => ['93.184.216.34'],
+  connect: () =>
+    Object.defineProperty(connect({ host: '127.0.0.1', port }), 'remoteAddress', { value: '93.184.216.34' }),
+});
 
 test('connections in use are bounded per origin and in total, waiters as well, the rest is busy', async () => {
   const held: Socket[] = [];
@@ -28,6 +37,23 @@ test('connections in use are bounded per origin and in total, waiters as well, t
   }
   assert.deepEqual(await Promise.all(work), [...Array<string>(7).fill('hello'), 'busy']);
   assert.ok(server.accepted() < 7, 'connections were reused');
+});
+
+test('calls to more servers than there are slots and waiters are busy, and counted as that', async () => {
+  await using server = await hostile(() => undefined);
+  const lookup = (): Promise<never> => new Promise(() => undefined);
+  const limits = { sockets_max: 4, waiting_max: 8, breakers_max: 1 };
+  await using egress = clientOf(server, { lookup, limits });
+  // All of them in one turn of the event loop: none has been refused when the last one begins.
+  const work = Array.from({ length: 40 }, (_, index) => {
+    return settled(get(egress, `https://host${index}.test:${server.port}/`));
+  });
+  await until(() => egress.outcomes.busy === 28);
+  assert.equal(egress.outcomes.caller, 0);
+  await egress.close();
+  const codes = await Promise.all(work);
+  assert.equal(codes.filter((code) => code === 'busy').length, 28);
+  assert.equal(codes.filter((code) => code === 'closed').length, 12);
 });
 
 test('a waiter that leaves gives its place up', async () => {
@@ -107,6 +133,77 @@ test('bytes that arrive on an idle connection close it', async () => {
   assert.equal(server.accepted(), 2);
 });
 
+for (const tls of ['TLS', 'plain'] as const) {
+  test(`${tls}: bytes that arrived before the next request began are not its answer`, async () => {
+    const sockets: Socket[] = [];
+    await using server = await hostile(
+      (socket, _head, count) => {
+        if (count === 1) sockets.push(socket.setNoDelay());
+        socket.write(ok(`answer ${sockets.length}`));
+      },
+      tls === 'plain' ? { tls } : {},
+    );
+    await using egress = clientOf(server, { schemes: ['https', 'http'] });
+    for (let call = 1; call <= 10; call++) {
+      // The poison is in the buffer of the client's socket, and the client had no turn to read it.
+      assert.equal(await settled(get(egress, server.url)), `answer ${call}`);
+      sockets.at(-1)!.write(ok('poison'));
+    }
+    assert.equal(server.accepted(), 10);
+  });
+
+  test(`${tls}: bytes that follow an answer while its reader is slow close the connection`, async () => {
+    const sockets: Socket[] = [];
+    await using server = await hostile(
+      (socket, _head, count) => {
+        if (count === 1) sockets.push(socket.setNoDelay());
+        socket.write(ok(`answer ${sockets.length}`));
+      },
+      tls === 'plain' ? { tls } : {},
+    );
+    await using egress = clientOf(server, { schemes: ['https', 'http'] });
+    await egress.exchange({ url: server.url }, { deadline: never() }, async ({ body }) => {
+      // Half an answer: the other half would be read as the start of the next one.
+      sockets[0]!.write(ok('poison').slice(0, 9));
+      await until(() => server.open() === 0);
+      assert.equal(text(await body.whole()), 'answer 1');
+    });
+    assert.equal(await settled(get(egress, server.url)), 'answer 2');
+  });
+}
+
+test('a server that sends two answers on every connection does not mix those of concurrent requests', async () => {
+  await using server = await hostile((socket, head) => {
+    socket.setNoDelay();
+    const path = /GET (\S+)/.exec(head)![1]!;
+    socket.write(ok(path));
+    if (path.endsWith('7')) setImmediate(() => socket.write(ok('poison')));
+  });
+  // The poison may be in flight when a kept connection is reused: only connections for one request exclude that.
+  await using egress = clientOf(server, { ...stranger(server), limits: { sockets_per_origin: 4 } });
+  const paths = Array.from({ length: 100 }, (_, index) => `/${index}`);
+  const answers = await Promise.all(paths.map((path) => settled(get(egress, `https://${HOST}:${server.port}${path}`))));
+  assert.deepEqual(answers, paths);
+  assert.equal(server.accepted(), 100);
+});
+
+test('connections to servers outside `networks` are kept only with reuse: all', async () => {
+  await using server = await hostile((socket) => socket.write(ok()));
+  for (const [reuse, accepted] of [
+    ['opened', 3],
+    ['all', 4],
+  ] as const) {
+    await using egress = clientOf(server, { ...stranger(server), reuse });
+    for (let call = 0; call < 3; call++) {
+      const answer = await get(egress, server.url);
+      assert.equal(answer.peer.address, '93.184.216.34');
+      await quiet(egress);
+    }
+    assert.equal(egress.connections.idle, reuse === 'all' ? 1 : 0);
+    assert.equal(server.accepted(), accepted);
+  }
+});
+
 test('a kept connection that the server drops at the next request costs an idempotent request nothing', async () => {
   await using server = await hostile(
     (socket, _head, count) => void (count === 1 ? socket.write(ok()) : socket.destroy()),
@@ -150,7 +247,8 @@ test('disconnect closes the connections of one origin only', async () => {
   await get(egress, literal);
   const silent = settled(get(egress, `${server.url}silent`));
   await until(() => server.requests.length === 2);
-  egress.disconnect(`https://${HOST}:${server.port}`);
+  assert.throws(() => egress.disconnect(HOST), { code: 'validation' });
+  egress.disconnect(`https://${HOST.toUpperCase()}:${server.port}`);
   assert.equal(await silent, 'unreachable');
   await until(() => server.open() === 1);
   assert.equal(egress.connections.idle, 1);

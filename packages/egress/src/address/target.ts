@@ -10,7 +10,7 @@
  *   const rules = new TargetRules({ schemes: ['https'], ports: [443] });
  *   rules.parse('https://tiles.example/a.png').origin; // 'https://tiles.example'
  */
-import { isIP } from 'node:net';
+import { isIP, isIPv6 } from 'node:net';
 import { RonError } from '@ron/kernel/core';
 
 const URL_CHARS_MAX = 8192;
@@ -58,12 +58,30 @@ export class TargetRules {
     if (url.username !== '' || url.password !== '') throw refused('credentials', 'a URL must not hold credentials');
     const port = url.port === '' ? DEFAULT_PORTS[scheme] : Number(url.port);
     if (!this.#init.ports.includes(port)) throw refused('port', `the port ${port} is not allowed`);
-    const hostname = url.hostname.replace(/^\[(.*)\]$/, '$1');
+    const hostname = hostnameOf(url);
+    if (hostname === undefined) throw malformed();
     const isLiteral = isIP(hostname) !== 0;
-    if (!isLiteral && (hostname.length > NAME_CHARS_MAX || !NAME.test(hostname))) throw malformed();
     const path = `${url.pathname}${url.search}`;
     return { origin: url.origin, scheme, hostname, isLiteral, port, host: url.host, path };
   }
+}
+
+/** A name, or an address without brackets. Undefined for a name that no resolver should see, such as one with a last dot. */
+function hostnameOf(url: URL): string | undefined {
+  const hostname = url.hostname.replace(/^\[(.*)\]$/, '$1');
+  if (isIP(hostname) !== 0) return hostname;
+  return hostname.length <= NAME_CHARS_MAX && NAME.test(hostname) ? hostname : undefined;
+}
+
+/**
+ * The `hostname` that targets of this host have, so that a configured host is found whatever its spelling. Undefined
+ * when the text is more or less than a host: with a port, a scheme, a path or a last dot.
+ */
+export function parseHostname(text: string): string | undefined {
+  const host = isIPv6(text) ? `[${text}]` : text;
+  const isHostOnly = /^(\[[^\]]*\]|[^:[\]]+)$/.test(host) && !/[/?#@]/.test(host) && !REWRITTEN.test(host);
+  const url = `https://${host}/`;
+  return isHostOnly && text.length <= URL_CHARS_MAX && URL.canParse(url) ? hostnameOf(new URL(url)) : undefined;
 }
 
 /** Rules that allow the scheme and the port of one configured URL. Throws `validation` when it is not an HTTP URL. */

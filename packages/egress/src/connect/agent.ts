@@ -2,18 +2,21 @@
  * The connection pool: an `http.Agent` of its own whose connections come from the `Dialer`.
  *
  * Contract: one agent serves both schemes; a connection is reused only for its own origin. No proxy is used, whatever
- * the environment says. A connection that receives a byte while idle is destroyed (Node's agent does that), so bytes
- * sent ahead are never read as the next answer.
+ * the environment says. A connection is kept for another request only if `canKeep` allows it. Bytes that a server sends
+ * without a request close a kept connection if they reached this host before its next request began: Node's agent reads
+ * idle connections, and `readIdle` lets it read once more before a request takes one. Bytes that arrive later cannot be
+ * distinguished from the answer to that request.
  * Bound: `idle_sockets_max` idle connections, for `idle_socket_ms` each; `Slots` bounds those in use.
  * Overflow: a connection beyond the idle bound is closed after its answer.
  *
- *   const agent = new EgressAgent((target, total) => dialer.dial(target, total), limits);
+ *   const agent = new EgressAgent({ dial, canKeep: (socket) => dialer.isOpened(socket), limits });
+ *   await agent.readIdle(target.origin);
  *   request({ agent, target, total, ... });
  */
 import { Agent, type AgentOptions, type ClientRequestArgs } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
-import type { Deadline } from '@ron/kernel/core';
+import { sched, type Deadline } from '@ron/kernel/core';
 import type { Target } from '../address/target.ts';
 import type { EgressLimits } from '../limits.ts';
 
@@ -25,15 +28,25 @@ export interface DialOptions extends ClientRequestArgs {
 
 type Created = (error: Error | null, stream: Duplex) => void;
 
-export class EgressAgent extends Agent {
-  readonly #dial: (target: Target, total: Deadline) => Promise<Socket>;
-  readonly #idle_sockets_max: number;
+export interface EgressAgentInit {
+  readonly dial: (target: Target, total: Deadline) => Promise<Socket>;
+  /** Whether a connection may serve another request. */
+  readonly canKeep: (socket: object) => boolean;
+  readonly limits: EgressLimits;
+}
 
-  constructor(dial: (target: Target, total: Deadline) => Promise<Socket>, limits: EgressLimits) {
-    const options: AgentOptions = { timeout: limits.idle_socket_ms, maxFreeSockets: limits.idle_sockets_max };
-    super({ ...options, keepAlive: limits.idle_sockets_max > 0 });
-    this.#dial = dial;
-    this.#idle_sockets_max = limits.idle_sockets_max;
+/** Rounds of `readIdle` in which other requests may take the connections that it has read. */
+const ROUNDS_MAX = 4;
+
+export class EgressAgent extends Agent {
+  readonly #init: EgressAgentInit;
+
+  constructor(init: EgressAgentInit) {
+    const { idle_socket_ms, idle_sockets_max } = init.limits;
+    // `readIdle` relies on the order: a request takes the connection that has been idle longest.
+    const options: AgentOptions = { timeout: idle_socket_ms, maxFreeSockets: idle_sockets_max, scheduling: 'fifo' };
+    super({ ...options, keepAlive: idle_sockets_max > 0 });
+    this.#init = init;
   }
 
   get idle(): number {
@@ -52,7 +65,7 @@ export class EgressAgent extends Agent {
   async #create(target: Target, total: Deadline, done: Created | undefined): Promise<void> {
     let socket: Socket;
     try {
-      socket = await this.#dial(target, total);
+      socket = await this.#init.dial(target, total);
     } catch (error) {
       (done as ((error: unknown) => void) | undefined)?.(error);
       return;
@@ -63,7 +76,25 @@ export class EgressAgent extends Agent {
   override keepSocketAlive(socket: Duplex): boolean {
     // The types say void; Node's agent gives a boolean, false when the server announced to close the connection.
     const isKept = super.keepSocketAlive(socket) as unknown as boolean;
-    return isKept && this.idle < this.#idle_sockets_max;
+    const { canKeep, limits } = this.#init;
+    return isKept && this.idle < limits.idle_sockets_max && canKeep(socket);
+  }
+
+  /**
+   * Call it right before a request to the origin: the connection that the request then takes has been read after this
+   * call began. When others keep taking such connections, the rest is closed and the request dials.
+   */
+  async readIdle(origin: string): Promise<void> {
+    for (let round = 0; round < ROUNDS_MAX; round++) {
+      const read = new Set(this.freeSockets[origin]);
+      if (read.size === 0) return;
+      // The first pause may end in this turn of the event loop; sockets are read between the first and the second.
+      await sched.pause('egress_idle_read');
+      await sched.pause('egress_idle_read');
+      const next = this.freeSockets[origin]?.find((socket) => !socket.destroyed);
+      if (next === undefined || read.has(next)) return;
+    }
+    this.closeIdle(origin);
   }
 
   /** Closes the idle connections to an origin. */

@@ -3,7 +3,7 @@
  *
  * Contract: only checked addresses are dialled, and the address of the connected socket is checked again before a byte
  * is sent. Each stage has its own deadline inside `total` (`egress_dns`, `egress_connect`, `egress_tls`). On failure
- * no socket is left open. Plain HTTP goes only to networks that the operator opened.
+ * no socket is left open. Plain HTTP goes only to networks that the operator opened, and never to a host with pins.
  * Bound: `addresses_max` addresses of a host, tried one after the other. Cancellation: by `total`.
  *
  *   const dialer = new Dialer({ policy, trust, resolver, limits });
@@ -53,7 +53,15 @@ export class Dialer {
     return this.#peers.get(socket);
   }
 
+  /** Whether the peer of a socket that `dial` gave is in a network that the operator opened. */
+  isOpened(socket: object): boolean {
+    const peer = this.#peers.get(socket);
+    return peer !== undefined && this.#init.policy.isOpened(peer.address);
+  }
+
   async dial(target: Target, total: Deadline): Promise<Socket> {
+    if (target.scheme === 'http' && this.#init.trust.isPinned(target.hostname))
+      throw plainHttpError(`plain HTTP to ${target.hostname} is refused: its key is pinned`);
     const addresses = await this.#addresses(target, total);
     const tcp = await this.#connect(target, addresses, total);
     try {
@@ -90,8 +98,7 @@ export class Dialer {
     if (target.scheme === 'https') return allowed;
     const opened = allowed.filter((address) => policy.isOpened(address));
     if (opened.length > 0) return opened;
-    const message = `plain HTTP to ${target.hostname} is refused: its network is not opened in the configuration`;
-    throw new RonError('reject_policy', message, { details: { reason: 'plain_http' } });
+    throw plainHttpError(`plain HTTP to ${target.hostname} is refused: its network is not opened in the configuration`);
   }
 
   async #connect(target: Target, addresses: readonly string[], total: Deadline): Promise<Socket> {
@@ -132,6 +139,9 @@ export class Dialer {
     }
   }
 }
+
+const plainHttpError = (message: string): RonError =>
+  new RonError('reject_policy', message, { details: { reason: 'plain_http' } });
 
 const CONNECTION_LOST = new Set(['ECONNRESET', 'EPIPE', 'ECONNABORTED', 'ETIMEDOUT']);
 

@@ -2,7 +2,8 @@
  * TLS towards servers that are not trusted: which certificates are accepted.
  *
  * Contract: the chain must end at a trusted CA, be valid now, and name the host of the URL, never the dialled address.
- * TLS 1.2 is the minimum. With pins for a host, the public key of its certificate must be one of them as well. There is
+ * TLS 1.2 is the minimum. With pins for a host, the public key of its certificate must be one of them as well. A host may
+ * be written in any spelling that a URL may have; an entry that is not a host alone is refused, never ignored. There is
  * no option to accept an invalid certificate, and `NODE_TLS_REJECT_UNAUTHORIZED` has no effect.
  * Sessions are not resumed, so the certificate is verified on every connection.
  *
@@ -14,6 +15,7 @@ import type { Socket } from 'node:net';
 import { isIP } from 'node:net';
 import { createSecureContext, getCACertificates, type ConnectionOptions, type TLSSocket } from 'node:tls';
 import { RonError } from '@ron/kernel/core';
+import { parseHostname } from '../address/target.ts';
 
 export interface ExtraCa {
   /** One or more certificates in PEM. */
@@ -24,7 +26,7 @@ export interface ExtraCa {
 
 export interface TrustInit {
   readonly ca?: ExtraCa;
-  /** By host name: SHA-256 of the subject public key info, in base64. One match is enough. */
+  /** By host, without scheme and port: SHA-256 of the subject public key info, in base64. One match is enough. */
   readonly pins?: Readonly<Record<string, readonly string[]>>;
 }
 
@@ -34,12 +36,14 @@ export class Trust {
   readonly #context;
   readonly #pins: ReadonlyMap<string, readonly string[]>;
 
-  /** Throws `validation` for a CA or a pin that cannot be read. */
+  /** Throws `validation` for a CA, a pinned host or a pin that cannot be read. */
   constructor(init: TrustInit) {
     this.#context = contextOf(init.ca);
-    this.#pins = new Map(Object.entries(init.pins ?? {}));
-    for (const pin of [...this.#pins.values()].flat())
-      if (!PIN.test(pin)) throw new RonError('validation', 'a pin is the SHA-256 of a public key in base64');
+    this.#pins = pinsOf(init.pins ?? {});
+  }
+
+  isPinned(hostname: string): boolean {
+    return this.#pins.has(hostname);
   }
 
   options(hostname: string, socket: Socket): ConnectionOptions {
@@ -65,6 +69,20 @@ export class Trust {
       throw tlsError('certificate_pin', 'the key of the certificate is not a pinned one');
     return pin;
   }
+}
+
+function pinsOf(pins: Readonly<Record<string, readonly string[]>>): Map<string, readonly string[]> {
+  const byHostname = new Map<string, readonly string[]>();
+  for (const [host, keys] of Object.entries(pins)) {
+    const hostname = parseHostname(host);
+    if (hostname === undefined)
+      throw new RonError('validation', `pins: ${JSON.stringify(host)} is not a host name such as tiles.example`);
+    if (byHostname.has(hostname)) throw new RonError('validation', `pins: ${hostname} is listed twice`);
+    if (!keys.every((key) => PIN.test(key)))
+      throw new RonError('validation', 'a pin is the SHA-256 of a public key in base64');
+    byHostname.set(hostname, keys);
+  }
+  return byHostname;
 }
 
 function contextOf(ca: ExtraCa | undefined): ReturnType<typeof createSecureContext> {

@@ -10,6 +10,7 @@
  *   answer.status;
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http';
+import type { Socket } from 'node:net';
 import { isRonError, RonError, sched, type Deadline } from '@ron/kernel/core';
 import type { Target } from '../address/target.ts';
 import type { DialOptions, EgressAgent } from '../connect/agent.ts';
@@ -44,8 +45,9 @@ export interface SendInit {
 export class StaleConnection extends RonError {}
 
 export async function send(init: SendInit): Promise<Answer> {
-  const { request, total, limits, onClosed } = init;
+  const { agent, target, request, total, limits, onClosed } = init;
   const parked = sched.park<Answer>('egress_answer');
+  await agent.readIdle(target.origin);
   const req = start(init);
   // Bounded by `maxHeaderSize`. Node's own count drops headers silently, and framing must see all of them.
   req.maxHeadersCount = 0;
@@ -57,7 +59,8 @@ export async function send(init: SendInit): Promise<Answer> {
   };
   req.once('close', onClosed);
   req.on('error', fail);
-  req.once('socket', () => {
+  req.once('socket', (socket) => {
+    closeOnExcess(req, socket);
     stage = total.child('egress_first_byte', limits.first_byte_ms);
     const { signal } = stage;
     if (signal.aborted) fail(signal.reason);
@@ -83,6 +86,18 @@ export async function send(init: SendInit): Promise<Answer> {
   } finally {
     stage?.[Symbol.dispose]();
   }
+}
+
+/** Closes the connection when bytes follow the complete answer before the connection is idle: its reader may be slow. */
+function closeOnExcess(req: ClientRequest, socket: Socket): void {
+  let isComplete = false;
+  const onData = (): void => {
+    if (isComplete) socket.destroy();
+    // Runs after the parser has read the same bytes.
+    isComplete = (req as { res?: IncomingMessage | null }).res?.complete === true;
+  };
+  socket.on('data', onData);
+  req.once('close', () => socket.off('data', onData));
 }
 
 /** Throws `validation` for headers that `node:http` refuses; then no connection is used. */
