@@ -149,7 +149,9 @@ export class SingleFlight<T> implements AsyncDisposable {
   }
 
   #start(run: Run<T>, start: (flight: Flight) => Promise<T>): void {
+    let hasBegun = false;
     const work = async (): Promise<T> => {
+      hasBegun = true;
       try {
         return await start(run);
       } finally {
@@ -158,6 +160,8 @@ export class SingleFlight<T> implements AsyncDisposable {
     };
     // A deadline answers the callers on time even if the run ignores its signal.
     const outcome = run.deadline === undefined ? work() : run.deadline.run(work);
+    // A deadline that is over already begins no work, so no work ends.
+    if (!hasBegun) this.#onEnd(run);
     outcome.then(
       (value) => this.#land(run, (parked) => parked.wake(value)),
       (error: unknown) => this.#land(run, (parked) => parked.fail(error)),

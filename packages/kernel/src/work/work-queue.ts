@@ -145,10 +145,12 @@ export class WorkQueue implements AsyncDisposable {
     }
     const job = new QueuedJob(into, now_ms, remaining_ms, this.#run);
     const answer = sched.park<unknown>(`${this.name}.answer`);
-    const unfollow = deadline.onOver((reason) => this.#over(job, reason));
-    job.open = { deadline, work, answer, unfollow };
+    const open = { deadline, work, answer, unfollow: () => undefined as void };
+    job.open = open;
     this.#lanes.enter(job, key);
     this.accepted_total += 1;
+    // Last: a displaced job may have ended a deadline above both, and `onOver` answers this job at once then.
+    open.unfollow = deadline.onOver((reason) => this.#over(job, reason));
     this.#sweep.by(job.expires_ms, now_ms);
     if (this.#workers.size > 0) this.#handOver();
     return answer.promise as Promise<R>;
