@@ -209,6 +209,7 @@ export class Front {
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, place);
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
+    connection.request = req;
     sweeper.watch(connection);
     this.#router!.handle(exchange);
   }
@@ -264,6 +265,9 @@ export class Front {
       connection.closeAfterFlights(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
-    if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
+    if (connection === undefined) return;
+    // Until the answer has left and the body, if it is discarded, has come.
+    connection.request = req;
+    sweeper.watch(connection);
   }
 }
