@@ -81,6 +81,8 @@ export class Pipeline {
     exchange.metrics = prepared.metrics;
     exchange.budget_ms = requestBudget_ms(exchange.req, prepared.budget_ms());
     try {
+      // First: the facts of a capability are read from the query.
+      if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
         // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
@@ -342,6 +344,12 @@ function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefi
 }
 
 const JSON_TYPE = 'application/json; charset=utf-8';
+
+/** A repeated key would be an array where all readers expect text. */
+function refuseRepeats(query: Readonly<Record<string, unknown>>): void {
+  for (const key in query)
+    if (typeof query[key] !== 'string') throw new RonError('validation', 'the query repeats a key');
+}
 
 function check(validate: Validate | undefined, where: string, value: unknown): void {
   if (validate !== undefined && !validate(value)) throw validationError(where, validate.errors);
