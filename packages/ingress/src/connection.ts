@@ -76,6 +76,8 @@ export class Connection {
   pipelines = false;
   /** Whether the headers of its first request are still incomplete. */
   awaits_head = true;
+  /** The newest request that was begun, until a sweep finds the connection idle. */
+  request: IncomingMessage | undefined = undefined;
   readonly writing = new SendWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
@@ -99,6 +101,12 @@ export class Connection {
   /** No request in flight and nothing left to send. */
   get idle(): boolean {
     return this.flights.length === 0 && this.waiting.length === 0 && this.socket.writableLength === 0;
+  }
+
+  /** Whether the client still sends the body of an answered request, which is discarded. */
+  get discards(): boolean {
+    if (this.request === undefined || this.request.complete || this.socket.writableEnded) return false;
+    return this.flights.length === 0 && this.waiting.length === 0;
   }
 
   /** Its last answer is on the way: further bytes are not requests. */

@@ -211,6 +211,7 @@ export class Front {
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
     exchange.noteHeaders(this.#view);
+    connection.request = req;
     sweeper.watch(connection);
     this.#router!.handle(exchange);
   }
@@ -266,6 +267,9 @@ export class Front {
       connection.closeAfterFlights(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
-    if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
+    if (connection === undefined) return;
+    // Until the answer has left and the body, if it is discarded, has come.
+    connection.request = req;
+    sweeper.watch(connection);
   }
 }

@@ -147,6 +147,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     drain_idle_ms: config.drain_idle_ms,
     header_timeout_ms: config.header_timeout_ms,
     onWriteCut: () => metrics.io_timeouts.at('write').inc(),
+    onDiscardCut: () => metrics.io_timeouts.at('read').inc(),
   });
   const closing = new AbortController();
   const onBusy = (): void => metrics.rejected.at('busy').inc();

@@ -74,6 +74,8 @@ export class Pipeline {
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
+      // First: the facts of a capability are read from the query.
+      if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
         // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
@@ -237,6 +239,12 @@ export class Pipeline {
 /** Whether a body that could be streamed is so small that it is not. */
 function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
   return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
+}
+
+/** A repeated key would be an array where all readers expect text. */
+function refuseRepeats(query: Readonly<Record<string, unknown>>): void {
+  for (const key in query)
+    if (typeof query[key] !== 'string') throw new RonError('validation', 'the query repeats a key');
 }
 
 function check(validate: Validate | undefined, where: string, value: unknown): void {

@@ -4,7 +4,7 @@
  * Contract: a path that no row has is 404; a path with other methods only is 405 with `Allow`, whatever the method is;
  * HEAD is served by the row for GET; `OPTIONS *` is answered with the methods of the whole table. A literal path wins over
  * one with a parameter, even if only the latter has the method. Every request handed in ends in the pipeline or in an answer.
- * Bound: the table; a parameter has at most `PARAM_LENGTH_MAX` characters, a longer one is 414.
+ * Bound: the table; a parameter or wildcard has at most `PARAM_LENGTH_MAX` characters, a longer one is 414.
  *
  *   const router = new Router(rows, pipeline, answers);
  *   router.handle(exchange);
@@ -82,7 +82,9 @@ export class Router {
     const found = this.#tree.find(TREE, url!);
     if (found === null) return this.#answers.fail(exchange, NO_SUCH_ROUTE);
     const path_rows = found.store as PathRows | null;
-    if (path_rows === null) return this.#answers.fail(exchange, PARAM_TOO_LONG);
+    // The tree limits parameters, but not wildcards.
+    if (path_rows === null || (found.params['*']?.length ?? 0) > PARAM_LENGTH_MAX)
+      return this.#answers.fail(exchange, PARAM_TOO_LONG);
     exchange.params = found.params as Readonly<Record<string, string>>;
     exchange.query = found.searchParams;
     this.#begin(exchange, path_rows, method!);

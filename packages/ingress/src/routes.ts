@@ -18,7 +18,10 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 /** Objects here should say `additionalProperties: false`: an unknown field is refused, never dropped. */
 export interface RouteSchema {
   readonly params?: TSchema;
-  /** Everything in a query arrives as text and is never coerced: declare strings with patterns. */
+  /**
+   * Everything in a query arrives as text and is never coerced: declare strings with patterns. A repeated key is refused,
+   * with or without a schema, except on `forward` routes: there the upstream judges the query.
+   */
   readonly query?: TSchema;
   readonly body?: TSchema;
   /** By status; used to serialize and for the OpenAPI document. */
