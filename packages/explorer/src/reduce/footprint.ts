@@ -6,7 +6,7 @@
  * beginning. What a step touches first of all has no name that another branch could know: such steps always conflict.
  */
 
-import type { Task } from './step.ts';
+import type { Task } from '../run/step.ts';
 
 /** What one step touched. */
 export interface Segment {
