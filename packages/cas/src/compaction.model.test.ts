@@ -13,13 +13,18 @@ import { ObjectStore } from './object-store.ts';
 
 /** No promise here is about time. */
 const TIMELESS = { lags: 0 };
-/** With turns of several steps, chunks have too many schedules. */
+/** All turns of Node. With delayed wake-ups there are more than 40,000 schedules of about 30 steps. */
+const AS_IN_NODE = { lags: 0, delayed: false };
+/** With turns of several steps these have more than 12,000 schedules. */
 const BOUNDED = { lags: 0, turn_max: 1 };
 
 const ENGINE: Engine = { LocalVolume, ObjectStore, Compactor };
 
 test('a reader gets every byte of a live object while its segment goes', async (t) => {
-  await assertHoldsWithin(t, compactionAgainstRead(ENGINE, 'a small object'), { name: 'a small object', ...TIMELESS });
+  await assertHoldsWithin(t, compactionAgainstRead(ENGINE, 'a small object'), {
+    name: 'a small object',
+    ...AS_IN_NODE,
+  });
   await assertHoldsWithin(t, compactionAgainstRead(ENGINE, 'chunks'), { name: 'chunks', ...BOUNDED });
 });
 
