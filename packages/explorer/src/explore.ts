@@ -8,10 +8,11 @@
  *     if (result.failure) await replay(build, result.failure.seed);
  */
 import { crossCheck } from './reduce/cross-check.ts';
-import { boundsOf, finish, searchInit } from './search/drive.ts';
+import { finish } from './search/drive.ts';
+import { boundsOf, searchInit, type SearchInit } from './search/search-init.ts';
 import type { Build, Failure, Options, Result } from './model.ts';
 import { decodeSeed, encodeSeed, fingerprint } from './seed.ts';
-import { messageOf, Search, type Broken, type SearchInit } from './search/search.ts';
+import { messageOf, Search, type Broken } from './search/search.ts';
 
 /** Looking for a smaller failure costs at most this. */
 const SHRINK_STEPS_MAX = 1_000_000;

@@ -6,7 +6,8 @@
  *     await crossCheck(smallBuild, { hash: true });          // as `explore` does before it reports `complete`
  *     await assertReductionsAgree(smallBuild);               // all reductions, and the endings
  */
-import { finish, searchInit } from '../search/drive.ts';
+import { finish } from '../search/drive.ts';
+import { searchInit } from '../search/search-init.ts';
 import type { Build, Options } from '../model.ts';
 import { Search } from '../search/search.ts';
 

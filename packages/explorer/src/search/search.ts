@@ -17,24 +17,10 @@ import { Run, type RunHost } from '../run/run.ts';
 import { runState, Seen } from '../reduce/seen.ts';
 import { sleepersAfter } from '../reduce/sleep-sets.ts';
 import { outcomeOf, type Step, type Task } from '../run/step.ts';
+import type { SearchInit } from './search-init.ts';
 import { longerTurns, stepNode } from './step-node.ts';
 import { decodeTurn } from './turns.ts';
 import { VirtualSched } from '../run/virtual-sched.ts';
-
-export interface SearchInit {
-  readonly preemptions_max: number;
-  readonly hash: boolean;
-  readonly sleepSets: boolean;
-  readonly steps_max: number;
-  readonly lags_max: number;
-  readonly delayed: boolean;
-  readonly turn_max: number;
-  readonly schedules_max: number;
-  /** Choices to make instead of searching, by position; missing ones are 0. */
-  readonly script?: ReadonlyMap<number, number>;
-  /** Told how each schedule that is not cut ends. Then a failure is just another end, and the search goes on. */
-  readonly onEnd?: (outcome: string) => void;
-}
 
 /** A schedule that broke something. */
 export interface Broken {
