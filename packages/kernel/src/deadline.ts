@@ -6,7 +6,8 @@
  * within a call cannot leave a waiter behind. A child never outlives its parent, neither in time nor when the parent is
  * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether the timer
  * or a caller notices it. The error and the count name the deadline whose budget ran out: a child cut short by its
- * parent carries the parent's error and is not counted itself.
+ * parent carries the parent's error and is not counted itself. When timers are so late that both budgets have run out
+ * before either fires, the error names the one that is noticed first, and each is counted once.
  * Bound: one controller, one timer and one listener upstream, created by the first use of `signal`, `run` or `within`. A
  * deadline that is only read costs one object.
  * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by

@@ -2,7 +2,9 @@
  * Coalesces concurrent calls with the same key into one run.
  *
  * Contract: callers that arrive while a run of their key is under way share its outcome, value or error; the next caller
- * starts another run. A caller leaves by its own signal and the others stay. When the last caller has left, the run is
+ * starts another run. A run is under way until its promise has settled and the reactions here have run: a caller that
+ * comes in those microtasks still joins it. As with every coalesced call, the work may have begun before the caller came.
+ * A caller leaves by its own signal and the others stay. When the last caller has left, the run is
  * aborted and the next caller starts anew. With `outlives_ms` the run goes on without callers, for cache fills: it is
  * aborted only at that deadline, measured from its start, or by `close`. `detach` makes later callers start a new run;
  * the detached one answers the callers that it has and can see that its result is outdated.

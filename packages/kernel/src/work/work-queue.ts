@@ -3,7 +3,8 @@
  *
  * Promise: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
  * work began, `timeout` if its deadline passed, or the reason of its cancellation. It is answered on time, even while it
- * waits. Work that has begun is never dropped; its deadline governs it.
+ * waits. Work that has begun is never dropped; its deadline governs it. A job whose deadline has passed when it is
+ * submitted is refused with `timeout`: it counts in `timeout_total`, but was not accepted.
  * Order: the lane of the highest priority that has jobs is served first, lanes of equal priority take turns, and a lane
  * with jobs gets at least one in 16 (`lanes.ts`). Within a lane keys take turns, and the jobs of a key are served in the
  * order of arrival; a lane in standing overload (`work-lane.ts`) serves its newest first and drops those that cannot make
