@@ -7,7 +7,7 @@ import type { Ticket } from './connection.ts';
 const LIMITS = { inflight_max: 8, connections_max: 1000, connections_per_ip_max: 4 };
 
 function admitted(gatekeeper: Gatekeeper, ips: readonly string[]): Ticket[] {
-  return ips.map((ip) => gatekeeper.admit(ip)).filter((ticket) => !(ticket instanceof RonError));
+  return ips.map((ip) => gatekeeper.admit(ip)).filter((ticket): ticket is Ticket => !(ticket instanceof RonError));
 }
 
 test('all addresses of one /64 share its limit and its connections on probation', () => {
