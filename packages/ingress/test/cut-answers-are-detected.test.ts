@@ -19,7 +19,8 @@ const get = (path: string): string => `GET ${path} HTTP/1.0\r\nHost: localhost\r
 /** The error that the client read in place of an end. */
 async function errorOf(client: RawClient): Promise<string | undefined> {
   await eventually('the connection is closed', () => client.closed);
-  return (client.error as NodeJS.ErrnoException | undefined)?.code;
+  const error: NodeJS.ErrnoException | undefined = client.error;
+  return error?.code;
 }
 
 /** Fails, or ends, when the test says so. */
