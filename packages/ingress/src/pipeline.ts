@@ -6,6 +6,7 @@
  * queue, under the deadline of the request. Whatever fails becomes one problem answer.
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
  */
+import type { IncomingMessage } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Log } from '@ron/kernel';
 import { insist, refusalError } from './access.ts';
@@ -99,10 +100,8 @@ export class Pipeline {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
     const { req } = exchange;
-    const length = headerText(req, 'content-length');
-    const body_bytes =
-      length !== undefined ? Number(length) : headerText(req, 'transfer-encoding') === undefined ? 0 : undefined;
-    return this.phase1(row, headerText(req, 'authorization'), exchange.ip, row.facts?.(exchange), body_bytes);
+    const authorization = headerText(req, 'authorization');
+    return this.phase1(row, authorization, exchange.ip, row.facts?.(exchange), declaredBytes(req));
   }
 
   /** Phase 1 of the capability check. The route must ask for a scope. */
@@ -327,6 +326,13 @@ export class Pipeline {
     responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
     exchange.endSource(error);
   }
+}
+
+/** Undefined when the headers do not tell: caveats apply to the decoded body, and a compressed one may be longer than that. */
+function declaredBytes(req: IncomingMessage): number | undefined {
+  const length = headerText(req, 'content-length');
+  if (length === undefined) return headerText(req, 'transfer-encoding') === undefined ? 0 : undefined;
+  return isPlain(req, undefined) ? Number(length) : undefined;
 }
 
 /** Whether a body that could be streamed is so small that it is not. */
