@@ -1,5 +1,5 @@
 import { test } from 'node:test';
-import { assertCaught, assertHolds, mutant } from '@ron/explorer';
+import { assertCaught, assertHoldsWithin, mutant } from '@ron/explorer';
 import { Checker } from './checker.ts';
 import { keysAgainstChecks, revocationsAgainstChecks, type Parts } from './custody.model.ts';
 import { DerivedKeySource } from './derived-keys.ts';
@@ -7,16 +7,17 @@ import { Revocations } from './revocations.ts';
 
 const REAL: Parts = { Checker, DerivedKeySource, Revocations };
 
-/** No promise here is about time. */
+/** All schedules of Node. With delayed wake-ups there are more than 60,000. */
+const AS_IN_NODE = { delayed: false };
+/** No promise of revocations is about time. */
 const TIMELESS = { lags: 0 };
 
-test('a key that was seen to be retired is never good again', async () => {
-  const smaller = keysAgainstChecks(REAL, 0);
-  await assertHolds(keysAgainstChecks(REAL), { name: 'key rotation against check', hash: true, smaller, ...TIMELESS });
+test('a key that was seen to be retired is never good again', async (t) => {
+  await assertHoldsWithin(t, keysAgainstChecks(REAL), { name: 'key rotation against check', ...AS_IN_NODE });
 });
 
-test('a revocation that was heard is in force for every later check', async () => {
-  await assertHolds(revocationsAgainstChecks(REAL), { name: 'revocation against check', ...TIMELESS });
+test('a revocation that was heard is in force for every later check', async (t) => {
+  await assertHoldsWithin(t, revocationsAgainstChecks(REAL), { name: 'revocation against check', ...TIMELESS });
 });
 
 const MUTANTS = [
@@ -62,6 +63,6 @@ for (const { bug, part, module, find, replace, model, caught } of MUTANTS) {
   test(`caught: ${bug}`, async () => {
     const broken = await mutant<Parts>(module, find, replace);
     const parts = { ...REAL, [part]: broken[part as keyof Parts] };
-    await assertCaught(model(parts), { hash: model === keysAgainstChecks, ...TIMELESS }, caught);
+    await assertCaught(model(parts), model === keysAgainstChecks ? AS_IN_NODE : TIMELESS, caught);
   });
 }

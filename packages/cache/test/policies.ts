@@ -19,7 +19,7 @@ export class Lru implements Policy {
   }
 }
 
-/** Probation and protection with a used bit: the policy of the former cache of storage. */
+/** Segmented LRU: probation and protection with a used bit. */
 export class Segmented implements Policy {
   readonly #probation = new Set<number>();
   readonly #protected = new Map<number, boolean>();

@@ -8,5 +8,5 @@ export * from './egress.ts';
 export type { AnswerBody } from './exchange/body.ts';
 export type { EgressRequest } from './exchange/request.ts';
 export type { Answer } from './exchange/send.ts';
-export { EGRESS_LIMITS, type EgressLimits } from './limits.ts';
-export { OUTCOMES, type Outcome, type OutcomeCounts } from './outcome.ts';
+export type { EgressLimits } from './limits.ts';
+export type { Outcome, OutcomeCounts } from './outcome.ts';

@@ -1,7 +1,7 @@
 /** How exchanges end: the bounded set of values for a metric label, and the verdict for the breaker. */
 import { isRonError, type ErrorCode, type Verdict } from '@ron/kernel';
 
-export const OUTCOMES = [
+const OUTCOMES = [
   /** The caller's function returned. */
   'ok',
   /** Scheme, port, address or header not allowed. */

@@ -2,16 +2,17 @@
  * `explore` runs a model under every schedule; `replay` runs the one that a seed names.
  *
  * Contract: `complete` means that every schedule was run, or is covered by a reduction that found every ending of a
- * smaller model. Bound: `schedules_max` schedules of `steps_max` steps. Both functions return promises, see `drive.ts`.
+ * smaller model. `holds` means the same within `bounds`, the options that leave schedules out. Bound: `schedules_max` schedules of `steps_max` steps. Both functions return promises, see `drive.ts`.
  *
  *     const result = await explore(build, { hash: true, smaller: buildWithTwoTasks });
  *     if (result.failure) await replay(build, result.failure.seed);
  */
-import { crossCheck } from './cross-check.ts';
-import { finish, searchInit } from './drive.ts';
+import { crossCheck } from './reduce/cross-check.ts';
+import { finish } from './search/drive.ts';
+import { boundsOf, searchInit, type SearchInit } from './search/search-init.ts';
 import type { Build, Failure, Options, Result } from './model.ts';
 import { decodeSeed, encodeSeed, fingerprint } from './seed.ts';
-import { messageOf, Search, type Broken, type SearchInit } from './search.ts';
+import { messageOf, Search, type Broken } from './search/search.ts';
 
 /** Looking for a smaller failure costs at most this. */
 const SHRINK_STEPS_MAX = 1_000_000;
@@ -24,7 +25,7 @@ export async function explore(build: Build, options: Options = {}): Promise<Resu
   const failure = search.broken === undefined ? undefined : await shrink(build, init, search.broken);
   const result = toResult(search, init, failure);
   // A failure stands by itself: it was confirmed without reductions.
-  if (result.complete && (init.hash || init.sleepSets)) await crossCheck(options.smaller ?? build, options);
+  if (result.holds && (init.hash || init.sleepSets)) await crossCheck(options.smaller ?? build, options);
   return result;
 }
 
@@ -81,7 +82,8 @@ function toFailure(broken: Broken, minimal: boolean): Failure {
 
 function toResult(search: Search, init: SearchInit, failure: Failure | undefined): Result {
   const { schedules, steps, pruned, depth_max } = search;
-  const complete =
-    failure === undefined && search.exhausted && init.preemptions_max === Infinity && init.script === undefined;
-  return { schedules, steps, pruned, complete, depth_max, ...(failure && { failure }) };
+  const bounds = boundsOf(init);
+  const holds = failure === undefined && search.exhausted && init.script === undefined;
+  const complete = holds && bounds.length === 0;
+  return { schedules, steps, pruned, complete, holds, bounds, depth_max, ...(failure && { failure }) };
 }

@@ -50,6 +50,8 @@ export interface Options {
   smaller?: Build;
   /** How often per schedule time passes while code runs, so that timers fire late. Default 1. */
   lags?: number;
+  /** Whether schedules with delayed wake-ups are explored too, which Node does not produce. Default true. */
+  delayed?: boolean;
   /** How many I/O operations and starts may complete in one turn of the event loop. Default: any number. */
   turn_max?: number;
   /** A schedule longer than this is a livelock. Default 1000. */
@@ -81,6 +83,10 @@ export interface Result {
   readonly pruned: number;
   /** Every schedule is covered: no failure, no bound, nothing given up. */
   readonly complete: boolean;
+  /** Every schedule within `bounds` is covered and none fails. The same as `complete` when there are no bounds. */
+  readonly holds: boolean;
+  /** The options that left schedules out, as in `lags: 0`. */
+  readonly bounds: readonly string[];
   /** Length of the longest schedule. */
   readonly depth_max: number;
   readonly failure?: Failure;

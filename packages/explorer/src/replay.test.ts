@@ -1,7 +1,17 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { sleep } from '@ron/kernel/sched';
-import { assertCaught, assertHolds, describeFailure, explore, ModelError, replay, type Build } from './index.ts';
+import {
+  assertCaught,
+  assertHolds,
+  assertHoldsWithin,
+  describeFailure,
+  explore,
+  ModelError,
+  replay,
+  type Build,
+  type Options,
+} from './index.ts';
 import { decodeSeed, encodeSeed } from './seed.ts';
 
 interface Shape {
@@ -139,7 +149,39 @@ test('assertHolds throws that text, and throws for a model that was not explored
   };
   assert.equal((await assertHolds(idle)).schedules, 2);
   await assert.rejects(assertHolds(idle, { schedules_max: 1 }), /model: not complete, schedules_max was reached/);
-  await assert.rejects(assertHolds(idle, { preemptions: 1 }), /not complete, preemptions bounds it/);
+  for (const [options, bounds] of BOUNDS) {
+    await assert.rejects(
+      assertHolds(idle, options),
+      new RegExp(`not complete, bounded by ${bounds} \\(2 schedules\\)`),
+    );
+  }
+});
+
+const BOUNDS: readonly [Options, string][] = [
+  [{ preemptions: 1 }, 'preemptions: 1'],
+  [{ lags: 0 }, 'lags: 0'],
+  [{ turn_max: 1 }, 'turn_max: 1'],
+  [{ delayed: false }, 'delayed: false'],
+  [{ lags: 0, turn_max: 1 }, 'lags: 0, turn_max: 1'],
+];
+
+test('assertHoldsWithin reports the bounds of a result, and refuses a result that has none', async () => {
+  const build: Build = (world) => {
+    for (const name of ['a', 'b']) world.task(name, async () => {});
+    return {};
+  };
+  for (const [options, bounds] of BOUNDS) {
+    const lines: string[] = [];
+    const result = await assertHoldsWithin({ diagnostic: (line) => lines.push(line) }, build, options);
+    assert.deepEqual([result.holds, result.complete, result.bounds.join(', ')], [true, false, bounds]);
+    assert.deepEqual(lines, [`model: 2 schedules, bounded by ${bounds}`]);
+  }
+  const silent = { diagnostic: () => assert.fail('reported') };
+  for (const options of [{}, { lags: 2 }, { steps_max: 500 }]) {
+    await assert.rejects(assertHoldsWithin(silent, build, options), /model: complete, no option bounds it/);
+  }
+  await assert.rejects(assertHoldsWithin(silent, racy(), { lags: 0 }), /final: an update was lost/);
+  await assert.rejects(assertHoldsWithin(silent, build, { lags: 0, schedules_max: 1 }), /schedules_max was reached/);
 });
 
 test('assertCaught throws when the mutant survives or fails in another way', async () => {

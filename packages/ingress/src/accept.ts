@@ -7,13 +7,15 @@
  * capability, or is refused and the connection closed. A connection that shows a capability of a service of this node,
  * and every peer of a Unix socket, is internal: its requests are not counted per address and may use the in-flight
  * reserve. The capability of a user opens neither.
- * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address. Overflow: an answer 429 and a
+ * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address (or /64 of IPv6). Overflow: an answer 429 and a
  * close before anything is read.
  */
 import type { Socket } from 'node:net';
-import { RonError, sched } from '@ron/kernel';
+import { addressGroup, RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
 import type { Grant } from './access.ts';
+import type { BindTarget } from './bind.ts';
+import { normalizeIp } from './client-ip.ts';
 import type { Ticket } from './connection.ts';
 
 const PROBATION_MAX = 64;
@@ -24,7 +26,7 @@ export const LOCAL_PEER = 'unix';
 export class Gatekeeper {
   readonly #admission: Admission;
   readonly #is_trusted_proxy: (ip: string) => boolean;
-  /** How many connections of each address are on probation; those with none are not listed. */
+  /** How many connections of each address group are on probation; those with none are not listed. */
   readonly #probation = new Map<string, number>();
   #probation_total = 0;
 
@@ -33,9 +35,8 @@ export class Gatekeeper {
     this.#is_trusted_proxy = is_trusted_proxy;
   }
 
-  /** A ticket to hold while the connection is open, or why there is none. */
-  admit(socket: Socket): Ticket | RonError {
-    const ip = peerOf(socket);
+  /** A ticket to hold while the connection is open, or why there is none. `ip`: as `peerOf` returned it. */
+  admit(ip: string): Ticket | RonError {
     // A proxy or a local peer speaks for many clients.
     const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
     switch (this.#admission.tryConnect(key)) {
@@ -46,10 +47,11 @@ export class Gatekeeper {
       case 'conn_limit':
         break;
     }
-    const mine = this.#probation.get(ip) ?? 0;
+    const group = addressGroup(ip);
+    const mine = this.#probation.get(group) ?? 0;
     if (mine >= PROBATION_PER_IP_MAX || this.#probation_total >= PROBATION_MAX) return connLimit();
     if (this.#admission.tryConnect(undefined) !== 'ok') return connLimit();
-    this.#probation.set(ip, mine + 1);
+    this.#probation.set(group, mine + 1);
     this.#probation_total += 1;
     return this.#ticket(ip, ip, true);
   }
@@ -69,9 +71,10 @@ export class Gatekeeper {
     if (!ticket.probation) return;
     ticket.probation = false;
     this.#probation_total -= 1;
-    const left = (this.#probation.get(ticket.ip) ?? 1) - 1;
-    if (left === 0) this.#probation.delete(ticket.ip);
-    else this.#probation.set(ticket.ip, left);
+    const group = addressGroup(ticket.ip);
+    const left = (this.#probation.get(group) ?? 1) - 1;
+    if (left === 0) this.#probation.delete(group);
+    else this.#probation.set(group, left);
   }
 
   /** The connection showed a valid capability. */
@@ -104,8 +107,10 @@ export function connLimit(): RonError {
   return new RonError('conn_limit', 'this address holds as many connections as allowed');
 }
 
-function peerOf(socket: Socket): string {
-  const address = socket.remoteAddress;
-  if (address === undefined) return LOCAL_PEER;
-  return address.startsWith('::ffff:') ? address.slice(7) : address;
+/**
+ * The address of a peer in its one spelling, or `LOCAL_PEER`. The kind of the listener decides which: a TCP peer that has
+ * reset its connection has no address either. For that one: undefined.
+ */
+export function peerOf(socket: Socket, kind: BindTarget['kind']): string | undefined {
+  return kind === 'unix' ? LOCAL_PEER : normalizeIp(socket.remoteAddress ?? '');
 }

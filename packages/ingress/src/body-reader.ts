@@ -25,7 +25,7 @@ export class BodyReader {
     source.once('close', this.#onClose);
   }
 
-  /** Whether somebody waits for bytes that have not come. */
+  /** Whether a reader waits for bytes that have not arrived. */
   get waiting(): boolean {
     return this.#waiter !== undefined;
   }
@@ -51,7 +51,7 @@ export class BodyReader {
     this.#source.off('readable', this.#onReadable);
     this.#source.off('end', this.#onEnd);
     this.#source.off('close', this.#onClose);
-    // The error listener stays: an error that nobody hears would end the process.
+    // The error listener stays: an error without a listener would end the process.
   }
 
   readonly #onReadable = (): void => {

@@ -93,27 +93,36 @@ export class Body implements AsyncIterable<Uint8Array> {
   }
 }
 
+/** Called once, with the error or the body. */
+export type Gathered<Owner> = (owner: Owner, error: RonError | undefined, body: Uint8Array | undefined) => void;
+
+const kPlainBody = Symbol('ron.plain-body');
+
+interface Carrier extends IncomingMessage {
+  [kPlainBody]?: PlainBody<unknown>;
+}
+
 /**
- * Gathers a plain body that nothing has to look at on the way: the common small request, without a promise per chunk.
- * `done` is called once.
+ * Gathers a plain body that nothing has to look at on the way: the common small request, without a promise per chunk or a
+ * closure per request. A body that breaks off ends by `fail`: its connection is gone, or its parser met an error.
  */
-export class PlainBody {
+export class PlainBody<Owner> {
+  readonly #req: IncomingMessage;
+  readonly #owner: Owner;
   readonly #gathered = new GrowingBytes();
   readonly #bytes_max: number;
   #left: number;
-  #done: ((error: RonError | undefined, body: Uint8Array | undefined) => void) | undefined;
+  #done: Gathered<Owner> | undefined;
 
-  constructor(
-    req: IncomingMessage,
-    bytes_max: number,
-    done: (error: RonError | undefined, body: Uint8Array | undefined) => void,
-  ) {
+  constructor(req: IncomingMessage, bytes_max: number, owner: Owner, done: Gathered<Owner>) {
+    this.#req = req;
+    this.#owner = owner;
     this.#bytes_max = bytes_max;
     this.#left = bytes_max;
     this.#done = done;
-    req.on('data', (chunk: Uint8Array) => this.#onData(req, chunk));
-    req.on('end', () => this.#settle(undefined));
-    req.on('error', () => this.#settle(new RonError('bad_request', 'the body broke off')));
+    (req as Carrier)[kPlainBody] = this as PlainBody<unknown>;
+    req.on('data', onPlainData);
+    req.on('end', onPlainEnd);
   }
 
   get waiting(): boolean {
@@ -124,33 +133,35 @@ export class PlainBody {
     this.#settle(error);
   }
 
-  #onData(req: IncomingMessage, chunk: Uint8Array): void {
+  add(chunk: Uint8Array): void {
     this.#left -= chunk.byteLength;
     if (this.#left >= 0) {
       this.#gathered.add(chunk);
       return;
     }
-    req.pause();
+    this.#req.pause();
     this.#settle(tooLarge(this.#bytes_max));
+  }
+
+  end(): void {
+    this.#settle(undefined);
   }
 
   #settle(error: RonError | undefined): void {
     const done = this.#done;
     this.#done = undefined;
-    done?.(error, error === undefined ? this.#gathered.whole() : undefined);
+    done?.(this.#owner, error, error === undefined ? this.#gathered.whole() : undefined);
   }
 }
 
-/** A body without encoding and without a capability that has to see it. */
-export function isPlain(req: IncomingMessage, phase2: Phase2 | undefined): boolean {
-  return phase2 === undefined && headerText(req, 'content-encoding') === undefined;
+function onPlainData(this: Carrier, chunk: Uint8Array): void {
+  this[kPlainBody]!.add(chunk);
 }
 
-/** Throws when the declared length alone is too much. */
-export function checkDeclaredLength(req: IncomingMessage, bytes_max: number): void {
-  if (Number(headerText(req, 'content-length') ?? 0) > bytes_max) throw tooLarge(bytes_max);
+function onPlainEnd(this: Carrier): void {
+  this[kPlainBody]!.end();
 }
 
-function tooLarge(bytes_max: number): RonError {
+export function tooLarge(bytes_max: number): RonError {
   return new RonError('payload_too_large', `the body is larger than ${bytes_max} bytes`, { details: { bytes_max } });
 }

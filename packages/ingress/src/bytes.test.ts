@@ -62,6 +62,7 @@ async function bench(
     drain_idle_ms: 250,
     header_timeout_ms: 5000,
     onWriteCut: () => (cuts += 1),
+    onDiscardCut: () => undefined,
   });
   const done: ByteOutcome[] = [];
   const waiting: ((outcome: ByteOutcome) => void)[] = [];

@@ -24,7 +24,7 @@ export interface Flight {
   wantsBytes(): boolean;
   /** The parser failed in the body: refuse. False when the body is complete, so that the error is of a later request. */
   bodyBroken(error: RonError): boolean;
-  /** Whether the client has stopped reading its answer: while it has, the request holds no in-flight place. Idempotent. */
+  /** Whether the client has stopped reading. While it has, the request counts for its address only. Idempotent. */
   clientStalled(isStalled: boolean): void;
   /** The client stopped sending its body, or was too late with it. */
   readStalled(): void;
@@ -76,6 +76,8 @@ export class Connection {
   pipelines = false;
   /** Whether the headers of its first request are still incomplete. */
   awaits_head = true;
+  /** The newest request that was begun, until a sweep finds the connection idle. */
+  request: IncomingMessage | undefined = undefined;
   readonly writing = new SendWatch();
   readonly reading = new TransferWatch();
   active_ms: number;
@@ -99,6 +101,12 @@ export class Connection {
   /** No request in flight and nothing left to send. */
   get idle(): boolean {
     return this.flights.length === 0 && this.waiting.length === 0 && this.socket.writableLength === 0;
+  }
+
+  /** Whether the client still sends the body of an answered request, which is discarded. */
+  get discards(): boolean {
+    if (this.request === undefined || this.request.complete || this.socket.writableEnded) return false;
+    return this.flights.length === 0 && this.waiting.length === 0;
   }
 
   /** Its last answer is on the way: further bytes are not requests. */
@@ -141,8 +149,12 @@ export class Connection {
   }
 
   remove(flight: Flight): void {
-    const place = this.flights.indexOf(flight);
-    if (place >= 0) this.flights.splice(place, 1);
+    const { flights } = this;
+    if (flights.length === 1 && flights[0] === flight) flights.pop();
+    else {
+      const place = flights.indexOf(flight);
+      if (place >= 0) flights.splice(place, 1);
+    }
     this.closeIfDone();
   }
 }

@@ -11,6 +11,7 @@
  */
 import { RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
+import { cutConnection } from './cut-answer.ts';
 import type { Listener } from './listener.ts';
 import type { Gate } from './readiness.ts';
 import type { Responder } from './responder.ts';
@@ -71,7 +72,7 @@ export class Drain {
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
     const aborted = this.#inflight();
-    for (const connection of sweeper.all) connection.socket.destroy();
+    for (const connection of sweeper.all) cutConnection(connection.socket);
     sweeper.close();
     for (const listener of listeners) listener.dispose();
     return { aborted };

@@ -2,7 +2,7 @@
  * Server-sent events: an answer that stays open and carries events as they happen.
  *
  * Contract: the head leaves at once, each event as soon as the client has taken the last one. A quiet stream carries a
- * comment every `HEARTBEAT_MS`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
+ * comment every `heartbeat_ms`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
  * with a comment; the client reconnects elsewhere. A source that ends or fails ends the stream: the client reconnects and
  * names the last event that it has seen. It holds no in-flight place but a slot of its own kind (`events_max`, half of
  * them for one address).
@@ -17,8 +17,7 @@ import type { Exchange } from './exchange.ts';
 import type { Responder } from './responder.ts';
 import type { AnswerHeaders } from './routes.ts';
 import type { SlotLimit } from './slot-limit.ts';
-import { endOf } from './stream-answer.ts';
-import { nextOf, written } from './streamed-item.ts';
+import { ItemSource, written } from './streamed-item.ts';
 
 export interface ServerSentEvent {
   /** The name of the event. Default: none, which clients read as `message`. */
@@ -36,7 +35,6 @@ export interface EventsAnswer {
   readonly headers?: AnswerHeaders;
 }
 
-export const HEARTBEAT_MS = 15_000;
 const HEARTBEAT = ':\n\n';
 const DRAINING = ': the service is shutting down\n\n';
 
@@ -46,33 +44,34 @@ export async function sendEvents(
   answer: EventsAnswer,
   responder: Responder,
   slots: SlotLimit,
+  heartbeat_ms: number,
 ): Promise<void> {
   const { res, corr_id, place } = exchange;
-  const iterator = answer.items[Symbol.asyncIterator]();
+  const source = new ItemSource(answer.items);
   if (!slots.tryTake(place.address)) {
-    exchange.runsUntil(endOf(iterator));
+    exchange.runsUntil(source.ended());
     throw new RonError('busy', 'too many event streams are open');
   }
-  const heartbeat = new Heartbeat(res);
+  const heartbeat = new Heartbeat(res, heartbeat_ms);
   try {
-    place.vacate();
+    exchange.leavePlace();
     responder.streamHead(res, 200, 'text/event-stream', corr_id, { 'Cache-Control': 'no-store', ...answer.headers });
     res.flushHeaders();
-    if (exchange.method !== 'HEAD') await pump(exchange, iterator, heartbeat);
+    if (exchange.method !== 'HEAD') await pump(exchange, source, heartbeat);
     res.end();
   } finally {
     heartbeat.stop();
     slots.give(place.address);
-    exchange.runsUntil(endOf(iterator));
+    exchange.runsUntil(source.ended());
   }
 }
 
-async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>, heartbeat: Heartbeat): Promise<void> {
+async function pump(exchange: Exchange, source: ItemSource<ServerSentEvent>, heartbeat: Heartbeat): Promise<void> {
   const { res, gone, draining } = exchange;
   const ends = AbortSignal.any([gone, draining]);
   try {
     for (;;) {
-      const item = await nextOf(iterator, ends);
+      const item = await source.next(ends);
       if (item.done === true) return;
       await written(res, eventText(item.value), ends);
       heartbeat.rest();
@@ -87,16 +86,18 @@ async function pump(exchange: Exchange, iterator: AsyncIterator<ServerSentEvent>
 /** Writes a comment whenever nothing else was written for a while. */
 class Heartbeat {
   readonly #res: ServerResponse;
+  readonly #period_ms: number;
   #timer: Timer | undefined;
 
-  constructor(res: ServerResponse) {
+  constructor(res: ServerResponse, period_ms: number) {
     this.#res = res;
+    this.#period_ms = period_ms;
     this.rest();
   }
 
   rest(): void {
     this.#timer?.cancel();
-    this.#timer = sched.timer(HEARTBEAT_MS, () => this.#beat(), 'events.heartbeat');
+    this.#timer = sched.timer(this.#period_ms, () => this.#beat(), 'events.heartbeat');
   }
 
   #beat(): void {
@@ -113,7 +114,7 @@ class Heartbeat {
 const LINE_END = /\r\n|\r|\n/;
 
 /** One event as it goes over the wire. A name or id that would break out of its line is a defect of the source. */
-export function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
+function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
   let text = '';
   if (event !== undefined) text += `event: ${oneLine('event', event)}\n`;
   if (id !== undefined) text += `id: ${oneLine('id', id)}\n`;

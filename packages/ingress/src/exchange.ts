@@ -4,7 +4,7 @@
  * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
  * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
  * the drain waits for it. While the request waits in a queue, is parked, or has a client that does not read, it holds no
- * in-flight place: the queue, the slots of parked requests or the connection limits count it then.
+ * in-flight place: the queue, the slots of parked requests or the share of its address count it then.
  * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,10 +13,10 @@ import { insist } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import type { Body, PlainBody } from './body.ts';
 import type { Connection, Flight } from './connection.ts';
-import { valuesOf } from './header-scan.ts';
 import type { RouteMetrics } from './ingress-metrics.ts';
 import type { Place } from './place.ts';
 import type { PreparedRoute } from './prepared-route.ts';
+import { RequestHead } from './request-head.ts';
 import type { RouteContext } from './routes.ts';
 import type { SlotLimit } from './slot-limit.ts';
 
@@ -42,8 +42,7 @@ interface Carrier extends IncomingMessage {
 
 const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
 
-export class Exchange implements Flight, RouteContext {
-  readonly req: IncomingMessage;
+export class Exchange extends RequestHead implements Flight, RouteContext {
   readonly res: ServerResponse;
   readonly connection: Connection;
   readonly corr_id: string;
@@ -63,7 +62,7 @@ export class Exchange implements Flight, RouteContext {
   /** The body, when it is streamed, encoded, or seen by the capability. */
   incoming: Body | undefined = undefined;
   /** The body, when it is gathered as it comes. */
-  plain: PlainBody | undefined = undefined;
+  plain: PlainBody<Exchange> | undefined = undefined;
   /** When a buffered body must be complete. */
   body_due_ms = Infinity;
   /** Its answer is a problem. */
@@ -75,8 +74,10 @@ export class Exchange implements Flight, RouteContext {
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
   readonly #place: Place;
-  /** The place was given back because the client does not read. */
-  #isStalled = false;
+  /** The place was given back for good. */
+  #leftPlace = false;
+  /** The answer has begun. */
+  #began = false;
   #over = false;
   /** Parts of the service that still work for this request: its handler, the source of a stream. */
   #works = 0;
@@ -94,8 +95,8 @@ export class Exchange implements Flight, RouteContext {
     metrics: RouteMetrics,
     place: Place,
   ) {
+    super(req);
     this.#host = host;
-    this.req = req;
     this.res = res;
     this.connection = connection;
     this.corr_id = corr_id;
@@ -113,27 +114,21 @@ export class Exchange implements Flight, RouteContext {
     return (req as Carrier)[kExchange];
   }
 
-  get headers(): IncomingMessage['headers'] {
-    return this.req.headers;
-  }
-
-  headerValues(name: string): readonly string[] {
-    return valuesOf(this.req.rawHeaders, name);
-  }
-
-  get method(): string {
-    return this.req.method!;
-  }
-
   get over(): boolean {
     return this.#over;
   }
 
-  /** Made on first use. It counts from the moment when the headers were complete and it was this request's turn. */
+  /**
+   * Made on first use. It counts from the moment when the headers were complete and it was this request's turn. Once the
+   * answer has begun it has no time limit and ends with `gone`.
+   */
   get deadline(): Deadline {
     if (this.#deadline === undefined) {
+      const op = this.prepared?.op ?? 'handler';
       const left_ms = this.budget_ms - (sched.now_ms() - this.start_ms);
-      this.#deadline = Deadline.after(this.prepared?.op ?? 'handler', left_ms, { onExpire: this.#host.onExpire });
+      this.#deadline = this.#began
+        ? Deadline.unlimited(op, { signal: this.gone })
+        : Deadline.after(op, left_ms, { onExpire: this.#host.onExpire });
       if (this.#over) this.#deadline.cancel(clientLeft());
     }
     return this.#deadline;
@@ -167,7 +162,20 @@ export class Exchange implements Flight, RouteContext {
 
   /** The answer has begun: from now on progress counts, not the budget. */
   answerBegan(): void {
+    if (this.#began) return;
+    this.#began = true;
     this.#deadline?.[Symbol.dispose]();
+    this.#deadline = undefined;
+  }
+
+  /** It holds no in-flight place from now on: another limit counts it. */
+  leavePlace(): void {
+    this.#leftPlace = true;
+    this.#place.vacate();
+  }
+
+  #retakePlace(): void {
+    if (this.#parks === 0 && !this.#leftPlace) this.#place.retake();
   }
 
   /** Work for this request runs until `work` settles, even if the client was answered or left before. */
@@ -203,7 +211,7 @@ export class Exchange implements Flight, RouteContext {
     } finally {
       this.#parks -= 1;
       parked.give(address);
-      if (this.#parks === 0 && !this.#isStalled) this.#place.retake();
+      this.#retakePlace();
     }
   }
 
@@ -235,12 +243,8 @@ export class Exchange implements Flight, RouteContext {
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled === this.#isStalled) return;
-    if (isStalled) this.#isStalled = this.#place.vacate();
-    else {
-      this.#isStalled = false;
-      if (this.#parks === 0) this.#place.retake();
-    }
+    if (isStalled) this.#place.stall();
+    else this.#place.unstall();
   }
 
   bodyOverdue(now_ms: number): boolean {

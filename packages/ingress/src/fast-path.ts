@@ -13,6 +13,7 @@ import type { Admission, ClientAddress } from '@ron/kernel';
 import { refusalError } from './access.ts';
 import type { AccessFacts, Grant, Refusal } from './access.ts';
 import { chooseVariant } from './accept-encoding.ts';
+import type { Answers } from './answers.ts';
 import { ageNow, byteHead, varyByEncoding } from './byte-answer.ts';
 import type { Batch, ByteSource } from './bytes.ts';
 import type { Connection } from './connection.ts';
@@ -105,6 +106,7 @@ export interface FastPathInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
+  readonly answers: Answers;
   /** Every answer is logged, so none is sent without an exchange. */
   readonly access_log: boolean;
 }
@@ -191,7 +193,7 @@ export class FastPath {
       return entry !== undefined && this.#serve(req, res, entry, view, arrival);
     } catch (error) {
       // A checker or an entry that cannot work: it ends here, not in the event loop.
-      this.#init.pipeline.fail(this.#exchange(req, res, arrival), error);
+      this.#init.answers.fail(this.#exchange(req, res, arrival), error);
       return true;
     }
   }
@@ -211,7 +213,7 @@ export class FastPath {
       }
       const refusal = verdict.ok ? (verdict.phase2.end() ?? verdict.phase2.settle()) : verdict;
       if (refusal !== undefined) {
-        this.#init.pipeline.fail(this.#exchange(req, res, arrival), refusalError(refusal));
+        this.#init.answers.fail(this.#exchange(req, res, arrival), refusalError(refusal));
         return true;
       }
       this.#init.pipeline.granted(arrival.connection, arrival.ip, verdict as Grant);
@@ -219,7 +221,7 @@ export class FastPath {
     const { source } = entry;
     const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);
     if (conditional || source.size > WHOLE_BYTES_MAX) {
-      this.#init.pipeline.answerBytes(this.#exchange(req, res, arrival), source, undefined);
+      this.#init.answers.answerBytes(this.#exchange(req, res, arrival), source, undefined);
       return true;
     }
     const status = view.if_none_match === undefined ? 200 : 304;

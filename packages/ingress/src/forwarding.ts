@@ -8,6 +8,7 @@ import { request } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
+import { watchFraming } from './cut-answer.ts';
 import { endToEnd } from './hop-headers.ts';
 
 export interface ForwardLimits {
@@ -96,6 +97,14 @@ export class Forwarding {
     const answered = this.#wait<IncomingMessage>((parked) => {
       outgoing.on('response', parked.wake);
       outgoing.on('error', (cause) => parked.fail(brokenOff(cause)));
+      // The client asked for no other protocol: `Upgrade` is not forwarded.
+      outgoing.on('upgrade', (_answer, socket) => {
+        socket.destroy();
+        parked.fail(invalid('the upstream switched protocols'));
+      });
+      outgoing.on('information', ({ statusCode }) => {
+        if (statusCode === 101) parked.fail(invalid('the upstream switched protocols'));
+      });
     });
     this.#req.pipe(outgoing);
     return answered;
@@ -107,15 +116,17 @@ export class Forwarding {
     answer.on('error', () => undefined); // The iterator reports it.
     const status = answer.statusCode!;
     const hasBody = method !== 'HEAD' && status !== 204 && status !== 304;
+    checkHead(answer, hasBody);
     const headers = endToEnd(answer.rawHeaders, this.#not_returned);
-    if (hasBody && answer.headers['content-length'] === undefined && answer.headers['transfer-encoding'] === undefined)
-      throw new RonError('bad_gateway', 'the upstream sent a body whose truncation cannot be detected');
     for (const [name, values] of grouped(headers)) {
+      // A 204 has no length (RFC 9110, 8.6).
+      if (name === 'content-length' && status === 204) continue;
       // The headers of this listener win.
       if (!res.hasHeader(name)) res.setHeader(name, values.length === 1 ? values[0]! : values);
     }
     if (!this.#req.complete) res.setHeader('Connection', 'close');
     res.writeHead(status);
+    if (hasBody && !res.hasHeader('content-length')) watchFraming(res);
     res.flushHeaders();
     await this.#relayBody(answer);
     res.end();
@@ -157,6 +168,11 @@ export class Forwarding {
     this.#since_ms = sched.now_ms();
   }
 
+  /** Whether the listener waits for the rest of the body. A body that broke off will never be complete. */
+  #clientOwes(): boolean {
+    return !this.#req.complete && !this.#req.destroyed && this.#req.readableLength === 0;
+  }
+
   #arm(): void {
     const { connect_ms, head_ms, stall_ms } = this.#limits;
     this.#timer = sched.timer(Math.min(connect_ms, head_ms, stall_ms) / 4, this.#check, 'proxy.check');
@@ -166,7 +182,7 @@ export class Forwarding {
     if (this.#timer === undefined) return;
     const { connect_ms, head_ms, stall_ms } = this.#limits;
     const taken_bytes = this.#outgoing?.socket?.bytesWritten ?? 0;
-    const isTaking = taken_bytes !== this.#taken_bytes || this.#outgoing?.writableLength === 0;
+    const isTaking = taken_bytes !== this.#taken_bytes || (this.#outgoing?.writableLength === 0 && this.#clientOwes());
     this.#taken_bytes = taken_bytes;
     // A client that is slow to send has the limits of the listener.
     if (this.#phase === 'send' && isTaking) this.#since_ms = sched.now_ms();
@@ -178,6 +194,22 @@ export class Forwarding {
       this.fail(new RonError('timeout', 'the upstream did not answer in time', { op: 'proxy' }));
     this.#arm();
   };
+}
+
+/** Throws when the head of an answer cannot be passed on. */
+function checkHead({ statusCode, headers }: IncomingMessage, hasBody: boolean): void {
+  if (statusCode! < 200 || statusCode! > 599) throw invalid('the upstream sent an invalid status');
+  if (!hasBody) return;
+  const coding = headers['transfer-encoding'];
+  // Only the chunks are decoded here: passed on without its name, another coding would be taken for content.
+  if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')
+    throw invalid('the upstream sent an unsupported transfer coding');
+  if (coding === undefined && headers['content-length'] === undefined)
+    throw invalid('the upstream sent a body whose truncation cannot be detected');
+}
+
+function invalid(message: string): RonError {
+  return new RonError('bad_gateway', message);
 }
 
 function brokenOff(cause: unknown): RonError {

@@ -12,9 +12,12 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
+import { LOCAL_PEER } from './accept.ts';
+import type { Answers } from './answers.ts';
 import { clientIp } from './client-ip.ts';
 import { Connection } from './connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
+import { refuseLater } from './delayed-refusal.ts';
 import { Exchange } from './exchange.ts';
 import type { ExchangeHost } from './exchange.ts';
 import type { Arrival, FastPath } from './fast-path.ts';
@@ -42,7 +45,7 @@ export interface FrontInit {
   readonly guards: RequestGuards;
   /** The same for the health listener. */
   readonly health_guards: RequestGuards;
-  readonly fail: (exchange: Exchange, error: unknown) => void;
+  readonly answers: Answers;
 }
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
@@ -133,7 +136,7 @@ export class Front {
       } catch (error) {
         const exchange = Exchange.of(req);
         if (exchange === undefined) this.refuse(req, res, toRonError(error), newCorrId(), sched.now_ms());
-        else this.#init.fail(exchange, error);
+        else this.#init.answers.fail(exchange, error);
       }
     };
   }
@@ -173,7 +176,7 @@ export class Front {
     if (refused !== undefined) {
       const pending =
         forwarded === undefined ? this.#reserve.begin(connection.ticket, view, entered, refused) : undefined;
-      if (pending === undefined) return this.#refuseLoad(req, res, refused, corr_id, start_ms);
+      if (pending === undefined) return this.#refuseLoad(req, res, connection, refused, corr_id, start_ms);
       const place = Place.pending(admission, pending);
       return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
     }
@@ -207,15 +210,16 @@ export class Front {
     const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, place);
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
+    exchange.noteHeaders(this.#view);
+    connection.request = req;
     sweeper.watch(connection);
     this.#router!.handle(exchange);
   }
 
   #ip(req: IncomingMessage, connection: Connection): string {
     const { trusted_proxies } = this.#init.config;
-    return trusted_proxies.length === 0
-      ? connection.ticket.ip
-      : clientIp(connection.ticket.ip, req.headers, trusted_proxies);
+    const { ip } = connection.ticket;
+    return trusted_proxies.length === 0 || ip === LOCAL_PEER ? ip : clientIp(ip, req.headers, trusted_proxies);
   }
 
   /** The entry of a client behind a trusted proxy, held; undefined for a client that is connected directly. */
@@ -231,13 +235,18 @@ export class Front {
     return new RonError(code, `${whose} come faster than the limit`, { retry_after_ms });
   }
 
-  #refuseLoad(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
+  #refuseLoad(
+    req: IncomingMessage,
+    res: ServerResponse,
+    connection: Connection,
+    error: RonError,
+    corr_id: string,
+    start_ms: number,
+  ): void {
+    const answer = (): void => this.refuse(req, res, error, corr_id, start_ms);
     const wait_ms = refusalDelay_ms(error);
-    if (wait_ms === 0) return this.refuse(req, res, error, corr_id, start_ms);
-    const answer = (): void => {
-      if (!req.socket.destroyed) this.refuse(req, res, error, corr_id, start_ms);
-    };
-    sched.timer(wait_ms, answer, 'ingress-refusal');
+    if (wait_ms === 0) answer();
+    else refuseLater(req, connection, wait_ms, answer);
   }
 
   /**
@@ -258,6 +267,9 @@ export class Front {
       connection.closeAfterFlights(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
-    if (connection !== undefined && req.socket.writableLength > 0) sweeper.watch(connection);
+    if (connection === undefined) return;
+    // Until the answer has left and the body, if it is discarded, has come.
+    connection.request = req;
+    sweeper.watch(connection);
   }
 }

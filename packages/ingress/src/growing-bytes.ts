@@ -6,10 +6,11 @@
  * Bound: at most twice the added bytes, which the caller bounds. Cancellation: drop it.
  */
 const FIRST_BYTES = 16 * 1024;
+const EMPTY = Buffer.alloc(0);
 
 export class GrowingBytes {
   #only: Uint8Array | undefined;
-  #buffer = Buffer.alloc(0);
+  #buffer: Buffer = EMPTY;
   #length = 0;
 
   add(piece: Uint8Array): void {

@@ -20,8 +20,14 @@ export interface HeaderView {
   /** The value of the last line; whether it may frame a body, the count decides too. */
   transfer_encoding: string | undefined;
   transfer_encoding_count: number;
+  /** All lines of the name, joined. */
+  content_type: string | undefined;
+  /** All lines of the name, joined. */
+  content_encoding: string | undefined;
   expect: boolean;
   upgrade: boolean;
+  /** Whether the client shortens the budget: Request-Timeout or Deadline. */
+  has_budget: boolean;
 }
 
 export function newHeaderView(): HeaderView {
@@ -38,8 +44,11 @@ export function newHeaderView(): HeaderView {
     content_length_count: 0,
     transfer_encoding: undefined,
     transfer_encoding_count: 0,
+    content_type: undefined,
+    content_encoding: undefined,
     expect: false,
     upgrade: false,
+    has_budget: false,
   };
 }
 
@@ -48,13 +57,17 @@ function is(name: string, lower: string): boolean {
   return name === lower || name.toLowerCase() === lower;
 }
 
+function joined(before: string | undefined, value: string): string {
+  return before === undefined ? value : `${before}, ${value}`;
+}
+
 /** Names are told apart by length first: most headers of a request are dismissed by one comparison. */
 export function scanHeaders(raw: readonly string[], view: HeaderView): void {
   view.host = view.corr_id = view.authorization = view.if_none_match = view.accept_encoding = undefined;
-  view.content_length = view.transfer_encoding = undefined;
+  view.content_length = view.transfer_encoding = view.content_type = view.content_encoding = undefined;
   view.host_count = view.authorization_count = 0;
   view.content_length_count = view.transfer_encoding_count = 0;
-  view.conditional = view.expect = view.upgrade = false;
+  view.conditional = view.expect = view.upgrade = view.has_budget = false;
   for (let i = 0; i < raw.length; i += 2) {
     const name = raw[i]!;
     switch (name.length) {
@@ -75,9 +88,13 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
         break;
       case 8:
         if (is(name, 'if-match') || is(name, 'if-range')) view.conditional = true;
+        else if (is(name, 'deadline')) view.has_budget = true;
         break;
       case 9:
         if (is(name, 'x-corr-id')) view.corr_id = raw[i + 1];
+        break;
+      case 12:
+        if (is(name, 'content-type')) view.content_type = joined(view.content_type, raw[i + 1]!);
         break;
       case 13:
         if (is(name, 'authorization')) {
@@ -95,10 +112,11 @@ export function scanHeaders(raw: readonly string[], view: HeaderView): void {
         }
         break;
       case 15:
-        if (is(name, 'accept-encoding')) {
-          const value = raw[i + 1]!;
-          view.accept_encoding = view.accept_encoding === undefined ? value : `${view.accept_encoding}, ${value}`;
-        }
+        if (is(name, 'accept-encoding')) view.accept_encoding = joined(view.accept_encoding, raw[i + 1]!);
+        else if (is(name, 'request-timeout')) view.has_budget = true;
+        break;
+      case 16:
+        if (is(name, 'content-encoding')) view.content_encoding = joined(view.content_encoding, raw[i + 1]!);
         break;
       case 17:
         if (is(name, 'transfer-encoding')) {

@@ -3,7 +3,7 @@
  *
  * Promise: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 from the first instant of a drain.
  */
-import { RonError } from '@ron/kernel';
+import { RonError, sched } from '@ron/kernel';
 import type { TSchema } from 'typebox';
 import type { Readiness } from './readiness.ts';
 import { json, route, text } from './routes.ts';
@@ -37,10 +37,14 @@ const READY_QUERY: TSchema = {
 };
 
 export function healthRoutes(init: HealthInit): Route[] {
-  // Concurrent scrapes are coalesced: each costs milliseconds, and the route is open to all clients.
+  // Scrapes of one turn of the event loop are coalesced: each costs milliseconds, and the route is open to all clients.
   let scraping: Promise<string> | undefined;
+  const forget = async (): Promise<void> => {
+    await sched.pause('ingress-scrape');
+    scraping = undefined;
+  };
   const scrape = (): Promise<string> => {
-    scraping ??= init.metrics.text().finally(() => (scraping = undefined));
+    scraping ??= init.metrics.text().finally(() => void forget());
     return scraping;
   };
   return [

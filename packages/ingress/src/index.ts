@@ -12,7 +12,7 @@ export type { HealthReport } from './health.ts';
 export * from './ingress-keys.ts';
 export * from './ingress.ts';
 export * from './limits.ts';
-export type { IngressLog } from './pipeline.ts';
+export type { IngressLog } from './answers.ts';
 export type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 export * from './problem.ts';
 export * from './range.ts';

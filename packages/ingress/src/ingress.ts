@@ -10,31 +10,38 @@
  */
 import type { Server as TlsServer } from 'node:https';
 import { isIPv6 } from 'node:net';
-import { Admission, ERRORS, RonError, warnAtMostEvery } from '@ron/kernel';
+import { Admission, RonError, warnAtMostEvery } from '@ron/kernel';
 import type { Metrics } from '@ron/kernel';
 import { connLimit, Gatekeeper } from './accept.ts';
 import type { AccessCheck } from './access.ts';
+import { Answers } from './answers.ts';
+import type { IngressLog } from './answers.ts';
 import { guardOpenReads, parseBind } from './bind.ts';
 import { compileProxies } from './client-ip.ts';
 import { Drain } from './drain.ts';
-import type { Exchange, ExchangeHost } from './exchange.ts';
-import { FastPath } from './fast-path.ts';
 import { PlainFront } from './plain-front.ts';
-import type { FastPathInit, FastSource } from './fast-path.ts';
+import type { FastSource } from './fast-path.ts';
 import { Front } from './front.ts';
 import { RequestGuards } from './guards.ts';
 import { HostGuard } from './host-guard.ts';
 import { healthRoutes } from './health.ts';
 import type { HealthReport } from './health.ts';
-import { IngressMetrics, IO_OPS } from './ingress-metrics.ts';
+import { IngressMetrics } from './ingress-metrics.ts';
 import type { SharedCounters } from './ingress-metrics.ts';
+import {
+  admissionGauges,
+  admissionOf,
+  encodedSlashPrefixes,
+  exchangeHost,
+  fastPathOf,
+  ownCounters,
+} from './ingress-parts.ts';
 import { ingressConfig } from './limits.ts';
 import type { IngressConfig } from './limits.ts';
 import { Listener } from './listener.ts';
 import { openapiDocument } from './openapi.ts';
 import { pathGuard } from './path-guard.ts';
 import { Pipeline } from './pipeline.ts';
-import type { IngressLog } from './pipeline.ts';
 import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
 import { Readiness } from './readiness.ts';
 import { Reasons } from './reasons.ts';
@@ -111,16 +118,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   const drain_gate = readiness.gate('draining', { kind: 'hard' });
   const reasons = init.reasons === undefined ? undefined : new Reasons(init.reasons, init.metrics);
   const responder = new Responder({ tls: tls !== undefined, reasons });
-  const admission = new Admission({
-    inflight_max: config.max_inflight,
-    inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
-    inflight_per_ip_max: config.inflight_per_ip_max ?? Math.ceil(config.max_inflight / 2),
-    rps_limit_per_ip: config.rps_limit_per_ip,
-    rps_burst_per_ip: config.rps_burst_per_ip,
-    ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
-    connections_max: config.max_conns,
-    connections_per_ip_max: config.connection_limit_per_ip,
-  });
+  const admission = admissionOf(config);
+  admissionGauges(init.metrics, admission);
   let openapi_json: string | undefined;
   const health = healthRoutes({
     service: init.service,
@@ -140,12 +139,6 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     reasons,
   );
   const proxies = compileProxies(config.trusted_proxies);
-  init.metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
-    { labels: {}, value: admission.inflight },
-  ]);
-  init.metrics.gaugeFrom('http_connections', 'Open connections.', [], () => [
-    { labels: {}, value: admission.connections },
-  ]);
   const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
   const sweeper = new Sweeper({
     period_ms: config.sweep_ms,
@@ -154,33 +147,39 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     drain_idle_ms: config.drain_idle_ms,
     header_timeout_ms: config.header_timeout_ms,
     onWriteCut: () => metrics.io_timeouts.at('write').inc(),
+    onDiscardCut: () => metrics.io_timeouts.at('read').inc(),
   });
   const closing = new AbortController();
   const onBusy = (): void => metrics.rejected.at('busy').inc();
-  const pipeline = new Pipeline({
+  const answers = new Answers({
     config,
     metrics,
     responder,
+    log: init.log,
+    event_slots: new SlotLimit(config.events_max, onBusy),
+  });
+  const pipeline = new Pipeline({
+    config,
+    metrics,
+    answers,
     access: init.access,
     lanes: init.lanes ?? {},
     deadlines: init.deadlines,
-    log: init.log,
     signal: closing.signal,
-    event_slots: new SlotLimit(config.events_max, onBusy),
     onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
   });
   const draining = new AbortController();
-  const host = exchangeHost(
-    draining.signal,
-    new SlotLimit(config.parked_max, onBusy),
+  const host = exchangeHost({
+    draining: draining.signal,
+    parked: new SlotLimit(config.parked_max, onBusy),
     metrics,
-    pipeline,
-    config,
-    init.log,
-  );
+    answers,
+    access_log: config.access_log,
+    log: init.log,
+  });
   const guards_init = {
     header_count_max: config.header_count_max,
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
@@ -213,7 +212,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     host,
     guards,
     health_guards,
-    fail: (exchange, error) => pipeline.fail(exchange, error),
+    answers,
   });
   const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
   const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
@@ -238,17 +237,18 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           handle: front.handleHealth,
           handleContinue: front.handleHealth,
         });
-  const router = new Router(routes, pipeline);
+  const router = new Router(routes, pipeline, answers);
   const fast =
     init.fast === undefined
       ? undefined
-      : fastPath(init.fast, {
+      : fastPathOf({
           source: init.fast,
           admission,
           responder,
           sweeper,
           host,
           pipeline,
+          answers,
           access_log: config.access_log,
         });
   front.open(router, fast);
@@ -293,59 +293,6 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     },
     async [Symbol.asyncDispose]() {
       await close(AbortSignal.abort());
-    },
-  };
-}
-
-function fastPath(source: FastSource, init: FastPathInit): FastPath {
-  const prepared = init.pipeline.preparedRoute(source.route);
-  if (prepared === undefined)
-    throw new RonError('internal', `the fast path answers for ${source.route}, which is no route`);
-  return new FastPath(init, prepared);
-}
-
-/** Where a parameter may hold an encoded slash: the part of the path before the first parameter. */
-function encodedSlashPrefixes(routes: readonly Route[]): string[] {
-  return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
-}
-
-/** Places for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
-function reserveOf(max_inflight: number): number {
-  return Math.min(Math.max(4, Math.floor(max_inflight / 16)), Math.floor(max_inflight / 4));
-}
-
-function ownCounters(metrics: Metrics): SharedCounters {
-  return {
-    rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
-    io_timeouts: metrics.counter('io_timeouts_total', 'Waits that ended by their deadline.', { op: [...IO_OPS] }),
-  };
-}
-
-function exchangeHost(
-  draining: AbortSignal,
-  parked: SlotLimit,
-  metrics: IngressMetrics,
-  pipeline: Pipeline,
-  config: IngressConfig,
-  log: IngressLog | undefined,
-): ExchangeHost {
-  return {
-    orphaned: 0,
-    parked,
-    draining,
-    onExpire: (op) => metrics.io_timeouts.at(op).inc(),
-    fail: (exchange, error) => pipeline.fail(exchange, error),
-    readStalled: (exchange) => {
-      metrics.io_timeouts.at('read').inc();
-      const error = new RonError('request_timeout', 'the body did not come in time', { op: 'read' });
-      if (!exchange.failBody(error)) pipeline.fail(exchange, error);
-    },
-    finished: (exchange: Exchange, status: number, seconds: number) => {
-      exchange.metrics.count(status, seconds);
-      if (config.access_log) {
-        const { method, url } = exchange.req;
-        log?.info({ corr_id: exchange.corr_id, method, url, status, seconds, ip: exchange.ip }, 'request');
-      }
     },
   };
 }

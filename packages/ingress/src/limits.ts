@@ -41,7 +41,7 @@ export const LIMITS = {
   },
   inflight_reserve: {
     unit: 'count', default: undefined, min: 0, max: 65_535, key: 'server.inflight_reserve',
-    doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4.',
+    doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4 and at most a quarter.',
   },
   inflight_per_ip_max: {
     unit: 'count', default: undefined, min: 1, max: 65_536, key: 'server.inflight_per_ip',
@@ -53,7 +53,7 @@ export const LIMITS = {
   },
   rps_burst_per_ip: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.rps_burst_per_ip',
-    doc: 'Requests of one address above its rate at once. Default: half of it.',
+    doc: 'Burst of one address above its rate. Default: half of the rate.',
   },
   parked_max: {
     unit: 'count', default: 1024, min: 1, max: MANY, key: 'server.parked_max',
@@ -62,6 +62,10 @@ export const LIMITS = {
   events_max: {
     unit: 'count', default: 256, min: 1, max: MANY, key: 'server.events_max',
     doc: 'Open event streams; more get 429.',
+  },
+  events_heartbeat_ms: {
+    unit: 'ms', default: 15_000, min: 10, max: HOUR_MS,
+    doc: 'A comment on an event stream that is quiet for this long.',
   },
   pipelined_max: {
     unit: 'count', default: 32, min: 1, max: 1024,
@@ -74,11 +78,11 @@ export const LIMITS = {
   },
   rps_burst: {
     unit: 'count', default: 250, min: 1, max: MANY, key: 'server.rps_burst',
-    doc: 'Requests above the rate at once.',
+    doc: 'Burst above the rate.',
   },
   max_conns: {
     unit: 'count', default: 1024, min: 1, max: MANY, key: 'max_conns',
-    doc: 'Open connections in all.',
+    doc: 'Open connections in total.',
   },
   connection_limit_per_ip: {
     unit: 'count', default: 256, min: 1, max: MANY, key: 'server.connection_limit_per_ip',
@@ -121,7 +125,7 @@ export const LIMITS = {
   },
   write_timeout_ms: {
     unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'write_timeout', seed: TIMEOUT_SECS,
-    doc: 'Until an answer of which the client acknowledges nothing is cut; each byte that it acknowledges adds time by rate_min.',
+    doc: 'How long a client may acknowledge nothing before its answer is cut. Acknowledged bytes add time at rate_min.',
   },
   idle_timeout_ms: {
     unit: 'ms', default: MINUTE_MS, min: 10, max: HOUR_MS, key: 'idle_timeout',
@@ -129,7 +133,7 @@ export const LIMITS = {
   },
   rate_bytes_per_s_min: {
     unit: 'bytes_per_s', default: KIB, min: 0, max: 1024 * 1024 * MIB, key: 'server.rate_min',
-    doc: 'Streamed bodies and answers that are slower than this on average are cut. Readers may pause for 1 MiB at this rate.',
+    doc: 'Streamed bodies and answers that are slower than this on average are cut. Bytes already read, at most 1 MiB, allow a pause.',
   },
   request_deadline_ms: {
     unit: 'ms', default: 5000, min: 10, max: HOUR_MS, key: 'server.request_deadline', seed: TIMEOUT_SECS,

@@ -8,25 +8,25 @@
  * Bound: connections by the gatekeeper, headers and time by the options below.
  * Cancellation: `stop()` ends listening; connections are the owner's business.
  */
-import { createServer } from 'node:http';
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
+import { peerOf } from './accept.ts';
 import type { Gatekeeper } from './accept.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from './connection.ts';
 import type { ConnectionOwner, Ticket } from './connection.ts';
+import { createHttpServer } from './http-server.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
-import { answerStarted, stopListening, takeParserListener } from './node-internals.ts';
+import { answerStarted, keepDrainEvents, socketBelow, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
 import type { Responder } from './responder.ts';
 import type { Sweeper } from './sweeper.ts';
-import { createTlsServer } from './tls.ts';
 import type { TlsMaterial } from './tls.ts';
 import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
 
@@ -46,15 +46,16 @@ export interface ListenerInit {
 export class Listener implements ConnectionOwner {
   readonly server: Server;
   readonly #init: ListenerInit;
-  /** Tickets of connections whose TLS handshake is not done, by peer. Empty without TLS. */
-  readonly #handshaking = new Map<string, Ticket>();
+  /** Tickets of connections whose TLS handshake is not done. Empty without TLS. */
+  readonly #handshaking = new Map<Socket, Ticket>();
   readonly #attachParser: (socket: Socket) => void;
   #plain: PlainFront | undefined;
+  #kind: BindTarget['kind'] = 'tcp';
   #url: string | undefined;
 
   constructor(init: ListenerInit) {
     this.#init = init;
-    this.server = makeServer(init.config, init.tls);
+    this.server = createHttpServer(init.config, init.tls);
     const { server } = this;
     // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
     this.#attachParser = takeParserListener(server);
@@ -64,7 +65,7 @@ export class Listener implements ConnectionOwner {
     server.on('request', init.handle);
     server.on('checkContinue', init.handleContinue);
     server.on('checkExpectation', init.handleExpectation);
-    server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#refuseRaw(socket, NO_TUNNELS));
+    server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#onConnect(socket));
     // A failed accept (no file descriptors left) must not end the process; the next one may work.
     server.on('error', (error: Error) => init.onServerError(error));
     // Without a listener for upgrades Node processes the request as an ordinary one.
@@ -73,6 +74,7 @@ export class Listener implements ConnectionOwner {
   /** `from`: a server at the same address whose listening socket is taken over. */
   async listen(target: BindTarget, from?: Server): Promise<string> {
     const { backlog } = this.#init.config;
+    this.#kind = target.kind;
     if (target.kind === 'unix') {
       await prepareSocketPath(target.path);
       await listening(this.server, { path: target.path, backlog });
@@ -100,14 +102,22 @@ export class Listener implements ConnectionOwner {
     stopListening(this.server);
   }
 
-  /** Stops Node's own connection checks. All connections must be closed. */
+  /** Stops Node's own connection checks and cuts TLS handshakes. All other connections must be closed. */
   dispose(): void {
+    for (const socket of this.#handshaking.keys()) socket.destroy();
     this.server.close();
   }
 
   #onConnection(socket: Socket): void {
+    // For its whole life: Node removes its own listener at CONNECT, and an error without a listener ends the process.
+    socket.on('error', ignore);
     const { gatekeeper, responder, metrics, tls } = this.#init;
-    const ticket = gatekeeper.admit(socket);
+    const ip = peerOf(socket, this.#kind);
+    if (ip === undefined) {
+      socket.destroy();
+      return;
+    }
+    const ticket = gatekeeper.admit(ip);
     if (ticket instanceof RonError) {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
@@ -117,9 +127,8 @@ export class Listener implements ConnectionOwner {
     }
     socket.once('close', () => gatekeeper.release(ticket));
     if (tls === undefined) return this.#begin(this.#open(socket, ticket));
-    const peer = peerKey(socket);
-    this.#handshaking.set(peer, ticket);
-    socket.once('close', () => this.#handshaking.delete(peer));
+    this.#handshaking.set(socket, ticket);
+    socket.once('close', () => this.#handshaking.delete(socket));
     this.#attachParser(socket);
   }
 
@@ -129,13 +138,14 @@ export class Listener implements ConnectionOwner {
   }
 
   headLate(connection: Connection): void {
-    if (!connection.closing) this.#refuseRaw(connection.socket, HEADERS_LATE);
+    if (!connection.closing) this.#refuseRaw(connection, HEADERS_LATE);
   }
 
   #onSecure(socket: Socket): void {
-    const peer = peerKey(socket);
-    const ticket = this.#handshaking.get(peer);
-    this.#handshaking.delete(peer);
+    socket.on('error', ignore);
+    const below = socketBelow(socket);
+    const ticket = below === undefined ? undefined : this.#handshaking.get(below);
+    if (below !== undefined) this.#handshaking.delete(below);
     if (ticket === undefined) socket.destroy();
     else this.#open(socket, ticket);
   }
@@ -167,12 +177,23 @@ export class Listener implements ConnectionOwner {
       socket.destroy();
       return;
     }
-    // An answer now would be taken for that of the request before it: those in flight are answered, then it closes.
+    this.#refuseInTurn(connection, refusal);
+  }
+
+  #onConnect(socket: Socket): void {
+    const connection = Connection.of(socket);
+    if (connection === undefined || connection.closing) return;
+    keepDrainEvents(socket);
+    this.#refuseInTurn(connection, NO_TUNNELS);
+  }
+
+  /** An answer now would be taken for that of a request before it: those in flight are answered, then it closes. */
+  #refuseInTurn(connection: Connection, refusal: RonError): void {
     const newest = connection.waiting.at(-1);
     const current = connection.flights.at(-1);
     if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
     else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
-    if (newest === undefined && current === undefined) this.#refuseRaw(socket, refusal);
+    if (newest === undefined && current === undefined) this.#refuseRaw(connection, refusal);
     else connection.closeAfterFlights(false);
   }
 
@@ -183,40 +204,22 @@ export class Listener implements ConnectionOwner {
     metrics.none.count(refusal.status, 0);
   }
 
-  #refuseRaw(socket: Socket, refusal: RonError): void {
+  #refuseRaw(connection: Connection, refusal: RonError): void {
+    const { responder, sweeper } = this.#init;
+    const { socket } = connection;
     this.#count(refusal);
-    Connection.of(socket)?.refused();
-    // Half an answer may be out already: then all we can do is to close.
-    const answering = socket.writableLength > 0 || answerStarted(socket);
-    if (answering) socket.destroy();
-    else answerRaw(socket, refusal, this.#init.responder.common);
+    // The answer before it has been written as a whole, but is not out yet: it goes out, then it closes.
+    if (socket.writableLength > 0 || answerStarted(socket)) {
+      sweeper.watch(connection);
+      connection.closeAfterFlights(false);
+      return;
+    }
+    connection.refused();
+    answerRaw(socket, refusal, responder.common);
   }
 }
 
 const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
 
-function makeServer(config: IngressConfig, tls: TlsMaterial | undefined): Server {
-  const options = {
-    headersTimeout: config.header_timeout_ms,
-    // A total over the whole request would cut healthy uploads; bodies have clocks of their own.
-    requestTimeout: 0,
-    connectionsCheckingInterval: Math.min(config.sweep_ms, 250),
-    keepAliveTimeout: config.idle_timeout_ms,
-    maxHeaderSize: config.header_bytes_max,
-    noDelay: true,
-    insecureHTTPParser: false,
-    // Checked by us, so that the refusal is a problem answer like all others.
-    requireHostHeader: false,
-    joinDuplicateHeaders: false,
-    optimizeEmptyRequests: true,
-  };
-  const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
-  // Node drops header lines beyond its count without a word; the size limit bounds them and the front counts them.
-  server.maxHeadersCount = 0;
-  server.timeout = 0;
-  return server;
-}
-
-function peerKey(socket: Socket): string {
-  return `${socket.remoteAddress} ${socket.remotePort}`;
-}
+/** The socket is destroyed by then; its `close` event releases everything. */
+function ignore(): void {}

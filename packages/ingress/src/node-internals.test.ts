@@ -6,10 +6,13 @@ import type { IncomingMessage, Server, ServerResponse } from 'node:http';
 import { connect } from 'node:net';
 import type { AddressInfo, Socket } from 'node:net';
 import { test } from 'node:test';
+import { TLSSocket } from 'node:tls';
 import {
   answerStarted,
+  keepDrainEvents,
   onTurn,
   sentBytes,
+  socketBelow,
   stopAfterThisRequest,
   stopListening,
   takeParserListener,
@@ -154,6 +157,33 @@ test('the counters of the handle move while one large write is on its way', asyn
   assert.ok(middle_bytes > first_bytes && middle_bytes <= socket.bytesWritten, `${first_bytes} .. ${middle_bytes}`);
   await written;
   assert.equal(sentBytes(socket), socket.bytesWritten);
+});
+
+test('a response still learns after CONNECT that its socket has drained', async () => {
+  await using served = await pair(() => undefined);
+  served.client.pause();
+  const [, res] = await requestOn(served);
+  // More than the kernel accepts.
+  assert.equal(res.write(Buffer.alloc(64 * 1024 * 1024)), false);
+  const tunnelled = once(served.server, 'connect');
+  served.client.write('CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n');
+  const [, socket] = (await tunnelled) as [IncomingMessage, Socket];
+  assert.equal(socket.listenerCount('drain'), 0, 'otherwise this function can go');
+  socket.on('error', () => undefined);
+  keepDrainEvents(socket);
+  const drained = once(res, 'drain');
+  served.client.resume();
+  await drained;
+});
+
+test('a TLS socket names the socket below it', async () => {
+  await using served = await pair(() => undefined);
+  const [{ socket }] = await requestOn(served);
+  assert.equal(socketBelow(socket), undefined);
+  const secure = new TLSSocket(socket, { isServer: true });
+  secure.on('error', () => undefined);
+  assert.equal(socketBelow(secure), socket);
+  secure.destroy();
 });
 
 test('on a closed socket nothing throws', async () => {

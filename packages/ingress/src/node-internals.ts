@@ -22,6 +22,7 @@ interface Internals {
   readonly _handle?: StreamHandle | null;
   readonly _httpMessage?: ServerResponse | null;
   readonly parser?: { onIncoming?: unknown } | null;
+  readonly _parent?: Socket | null;
 }
 
 /** Returned by a parser callback when the protocol changes: the parser leaves the rest of its packet alone. */
@@ -71,6 +72,36 @@ export function sentBytes(socket: Socket): number {
   if (handle?.bytesWritten !== undefined && handle.writeQueueSize !== undefined)
     return handle.bytesWritten - handle.writeQueueSize;
   return socket.bytesWritten - socket.writableLength;
+}
+
+/**
+ * Passes the event `drain` of a socket on to the response that owns it. Node stops to do so at CONNECT, although earlier
+ * answers may still be on their way. Without `_httpMessage`: such an answer stalls, and is cut for that.
+ */
+export function keepDrainEvents(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  socket.on('drain', () => internalsOf(socket)._httpMessage?.emit('drain'));
+}
+
+/** The TCP or Unix socket below a TLS socket. Without `_parent`: undefined, and connections over TLS are closed. */
+export function socketBelow(socket: Socket): Socket | undefined {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  return internalsOf(socket)._parent ?? undefined;
+}
+
+/**
+ * Closes a connection with a reset, so that the peer reads an error and not an end. Without the handle of a TCP socket, as
+ * on a Unix socket, or without `_parent` of a TLS socket: it is closed.
+ */
+export function resetConnection(socket: Socket): void {
+  // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
+  const transport = internalsOf(socket)._parent ?? socket;
+  try {
+    transport.resetAndDestroy();
+  } catch {
+    // The handle is not one of TCP.
+  }
+  socket.destroy();
 }
 
 /** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */

@@ -1,51 +1,40 @@
 /**
- * Processes a routed request: capability, parameters, body, queue, handler, answer, in this order.
+ * Processes a routed request: capability, parameters, body, queue, handler, in this order. `answers.ts` sends the answer.
  *
  * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
  * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
  * queue, under the deadline of the request. Whatever fails becomes one problem answer.
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
  */
-import type { IncomingMessage } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
-import type { Log } from '@ron/kernel';
-import { insist, refusalError } from './access.ts';
+import { refusalError } from './access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from './access.ts';
-import { Body, checkDeclaredLength, isPlain, PlainBody } from './body.ts';
+import type { Answers } from './answers.ts';
+import { Body, PlainBody, tooLarge } from './body.ts';
+import type { Gathered } from './body.ts';
 import { requestBudget_ms } from './budget.ts';
-import { serveBytes } from './bytes.ts';
-import type { ByteOutcome, ByteSource } from './bytes.ts';
 import type { Connection, Ticket } from './connection.ts';
-import { sendEvents } from './event-stream.ts';
 import type { Exchange } from './exchange.ts';
-import { headerText } from './header-text.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import { jsonText } from './json-text.ts';
 import type { IngressConfig } from './limits.ts';
 import { isJson, prepareRoute } from './prepared-route.ts';
 import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from './prepared-route.ts';
 import { refusalDelay_ms } from './reserve-entry.ts';
-import type { Responder } from './responder.ts';
-import type { SlotLimit } from './slot-limit.ts';
-import { sendStream } from './stream-answer.ts';
-import { toRonError, validationError } from './route-errors.ts';
+import { validationError } from './route-errors.ts';
 import type { Validate } from './route-errors.ts';
-import type { Answer, AnswerHeaders, Route } from './routes.ts';
+import type { Answer, Route } from './routes.ts';
 import { SchemaCompiler } from './schema-compiler.ts';
-
-export type IngressLog = Pick<Log, 'info' | 'warn' | 'error'>;
 
 export interface PipelineInit {
   readonly config: IngressConfig;
   readonly metrics: IngressMetrics;
-  readonly responder: Responder;
+  readonly answers: Answers;
   readonly access: AccessCheck | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
   readonly deadlines: DeclaredDeadlines | undefined;
-  readonly log: IngressLog | undefined;
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
-  readonly event_slots: SlotLimit;
   /** A capability was accepted on a connection. */
   readonly onGranted: (ticket: Ticket, grant: Grant) => void;
   /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
@@ -54,11 +43,13 @@ export interface PipelineInit {
 
 export class Pipeline {
   readonly #init: PipelineInit;
+  readonly #answers: Answers;
   readonly #prepared = new Map<string, PreparedRoute>();
   readonly #schemas = new SchemaCompiler();
 
   constructor(init: PipelineInit) {
     this.#init = init;
+    this.#answers = init.answers;
   }
 
   prepare(row: Route): PreparedRoute {
@@ -80,8 +71,11 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
-    exchange.budget_ms = requestBudget_ms(exchange.req, prepared.budget_ms());
+    const budget_ms = prepared.budget_ms();
+    exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
+      // First: the facts of a capability are read from the query.
+      if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
         // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
@@ -89,19 +83,20 @@ export class Pipeline {
         exchange.deadline
           .run(() => verdict)
           .then((settled) => this.#admitted(exchange, prepared, settled))
-          .catch((error: unknown) => this.fail(exchange, error));
+          .catch((error: unknown) => this.#answers.fail(exchange, error));
       } else this.#admitted(exchange, prepared, verdict);
     } catch (error) {
-      this.fail(exchange, error);
+      this.#answers.fail(exchange, error);
     }
   }
 
   #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
-    const { req } = exchange;
-    const authorization = headerText(req, 'authorization');
-    return this.phase1(row, authorization, exchange.ip, row.facts?.(exchange), declaredBytes(req));
+    const { authorization, ip, body_length, content_encoding } = exchange;
+    // Caveats apply to the decoded body, whose length a compressed one does not declare. It may even be the shorter one.
+    const body_bytes = content_encoding === undefined ? body_length : undefined;
+    return this.phase1(row, authorization, ip, row.facts?.(exchange), body_bytes);
   }
 
   /** Phase 1 of the capability check. The route must ask for a scope. */
@@ -147,32 +142,31 @@ export class Pipeline {
     exchange.place.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
-    sched.timer(wait_ms, () => this.fail(exchange, refusal), 'ingress-refusal');
+    this.#answers.failLater(exchange, refusal, wait_ms);
   }
 
   #openBody(exchange: Exchange, prepared: PreparedRoute): void {
     const { req, grant } = exchange;
     const { row, limits } = prepared;
-    const length = headerText(req, 'content-length');
-    const has_body = length === undefined ? headerText(req, 'transfer-encoding') !== undefined : length !== '0';
     if (row.body === 'none') {
-      if (has_body) throw new RonError('bad_request', 'this route takes no body');
+      if (exchange.has_body) throw new RonError('bad_request', 'this route takes no body');
       return this.#run(exchange, prepared);
     }
-    if (prepared.reads_json && has_body && !isJson(headerText(req, 'content-type'))) {
+    if (prepared.reads_json && exchange.has_body && !isJson(exchange.content_type)) {
       throw new RonError('unsupported_media', 'this route reads application/json');
     }
-    checkDeclaredLength(req, limits.bytes_max);
+    if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
+    const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
     if (row.body === 'forward') {
       if (phase2 !== undefined)
         throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
-      if (!isPlain(req, undefined)) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
+      if (!is_plain) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
       exchange.is_forwarded = true;
-    } else if (isPlain(req, phase2) && gathersWhole(row, length)) {
+    } else if (is_plain && gathersWhole(row, exchange.content_length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
       return this.#gather(exchange, prepared);
-    } else if (row.body === 'stream' || !isPlain(req, phase2)) {
+    } else if (row.body === 'stream' || !is_plain) {
       exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
     }
     if (exchange.expects_continue) exchange.res.writeContinue();
@@ -183,20 +177,22 @@ export class Pipeline {
       exchange.incoming
         .whole()
         .then((body) => this.#gathered(exchange, prepared, body))
-        .catch((error: unknown) => this.fail(exchange, error));
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
     }
   }
 
   #gather(exchange: Exchange, prepared: PreparedRoute): void {
-    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, (error, body) => {
-      try {
-        if (body === undefined) throw error;
-        this.#gathered(exchange, prepared, body);
-      } catch (thrown) {
-        this.fail(exchange, thrown);
-      }
-    });
+    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
   }
+
+  readonly #onGathered: Gathered<Exchange> = (exchange, error, body) => {
+    try {
+      if (body === undefined) throw error;
+      this.#gathered(exchange, exchange.prepared!, body);
+    } catch (thrown) {
+      this.#answers.fail(exchange, thrown);
+    }
+  };
 
   #gathered(exchange: Exchange, prepared: PreparedRoute, body: Uint8Array): void {
     exchange.body_due_ms = Infinity;
@@ -226,8 +222,8 @@ export class Pipeline {
     const key = exchange.place.address?.group ?? exchange.ip;
     prepared.queue
       .submit(prepared.row.lane, exchange.deadline, begin, key)
-      .then((answer) => this.#answer(exchange, prepared, answer))
-      .catch((error: unknown) => this.fail(exchange, error));
+      .then((answer) => this.#answers.answer(exchange, prepared, answer))
+      .catch((error: unknown) => this.#answers.fail(exchange, error));
   }
 
   #runInline(exchange: Exchange, prepared: PreparedRoute): void {
@@ -236,103 +232,10 @@ export class Pipeline {
       exchange.runsUntil(answer);
       exchange.deadline
         .run(() => answer)
-        .then((settled) => this.#answer(exchange, prepared, settled))
-        .catch((error: unknown) => this.fail(exchange, error));
-    } else this.#answer(exchange, prepared, answer);
+        .then((settled) => this.#answers.answer(exchange, prepared, settled))
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
+    } else this.#answers.answer(exchange, prepared, answer);
   }
-
-  #answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
-    if (exchange.over) return;
-    const { responder } = this.#init;
-    const { res, corr_id, grant } = exchange;
-    // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused.
-    if (grant !== undefined && !prepared.settles_first) insist(grant.phase2.settle());
-    // Byte and stream answers are under the budget until their first byte is out.
-    if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
-    switch (answer.kind) {
-      case 'json': {
-        const text = prepared.parts.serialize(answer.status, answer.value);
-        return responder.text(res, answer.status, JSON_TYPE, text, corr_id, answer.headers);
-      }
-      case 'text':
-        return responder.text(res, answer.status, answer.media_type, answer.text, corr_id, answer.headers);
-      case 'empty':
-        return responder.empty(res, answer.status, corr_id, answer.headers);
-      case 'bytes':
-        return this.answerBytes(exchange, answer.source, answer.headers);
-      case 'stream':
-        return this.#serve(exchange, sendStream(exchange, answer, responder));
-      case 'events':
-        return this.#serve(exchange, sendEvents(exchange, answer, responder, this.#init.event_slots));
-      case 'forward':
-        responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone));
-    }
-  }
-
-  /** An answer that takes its time. The drain waits for it, even if the client leaves. */
-  #serve(exchange: Exchange, served: Promise<void>): void {
-    exchange.runsUntil(served);
-    served.catch((error: unknown) => {
-      if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
-      this.#sourceFailed(exchange, error);
-      exchange.res.destroy();
-    });
-  }
-
-  /** The client sees a cut connection, not a problem: the reason is only in the log and the metric. */
-  #sourceFailed(exchange: Exchange, error: unknown): void {
-    const { corr_id, req } = exchange;
-    this.#init.metrics.countRefusal(error);
-    this.#init.log?.error({ corr_id, url: req.url, err: error }, 'an answer was cut: its source failed');
-  }
-
-  /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
-  answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
-    const { config, responder } = this.#init;
-    const served = serveBytes(exchange.req, exchange.res, source, {
-      corr_id: exchange.corr_id,
-      signal: source.ram === undefined ? exchange.goneOrLate() : exchange.gone,
-      onHead: () => exchange.answerBegan(),
-      stall_ms: config.write_timeout_ms,
-      headers: responder.byteHeaders(extra),
-      refuse: (error) => this.fail(exchange, error),
-      onOutcome: (outcome) => this.#onOutcome(exchange, outcome),
-    });
-    exchange.runsUntil(served);
-    served.catch((error: unknown) => this.fail(exchange, error));
-  }
-
-  #onOutcome(exchange: Exchange, outcome: ByteOutcome): void {
-    if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
-  }
-
-  /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
-  fail(exchange: Exchange, thrown: unknown): void {
-    if (exchange.over || exchange.has_failed) return;
-    exchange.has_failed = true;
-    const { metrics, responder, log } = this.#init;
-    const error = toRonError(thrown);
-    metrics.countRefusal(error);
-    if (error.status >= 500 && !error.retryable) {
-      const { method, url } = exchange.req;
-      log?.error(
-        { corr_id: exchange.corr_id, method, url, code: error.code, err: error.cause ?? error },
-        'request failed',
-      );
-    }
-    // A connection on probation gets one request.
-    const close = error.code === 'request_timeout' || exchange.connection.ticket.probation;
-    responder.problem(exchange.res, error, exchange.corr_id, close, exchange.prepared?.row.refusal_headers);
-    exchange.endSource(error);
-  }
-}
-
-/** Undefined when the headers do not tell: caveats apply to the decoded body, and a compressed one may be longer than that. */
-function declaredBytes(req: IncomingMessage): number | undefined {
-  const length = headerText(req, 'content-length');
-  if (length === undefined) return headerText(req, 'transfer-encoding') === undefined ? 0 : undefined;
-  return isPlain(req, undefined) ? Number(length) : undefined;
 }
 
 /** Whether a body that could be streamed is so small that it is not. */
@@ -340,7 +243,11 @@ function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefi
   return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
 }
 
-const JSON_TYPE = 'application/json; charset=utf-8';
+/** A repeated key would be an array where all readers expect text. */
+function refuseRepeats(query: Readonly<Record<string, unknown>>): void {
+  for (const key in query)
+    if (typeof query[key] !== 'string') throw new RonError('validation', 'the query repeats a key');
+}
 
 function check(validate: Validate | undefined, where: string, value: unknown): void {
   if (validate !== undefined && !validate(value)) throw validationError(where, validate.errors);

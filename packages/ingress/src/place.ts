@@ -3,8 +3,9 @@
  *
  *   pending --enterReserve()--> held                  found no open place; its capability is being checked
  *   held --queue()--> queued --begin()--> held        waits in a work queue: counts for its address only
- *   held --vacate()-> away ----retake()-> held        parked, an event stream, or a client that does not read: counted
- *                                                     by another limit (slots, or connections)
+ *   held --stall()--> stalled -unstall()> held        the client does not read: counts for its address only, until it
+ *                                                     reads again and a place is free
+ *   held --vacate()-> away ----retake()-> held        parked, or an event stream: counted by another limit
  *
  * Contract: in any order of calls, everything taken from `Admission` is returned exactly once. `end` is final and idempotent.
  * Bound: one object per routed request.
@@ -17,7 +18,7 @@
 import type { Admission, ClientAddress, RonError } from '@ron/kernel';
 import type { PendingEntry } from './reserve-entry.ts';
 
-type State = 'pending' | 'held' | 'queued' | 'away' | 'ended';
+type State = 'pending' | 'held' | 'queued' | 'stalled' | 'away' | 'ended';
 
 export class Place {
   readonly #admission: Admission;
@@ -70,13 +71,22 @@ export class Place {
     this.#admission.resume();
   }
 
-  /** False when it was not held. */
-  vacate(): boolean {
-    if (this.#state !== 'held') return false;
+  stall(): void {
+    if (this.#state !== 'held') return;
+    this.#state = 'stalled';
+    this.#admission.suspend();
+  }
+
+  /** Without a free place it stays as it is: an answer goes on, and must not deny new requests when many resume. */
+  unstall(): void {
+    if (this.#state === 'stalled' && this.#admission.tryResume()) this.#state = 'held';
+  }
+
+  vacate(): void {
+    if (this.#state !== 'held') return;
     this.#state = 'away';
     if (this.address !== undefined) this.#admission.keep(this.address);
     this.#admission.leave(this.address);
-    return true;
   }
 
   retake(): void {
@@ -90,7 +100,7 @@ export class Place {
     const state = this.#state;
     this.#state = 'ended';
     if (state === 'held') this.#admission.leave(this.address);
-    else if (state === 'queued') this.#admission.drop(this.address);
+    else if (state === 'queued' || state === 'stalled') this.#admission.drop(this.address);
     else if (state === 'pending') this.#checked();
     else if (state === 'away' && this.address !== undefined) this.#admission.release(this.address);
   }

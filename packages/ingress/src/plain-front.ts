@@ -251,8 +251,8 @@ class PlainConnection implements Flight {
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled) this.#place?.vacate();
-    else this.#place?.retake();
+    if (isStalled) this.#place?.stall();
+    else this.#place?.unstall();
   }
 
   readStalled(): void {}

@@ -79,7 +79,7 @@ export class Readiness {
     return gate;
   }
 
-  /** Something that whoever asks for readiness should see as well. It opens and closes nothing. */
+  /** Adds a fact to the readiness report. It opens and closes no gate. */
   tell(fact: string, sample: () => string): void {
     assert(!this.#facts.has(fact), `readiness fact ${fact} is declared twice`);
     this.#facts.set(fact, sample);

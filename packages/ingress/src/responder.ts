@@ -3,9 +3,10 @@
  *
  * Promise: every answer has `nosniff`, `no-referrer`, the correlation id and a right length; while draining, and whenever
  * the rest of the request will not be read, it also closes the connection. No answer names an allowed origin.
- * A failure after the headers are out destroys the connection: a cut answer never looks whole.
+ * A failure after the headers are out cuts the connection (`cut-answer.ts`): a cut answer never looks whole.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
+import { cutAnswer, watchFraming } from './cut-answer.ts';
 import { problemFor } from './problem.ts';
 import { lingerOnClose } from './linger.ts';
 import type { Reasons } from './reasons.ts';
@@ -83,6 +84,7 @@ export class Responder {
     const head = this.#head(res, corr_id, extra);
     head.push('Content-Type', media_type);
     res.writeHead(status, head);
+    watchFraming(res);
   }
 
   empty(res: ServerResponse, status: number, corr_id: string, extra?: AnswerHeaders): void {
@@ -95,7 +97,7 @@ export class Responder {
   /** Refuses. `close` forces the connection closed after the answer; it is anyway when the body will not be read. */
   problem(res: ServerResponse, error: unknown, corr_id: string, close = false, extra?: AnswerHeaders): void {
     if (res.headersSent || res.destroyed) {
-      res.destroy();
+      cutAnswer(res);
       return;
     }
     const { status, headers, body } = problemFor(error, corr_id, this.#reasons);

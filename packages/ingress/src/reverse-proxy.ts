@@ -6,7 +6,7 @@
  * passes the ones that the upstream is meant to see. Bodies are streamed both ways with back-pressure. Before the
  * upstream's headers arrive, a failure is a problem: 502 `bad_gateway`, 504 `timeout`. If the upstream breaks off
  * afterwards, the client's connection is destroyed, so that the client detects the truncation.
- * Bound: `requests_max` at once, beyond that 429 `busy`; as many connections per upstream; two buffers per request.
+ * Bound: `requests_max` at once, half of them for one client address, beyond that 429 `busy`; as many connections per upstream; two buffers per request.
  * Cancellation: a client that leaves ends the upstream request. Limits: `connect_ms`, `head_ms` from the end of the request
  * to the upstream's headers, `stall_ms` without a byte taken or sent by the upstream. The listener's limits hold for the
  * client. `close()` ends all.
@@ -17,18 +17,20 @@
  */
 import { Agent } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { RonError, assert } from '@ron/kernel';
+import { RonError } from '@ron/kernel';
+import type { ClientAddress } from '@ron/kernel';
 import { Forwarding } from './forwarding.ts';
 import type { ForwardLimits } from './forwarding.ts';
 import { endToEnd } from './hop-headers.ts';
 import type { AnswerHeaders } from './routes.ts';
+import { SlotLimit } from './slot-limit.ts';
 
 export type Upstream = { readonly host: string; readonly port: number } | { readonly socketPath: string };
 
 export interface ReverseProxyInit extends Partial<ForwardLimits> {
   /** By name. Called for each request, because a service may move when it restarts; undefined: not running. */
   readonly upstreams: Readonly<Record<string, () => Upstream | undefined>>;
-  /** Requests that are forwarded at once. Default 64. */
+  /** Requests that are forwarded at once, half of them for one client address. Default 64. */
   readonly requests_max?: number;
 }
 
@@ -42,7 +44,13 @@ export interface ForwardInit {
 /** The upstream's answer. Only a `ReverseProxy` makes one: nothing else writes to the client's response itself. */
 export interface ForwardAnswer {
   readonly kind: 'forward';
-  readonly send: (req: IncomingMessage, res: ServerResponse, gone: AbortSignal) => Promise<void>;
+  /** `address`: whose share of the slots it uses; undefined for internal callers. */
+  readonly send: (
+    req: IncomingMessage,
+    res: ServerResponse,
+    gone: AbortSignal,
+    address: ClientAddress | undefined,
+  ) => Promise<void>;
 }
 
 const REQUESTS_MAX = 64;
@@ -67,7 +75,7 @@ const NOT_RETURNED = new Set(['date', 'x-corr-id', 'strict-transport-security'])
 export class ReverseProxy implements Disposable {
   readonly #upstreams: ReverseProxyInit['upstreams'];
   readonly #limits: ForwardLimits;
-  readonly #requests_max: number;
+  readonly #slots: SlotLimit;
   readonly #agent: Agent;
   readonly #running = new Set<Forwarding>();
   #closed = false;
@@ -76,7 +84,7 @@ export class ReverseProxy implements Disposable {
     const { upstreams, requests_max = REQUESTS_MAX, ...limits } = init;
     this.#upstreams = upstreams;
     this.#limits = { ...LIMITS, ...limits };
-    this.#requests_max = requests_max;
+    this.#slots = new SlotLimit(requests_max, () => undefined);
     this.#agent = new Agent({ keepAlive: true, maxSockets: requests_max, maxFreeSockets: FREE_SOCKETS_MAX });
   }
 
@@ -90,7 +98,18 @@ export class ReverseProxy implements Disposable {
     if (!Object.hasOwn(this.#upstreams, name)) throw new RonError('not_found', 'no such upstream');
     const upstream = this.#upstreams[name]!();
     if (upstream === undefined) throw new RonError('bad_gateway', `the upstream ${name} is not running`);
-    return { kind: 'forward', send: (req, res, gone) => this.#forward(upstream, init, req, res, gone) };
+    return {
+      kind: 'forward',
+      send: async (req, res, gone, address) => {
+        if (this.#closed) throw closed();
+        if (!this.#slots.tryTake(address)) throw new RonError('busy', 'as many requests as allowed are forwarded');
+        try {
+          await this.#forward(upstream, init, req, res, gone);
+        } finally {
+          this.#slots.give(address);
+        }
+      },
+    };
   }
 
   async #forward(
@@ -100,9 +119,6 @@ export class ReverseProxy implements Disposable {
     res: ServerResponse,
     gone: AbortSignal,
   ): Promise<void> {
-    if (this.#closed) throw closed();
-    if (this.#running.size >= this.#requests_max)
-      throw new RonError('busy', 'as many requests as allowed are forwarded');
     const forwarding = new Forwarding(req, res, this.#limits, gone, NOT_RETURNED);
     this.#running.add(forwarding);
     try {
@@ -141,7 +157,8 @@ export class ReverseProxy implements Disposable {
 const closed = (): RonError => new RonError('draining', 'the proxy is closed');
 
 function targetOf(url: string, strip: string): string {
-  assert(url.startsWith(strip), `the request target begins with ${strip}`);
+  // The router also matches other spellings of the prefix, such as `/api/%73torage`.
+  if (!url.startsWith(strip)) throw new RonError('not_found', 'no such path');
   const target = url.slice(strip.length);
   return target.startsWith('/') ? target : `/${target}`;
 }

@@ -3,14 +3,15 @@
  *
  * Contract: a path that no row has is 404; a path with other methods only is 405 with `Allow`, whatever the method is;
  * HEAD is served by the row for GET; `OPTIONS *` is answered with the methods of the whole table. A literal path wins over
- * one with a parameter, even if only the latter has the method. Every request handed in ends in the pipeline.
- * Bound: the table; a parameter has at most `PARAM_LENGTH_MAX` characters, a longer one is 414.
+ * one with a parameter, even if only the latter has the method. Every request handed in ends in the pipeline or in an answer.
+ * Bound: the table; a parameter or wildcard has at most `PARAM_LENGTH_MAX` characters, a longer one is 414.
  *
- *   const router = new Router(rows, pipeline);
+ *   const router = new Router(rows, pipeline, answers);
  *   router.handle(exchange);
  */
 import { RonError } from '@ron/kernel';
 import findMyWay from 'find-my-way';
+import type { Answers } from './answers.ts';
 import type { Exchange } from './exchange.ts';
 import type { Pipeline } from './pipeline.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -40,6 +41,7 @@ class PathRows {
 
 export class Router {
   readonly #pipeline: Pipeline;
+  readonly #answers: Answers;
   readonly #tree = findMyWay({
     maxParamLength: PARAM_LENGTH_MAX,
     caseSensitive: true,
@@ -51,8 +53,9 @@ export class Router {
   readonly #exact = new Map<string, PathRows>();
   readonly #server_wide: PreparedRoute;
 
-  constructor(rows: readonly Route[], pipeline: Pipeline) {
+  constructor(rows: readonly Route[], pipeline: Pipeline, answers: Answers) {
     this.#pipeline = pipeline;
+    this.#answers = answers;
     const by_path = new Map<string, PathRows>();
     for (const row of rows) {
       const path_rows = by_path.get(row.path) ?? new PathRows();
@@ -77,9 +80,11 @@ export class Router {
     if (exact !== undefined) return this.#begin(exchange, exact, method!);
     if (url === SERVER_WIDE) return this.#pipeline.begin(exchange, this.#server_wide);
     const found = this.#tree.find(TREE, url!);
-    if (found === null) return this.#pipeline.fail(exchange, NO_SUCH_ROUTE);
+    if (found === null) return this.#answers.fail(exchange, NO_SUCH_ROUTE);
     const path_rows = found.store as PathRows | null;
-    if (path_rows === null) return this.#pipeline.fail(exchange, PARAM_TOO_LONG);
+    // The tree limits parameters, but not wildcards.
+    if (path_rows === null || (found.params['*']?.length ?? 0) > PARAM_LENGTH_MAX)
+      return this.#answers.fail(exchange, PARAM_TOO_LONG);
     exchange.params = found.params as Readonly<Record<string, string>>;
     exchange.query = found.searchParams;
     this.#begin(exchange, path_rows, method!);
@@ -87,7 +92,7 @@ export class Router {
 
   #begin(exchange: Exchange, path_rows: PathRows, method: string): void {
     const prepared = path_rows.rows.get(method);
-    if (prepared === undefined) this.#pipeline.fail(exchange, path_rows.refusal);
+    if (prepared === undefined) this.#answers.fail(exchange, path_rows.refusal);
     else this.#pipeline.begin(exchange, prepared);
   }
 }

@@ -18,7 +18,10 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 /** Objects here should say `additionalProperties: false`: an unknown field is refused, never dropped. */
 export interface RouteSchema {
   readonly params?: TSchema;
-  /** Everything in a query arrives as text and is never coerced: declare strings with patterns. */
+  /**
+   * Everything in a query arrives as text and is never coerced: declare strings with patterns. A repeated key is refused,
+   * with or without a schema, except on `forward` routes: there the upstream judges the query.
+   */
   readonly query?: TSchema;
   readonly body?: TSchema;
   /** By status; used to serialize and for the OpenAPI document. */
@@ -48,7 +51,10 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly grant: Grant | undefined;
   /** States facts that only the body contains (`facts_later`), item by item. Throws when the capability does not allow it. */
   actsOn(facts: AccessFacts): void;
-  /** The budget of the request, until its answer begins. Its signal also aborts when the client leaves. Made on first use. */
+  /**
+   * The budget of the request, until its answer begins; from then on a deadline without a time limit. Its signal also aborts
+   * when the client leaves. The source of a streamed answer must read it anew: the one of the handler ends with the budget.
+   */
   readonly deadline: Deadline;
   /** Aborts when the client leaves, or a drain ends the answer, even after it began: for the source of a streamed answer. */
   readonly gone: AbortSignal;

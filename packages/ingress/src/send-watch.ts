@@ -13,7 +13,7 @@
  *
  *   const watch = new SendWatch();
  *   switch (watch.check(now_ms, sent_bytes, limits)) {
- *     case 'quiet': watch.measured(sent_bytes, await queuedBytes(socket)); break;
+ *     case 'quiet': watch.measured(sent_bytes, (await queuedBytes([socket], signal)).get(socket)!); break;
  *     case 'cut': socket.destroy();
  *   }
  */

@@ -1,5 +1,6 @@
 /**
- * Slots for requests that wait for a long time without holding an in-flight place: parked handlers, event streams.
+ * Slots for requests that may last long: parked handlers and event streams, which hold no in-flight place, and forwarded
+ * requests.
  *
  * Contract: never more than `max` slots are taken, and never more than half of them by one client address. Internal
  * callers have no address and are bounded by `max` alone.

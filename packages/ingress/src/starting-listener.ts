@@ -5,10 +5,11 @@
  * `not_ready` with `Retry-After`. `ingress.listen(starting)`
  * takes over the listening sockets, so no connection is refused in between; connections that are open then are closed.
  * Only TCP addresses: a Unix socket has no prober before the service listens.
- * Bound: `CONNECTIONS_MAX` connections; each carries one request, whose body is not read. Overflow: closed at once.
+ * Bound: `CONNECTIONS_MAX` connections; each carries one request, whose body is not read and whose headers have the same
+ * time as those of the service. Overflow: closed at once.
  * Cancellation: `close` ends it when the start fails.
  */
-import { createServer, type IncomingMessage, type RequestListener, type Server } from 'node:http';
+import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { parseBind, type BindTarget } from './bind.ts';
@@ -16,11 +17,12 @@ import { newCorrId } from './corr-id.ts';
 import { RequestGuards } from './guards.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
 import { HostGuard } from './host-guard.ts';
+import { createHttpServer } from './http-server.ts';
 import { ingressConfig, type IngressConfig } from './limits.ts';
 import { pathGuard } from './path-guard.ts';
 import { problemFor } from './problem.ts';
 import { listening } from './listen.ts';
-import { createTlsServer, readTls, type TlsMaterial } from './tls.ts';
+import { readTls, type TlsMaterial } from './tls.ts';
 
 const CONNECTIONS_MAX = 64;
 const HEALTH_PATH = '/healthz';
@@ -85,16 +87,11 @@ export class StartingListener implements AsyncDisposable {
       state: { draining: false, notReady: () => 'the service is opening its data' },
     });
     const answer = answerer(guards);
-    const options = {
-      headersTimeout: config.header_timeout_ms,
-      maxHeaderSize: config.header_bytes_max,
-      // Judged by the guards, so that the refusal is a problem answer.
-      requireHostHeader: false,
-    };
-    const server = tls === undefined ? createServer(options) : createTlsServer(options, tls);
+    const server = createHttpServer(config, tls);
     server.on('request', answer);
+    // For the whole life of the socket, whatever listeners Node removes: an error without one ends the process.
+    server.on('connection', (socket) => socket.on('error', () => undefined));
     server.maxConnections = CONNECTIONS_MAX;
-    server.maxHeadersCount = 0;
     server.on('checkExpectation', answer);
     // A client that sends no HTTP is not answered.
     server.on('clientError', (_error, socket) => socket.destroy());

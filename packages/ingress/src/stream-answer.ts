@@ -14,7 +14,7 @@ import { sched } from '@ron/kernel';
 import type { Exchange } from './exchange.ts';
 import type { Responder } from './responder.ts';
 import type { AnswerHeaders } from './routes.ts';
-import { nextOf, written } from './streamed-item.ts';
+import { ItemSource, written } from './streamed-item.ts';
 
 export interface StreamedAnswer {
   readonly kind: 'stream';
@@ -32,7 +32,7 @@ export async function sendStream(exchange: Exchange, answer: StreamedAnswer, res
   const { res, corr_id } = exchange;
   const { status, media_type, headers } = answer;
   const signal = exchange.goneOrLate();
-  const iterator = answer.items[Symbol.asyncIterator]();
+  const source = new ItemSource(answer.items);
   let ended = false;
   try {
     if (exchange.method === 'HEAD') {
@@ -41,23 +41,18 @@ export async function sendStream(exchange: Exchange, answer: StreamedAnswer, res
       res.end();
       return;
     }
-    let item = await nextOf(iterator, signal);
+    let item = await source.next(signal);
     exchange.answerBegan();
     responder.streamHead(res, status, media_type, corr_id, headers);
     for (let count = 1; item.done !== true; count += 1) {
       // An empty item would send nothing.
       if (item.value.length > 0) await written(res, item.value, signal);
       if (count % TURN_ITEMS === 0) await sched.pause('stream');
-      item = await nextOf(iterator, signal);
+      item = await source.next(signal);
     }
     ended = true;
     res.end();
   } finally {
-    if (!ended) exchange.runsUntil(endOf(iterator));
+    if (!ended) exchange.runsUntil(source.ended());
   }
-}
-
-/** Ends a source early. Settles when the source has, which may be long after the answer. */
-export async function endOf(iterator: AsyncIterator<unknown>): Promise<void> {
-  await iterator.return?.();
 }

@@ -3,7 +3,7 @@
  * not arrive, and while draining closes idle connections.
  *
  * Contract: a client that stops sending is cut within its limit plus one period, and one that stops reading within the
- * limit of `SendWatch`, whatever route or path answers it. The headers of the first request are complete within
+ * limit of `SendWatch`, whatever route or path answers it. The former also holds for a body that is discarded. The headers of the first request are complete within
  * `header_timeout_ms` of the connect, or the connection is refused at most one period later, whichever parser has it (for
  * later requests Node's own clock holds, from their first byte). While draining an idle connection is closed once it has
  * been quiet for `drain_idle_ms`, and one with a request in flight never is.
@@ -15,6 +15,7 @@
 import { sched } from '@ron/kernel';
 import type { Timer } from '@ron/kernel';
 import type { Connection } from './connection.ts';
+import { cutConnection } from './cut-answer.ts';
 import { sentBytes } from './node-internals.ts';
 import { queuedBytes } from './send-queues.ts';
 import { quietAfter_ms } from './send-watch.ts';
@@ -28,6 +29,8 @@ export interface SweeperInit {
   readonly header_timeout_ms: number;
   /** Called when a connection is cut because its client does not read. */
   readonly onWriteCut: (connection: Connection) => void;
+  /** Called when a connection is cut because its client sends a body that was refused too slowly. */
+  readonly onDiscardCut: (connection: Connection) => void;
 }
 
 /** Time between two measurements of the send queues, as a multiple of the time that one takes. */
@@ -138,7 +141,8 @@ export class Sweeper {
   sweep(now_ms: number): void {
     this.#quiet = [];
     for (const connection of this.#busy) {
-      if (connection.idle) {
+      if (connection.idle && !connection.discards) {
+        connection.request = undefined;
         connection.writing.rest(sentBytes(connection.socket));
         connection.reading.rest();
         this.#busy.delete(connection);
@@ -172,7 +176,7 @@ export class Sweeper {
       if (verdict === 'quiet') this.#quiet.push(connection);
       if (verdict === 'cut') {
         this.#init.onWriteCut(connection);
-        socket.destroy();
+        cutConnection(socket);
         return;
       }
     }
@@ -180,10 +184,13 @@ export class Sweeper {
     // Only the newest request of a connection can still be sending its body.
     const newest = flights[flights.length - 1];
     if (newest?.bodyOverdue(now_ms) === true) newest.readStalled();
-    if (newest === undefined || !newest.wantsBytes()) reading.rest();
+    const isOwed = newest === undefined ? connection.discards : newest.wantsBytes();
+    if (!isOwed) reading.rest();
     else if (reading.check(now_ms, socket.bytesRead, this.#init.read) !== 'ok') {
       reading.rest();
-      newest.readStalled();
+      if (newest !== undefined) return newest.readStalled();
+      this.#init.onDiscardCut(connection);
+      socket.destroy();
     }
   }
 

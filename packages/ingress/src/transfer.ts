@@ -38,6 +38,7 @@ export class Transfer {
   #given_bytes = 0;
   #taken_bytes = 0;
   #turn_bytes = 0;
+  #last_next: Promise<unknown> | undefined;
 
   constructor(req: IncomingMessage, res: ServerResponse, init: ServeBytesInit, length: number) {
     this.#req = req;
@@ -87,7 +88,9 @@ export class Transfer {
   /** The next batch, which must not exceed the announced length. */
   async #next(iterator: AsyncIterator<Batch>): Promise<Batch> {
     const result = await this.#wait<IteratorResult<Batch>>('source', (parked) => {
-      iterator.next().then(parked.wake, parked.fail);
+      const next = iterator.next();
+      this.#last_next = next;
+      next.then(parked.wake, parked.fail);
     });
     const left = this.#length - this.#given_bytes;
     assert(result.done !== true, `the source ended ${left} bytes early`);
@@ -154,13 +157,12 @@ export class Transfer {
     this.#timer = undefined;
     this.#res.off('close', this.#onClose);
     this.#init.signal.removeEventListener('abort', this.#onAbort);
-    if (iterator?.return === undefined) return;
+    if (iterator === undefined) return;
+    const returned = (async () => iterator.return?.())();
     const parked = sched.park<void>('bytes.close');
     const timer = sched.timer(this.#init.stall_ms, () => parked.wake(), 'bytes.close');
-    iterator.return().then(
-      () => parked.wake(),
-      () => parked.wake(), // How a source ends after it was told to is its own affair: the answer is decided.
-    );
+    // How a source ends after it was told to is its own affair: the answer is decided.
+    void Promise.allSettled([this.#last_next, returned]).then(() => parked.wake());
     await parked.promise;
     timer.cancel();
   }

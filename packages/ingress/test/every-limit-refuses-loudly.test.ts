@@ -395,7 +395,8 @@ describe('answers', () => {
       inflight_max = Math.max(inflight_max, service.notes.ingress.admission.inflight);
       return (await service.metric('io_timeouts_total{op="write"}')) === 1;
     });
-    assert.equal(inflight_max, 1);
+    // The place may be given back, because the client has stalled, before the first poll sees it.
+    assert.ok(inflight_max <= 1, `${inflight_max} places for one connection`);
     await eventually('its place is free', () => service.notes.ingress.admission.inflight === 0);
     const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
     await eventually('it is counted', async () => (await service.metric(aborted)) > 0);

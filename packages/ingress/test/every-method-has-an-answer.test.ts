@@ -27,6 +27,7 @@ before(async () => {
       say('DELETE', '/o/:name'),
       say('GET', '/tree/*'),
       say('OPTIONS', '/options'),
+      { ...say('GET', '/forwarded'), body: 'forward' },
     ],
   });
   await ingress.listen();
@@ -83,9 +84,24 @@ test('a literal path wins over one with a parameter', async () => {
   assert.equal((await send(ingress.url, 'GET', '/o/batch2')).text, '{"name":"batch2"}');
 });
 
-test('a parameter that is too long is 414', async () => {
-  assert.equal((await send(ingress.url, 'GET', `/o/${'a'.repeat(1024)}`)).status, 200);
-  assert.equal((await send(ingress.url, 'GET', `/o/${'a'.repeat(1025)}`)).problem?.code, 'uri_too_long');
+test('a parameter or wildcard that is too long is 414', async () => {
+  for (const prefix of ['/o/', '/tree/', '/tree/a/']) {
+    const room = 1024 - (prefix.length - prefix.indexOf('/', 1) - 1);
+    assert.equal((await send(ingress.url, 'GET', `${prefix}${'a'.repeat(room)}`)).status, 200, prefix);
+    const long = await send(ingress.url, 'GET', `${prefix}${'a'.repeat(room + 1)}`);
+    assert.equal(long.problem?.code, 'uri_too_long', prefix);
+  }
+});
+
+test('a query that repeats a key is 400, with and without a schema', async () => {
+  for (const path of ['/exact', '/o/a', '/tree/a', '/readyz']) {
+    for (const query of ['lane=a&lane=b', 'lane&lane', 'lane=&%6Cane=']) {
+      const { status, problem } = await send(ingress.url, 'GET', `${path}?${query}`);
+      assert.deepEqual([status, problem?.code], [400, 'validation'], `${path}?${query}`);
+    }
+    assert.equal((await send(ingress.url, 'GET', `${path}?lane=a`)).status, 200, path);
+  }
+  assert.equal((await send(ingress.url, 'GET', '/forwarded?a=1&a=2')).status, 200, 'the upstream judges it');
 });
 
 const optionsFor = async (target: string, ...lines: string[]): Promise<string> => {

@@ -1,7 +1,7 @@
 /** Pipelined requests: one at a time, in order, and nothing is charged to those that wait. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { json, route } from '@ron/ingress';
+import { json, route, stream } from '@ron/ingress';
 import type { Answer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
@@ -14,9 +14,15 @@ const get = (path: string, more = ''): string => `GET ${path} HTTP/1.1\r\nHost: 
 const statuses = (client: RawClient): number[] =>
   [...client.received.matchAll(/HTTP\/1\.1 (\d{3})/g)].map((match) => Number(match[1]));
 
+const refusals = (x: TestIngress, code: string): Promise<number> => x.metric(`rejected_total{reason="${code}"}`);
+
 interface Held extends TestIngress {
   /** Handlers of `GET /held`, in the order in which they began. */
   readonly held: Parked<void>[];
+}
+
+async function* large(): AsyncGenerator<string> {
+  for (let n = 0; n < 256; n += 1) yield 'x'.repeat(64 * 1024);
 }
 
 async function start(config: Record<string, number> = {}): Promise<Held> {
@@ -32,6 +38,13 @@ async function start(config: Record<string, number> = {}): Promise<Held> {
     config,
     routes: [
       route({ ...base, method: 'GET', path: '/held', body: 'none', deadline_ms: 60_000, handler: hold }),
+      route({
+        ...base,
+        method: 'GET',
+        path: '/large',
+        body: 'none',
+        handler: () => stream(200, 'text/plain', large()),
+      }),
       route({ ...base, method: 'GET', path: '/quick', body: 'none', handler: () => json(200, { quick: true }) }),
       route({
         ...base,
@@ -139,3 +152,58 @@ test('more than may wait: the ones before are answered, one is refused, the conn
   assert.deepEqual(statuses(client), [200, 200, 200, 200, 429]);
   assert.equal(client.error, undefined);
 });
+
+test('CONNECT is refused in its turn: the requests before it are answered, then the connection closes', async () => {
+  await using x = await start();
+  const connect = 'CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n';
+  const client = await RawClient.open(x.port);
+  client.write(get('/held') + get('/quick') + connect + get('/quick'));
+  await eventually('the first runs', () => x.held.length === 1);
+  await eventually('CONNECT is refused', async () => (await refusals(x, 'method_not_allowed')) === 1);
+  assert.equal(client.received, '');
+  x.held[0]!.wake();
+  await client.rest();
+  assert.deepEqual(statuses(client), [200, 200]);
+  assert.equal(client.error, undefined);
+  const alone = await RawClient.open(x.port);
+  alone.write(connect);
+  await alone.rest();
+  assert.deepEqual(statuses(alone), [405]);
+});
+
+test('an answer larger than the buffers goes out although CONNECT follows its request', async () => {
+  await using x = await start();
+  const client = await RawClient.open(x.port);
+  client.socket.pause();
+  client.write(`${get('/large')}CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n`);
+  await eventually('CONNECT is refused', async () => (await refusals(x, 'method_not_allowed')) === 1);
+  client.socket.resume();
+  await client.rest();
+  assert.deepEqual(statuses(client), [200]);
+  assert.ok(client.received.endsWith('\r\n0\r\n\r\n'), 'it is whole');
+});
+
+const BEHIND = {
+  garbage: [get('/quick'), 'GARBAGE\r\n\r\n'],
+  CONNECT: [get('/quick'), 'CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n'],
+  'a broken chunk': ['POST /echo HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n', 'ZZZ\r\n'],
+} as const;
+
+for (const authorization of ['', 'Authorization: Bearer x\r\n']) {
+  const kind = authorization === '' ? 'a request' : 'a request with a capability';
+  for (const [name, [request, rest]] of Object.entries(BEHIND)) {
+    test(`${name} behind ${kind} that waits for its refusal does not replace it`, async () => {
+      await using x = await start({ max_inflight: 4, inflight_per_ip_max: 1, inflight_reserve: 0 });
+      const holder = await RawClient.open(x.port);
+      holder.write(get('/held'));
+      await eventually('the share of the address is taken', () => x.held.length === 1);
+      const client = await RawClient.open(x.port);
+      client.write(request.replace('\r\n\r\n', `\r\n${authorization}\r\n`) + rest);
+      await client.rest();
+      assert.deepEqual(statuses(client), [429]);
+      assert.match(client.received, /"code":"address_limit"/);
+      assert.equal(client.error, undefined);
+      holder.destroy();
+    });
+  }
+}

@@ -108,19 +108,25 @@ test('clients behind a trusted proxy are distinguished by the address that it fo
   await eventually('nothing is left', () => service.notes.ingress.admission.addresses === 0);
 });
 
-test('peers of a Unix socket are not counted per address and may use the reserve', async () => {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-places-'));
-  const socketPath = join(dir, 's', 'socket');
-  await using service = await startService([], { ...LIMITS, inflight_per_ip_max: 1, bind: `unix:${socketPath}` });
-  const { admission } = service.notes.ingress;
-  const requests = Array.from({ length: 8 }, () => {
-    const req = request({ socketPath, path: '/inline/60000', agent: false });
-    req.on('error', () => undefined);
-    req.end();
-    return req;
+for (const trusted_proxies of [[], ['192.0.2.1']]) {
+  const name = `peers of a Unix socket are not counted per address, with ${trusted_proxies.length} trusted proxies`;
+  test(`${name}, and may use the reserve`, async () => {
+    const dir = await mkdtemp(join(tmpdir(), 'ron-places-'));
+    const socketPath = join(dir, 's', 'socket');
+    const limits = { ...LIMITS, inflight_per_ip_max: 1, trusted_proxies };
+    await using service = await startService([], { ...limits, bind: `unix:${socketPath}` });
+    const { admission } = service.notes.ingress;
+    const headers = { 'x-forwarded-for': '192.0.2.7' };
+    const requests = Array.from({ length: 8 }, () => {
+      const req = request({ socketPath, path: '/inline/60000', agent: false, headers });
+      req.on('error', () => undefined);
+      req.end();
+      return req;
+    });
+    await eventually('all places are taken', () => admission.inflight === 8);
+    assert.equal(admission.addresses, 0);
+    for (const req of requests) req.destroy();
+    await eventually('all places are free', () => admission.inflight === 0);
+    await rm(dir, { recursive: true });
   });
-  await eventually('all places are taken', () => admission.inflight === 8);
-  for (const req of requests) req.destroy();
-  await eventually('all places are free', () => admission.inflight === 0);
-  await rm(dir, { recursive: true });
-});
+}

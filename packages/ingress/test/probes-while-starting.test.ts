@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Metrics } from '@ron/kernel';
 import { createIngress, StartingListener } from '@ron/ingress';
-import { send } from './support.ts';
+import { eventually, RawClient, send } from './support.ts';
 
 const BIND = '127.0.0.1:0';
 
@@ -70,6 +70,15 @@ test('the service takes over the socket: probes never see a refused connection, 
   assert.match(answers.at(-1)!, /^200 /);
   assert.doesNotMatch(answers.at(-1)!, /starting/);
   await ingress.close(AbortSignal.abort());
+});
+
+test('clients that send no request hold the listener for the header time only', async () => {
+  await using starting = await StartingListener.open({ bind: BIND, header_timeout_ms: 500 });
+  const port = starting.portOf(BIND)!;
+  const silent = await Promise.all(Array.from({ length: 64 }, () => RawClient.open(port)));
+  for (const client of silent.slice(32)) client.write('GET /healthz HTTP/1.1\r\n');
+  await eventually('all are cut', () => silent.every(({ closed }) => closed));
+  assert.equal((await send(`http://127.0.0.1:${port}`, 'GET', '/healthz')).status, 200);
 });
 
 test('an address that is taken fails the start with the reason', async () => {

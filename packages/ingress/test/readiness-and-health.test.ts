@@ -1,6 +1,8 @@
 /** `/readyz`, `/healthz`, `/version`, `/openapi.json`, and the second listener. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { createIngress } from '@ron/ingress';
+import { Metrics } from '@ron/kernel';
 import { capability, eventually, RawClient, send, startService } from './support.ts';
 
 test('a soft gate degrades, and is hard for a probe of its lane', async () => {
@@ -110,4 +112,22 @@ test('a HEAD that comes first does not spoil the answers after it', async () => 
   assert.equal(head.status, 200);
   assert.equal(head.headers['content-length'], '20');
   assert.equal((await service.send('GET', '/greeting')).text, '{"greeting":"hello"}');
+});
+
+test('scrapes of one turn of the event loop share a rendering, even if they are pipelined', async () => {
+  const metrics = new Metrics('x');
+  let renderings = 0;
+  metrics.gaugeFrom('renderings', 'For a test.', [], () => {
+    renderings += 1;
+    return [{ labels: {}, value: renderings }];
+  });
+  await using ingress = await createIngress({ service: 'x', version: '0', metrics, routes: [] });
+  const port = Number(new URL(await ingress.listen()).port);
+  const clients = await Promise.all(Array.from({ length: 10 }, () => RawClient.open(port)));
+  for (const client of clients) client.write('GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n'.repeat(20));
+  const answers = (): number =>
+    clients.reduce((sum, { received }) => sum + received.split('HTTP/1.1 200').length - 1, 0);
+  await eventually('all are answered', () => answers() === 200);
+  assert.ok(renderings <= 100, `${renderings} renderings for 200 scrapes`);
+  for (const client of clients) client.destroy();
 });

@@ -11,7 +11,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
-import type { AccessCheck, ReverseProxyInit, Upstream } from '@ron/ingress';
+import type { AccessCheck, Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
 import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -21,6 +21,7 @@ interface Bench {
   readonly url: string;
   readonly port: number;
   readonly proxy: ReverseProxy;
+  readonly ingress: Ingress;
   /** Connections that the upstream accepted. */
   readonly connections: Socket[];
 }
@@ -57,7 +58,7 @@ async function bench(
     proxy.close();
     await ingress[Symbol.asyncDispose]();
   });
-  return { url, port: Number(new URL(url).port), proxy, connections };
+  return { url, port: Number(new URL(url).port), proxy, ingress, connections };
 }
 
 async function listen(t: TestContext, listener: RequestListener, connections: Socket[]): Promise<Upstream> {
@@ -286,6 +287,59 @@ test('upstreams that are down, silent, invalid or endless are problems', async (
   assert.equal((await send(down.url, 'GET', '/api/up/')).status, 502);
 });
 
+/** An upstream that answers each request with the bytes for its path. */
+async function rawUpstream(t: TestContext, answers: Readonly<Record<string, string>>): Promise<Upstream> {
+  const server = createTcpServer((socket) => {
+    t.after(() => socket.destroy());
+    socket.on('error', () => undefined);
+    socket.on('data', (data) => socket.write(answers[data.toString().split(' ')[1]!]!));
+  });
+  server.listen(0, '127.0.0.1');
+  await once(server, 'listening');
+  t.after(() => server.close());
+  return { host: '127.0.0.1', port: (server.address() as AddressInfo).port };
+}
+
+test('heads that cannot be passed on are 502 at once', async (t) => {
+  const answers = {
+    '/upgrade': '101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n',
+    '/bare-upgrade': '101 Switching Protocols\r\n\r\n',
+    '/low': '099 Odd\r\nContent-Length: 0\r\n\r\n',
+    '/high': '600 Odd\r\nContent-Length: 0\r\n\r\n',
+    '/coded': '200 OK\r\nTransfer-Encoding: gzip, chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n',
+    '/coded-lines': '200 OK\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n',
+    '/control': '200 OK\r\nX-A: a\x01b\r\nContent-Length: 0\r\n\r\n',
+  };
+  const wire = Object.fromEntries(Object.entries(answers).map(([path, text]) => [path, `HTTP/1.1 ${text}`]));
+  // One that waited for this limit would be 504.
+  const x = await bench(t, await rawUpstream(t, wire), { head_ms: 2000 });
+  for (const path in answers) {
+    const { status, problem } = await send(x.url, 'GET', `/api/up${path}`);
+    assert.deepEqual([status, problem?.code], [502, 'bad_gateway'], path);
+  }
+  assert.equal(x.proxy.active, 0);
+});
+
+test('a 204 is passed on without a length, and a 304 with that of its object', async (t) => {
+  const x = await bench(
+    t,
+    await rawUpstream(t, {
+      '/204': 'HTTP/1.1 204 No Content\r\nContent-Length: 5\r\n\r\n',
+      '/304': 'HTTP/1.1 304 Not Modified\r\nContent-Length: 5\r\n\r\n',
+    }),
+  );
+  assert.equal((await send(x.url, 'GET', '/api/up/204')).headers['content-length'], undefined);
+  assert.equal((await send(x.url, 'GET', '/api/up/304')).headers['content-length'], '5');
+});
+
+test('another spelling of the prefix leads nowhere', async (t) => {
+  const x = await bench(t, (_req, res) => void res.end('reached'));
+  for (const path of ['/api/%75p/x', '/%61pi/up/x']) {
+    const { status, problem } = await send(x.url, 'GET', path);
+    assert.deepEqual([status, problem?.code], [404, 'not_found'], path);
+  }
+});
+
 test('an answer that stands still is cut after the stall limit', async (t) => {
   const x = await bench(t, (_req, res) => void res.writeHead(200, { 'Content-Length': 10 }).write('a'), {
     stall_ms: 200,
@@ -309,16 +363,26 @@ test('an answer before the whole body was sent reaches the client', async (t) =>
 });
 
 test('more requests at once than allowed are refused, and close() ends those that run', async (t) => {
-  const x = await bench(t, () => undefined, { requests_max: 2 });
-  const running = [send(x.url, 'GET', '/api/up/1'), send(x.url, 'GET', '/api/up/2')];
+  const x = await bench(t, () => undefined, { requests_max: 4 });
+  const ask = async (n: number, address: string): Promise<RawClient> => {
+    const client = await RawClient.open(x.port, address);
+    client.write(`GET /api/up/${n} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`);
+    return client;
+  };
+  const refused = async (client: RawClient): Promise<void> => {
+    const { status, problem } = rawAnswer(await client.rest());
+    assert.deepEqual([status, problem?.['code']], [429, 'busy']);
+  };
+  const running = [await ask(1, '127.0.0.2'), await ask(2, '127.0.0.2')];
   await eventually('both are forwarded', () => x.proxy.active === 2 && x.connections.length === 2);
-  const refused = await send(x.url, 'GET', '/api/up/3');
-  assert.equal(refused.status, 429);
-  assert.equal(refused.problem?.code, 'busy');
+  await refused(await ask(3, '127.0.0.2'));
+  running.push(await ask(4, '127.0.0.3'), await ask(5, '127.0.0.3'));
+  await eventually('another address has its share', () => x.proxy.active === 4 && x.connections.length === 4);
+  await refused(await ask(6, '127.0.0.4'));
   x.proxy.close();
-  for (const reply of await Promise.all(running)) assert.equal(reply.status, 503);
+  for (const client of running) assert.equal(rawAnswer(await client.rest()).status, 503);
   assert.equal(x.proxy.active, 0);
-  assert.equal((await send(x.url, 'GET', '/api/up/4')).status, 503);
+  assert.equal((await send(x.url, 'GET', '/api/up/7')).status, 503);
 });
 
 test('events pass as they come', async (t) => {
@@ -348,6 +412,21 @@ test('a client that stops sending is refused, and so is an encoded body', async 
   assert.equal(encoded.problem?.code, 'unsupported_media');
   await eventually('the upstream request ended', () => x.proxy.active === 0);
 });
+
+for (const [name, framing, status] of [
+  ['has an invalid chunk', 'Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n', 400],
+  ['stands still', 'Content-Length: 1000\r\n\r\n0123456789', 408],
+] as const)
+  test(`an upload that ${name} gives back its place and ends the upstream request`, async (t) => {
+    const x = await bench(t, (req) => void req.resume());
+    const client = await RawClient.open(x.port);
+    client.write(`PUT /api/up/a HTTP/1.1\r\nHost: localhost\r\n${framing}`);
+    assert.equal(rawAnswer(await client.rest()).status, status);
+    await eventually('nothing is forwarded', () => x.proxy.active === 0);
+    await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+    await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
+    assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);
+  });
 
 test('a handler that does not state the facts of its capability forwards nothing', async (t) => {
   let forwarded = 0;

@@ -81,7 +81,9 @@ test('few capabilities are checked at once, fewer for one address; the others ar
   const access: AccessCheck = {
     checkHeaders: (_request, signal) => {
       checks += 1;
-      return new Promise((_resolve, reject) => void signal.addEventListener('abort', reject));
+      return new Promise((_resolve, reject) => {
+        signal.addEventListener('abort', reject);
+      });
     },
   };
   const base = { method: 'GET', lane: 'inline', body: 'none', summary: 'For a test.' } as const;

@@ -106,7 +106,7 @@ describe('SIGTERM under load', () => {
     assert.equal(await service.exit(), 0);
     const outcomes = await running;
     assert.deepEqual([...outcomes.keys()].toSorted(), ['200', '503'], JSON.stringify([...outcomes]));
-    assert.equal(outcomes.get('503'), 24, 'everybody was told');
+    assert.equal(outcomes.get('503'), 24, 'every client got an answer');
     assert.equal(service.logged('drained')?.['clean'], true);
     assert.equal(service.logged('drained')?.['requests_cut'], 0);
   });

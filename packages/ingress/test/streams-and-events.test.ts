@@ -1,8 +1,8 @@
 /** Answers of unknown length: streams with back-pressure, and server-sent events that hold no in-flight place. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { events, json, route, stream } from '@ron/ingress';
-import type { Route, RouteContext, ServerSentEvent } from '@ron/ingress';
+import { bytes, events, json, route, stream } from '@ron/ingress';
+import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -196,4 +196,124 @@ test('a drain ends event streams with a comment and waits for streams', async ()
   lines.end();
   assert.match(await reader.rest(), /two\n\r\n0\r\n\r\n$/);
   assert.equal(await drained, true);
+});
+
+test('a quiet event stream carries comments, one with events carries none between them', async () => {
+  const tap = new Tap<ServerSentEvent>();
+  await using x = await startIngress({ config: { events_heartbeat_ms: 50 }, routes: [evented(tap)] });
+  const client = await RawClient.open(x.port);
+  client.write(get('/events'));
+  await client.until(/\r\n\r\n(?:3\r\n:\n\n\r\n){3}/);
+  tap.push({ data: 'one' });
+  await client.until(/data: one\n\n\r\n(?:3\r\n:\n\n\r\n){2}/);
+  client.destroy();
+  await eventually('the source is told', () => tap.returned);
+  const calm = new Tap<ServerSentEvent>();
+  await using y = await startIngress({ config: { events_heartbeat_ms: 60_000 }, routes: [evented(calm)] });
+  const other = await RawClient.open(y.port);
+  other.write(get('/events'));
+  for (let n = 0; n < 20; n += 1) {
+    calm.push({ data: `${n}` });
+    await other.until(new RegExp(`data: ${n}\n`));
+  }
+  assert.doesNotMatch(other.received, /\n:\n/);
+  other.destroy();
+});
+
+for (const kind of ['stream', 'events', 'bytes'] as const)
+  for (const hasReturn of [true, false])
+    test(`a drain waits for the source of ${kind} ${hasReturn ? 'with' : 'without'} return() whose client left`, async () => {
+      const wait = Promise.withResolvers<void>();
+      let running = 0;
+      const iterator: AsyncIterator<never> = {
+        next: async () => {
+          running += 1;
+          await wait.promise;
+          running -= 1;
+          return { done: true, value: undefined };
+        },
+        ...(hasReturn && { return: async () => ({ done: true, value: undefined }) }),
+      };
+      const items = { [Symbol.asyncIterator]: () => iterator };
+      const read = (): AsyncIterable<never> => items;
+      const answers = {
+        stream: () => stream(200, 'text/plain', items),
+        events: () => events(items),
+        bytes: () => bytes({ size: 1, media_type: 'text/plain', read }),
+      };
+      const handler = answers[kind];
+      await using x = await startIngress({ routes: [route({ ...base, path: '/source', handler })] });
+      const client = await RawClient.open(x.port);
+      client.write(get('/source'));
+      await eventually('the source runs', () => running === 1);
+      client.destroy();
+      await eventually('the client is gone', () => x.ingress.admission.connections === 0);
+      let isDrained = false;
+      const drained = x.ingress.drained(AbortSignal.timeout(10_000)).then((clean) => {
+        isDrained = true;
+        return clean;
+      });
+      // Each round takes longer than a sweep, after which a drain that does not wait is over.
+      for (let round = 0; round < 5; round += 1) await new Promise((resolve) => setTimeout(resolve, 30));
+      assert.equal(isDrained, false);
+      wait.resolve();
+      assert.equal(await drained, true);
+      assert.equal(running, 0);
+    });
+
+for (const kind of ['stream', 'events'] as const)
+  for (const isAsync of [false, true])
+    test(`the source of ${isAsync ? 'async' : 'inline'} ${kind} can wait and park longer than the budget`, async () => {
+      async function* items(context: RouteContext): AsyncGenerator<string> {
+        yield 'first';
+        await context.deadline.within(new Promise((resolve) => setTimeout(resolve, 250)));
+        yield 'second';
+        await context.park(new Promise((resolve) => setTimeout(resolve, 10)));
+        assert.equal(context.deadline.expired, false);
+        yield 'third';
+        await context.deadline
+          .run(
+            (signal) =>
+              new Promise((_resolve, reject) => {
+                signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true });
+              }),
+          )
+          .catch(() => (ended = true));
+      }
+      async function* asEvents(texts: AsyncIterable<string>): AsyncGenerator<ServerSentEvent> {
+        for await (const data of texts) yield { data };
+      }
+      let ended = false;
+      const answer = (context: RouteContext): Answer =>
+        kind === 'stream' ? stream(200, 'text/plain', items(context)) : events(asEvents(items(context)));
+      const handler = isAsync ? async (context: RouteContext): Promise<Answer> => answer(context) : answer;
+      await using x = await startIngress({ routes: [route({ ...base, path: '/source', deadline_ms: 200, handler })] });
+      const client = await RawClient.open(x.port);
+      client.write(get('/source'));
+      await client.until(/third/);
+      assert.equal(x.ingress.admission.inflight, kind === 'stream' ? 1 : 0, 'events hold no place after a park');
+      assert.equal(await x.metric('io_timeouts_total{op="handler"}'), 0);
+      client.destroy();
+      await eventually('a client that leaves ends the deadline', () => ended);
+      await eventually('all places are free', () => x.ingress.admission.inflight === 0);
+      await eventually('no address is left', () => x.ingress.admission.addresses === 0);
+    });
+
+test('a client that leaves a stream is not an error', async () => {
+  let pulled = 0;
+  async function* endless(): AsyncGenerator<Uint8Array> {
+    for (; ; pulled += 1) yield Buffer.alloc(64 * 1024);
+  }
+  const handler = (): Answer => stream(200, 'text/plain', endless());
+  await using x = await startIngress({ routes: [route({ ...base, path: '/endless', handler })] });
+  for (let n = 0; n < 20; n += 1) {
+    const client = await RawClient.open(x.port);
+    client.write(get('/endless'));
+    await client.until(/\r\n\r\n/);
+    const from = pulled;
+    await eventually('it moves', () => pulled > from + 8);
+    client.socket.resetAndDestroy();
+    await eventually('it is over', () => x.ingress.admission.inflight === 0);
+  }
+  assert.deepEqual(x.lines, []);
 });

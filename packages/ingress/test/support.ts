@@ -123,7 +123,7 @@ export async function startIngress(init: Partial<IngressInit> & { routes: readon
   };
 }
 
-/** A socket that remembers everything it was sent. */
+/** A socket that records everything that it receives. */
 export class RawClient {
   readonly socket: Socket;
   received = '';
@@ -156,13 +156,16 @@ export class RawClient {
     return this.received;
   }
 
-  /** Until what was received matches. */
+  /** Until the received text matches. */
   async until(pattern: RegExp): Promise<RegExpExecArray> {
     for (;;) {
       const match = pattern.exec(this.received);
       if (match !== null) return match;
       if (this.closed) throw new Error(`closed before ${pattern}: ${JSON.stringify(this.received)}`);
-      await Promise.race([once(this.socket, 'data'), once(this.socket, 'close')]);
+      const waiting = new AbortController();
+      const { signal } = waiting;
+      await Promise.race([once(this.socket, 'data', { signal }), once(this.socket, 'close', { signal })]);
+      waiting.abort();
     }
   }
 

@@ -1,17 +1,20 @@
 /** TLS, Unix sockets, and the addresses that a listener refuses. */
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { chmod, copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
 import { request as plainRequest } from 'node:http';
 import { Agent, request } from 'node:https';
+import { connect as connectPlain } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { connect, type PeerCertificate, type TLSSocket } from 'node:tls';
 import { after, before, test } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { createIngress, json, route } from '@ron/ingress';
 import type { IngressConfig, Ingress, Route } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { eventually, startService } from './support.ts';
+import { eventually, RawClient, startService } from './support.ts';
 
 let directory = '';
 before(async () => void (directory = await mkdtemp(join(tmpdir(), 'ron-ingress-'))));
@@ -74,12 +77,81 @@ test('TLS: connections count from the first packet, before the handshake', async
   assert.equal((await secureGet(service.url, '/greeting')).status, 200);
 });
 
+/** Connects, waits, and only then begins the handshake. */
+async function secureLate(port: number, wait_ms: number): Promise<{ socket: TLSSocket; received: () => string }> {
+  const plain = connectPlain(port, '127.0.0.1');
+  await once(plain, 'connect');
+  await sleep(wait_ms);
+  const socket = connect({ socket: plain, rejectUnauthorized: false });
+  let received = '';
+  socket.setEncoding('latin1').on('data', (text: string) => (received += text));
+  socket.on('error', () => undefined);
+  await once(socket, 'secureConnect');
+  return { socket, received: () => received };
+}
+
+test('TLS: the time for the headers runs from the connect, and drips do not extend it', async () => {
+  const limit_ms = 2000;
+  const late_ms = 1200;
+  await using service = await startService([], { tls: makeCertificate('drip'), header_timeout_ms: limit_ms });
+  const from_ms = performance.now();
+  const { socket, received } = await secureLate(Number(new URL(service.url).port), late_ms);
+  const closed = once(socket, 'close').then(() => performance.now() - from_ms);
+  socket.write('GET /greeting HTTP/1.1\r\nHost: localhost\r\nX-Slow: ');
+  while (!socket.destroyed && !received().includes('request_timeout')) {
+    socket.write('a');
+    await sleep(50);
+  }
+  socket.end();
+  const took_ms = await closed;
+  assert.match(received(), /^HTTP\/1\.1 408 [^]*"code":"request_timeout"/);
+  assert.ok(took_ms >= limit_ms * 0.9, `cut after ${took_ms} ms`);
+  // From the handshake it would be at least 3200 ms.
+  assert.ok(took_ms < late_ms + limit_ms * 0.95, `cut after ${took_ms} ms`);
+  assert.equal(await service.metric('io_timeouts_total{op="header"}'), 1);
+});
+
+test('TLS: a quiet event stream carries comments', async () => {
+  const tls = makeCertificate('beat');
+  await using service = await startService([], { tls, events_heartbeat_ms: 50 });
+  const { socket, received } = await secureLate(Number(new URL(service.url).port), 0);
+  socket.write('GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n');
+  await eventually('three comments came', () => /data: hello[^]*(?:3\r\n:\n\n\r\n){3}/.test(received()));
+  socket.destroy();
+});
+
 test('TLS: a handshake that never ends is cut', async () => {
   await using service = await startService([], { tls: makeCertificate('slow'), header_timeout_ms: 100 });
-  const { connect: connectPlain } = await import('node:net');
   const socket = connectPlain(Number(new URL(service.url).port), '127.0.0.1');
   socket.on('error', () => undefined);
   await new Promise((resolve) => socket.once('close', resolve));
+  await eventually('nothing stays counted', () => service.notes.ingress.admission.connections === 0);
+});
+
+test('TLS: a handshake that has not ended when the listener closes is cut', async () => {
+  await using service = await startService([], { tls: makeCertificate('close'), header_timeout_ms: 60_000 });
+  const { ingress } = service.notes;
+  const client = await RawClient.open(Number(new URL(service.url).port));
+  await eventually('it counts', () => ingress.admission.connections === 1);
+  assert.deepEqual(await ingress.close(AbortSignal.timeout(5000)), { aborted: 0 });
+  await eventually('nothing stays open', () => client.closed && ingress.admission.connections === 0);
+});
+
+test('TLS: connections over a Unix socket are told apart', async () => {
+  const path = join(directory, 'tls', 'notes.sock');
+  await using service = await startService([], { tls: makeCertificate('unix'), bind: `unix:${path}` });
+  const get = (): Promise<number> =>
+    new Promise((resolve, reject) => {
+      const init = { socketPath: path, path: '/greeting', rejectUnauthorized: false, agent: false };
+      const req = request(init, (res) => {
+        res.resume();
+        resolve(res.statusCode!);
+      });
+      req.on('error', reject);
+      req.end();
+    });
+  const statuses = await Promise.all(Array.from({ length: 8 }, get));
+  assert.deepEqual(statuses, Array.from({ length: 8 }).fill(200));
   await eventually('nothing stays counted', () => service.notes.ingress.admission.connections === 0);
 });
 

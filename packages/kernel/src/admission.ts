@@ -187,6 +187,13 @@ export class Admission {
     this.#inflight++;
   }
 
+  /** As `resume`, but only while a place is free. For a request that goes on either way. */
+  tryResume(): boolean {
+    if (this.#inflight >= this.#inflight_open_max) return false;
+    this.resume();
+    return true;
+  }
+
   /**
    * Takes a place back after `leave`, for a request that kept its address meanwhile. Never refused: such requests may
    * exceed `inflight_max` by the number that may wait in that way.

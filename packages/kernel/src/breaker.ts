@@ -5,7 +5,8 @@
  * refuses every call for `cooldown_ms`. Then HalfOpen lets at most `half_open_probes` calls through; as soon as they
  * decide the ratio it is Closed or Open again. Looking at the state never consumes a probe. A permit given back without
  * a verdict gives its probe back. A verdict counts only in the state that issued its permit: late results from before a
- * trip, or of an earlier half-open phase, change nothing.
+ * trip, or of an earlier half-open phase, change nothing. Each call reads the clock anew: a caller that reads `state` and
+ * then acquires may get a permit although it saw `open`, if the cooldown ended in between.
  * Bound: a fixed number of counters. A half-open phase whose probes stay silent for `cooldown_ms` counts as failed, so a
  * caller that loses its permit cannot keep the breaker half-open for ever; a probe that takes longer than that is no
  * longer counted as in flight.

@@ -40,6 +40,27 @@ test('a deadline that is only looked at costs no timer and no listener', async (
   });
 });
 
+test('an unlimited deadline sets no timer, bounds its children by their own budget, and ends with its signal', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const outer = new AbortController();
+    const deadline = Deadline.unlimited('stream', { signal: outer.signal });
+    const { signal } = deadline;
+    const work = deadline.within(never());
+    assert.equal(clock.timers.length, 0);
+    assert.equal(deadline.remaining_ms, Infinity);
+    const child = deadline.child('step', 50).within(never());
+    const late = assert.rejects(child, isTimeout('step'));
+    await clock.advance(3e9);
+    await late;
+    assert.deepEqual([deadline.expired, signal.aborted], [false, false]);
+    const left = new RonError('canceled', 'the client went away');
+    outer.abort(left);
+    await assert.rejects(work, left);
+    assert.equal(signal.reason, left);
+  });
+});
+
 test('the signal aborts with a timeout that names the operation, on time', async () => {
   const clock = new VirtualSched();
   await clock.during(async () => {

@@ -6,7 +6,8 @@
  * within a call cannot leave a waiter behind. A child never outlives its parent, neither in time nor when the parent is
  * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether the timer
  * or a caller notices it. The error and the count name the deadline whose budget ran out: a child cut short by its
- * parent carries the parent's error and is not counted itself.
+ * parent carries the parent's error and is not counted itself. When timers are so late that both budgets have run out
+ * before either fires, the error names the one that is noticed first, and each is counted once.
  * Bound: one controller, one timer and one listener upstream, created by the first use of `signal`, `run` or `within`. A
  * deadline that is only read costs one object.
  * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by
@@ -68,6 +69,11 @@ export class Deadline implements Disposable {
   static after(op: string, budget_ms: number, init: DeadlineInit = NO_INIT): Deadline {
     assert(Number.isFinite(budget_ms), `deadline ${op}: the budget must be a finite number of ms`);
     return new Deadline(op, budget_ms > 0 ? budget_ms : 0, sched.now_ms(), init);
+  }
+
+  /** A deadline without a budget of its own: it ends with its parent or its signal, or when it is cancelled. */
+  static unlimited(op: string, init: DeadlineInit = NO_INIT): Deadline {
+    return new Deadline(op, Infinity, sched.now_ms(), init);
   }
 
   /** The rest of the budget; 0 when it is over for any reason. */
@@ -219,7 +225,8 @@ export class Deadline implements Disposable {
   }
 
   #arm(now_ms: number): void {
-    this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
+    if (this.#expires_ms !== Infinity)
+      this.#timer = sched.timer(this.#expires_ms - now_ms, () => this.#expire(), this.op);
     this.#linkUp();
   }
 

@@ -52,7 +52,10 @@ class Watcher {
 
 export type Behaviour = 'crashes' | 'obeys the stop' | 'obeys the abort';
 
-/** Critical tasks that may crash at any time, and a stop at any time. */
+/**
+ * Critical tasks that may crash at any time, and a stop at any time. All crashes are in one window, however late timers
+ * fire: `supervisor.test.ts` checks on a virtual clock which crashes are.
+ */
 export function restartAgainstShutdown(
   { Supervisor }: SupervisorModule,
   count: number,
@@ -86,7 +89,7 @@ export function restartAgainstShutdown(
 /** A worker is killed at any time; it obeys the stop, or only the abort. */
 export function killAgainstShutdown({ Supervisor }: SupervisorModule): Build {
   return (world) => {
-    const supervisor = new Supervisor({ restarts_max: 1, window_ms: Infinity });
+    const supervisor = new Supervisor({ restarts_max: 1 });
     const watcher = new Watcher();
     supervisor.spawn('worker', { criticality: 'important' }, (ctx) =>
       watcher.during(() => untilAborted(world.choose('obeys', [ctx.stopping, ctx.signal]), ctx.signal)),

@@ -3,7 +3,7 @@
  *
  * Promise: over any window of `t` seconds no more than `rate_per_s * t + burst` tokens are given out, also across rate
  * changes. Waiters are served first come, first served; `tryTake` never overtakes them. With a rate above 0 every waiter
- * is served in the end.
+ * is served in the end: when the bucket's timer fires. While the event loop is late, tokens are idle until then.
  * Bound: `waiters_max` callers wait; one timer exists while callers wait, none otherwise.
  * Overflow: one waiter too many is refused with `paced` and a hint when to come back. Asking for more than `burst` is a
  * defect and throws: such a wish could never be granted at once, and splitting it belongs to the caller, who knows

@@ -22,7 +22,10 @@ export function changes(Class: typeof Watch, init: ChangesInit): Build {
     /** Who waits, in the order in which they came. */
     const waiting: number[] = [];
     const set: { readonly value: number; readonly turn: number }[] = [];
-    /** A value that is set in the same turn may come after the receiver's answer and before its continuation. */
+    /**
+     * A value that is set in the same turn may come after the receiver's answer and before its continuation. The next
+     * `changed` must give it: a receiver that misses the last value is a deadlock.
+     */
     const valueBefore = (turn: number): number => set.findLast((each) => each.turn < turn)?.value ?? 0;
 
     for (let index = 0; index < init.receivers; index += 1) {

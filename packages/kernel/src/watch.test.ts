@@ -166,3 +166,24 @@ test('any sequence of changes and waits: each answer is newer than the last one,
     { numRuns: 300 },
   );
 });
+
+test('a value that is set between an answer and the continuation of its caller is given by the next call', async () => {
+  const answers = new Set<number>();
+  for (let microtasks = 0; microtasks < 8; microtasks += 1) {
+    const watch = new Watch('config', 0);
+    const receiver = watch.subscribe();
+    const answer = receiver.changed(forever);
+    watch.set(1);
+    const setLater = async (): Promise<void> => {
+      for (let passed = 0; passed < microtasks; passed += 1) await Promise.resolve();
+      watch.set(2);
+    };
+    const later = setLater();
+    const value = await answer;
+    const current = watch.value;
+    if (value < current) answers.add(value);
+    await later;
+    if (value === 1) assert.equal(await receiver.changed(forever), 2);
+  }
+  assert.deepEqual([...answers], [1], 'no answer was overtaken: the test shows nothing');
+});

@@ -1,10 +1,12 @@
 /**
- * One value that changes, and those who want to know when it does.
+ * One value that changes, and receivers that wait for changes.
  *
- * Promise: the last write wins. `changed` gives the latest value that its receiver has not seen; a change between two
- * calls is never missed, it makes the next call return at once. Several changes in between are seen as one.
+ * Contract: the last write wins. `changed` resolves with the latest value that its receiver has not seen; a change between
+ * two calls is never missed, it makes the next call resolve at once. Several changes in between are seen as one.
+ * The answer is the latest value when the promise resolves. A `set` that runs in the same turn of the event loop, before
+ * the caller's continuation, is not in that answer and makes the next `changed` resolve at once.
  * Bound: one value; one waiter for each `changed` that waits.
- * Overflow: a newer value replaces the older one, that is the purpose.
+ * Overflow: a newer value replaces the older one.
  * Cancellation: `changed` rejects with the signal's reason and marks nothing as seen. After `close` a change that was
  * not seen yet is still given, then `changed` rejects with `closed`.
  */
@@ -12,7 +14,7 @@ import { RonError } from './errors.ts';
 import { touch } from './sched.ts';
 import { WaitList } from './wait-list.ts';
 
-/** What a Watch shares with its receivers and with nobody else. */
+/** Shared by a Watch and its receivers. */
 interface State<T> {
   readonly name: string;
   value: T;

@@ -94,7 +94,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     shutdown,
     // A backend that a new configuration could not use should show at once.
     apply: () => keeper.look(),
-    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+    onProblem: (error) => log.error({ err: error }, 'failed to apply the configuration; correct the cause and reload'),
   });
   const events = runtime.broadcast<KmsEvent>('events');
   const eventLog = events.subscribe('event_log');

@@ -64,7 +64,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     source,
     config: current,
     shutdown,
-    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+    onProblem: (error) => log.error({ err: error }, 'failed to apply the configuration; correct the cause and reload'),
   });
   const news = runtime.watch('revocations', NO_REVOCATIONS);
   const holds = runtime.own('holds', (capacity) => new LongPoll({ capacity, hold_ms: HOLD_MS, watch: news }));
@@ -172,7 +172,7 @@ async function openStore({ dir, env, fs, log, auth, signal }: StoreInit): Promis
     async update(change, within) {
       await file.update(change, within);
       // It is in force and on disk; without the mark an older copy would not be noticed, which is no reason to deny it.
-      const warn = (error: unknown): void => log.warn({ err: error }, 'how new the revocations are was not set down');
+      const warn = (error: unknown): void => log.warn({ err: error }, 'failed to persist the revocation version');
       await auth.setMark(MARK, file.value.version, within).catch(warn);
     },
     [Symbol.asyncDispose]: () => file.close(),

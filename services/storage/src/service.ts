@@ -102,7 +102,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
       upkeep.follow();
       await volumes.follow(next, within);
     },
-    onProblem: (error) => log.error({ err: error }, 'the configuration was not applied'),
+    onProblem: (error) => log.error({ err: error }, 'failed to apply the configuration; correct the cause and reload'),
   });
   const workGet = runtime.workQueue('work_get');
   const workPut = runtime.workQueue('work_put');

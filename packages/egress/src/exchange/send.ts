@@ -6,7 +6,7 @@
  * Bound: `header_bytes_max`, `informational_max`; the final header section must be complete `first_byte_ms` after the
  * connection is there (`timeout`, op `egress_first_byte`). Cancellation: by `total`; the connection is then closed.
  *
- *   const answer = await send({ agent, target, request, total, limits, onClosed });
+ *   const answer = await send({ agent, target, request, headers, total, limits, peerOf, onClosed });
  *   answer.status;
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http';

@@ -95,6 +95,39 @@ test('a streamed body below the minimum average is cut although it never stops',
   );
 });
 
+test('the body of a refused request is discarded no more slowly than another body is read', async () => {
+  await withstands(
+    target,
+    async () => {
+      // Refused by the router, by the guards before it, and by the route.
+      const lines = ['POST /none HTTP/1.1', 'POST /x//y HTTP/1.1', 'POST /greeting HTTP/1.1'];
+      await Promise.all(
+        lines.map(async (line) => {
+          const wire = await target.open();
+          wire.write(raw(line, ['Host: localhost', 'Content-Length: 60000']));
+          assert.ok(await wire.until(() => wire.received !== ''));
+          const until_ms = performance.now() + 15_000;
+          while (!wire.closed && performance.now() < until_ms) {
+            wire.write('a');
+            await wire.until(() => wire.closed, 50);
+          }
+          assert.ok(wire.closed, line);
+        }),
+      );
+      const steady = await target.open();
+      steady.write(raw('POST /none HTTP/1.1', ['Host: localhost', 'Content-Length: 60000']));
+      for (let n = 0; n < 30; n += 1) {
+        steady.write('a'.repeat(2000));
+        await steady.until(() => steady.closed, 50);
+      }
+      steady.write(raw('GET /greeting HTTP/1.1'));
+      assert.ok(await steady.until(() => steady.received.includes('200 OK')), 'the connection is still good');
+      steady.destroy();
+    },
+    READ_TIMEOUT,
+  );
+});
+
 test('a streamed body that is slow but steady goes on for far longer than the limit', async () => {
   const wire = await target.open();
   wire.write(raw('PUT /notes/steady HTTP/1.1', ['Host: localhost', AUTHORIZATION, `Content-Length: ${50 * KIB}`]));

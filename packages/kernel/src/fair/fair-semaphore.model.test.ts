@@ -19,6 +19,13 @@ for (const [calls, event] of MODELS) {
 
 const MUTANTS = [
   {
+    name: 'a call that is aborted after it got its permit begins its work',
+    find: 'signal.throwIfAborted();\n      return await work();',
+    replace: 'return await work();',
+    event: 'abort',
+    expected: /work began for an aborted call/,
+  },
+  {
     name: 'a permit that is given back wakes no waiter',
     find: 'while (this.#hasRoom) {',
     replace: 'while (false) {',

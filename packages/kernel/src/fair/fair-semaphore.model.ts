@@ -17,7 +17,7 @@ export function onePermit(
 ): Build {
   return (world) => {
     const semaphore = new FairSemaphore('verify', { limit: 1, capacity: 8, keys_max: 4 });
-    const model = { working: 0, answered: 0, refused: 0 };
+    const model = { working: 0, answered: 0, refused: 0, begunInVain: false };
     const left = new AbortController();
     const never = new AbortController();
     for (let at = 0; at < calls; at++) {
@@ -25,6 +25,8 @@ export function onePermit(
         const { signal } = at === 0 ? left : never;
         const work = async (): Promise<number> => {
           touch(model);
+          // Remembered, because an error of the work is an answer like any other.
+          model.begunInVain ||= signal.aborted;
           model.working += 1;
           assert(model.working === 1, 'more work than permits');
           await world.io('work');
@@ -45,6 +47,7 @@ export function onePermit(
     }
     if (event !== 'none') {
       world.task(event, async () => {
+        touch(model);
         if (event === 'abort') left.abort(new RonError('canceled', 'disconnected'));
         else semaphore.close();
       });
@@ -55,6 +58,7 @@ export function onePermit(
         assert(semaphore.depth === 0 || semaphore.in_progress === 1, 'a call waits although there is room');
       },
       final() {
+        assert(!model.begunInVain, 'work began for an aborted call');
         assert(model.answered === calls, 'every call is answered');
         assert(semaphore.in_progress === 0 && semaphore.depth === 0, 'no permit is lost');
         assert(event !== 'none' || model.refused === 0, 'no call is refused');

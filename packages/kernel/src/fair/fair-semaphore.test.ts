@@ -101,6 +101,21 @@ test('a permit that was granted removes its abort listener, and failed work give
   assert.equal(semaphore.in_progress, 0);
 });
 
+test('a call that is aborted after it got its permit gives it back, and its work does not begin', async () => {
+  const { semaphore, begun, call } = setUp(100, 2 * COST);
+  const client = new AbortController();
+  const first = call('a', 'first', NEVER, 2 * COST);
+  // Both get their permits in one step; the work of the first aborts the second.
+  const aborting = semaphore.run('a', COST, NEVER, async () => client.abort(new Error('disconnected')));
+  const left = semaphore.run('a', COST, client.signal, async () => assert.fail('the work began'));
+  const next = semaphore.run('a', COST, NEVER, async () => 'next');
+  begun[0]!.end();
+  await assert.rejects(left, /disconnected/);
+  assert.equal(await next, 'next');
+  await Promise.all([first, aborting]);
+  assert.equal(semaphore.in_progress, 0);
+});
+
 test('close rejects the calls that wait and those that come later; work in progress goes on', async () => {
   const { semaphore, begun, call } = setUp(100, COST);
   const first = call('a');

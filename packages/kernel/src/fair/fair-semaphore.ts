@@ -70,6 +70,8 @@ export class FairSemaphore implements AsyncDisposable {
     if (this.#hasRoom) this.#in_progress += cost;
     else await this.#wait(key, cost, signal);
     try {
+      // It may have been aborted after the permit was passed to it.
+      signal.throwIfAborted();
       return await work();
     } finally {
       this.#release(cost);

@@ -26,6 +26,7 @@ export function keyedMutexModel(Class: typeof KeyedMutex, init: KeyedMutexModelI
     let isClosed = false;
     const section = async (caller: number, signal: AbortSignal): Promise<void> => {
       assert.ok(!isClosed, 'a section began after close resolved');
+      if (caller === 0) assert.ok(!leaving.signal.aborted, 'a section began for an aborted caller');
       if (isClosing) assert.ok(signal.aborted, 'a section began after close and was not aborted');
       running += 1;
       begun.push(caller);

@@ -18,6 +18,13 @@ for (const model of MODELS) {
 
 const MUTANTS = [
   {
+    bug: 'a caller that is aborted after the hand-over begins its section',
+    find: 'signal.throwIfAborted();\n      return await section();',
+    replace: 'return await section();',
+    model: MODELS[2]!,
+    caught: /a section began for an aborted caller/,
+  },
+  {
     bug: 'the mutex is free before it is handed over',
     find: 'if (this.#waiters.size > 0) return this.#waiters.wakeFirst();',
     replace: 'this.#isHeld = false; if (this.#waiters.size > 0) return this.#waiters.wakeFirst();',

@@ -23,8 +23,9 @@ export function mutexModel(Class: typeof Mutex, init: MutexModelInit): Build {
     const refused: number[] = [];
     let running = 0;
     let isClosed = false;
-    const section = async (caller: number): Promise<void> => {
+    const section = async (caller: number, signal: AbortSignal): Promise<void> => {
       touch(mutex);
+      assert.ok(!signal.aborted, 'a section began for an aborted caller');
       assert.ok(!isClosed, 'a section began after close resolved');
       running += 1;
       served.push(caller);
@@ -37,7 +38,7 @@ export function mutexModel(Class: typeof Mutex, init: MutexModelInit): Build {
       world.task(`caller ${caller}`, async () => {
         arrived.push(caller);
         await mutex
-          .run(signal, () => section(caller))
+          .run(signal, () => section(caller, signal))
           .catch((error: unknown) => {
             const isExpected =
               isRonError(error, 'busy') || isRonError(error, 'closed') || error === leaving.signal.reason;

@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
 import { NEVER } from '../never.ts';
+import { KeyedMutex } from './keyed-mutex.ts';
 import { Mutex } from './mutex.ts';
 
 test('a section that throws releases the mutex and rejects its caller only', async () => {
@@ -33,6 +34,35 @@ test('an aborted signal refuses before the section begins', async () => {
     mutex.run(AbortSignal.abort(reason), () => assert.fail('began')),
     (error) => error === reason,
   );
+});
+
+test('a waiter that is aborted after the hand-over leaves, and the next waiter gets the mutex', async () => {
+  let left = 0;
+  for (let turns = 0; turns < 16; turns++) {
+    const mutex = new Mutex('test', { waiters_max: 2 });
+    const keyed = new KeyedMutex('test', { keys_max: 1, waiters_max: 2 });
+    const run = (signal: AbortSignal, section: () => Promise<unknown>): Promise<unknown>[] => [
+      mutex.run(signal, section),
+      keyed.run('key', signal, section),
+    ];
+    const gate = Promise.withResolvers<void>();
+    const leaving = new AbortController();
+    const held = run(NEVER, () => gate.promise);
+    const waiting = run(leaving.signal, async () => assert.equal(leaving.signal.aborted, false, 'the section began'));
+    const next = run(NEVER, () => Promise.resolve('next'));
+    gate.resolve();
+    for (let turn = 0; turn < turns; turn++) await Promise.resolve();
+    const reason = new Error('gone');
+    leaving.abort(reason);
+    for (const outcome of await Promise.allSettled(waiting)) {
+      if (outcome.status === 'rejected') assert.equal(outcome.reason, reason);
+      left += Number(outcome.status === 'rejected');
+    }
+    assert.deepEqual(await Promise.all(next), ['next', 'next']);
+    await Promise.all(held);
+    assert.deepEqual([mutex.isHeld, keyed.size], [false, 0]);
+  }
+  assert.ok(left > 2 && left < 32, `${left} of 32 left`);
 });
 
 test('the signal of close ends that wait only, and close twice is allowed', async () => {

@@ -66,6 +66,8 @@ export class Mutex implements AsyncDisposable {
     if (this.#isHeld) await this.#wait(signal);
     this.#isHeld = true;
     try {
+      // It may have been aborted after the hand-over; the mutex then passes on.
+      signal.throwIfAborted();
       return await section();
     } finally {
       this.#handOver();

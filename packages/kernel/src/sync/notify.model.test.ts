@@ -14,6 +14,13 @@ for (const model of [TWO, LEAVES]) {
 
 const MUTANTS = [
   {
+    bug: 'a waiter that is aborted after it was woken takes the notification with it',
+    find: 'if (isNotified) this.notifyOne();',
+    replace: '',
+    model: LEAVES,
+    caught: 'deadlock' as const,
+  },
+  {
     bug: 'a notification without a waiter is dropped',
     find: 'else this.#hasPermit = true;',
     replace: '',

@@ -50,6 +50,24 @@ test('a wait that timed out or was aborted takes no permit with it', async () =>
   });
 });
 
+test('a waiter that is aborted right after it was woken passes the notification on', async () => {
+  const notify = new Notify('test');
+  const stop = new AbortController();
+  const aborted = notify.notified(stop.signal);
+  const next = notify.notified(NEVER);
+  notify.notifyOne();
+  stop.abort(new Error('stop'));
+  await assert.rejects(aborted, /stop/);
+  assert.equal(await next, true);
+
+  const other = new AbortController();
+  const alone = notify.notified(other.signal);
+  notify.notifyOne();
+  other.abort(new Error('stop'));
+  await assert.rejects(alone, /stop/);
+  assert.equal(await notify.notified(NEVER), true, 'the permit is stored');
+});
+
 test('a waiter beyond waiters_max is refused', async () => {
   const notify = new Notify('test', { waiters_max: 1 });
   const waiting = notify.notified(NEVER);

@@ -5,8 +5,8 @@
  * once: no wake-up is lost between the check of a condition and the wait for it. Several notifications without a waiter
  * store one permit. `notified` resolves to true when notified and to false when `within_ms` has passed.
  * Bound: one permit; `waiters_max` waiters. Overflow: one waiter too many is refused with `busy`.
- * Cancellation: `notified` rejects with the signal's reason and consumes no permit. A waiter that was already woken stays
- * woken.
+ * Cancellation: `notified` rejects with the signal's reason and consumes no permit: an aborted waiter that was already
+ * woken passes its notification on.
  *
  *     const changed = new Notify('plan');
  *     while (!stopping.aborted) {
@@ -58,6 +58,9 @@ export class Notify {
     if (this.#waiters.size >= this.#waiters_max) {
       throw new RonError('busy', `${this.name}: ${this.#waiters_max} callers already wait`);
     }
-    return await this.#waiters.park(signal, undefined, within_ms === Infinity ? undefined : within_ms);
+    const isNotified = await this.#waiters.park(signal, undefined, within_ms === Infinity ? undefined : within_ms);
+    if (!signal.aborted) return isNotified;
+    if (isNotified) this.notifyOne();
+    throw signal.reason;
   }
 }

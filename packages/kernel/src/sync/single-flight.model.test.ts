@@ -7,9 +7,10 @@ const SHARED: SingleFlightModelInit = { callers: 3, leavers: 0, outlives: false 
 const LEAVES: SingleFlightModelInit = { callers: 2, leavers: 1, outlives: false };
 const ALL_LEAVE: SingleFlightModelInit = { callers: 2, leavers: 2, outlives: false };
 const OUTLIVES: SingleFlightModelInit = { callers: 2, leavers: 1, outlives: true };
+const OUTLIVES_AND_CLOSES: SingleFlightModelInit = { callers: 1, leavers: 0, outlives: true, closes: true };
 const CLOSES: SingleFlightModelInit = { callers: 2, leavers: 0, outlives: false, closes: true };
 
-for (const model of [SHARED, LEAVES, ALL_LEAVE, OUTLIVES, CLOSES]) {
+for (const model of [SHARED, LEAVES, ALL_LEAVE, OUTLIVES, OUTLIVES_AND_CLOSES, CLOSES]) {
   test(`concurrent calls share one run: ${JSON.stringify(model)}`, async (t) => {
     const { schedules } = await assertHolds(singleFlightModel(SingleFlight, model));
     t.diagnostic(`${schedules} schedules`);
@@ -44,6 +45,20 @@ const MUTANTS = [
     replace: 'if (run.callers.size > 0) return;',
     model: OUTLIVES,
     caught: /aborted too early/,
+  },
+  {
+    bug: 'a run whose deadline was over before it began is counted for ever',
+    find: 'if (!hasBegun) this.#onEnd(run);',
+    replace: '',
+    model: OUTLIVES,
+    caught: /a run is still counted/,
+  },
+  {
+    bug: 'close waits for a run that never began',
+    find: 'if (!hasBegun) this.#onEnd(run);',
+    replace: '',
+    model: OUTLIVES_AND_CLOSES,
+    caught: 'deadlock' as const,
   },
   {
     bug: 'close does not wait for the runs',

@@ -96,6 +96,35 @@ test('with outlives_ms a run goes on without callers until its deadline, and lat
   });
 });
 
+test('a run whose deadline is over before it begins is answered and not counted', async () => {
+  const flights = new SingleFlight<number>('test', { runs_max: 1, outlives_ms: 0 });
+  for (let call = 0; call < 3; call++) {
+    await assert.rejects(
+      flights.run('key', NEVER, async () => assert.fail('the work began')),
+      (error) => isRonError(error, 'timeout'),
+    );
+    assert.equal(flights.size, 0);
+  }
+  await flights.close();
+});
+
+test('close answers the callers of a run that ignores its abort', async () => {
+  const flights = new SingleFlight<void>('test', { runs_max: 1 });
+  const stubborn = Promise.withResolvers<void>();
+  let isAnswered = false;
+  const call = assert
+    .rejects(
+      flights.run('key', NEVER, () => stubborn.promise),
+      (error) => isRonError(error, 'closed'),
+    )
+    .then(() => (isAnswered = true));
+  const closed = flights.close();
+  await new Promise((resolve) => void setImmediate(resolve));
+  assert.equal(isAnswered, true, 'before the run ends');
+  stubborn.resolve();
+  await Promise.all([call, closed]);
+});
+
 test('after detach a new run begins, and the old one sees it and answers its own callers', async () => {
   const flights = new SingleFlight<string>('test', { runs_max: 2 });
   const old = Promise.withResolvers<string>();

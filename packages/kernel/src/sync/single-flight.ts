@@ -2,7 +2,9 @@
  * Coalesces concurrent calls with the same key into one run.
  *
  * Contract: callers that arrive while a run of their key is under way share its outcome, value or error; the next caller
- * starts another run. A caller leaves by its own signal and the others stay. When the last caller has left, the run is
+ * starts another run. A run is under way until its promise has settled and the reactions here have run: a caller that
+ * comes in those microtasks still joins it. As with every coalesced call, the work may have begun before the caller came.
+ * A caller leaves by its own signal and the others stay. When the last caller has left, the run is
  * aborted and the next caller starts anew. With `outlives_ms` the run goes on without callers, for cache fills: it is
  * aborted only at that deadline, measured from its start, or by `close`. `detach` makes later callers start a new run;
  * the detached one answers the callers that it has and can see that its result is outdated.
@@ -149,7 +151,9 @@ export class SingleFlight<T> implements AsyncDisposable {
   }
 
   #start(run: Run<T>, start: (flight: Flight) => Promise<T>): void {
+    let hasBegun = false;
     const work = async (): Promise<T> => {
+      hasBegun = true;
       try {
         return await start(run);
       } finally {
@@ -158,6 +162,8 @@ export class SingleFlight<T> implements AsyncDisposable {
     };
     // A deadline answers the callers on time even if the run ignores its signal.
     const outcome = run.deadline === undefined ? work() : run.deadline.run(work);
+    // A deadline that is over already begins no work, so no work ends.
+    if (!hasBegun) this.#onEnd(run);
     outcome.then(
       (value) => this.#land(run, (parked) => parked.wake(value)),
       (error: unknown) => this.#land(run, (parked) => parked.fail(error)),

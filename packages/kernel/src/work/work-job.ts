@@ -21,6 +21,9 @@ export interface Job {
 export type Work = (deadline: Deadline) => Promise<unknown>;
 export type Run = (job: QueuedJob, signal: AbortSignal | undefined) => Promise<void>;
 
+/** Stands in for the budget of a job without a time limit, so that its lane still detects overload. */
+const UNLIMITED_BUDGET_MS = 60_000;
+
 export class QueuedJob extends FairEntry implements Job {
   readonly in: Lane;
   readonly queued_ms: number;
@@ -35,7 +38,7 @@ export class QueuedJob extends FairEntry implements Job {
     super(1);
     this.in = lane;
     this.queued_ms = now_ms;
-    this.budget_ms = budget_ms;
+    this.budget_ms = budget_ms === Infinity ? UNLIMITED_BUDGET_MS : budget_ms;
     this.expires_ms = now_ms + budget_ms;
     this.#run = run;
   }

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Deadline } from '../deadline.ts';
 import { isRonError } from '../errors.ts';
+import { installSched, realSched } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { WorkQueue, type LaneDeclaration } from './work-queue.ts';
 
@@ -166,6 +167,33 @@ test(
     assert.deepEqual(await b.serve(3), ['flood 0', 'zoo 0', 'flood 1']);
   }),
 );
+
+test('a job is answered even if the deadline that it shares with others ends while it displaces one', async (t) => {
+  for (const passing_ms of [0.2, 0.3, 0.4, 0.5, 0.9]) {
+    let now_ms = 0;
+    let step_ms = 0;
+    const previous = installSched({ ...realSched, now_ms: () => (now_ms += step_ms) });
+    t.after(() => installSched(previous));
+    const queue = new WorkQueue('work', { capacity: 3, lanes: [{ name: 'get', key: 'address' }] });
+    const parent = Deadline.after('session', 100);
+    const submit = (key: string): Promise<unknown> =>
+      queue.submit('get', parent.child('request', 1000), async () => key, key).catch((error: unknown) => error);
+    const answers = ['a', 'a', 'a'].map(submit);
+    now_ms = 99.1;
+    step_ms = passing_ms;
+    answers.push(submit('b'));
+    step_ms = 0;
+    now_ms = 200;
+    assert.equal(await queue.take(AbortSignal.abort()).catch(() => undefined), undefined);
+    assert.equal(parent.expired, true);
+    for (const answer of await Promise.all(answers)) {
+      assert.ok(isRonError(answer, 'timeout') || isRonError(answer, 'busy'), String(answer));
+    }
+    assert.equal(queue.depth, 0);
+    queue.close();
+    installSched(previous);
+  }
+});
 
 test(
   'a key cannot displace the jobs of another lane',

@@ -27,6 +27,8 @@ const KEYED: Shape = {
     { lane: 'get', key: 'zoo', hasRoom: true },
   ],
 };
+/** The same under one deadline, which may end while a job is displaced. */
+const KEYED_UNDER_ONE: Shape = { ...KEYED, hasParent: true };
 /** Two jobs of one lane and one of another, with room for two, of which one is reserved. */
 const RESERVED: Shape = {
   ...shape(3, 0, 2, 'close'),
@@ -42,6 +44,7 @@ const MODELS: Record<string, Shape> = {
   'jobs that an aborted worker did not take, another one takes': SURVIVED,
   'queued jobs may be aborted at any time': ABORTING,
   'a flood under one key leaves room for another, and displaced jobs are answered': KEYED,
+  'a job is answered even if the deadline that it shares ends while it is accepted': KEYED_UNDER_ONE,
   'a lane always finds its reserved room': RESERVED,
 };
 
@@ -78,6 +81,14 @@ const MUTANTS: Mutant[] = [
     replace: 'this.#lanes.remove(job)',
     model: KEYED,
     expected: /^deadlock/,
+  },
+  {
+    name: 'a job follows its deadline before it is complete',
+    find: 'open.unfollow = deadline.onOver((reason) => this.#over(job, reason));',
+    replace:
+      'job.open = undefined;\n    open.unfollow = deadline.onOver((reason) => this.#over(job, reason));\n    job.open = open;',
+    model: KEYED_UNDER_ONE,
+    expected: /a job is answered when its deadline is over|^deadlock/,
   },
   {
     name: 'no job is displaced',
@@ -126,11 +137,11 @@ const MUTANTS: Mutant[] = [
     expected: /a job waits, and so does a worker/,
   },
   {
-    name: 'the capacity is not looked at',
+    name: 'the capacity is not checked',
     find: 'if (!this.#lanes.hasRoom(into) && ',
     replace: 'if (false && ',
     model: REFUSING,
-    expected: /the owner asks for room/,
+    expected: /the owner checks for room/,
   },
   {
     name: 'deadlines are not checked',

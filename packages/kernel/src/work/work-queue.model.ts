@@ -32,8 +32,8 @@ class Client {
     this.#queue = queue;
   }
 
-  async submit(budget_ms: number): Promise<void> {
-    const deadline = Deadline.after('request', budget_ms, { signal: this.left.signal });
+  async submit(budget_ms: number, parent: Deadline | undefined): Promise<void> {
+    const deadline = Deadline.after('request', budget_ms, { signal: this.left.signal, ...(parent && { parent }) });
     try {
       const accepted_before = this.#queue.accepted_total;
       const answer = this.#queue.submit(this.#place.lane, deadline, () => this.#work(), this.#place.key);
@@ -87,6 +87,8 @@ export interface Shape {
   readonly lanes?: readonly LaneDeclaration[];
   /** Of each client. Default: all in the lane `get`. */
   readonly places?: readonly Place[];
+  /** Whether one deadline, which ends before the clients' own, is the parent of all of theirs. Default false. */
+  readonly hasParent?: boolean;
   /** Other events, each once and at any time. */
   readonly events: readonly ('close' | 'abort queued' | 'client leaves' | 'worker dies')[];
 }
@@ -102,12 +104,13 @@ export function answersOnce({ WorkQueue }: WorkQueueModule, shape: Shape): Build
     );
     const dying = new AbortController();
     const staying = new AbortController();
+    const parent = shape.hasParent === true ? Deadline.after('session', 50) : undefined;
     const order: number[] = [];
     let live = 0;
     for (const client of clients) {
       world.task(`client ${client.index}`, () => {
         order.push(client.index);
-        return client.submit(100 + client.index);
+        return client.submit(100 + client.index, parent);
       });
     }
     for (let index = 0; index < shape.workers; index += 1) {

@@ -56,6 +56,29 @@ test(
   }),
 );
 
+test(
+  'jobs without a time limit run, end with their signal, and leave the estimates of the lane finite',
+  onQueue(1, async (queue, time) => {
+    const client = new AbortController();
+    const unlimited = (signal?: AbortSignal): Deadline => Deadline.unlimited('stream', signal && { signal });
+    const worker = work(queue);
+    for (let n = 0; n < 3; n += 1) {
+      const done = queue.submit('get', unlimited(), () => sleep(100, never));
+      await time.advance(100);
+      await done;
+    }
+    const left = queue.submit('get', unlimited(client.signal), (deadline) => sleep(1e12, deadline.signal));
+    await time.advance(3e9);
+    queue.submit('get', unlimited(), () => Promise.resolve()).catch(() => undefined);
+    const refused = await queue.submit('get', after(1000), () => Promise.resolve()).catch((error: RonError) => error);
+    assert.ok(refused instanceof RonError && refused.retry_after_ms! < 1000, `${String(refused)}`);
+    client.abort(new RonError('canceled', 'left'));
+    await assert.rejects(left, code('canceled'));
+    queue.close();
+    await worker;
+  }),
+);
+
 test('a full queue refuses at once with busy, over all lanes, and says when to come back', async () => {
   const time = new VirtualSched();
   await time.during(async () => {

@@ -3,7 +3,8 @@
  *
  * Promise: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
  * work began, `timeout` if its deadline passed, or the reason of its cancellation. It is answered on time, even while it
- * waits. Work that has begun is never dropped; its deadline governs it.
+ * waits. Work that has begun is never dropped; its deadline governs it. A job whose deadline has passed when it is
+ * submitted is refused with `timeout`: it counts in `timeout_total`, but was not accepted.
  * Order: the lane of the highest priority that has jobs is served first, lanes of equal priority take turns, and a lane
  * with jobs gets at least one in 16 (`lanes.ts`). Within a lane keys take turns, and the jobs of a key are served in the
  * order of arrival; a lane in standing overload (`work-lane.ts`) serves its newest first and drops those that cannot make
@@ -145,10 +146,12 @@ export class WorkQueue implements AsyncDisposable {
     }
     const job = new QueuedJob(into, now_ms, remaining_ms, this.#run);
     const answer = sched.park<unknown>(`${this.name}.answer`);
-    const unfollow = deadline.onOver((reason) => this.#over(job, reason));
-    job.open = { deadline, work, answer, unfollow };
+    const open = { deadline, work, answer, unfollow: () => undefined as void };
+    job.open = open;
     this.#lanes.enter(job, key);
     this.accepted_total += 1;
+    // Last: a displaced job may have ended a deadline above both, and `onOver` answers this job at once then.
+    open.unfollow = deadline.onOver((reason) => this.#over(job, reason));
     this.#sweep.by(job.expires_ms, now_ms);
     if (this.#workers.size > 0) this.#handOver();
     return answer.promise as Promise<R>;
@@ -373,7 +376,7 @@ export class WorkQueue implements AsyncDisposable {
 /** The deadline that the work sees: the submitter's, cut short when its worker must end. */
 function scopeOf(deadline: Deadline, signal: AbortSignal | undefined): Deadline {
   if (signal === undefined) return deadline;
-  return Deadline.after(deadline.op, deadline.budget_ms, { parent: deadline, signal });
+  return Deadline.unlimited(deadline.op, { parent: deadline, signal });
 }
 
 /** So that work which throws before its first await fails like any other. */

@@ -55,7 +55,7 @@ export class NodeCapabilities {
     try {
       await writeSecret(this.#home.of(name).url, `${url}\n`);
       if (this.#key_service === undefined) return;
-      if (name === this.#key_service || name === this.#revocations_service) await this.#renewPatiently(signal);
+      if (name === this.#key_service || name === this.#revocations_service) await this.#renewWithRetries(signal);
     } catch (error) {
       if (isFirst) throw error;
       this.#io.note(`failed to renew capabilities: ${String(error)}`);
@@ -63,7 +63,7 @@ export class NodeCapabilities {
   }
 
   /** On a loaded machine a service that has just started may answer too late: that must not end the start. */
-  async #renewPatiently(signal: AbortSignal): Promise<void> {
+  async #renewWithRetries(signal: AbortSignal): Promise<void> {
     using deadline = Deadline.after('prepare', TRIES_MAX * PREPARE_MS, { signal });
     const policy = jittered({ tries_max: TRIES_MAX, cap_ms: 1000 });
     await retry(

@@ -3,8 +3,8 @@
  * could tell the difference. Every state is still reached; only other ways to the same state are left out.
  */
 import { conflicts, type Segment } from './footprint.ts';
-import type { StepNode } from './path.ts';
-import { decodeTurn } from './turns.ts';
+import type { StepNode } from '../search/path.ts';
+import { decodeTurn } from '../search/turns.ts';
 
 /** A step that need not be taken, with the footprint it had when it was taken. */
 export interface Sleeper {

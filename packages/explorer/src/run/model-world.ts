@@ -1,5 +1,5 @@
 /** The world that a model is built in: its tasks, I/O and choices become steps of a run. */
-import type { TaskInit, World } from './model.ts';
+import type { TaskInit, World } from '../model.ts';
 import type { Run } from './run.ts';
 import { waitFor } from './virtual-sched.ts';
 

@@ -4,8 +4,8 @@
  * The search is depth first: a schedule repeats the path from the start, extends it with first choices to the end, and
  * then the last choice that has something left moves on.
  */
-import type { Segment } from './footprint.ts';
-import type { Sleeper } from './sleep-sets.ts';
+import type { Segment } from '../reduce/footprint.ts';
+import type { Sleeper } from '../reduce/sleep-sets.ts';
 
 /** Several steps could come next. */
 export interface StepNode {

@@ -1,10 +1,11 @@
 /**
  * One schedule as it executes: its tasks, the steps that could come next, and the virtual clock.
  *
- * It knows nothing of the search. Its driver reads `enabled`, picks one and calls `fire`.
+ * It knows nothing of the search, which picks from `enabledSteps` and calls `fire`.
  */
 import { AsyncLocalStorage } from 'node:async_hooks';
-import type { Footprint } from './footprint.ts';
+import type { Footprint } from '../reduce/footprint.ts';
+import { preempts } from './enabled.ts';
 import { drainMicrotasks } from './microtasks.ts';
 import { discountReaction, hasLaterWave, markWave } from './reactions.ts';
 import { outcomeOf, Step, Task, type StepKind } from './step.ts';
@@ -216,32 +217,6 @@ export class Run {
     return blocked.length === 0 ? '' : `; blocked: ${blocked.join(', ')}`;
   }
 
-  /** The pending steps as one number that does not depend on their order. */
-  signature(): number {
-    let signature = this.ready.length;
-    for (const step of this.ready) signature += step.identity;
-    for (const timer of this.clock.timers) signature += timer.identity + timer.due_ms;
-    return signature;
-  }
-
-  /**
-   * The steps that could come next, the natural choice first: the task that moved last goes on; else the others in order of
-   * creation; else time passes.
-   */
-  enabled(): Step[] {
-    const steps = this.ready.filter((step) => step.kind !== 'pause' || this.#mayResume(step));
-    if (this.clock.timers.length > 0) steps.push(...this.clock.enabled());
-    if (steps.length < 2) return steps;
-    return steps.toSorted((a, b) => this.#rank(a) - this.#rank(b) || a.identity - b.identity);
-  }
-
-  /** 1 when taking `step` leaves a task that could have gone on. A task that pauses or waits for time has yielded. */
-  preempts(step: Step): 0 | 1 {
-    const { last } = this;
-    if (last === undefined || (step.task === last && step.kind !== 'timer')) return 0;
-    return this.ready.some((other) => other.task === last && other.kind !== 'pause') ? 1 : 0;
-  }
-
   /**
    * Takes the steps of one turn of the event loop: all complete, in order, and then everything that they set going runs
    * until all tasks wait again. True when that took more than one wave of microtasks.
@@ -250,7 +225,7 @@ export class Run {
     this.clock.isRunning = true;
     this.turns++;
     for (const [index, step] of turn.entries()) {
-      this.preemptions += index > 0 ? 1 : this.preempts(step);
+      this.preemptions += index > 0 ? 1 : preempts(this, step);
       this.depth++;
       step.isJoined = index > 0;
       this.last = step.task;
@@ -285,25 +260,12 @@ export class Run {
     return chosen;
   }
 
-  /** A pause lets everything run first that was ready before it; I/O and timers are not ready, they take their time. */
-  #mayResume(pause: Step): boolean {
-    return !this.ready.some((step) => step.order < pause.order && step.kind !== 'io');
-  }
-
-  #rank(step: Step): number {
-    if (step.kind === 'timer') return TIMERS_LAST + step.task.index;
-    return step.task === this.last ? FIRST : step.task.index;
-  }
-
   #uniqueName(label: string): string {
     const nth = (this.#names.get(label) ?? 0) + 1;
     this.#names.set(label, nth);
     return nth === 1 ? label : `${label}#${nth}`;
   }
 }
-
-const FIRST = -2;
-const TIMERS_LAST = 2 ** 31;
 
 function remove(steps: Step[], step: Step): boolean {
   const index = steps.indexOf(step);

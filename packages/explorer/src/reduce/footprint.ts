@@ -6,7 +6,7 @@
  * beginning. An object that is first touched in a step has no name that another branch could know: such steps always conflict.
  */
 
-import type { Task } from './step.ts';
+import type { Task } from '../run/step.ts';
 
 /** The objects that one step touched. */
 export interface Segment {

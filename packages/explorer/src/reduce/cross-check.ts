@@ -6,9 +6,10 @@
  *     await crossCheck(smallBuild, { hash: true });          // as `explore` does before it reports `complete`
  *     await assertReductionsAgree(smallBuild);               // all reductions, and the endings
  */
-import { finish, searchInit } from './drive.ts';
-import type { Build, Options } from './model.ts';
-import { Search } from './search.ts';
+import { finish } from '../search/drive.ts';
+import { searchInit } from '../search/search-init.ts';
+import type { Build, Options } from '../model.ts';
+import { Search } from '../search/search.ts';
 
 const REDUCTIONS = [{ hash: true }, { sleepSets: true }, { hash: true, sleepSets: true }] as const;
 /** More schedules than this take too long for a check that comes with every exploration. */

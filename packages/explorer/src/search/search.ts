@@ -7,34 +7,20 @@
  * schedules.
  */
 import { installProbe, installSched, realSched } from '@ron/kernel/sched';
-import { forbidRealTimers } from './escapes.ts';
-import { Footprint, merge, type Segment } from './footprint.ts';
-import type { Build, FailureKind, Model } from './model.ts';
-import { ModelWorld } from './model-world.ts';
+import { enabledSteps, signatureOf } from '../run/enabled.ts';
+import { Footprint, merge, type Segment } from '../reduce/footprint.ts';
+import type { Build, FailureKind, Model } from '../model.ts';
+import { ModelWorld } from '../run/model-world.ts';
+import { inEnvironment } from './environment.ts';
 import { Path, type Node, type StepNode } from './path.ts';
-import { watchReactions } from './reactions.ts';
-import { Run, type RunHost } from './run.ts';
-import { runState, Seen } from './seen.ts';
-import { watchSignals } from './signals.ts';
-import { sleepersAfter } from './sleep-sets.ts';
-import { outcomeOf, type Step, type Task } from './step.ts';
+import { Run, type RunHost } from '../run/run.ts';
+import { runState, Seen } from '../reduce/seen.ts';
+import { sleepersAfter } from '../reduce/sleep-sets.ts';
+import { outcomeOf, type Step, type Task } from '../run/step.ts';
+import type { SearchInit } from './search-init.ts';
 import { longerTurns, stepNode } from './step-node.ts';
 import { decodeTurn } from './turns.ts';
-import { VirtualSched } from './virtual-sched.ts';
-
-export interface SearchInit {
-  readonly preemptions_max: number;
-  readonly hash: boolean;
-  readonly sleepSets: boolean;
-  readonly steps_max: number;
-  readonly lags_max: number;
-  readonly turn_max: number;
-  readonly schedules_max: number;
-  /** Choices to make instead of searching, by position; missing ones are 0. */
-  readonly script?: ReadonlyMap<number, number>;
-  /** Called with the ending of each schedule that is not cut. A failure is then an ending too, and the search goes on. */
-  readonly onEnd?: (outcome: string) => void;
-}
+import { VirtualSched } from '../run/virtual-sched.ts';
 
 /** A schedule that broke something. */
 export interface Broken {
@@ -81,21 +67,10 @@ export class Search implements RunHost {
   /** Runs schedules, at least one, until the search is over or the time is up. Needs a macrotask. */
   runFor(time_ms: number): void {
     const until_ms = realSched.now_ms() + time_ms;
-    const sched = installSched(realSched);
-    const probe = installProbe(undefined);
-    const allowRealTimers = forbidRealTimers();
-    const unwatchReactions = watchReactions();
-    const unwatchSignals = this.#init.sleepSets ? watchSignals(() => this.#run.footprint) : undefined;
-    try {
+    inEnvironment(this.#init.sleepSets ? () => this.#run.footprint : undefined, () => {
       do this.#runOnce();
       while (!this.isOver && realSched.now_ms() < until_ms);
-    } finally {
-      unwatchSignals?.();
-      unwatchReactions();
-      allowRealTimers();
-      installProbe(probe);
-      installSched(sched);
-    }
+    });
   }
 
   /** The first `steps` steps of the last schedule, and the choices in them, one line each. */
@@ -174,7 +149,7 @@ export class Search implements RunHost {
   /** Adds choices that depend on the outcome of the first choices of `node`. */
   #extend(node: Node, isFirst: boolean): void {
     if (node.kind === 'data') {
-      if (isFirst && node.choices.length === 1 && this.#hasWakes) node.choices = [0, 1];
+      if (isFirst && node.choices.length === 1 && this.#hasWakes && this.#init.delayed) node.choices = [0, 1];
     } else if (!node.isExtended) {
       node.isExtended = true;
       if (!this.#run.isDelayed) node.choices = [...node.choices, ...longerTurns(node, this.#init)];
@@ -241,7 +216,7 @@ export class Search implements RunHost {
       const key = `${runState(run)};${switcher};${this.#model.state?.() ?? ''}`;
       if (this.#seen.covers(key, run, asleep)) return undefined;
     }
-    const enabled = run.enabled();
+    const enabled = enabledSteps(run);
     const node = stepNode(run, enabled, asleep);
     node.choices = this.#singleTurns(enabled.length).filter(
       (turn) => !node.isAsleep[turn] && !((node.preemptions[turn] ?? 0) > this.#init.preemptions_max),
@@ -268,7 +243,7 @@ export class Search implements RunHost {
   /** The steps of the turn that `node` chooses, unless other steps are pending than when the node was made. */
   #follow(node: StepNode): Step[] | undefined {
     const run = this.#run;
-    if (node.signature !== run.signature()) return undefined;
+    if (node.signature !== signatureOf(run)) return undefined;
     const pending = [...run.ready, ...run.clock.timers];
     const steps = decodeTurn(this.#takeChoice(), node.steps.length).map((index) =>
       pending.find((step) => step.identity === node.steps[index] && step.label === node.labels[index]),

@@ -6,9 +6,10 @@
  * that are tried anyway.
  */
 import type { StepNode } from './path.ts';
-import type { Run } from './run.ts';
-import { isSeparable, type Sleeper } from './sleep-sets.ts';
-import type { Step } from './step.ts';
+import { preempts, signatureOf } from '../run/enabled.ts';
+import type { Run } from '../run/run.ts';
+import { isSeparable, type Sleeper } from '../reduce/sleep-sets.ts';
+import type { Step } from '../run/step.ts';
 import { encodeTurn, turnsFrom } from './turns.ts';
 
 /** A node without choices yet. */
@@ -22,8 +23,8 @@ export function stepNode(run: Run, enabled: readonly Step[], asleep: readonly Sl
     tasks: enabled.map((step) => step.task.identity),
     labels: enabled.map((step) => step.label),
     mayJoin: enabled.map((step) => step.mayJoin),
-    preemptions: enabled.map((step) => run.preemptions + run.preempts(step)),
-    signature: run.signature(),
+    preemptions: enabled.map((step) => run.preemptions + preempts(run, step)),
+    signature: signatureOf(run),
     asleep,
     isAsleep: sleeping.map((sleeper) => sleeper !== undefined),
     segments: sleeping.map((sleeper) => sleeper?.segment),

@@ -7,8 +7,8 @@
  * The cross-check at a smaller size is there to find that.
  */
 import type { Sleeper } from './sleep-sets.ts';
-import type { Run } from './run.ts';
-import { outcomeOf, type Step } from './step.ts';
+import type { Run } from '../run/run.ts';
+import { outcomeOf, type Step } from '../run/step.ts';
 
 /** The way a state was explored: with fewer switches and lags used and fewer steps asleep, more was. */
 interface Visit {

@@ -1,0 +1,91 @@
+/**
+ * The parts of a listener that follow from its configuration and its route table alone; ingress.ts puts them together.
+ *
+ * Contract: no part starts a timer or opens a socket here.
+ */
+import { Admission, ERRORS, RonError } from '@ron/kernel';
+import type { Metrics } from '@ron/kernel';
+import type { Answers, IngressLog } from './answers.ts';
+import type { Exchange, ExchangeHost } from './exchange.ts';
+import { FastPath } from './fast-path.ts';
+import type { FastPathInit } from './fast-path.ts';
+import type { IngressMetrics, SharedCounters } from './ingress-metrics.ts';
+import { IO_OPS } from './ingress-metrics.ts';
+import type { IngressConfig } from './limits.ts';
+import type { Route } from './routes.ts';
+import type { SlotLimit } from './slot-limit.ts';
+
+export function admissionOf(config: IngressConfig): Admission {
+  return new Admission({
+    inflight_max: config.max_inflight,
+    inflight_reserve: config.inflight_reserve ?? reserveOf(config.max_inflight),
+    inflight_per_ip_max: config.inflight_per_ip_max ?? Math.ceil(config.max_inflight / 2),
+    rps_limit_per_ip: config.rps_limit_per_ip,
+    rps_burst_per_ip: config.rps_burst_per_ip,
+    ...(config.rps_limit === undefined ? {} : { rps_limit: config.rps_limit, rps_burst: config.rps_burst }),
+    connections_max: config.max_conns,
+    connections_per_ip_max: config.connection_limit_per_ip,
+  });
+}
+
+/** Places for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
+function reserveOf(max_inflight: number): number {
+  return Math.min(Math.max(4, Math.floor(max_inflight / 16)), Math.floor(max_inflight / 4));
+}
+
+export function admissionGauges(metrics: Metrics, admission: Admission): void {
+  metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
+    { labels: {}, value: admission.inflight },
+  ]);
+  metrics.gaugeFrom('http_connections', 'Open connections.', [], () => [{ labels: {}, value: admission.connections }]);
+}
+
+export function ownCounters(metrics: Metrics): SharedCounters {
+  return {
+    rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
+    io_timeouts: metrics.counter('io_timeouts_total', 'Waits that ended by their deadline.', { op: [...IO_OPS] }),
+  };
+}
+
+/** Where a parameter may hold an encoded slash: the part of the path before the first parameter. */
+export function encodedSlashPrefixes(routes: readonly Route[]): string[] {
+  return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
+}
+
+export function fastPathOf(init: FastPathInit): FastPath {
+  const { route } = init.source;
+  const prepared = init.pipeline.preparedRoute(route);
+  if (prepared === undefined) throw new RonError('internal', `the fast path answers for ${route}, which is no route`);
+  return new FastPath(init, prepared);
+}
+
+export interface ExchangeHostInit {
+  readonly draining: AbortSignal;
+  readonly parked: SlotLimit;
+  readonly metrics: IngressMetrics;
+  readonly answers: Answers;
+  readonly access_log: boolean;
+  readonly log: IngressLog | undefined;
+}
+
+export function exchangeHost({ draining, parked, metrics, answers, access_log, log }: ExchangeHostInit): ExchangeHost {
+  return {
+    orphaned: 0,
+    parked,
+    draining,
+    onExpire: (op) => metrics.io_timeouts.at(op).inc(),
+    fail: (exchange, error) => answers.fail(exchange, error),
+    readStalled: (exchange) => {
+      metrics.io_timeouts.at('read').inc();
+      const error = new RonError('request_timeout', 'the body did not come in time', { op: 'read' });
+      if (!exchange.failBody(error)) answers.fail(exchange, error);
+    },
+    finished: (exchange: Exchange, status: number, seconds: number) => {
+      exchange.metrics.count(status, seconds);
+      if (access_log) {
+        const { method, url } = exchange.req;
+        log?.info({ corr_id: exchange.corr_id, method, url, status, seconds, ip: exchange.ip }, 'request');
+      }
+    },
+  };
+}
