@@ -24,7 +24,7 @@ export interface RequestContext {
   readonly facts?: Facts | undefined;
   /** What only the body says. The handler hands it to `phase2.facts` before any side effect. */
   readonly facts_later?: readonly FactName[] | undefined;
-  /** The declared length of the body; 0 when there is none, undefined when it is not declared. */
+  /** The declared length of the decoded body; 0 when there is none, undefined when it is not declared. */
   readonly body_bytes?: number | undefined;
   /** A hash of the body that the client declared, `sha256:<hex>` or `b3:<hex>`. */
   readonly body_hash?: string | undefined;

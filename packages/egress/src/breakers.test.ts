@@ -39,11 +39,11 @@ test('when all unused breakers are open, the least recently used goes', () => {
 
 test('a table whose origins all have calls in flight is busy for others, and open again once one ends', () => {
   const breakers = new Breakers(init, 2);
-  using _a = breakers.enter('a');
+  using a = breakers.enter('a');
   const b = breakers.enter('b');
   assert.throws(() => breakers.enter('c'), { code: 'busy' });
-  breakers.enter('a')[Symbol.dispose]();
-  assert.equal(breakers.size, 2);
+  using again = breakers.enter('a');
+  assert.equal(again.breaker, a.breaker);
   b[Symbol.dispose]();
   breakers.enter('c')[Symbol.dispose]();
 });

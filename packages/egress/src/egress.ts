@@ -4,7 +4,7 @@
  * Contract: `exchange` sends a request and passes the answer to `use`, whose result it returns; the connection is in use
  * only until then. Addresses are checked at every dial and again on the connected socket. Redirects are answers. A
  * body is complete or an error. With `retry`, idempotent requests are tried again by that policy, 503 and 504 are errors
- * (`not_ready`, `timeout`, op `egress_status`), and `use` may run once per try.
+ * (`not_ready`, `timeout`, op `egress_status`) whose `Retry-After` is waited out, and `use` may run once per try.
  * Errors: `validation` and `reject_policy` (not allowed), `busy`, `breaker_open`, `timeout` (op names the stage),
  * `unreachable` (dns, connection), `bad_gateway` (invalid certificate or answer), `payload_too_large`, `decompress_cap`,
  * `closed`.
@@ -23,6 +23,7 @@ import {
   retry,
   RetryBudget,
   RonError,
+  sched,
   type Breaker,
   type BreakerInit,
   type RetryPolicy,
@@ -36,6 +37,7 @@ import { Dialer, type Connect } from './connect/dial.ts';
 import { Resolver, systemLookup, type Lookup } from './connect/resolve.ts';
 import { Slots } from './connect/slots.ts';
 import { Trust, type TrustInit } from './connect/trust.ts';
+import { retryAfter_ms } from './exchange/retry-after.ts';
 import { headersOf, isIdempotent, type EgressRequest } from './exchange/request.ts';
 import { send, StaleConnection, type Answer, type SendInit } from './exchange/send.ts';
 import { EGRESS_LIMITS, type EgressLimits } from './limits.ts';
@@ -239,7 +241,8 @@ export class Egress implements AsyncDisposable {
         onClosed: release,
       });
       const { status } = answer;
-      if (attempt.isRetried && (status === 503 || status === 504)) throw statusError(status);
+      if (attempt.isRetried && (status === 503 || status === 504))
+        throw statusError(status, answer.headers['retry-after']);
       const given = answer;
       const value = await total.run((signal) => use(given, signal));
       permit.settle(status >= 500 ? 'failure' : 'success');
@@ -298,7 +301,12 @@ const closedError = (): RonError => new RonError('closed', 'the egress client is
 
 const isStatusError = (error: unknown): boolean => isRonError(error) && error.op === 'egress_status';
 
-function statusError(status: 503 | 504): RonError {
+function statusError(status: 503 | 504, retry_after: readonly string[] | undefined): RonError {
   const code = status === 503 ? 'not_ready' : 'timeout';
-  return new RonError(code, `the server answered with ${status}`, { op: 'egress_status', details: { status } });
+  const retry_after_ms = retryAfter_ms(retry_after, sched.wall_ms());
+  return new RonError(code, `the server answered with ${status}`, {
+    op: 'egress_status',
+    details: { status },
+    ...(retry_after_ms === undefined ? {} : { retry_after_ms }),
+  });
 }

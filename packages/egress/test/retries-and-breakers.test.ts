@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isRonError, liveFill, POLICIES, RetryBudget } from '@ron/kernel';
+import { Deadline, isRonError, liveFill, POLICIES, RetryBudget } from '@ron/kernel';
 import { clientOf, get, HOST, hostile, never, ok, quiet, refused, text } from './support.ts';
 
 const quick = liveFill({ base_ms: 1, max_ms: 2 });
@@ -22,6 +22,24 @@ test('503 and 504 are tried again by the policy, then they are an error', async 
   assert.equal((await get(egress, server.url)).status, 503, 'without a policy it is an answer');
   await quiet(egress);
   assert.equal(egress.outcomes.status, 5);
+});
+
+test('Retry-After is waited out before the next try, and one beyond the deadline ends the retries', async () => {
+  const times_ms: number[] = [];
+  await using server = await hostile((socket, head) => {
+    times_ms.push(performance.now());
+    const wait = head.includes('/later') ? '60' : '1';
+    if (times_ms.length === 2) socket.write(ok());
+    else socket.write(busy.replace('\r\n', `\r\nretry-after: ${wait}\r\n`));
+  });
+  await using egress = clientOf(server, { breaker: { calls_min: 1000 } });
+  assert.equal((await egress.whole({ url: server.url }, { deadline: never(), retry: quick })).status, 200);
+  assert.ok(times_ms[1]! - times_ms[0]! >= 990, 'a timer may be a little early');
+  using deadline = Deadline.after('test', 50_000);
+  const later = egress.whole({ url: `${server.url}later` }, { deadline, retry: quick });
+  const error = await refused(later, 'not_ready', 'egress_status');
+  assert.equal(error.retry_after_ms, 60_000);
+  assert.equal(times_ms.length, 3);
 });
 
 test('a timeout is tried again, an invalid answer is not', async () => {
@@ -124,7 +142,6 @@ test('refusals by policy, limits on bytes, callers that fail or leave do not cou
     egress.exchange({ url }, { deadline }, () => Promise.reject(mine)),
     mine,
   );
-  const { Deadline } = await import('@ron/kernel');
   // Long enough for the answer to arrive on a loaded machine: only the caller may be late.
   using short = Deadline.after('mine', 700);
   await refused(

@@ -26,7 +26,7 @@ export interface AccessRequest {
   readonly source_ip: string;
   readonly facts?: AccessFacts | undefined;
   readonly facts_later?: readonly FactName[] | undefined;
-  /** 0 when there is no body, undefined when its length is not declared. */
+  /** 0 when there is no body, undefined when its decoded length is not declared. */
   readonly body_bytes?: number | undefined;
 }
 

@@ -93,8 +93,10 @@ export class Pipeline {
   #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
-    const { authorization, ip, body_length } = exchange;
-    return this.phase1(row, authorization, ip, row.facts?.(exchange), body_length);
+    const { authorization, ip, body_length, content_encoding } = exchange;
+    // Caveats apply to the decoded body, whose length a compressed one does not declare. It may even be the shorter one.
+    const body_bytes = content_encoding === undefined ? body_length : undefined;
+    return this.phase1(row, authorization, ip, row.facts?.(exchange), body_bytes);
   }
 
   /** Phase 1 of the capability check. The route must ask for a scope. */

@@ -64,6 +64,17 @@ describe('body caveats in storage', () => {
     assert.equal(await isStored(body), true);
   });
 
+  test('a ceiling applies to the decoded bytes, even if the compressed body is longer', async () => {
+    const body = bytesOf(5000, 35);
+    const wire = gzipSync(body);
+    assert.ok(wire.length > body.length);
+    const encoded = { 'content-encoding': 'gzip' };
+    assertRefusal(await put(['bytes <= 4999'], wire, '/o', encoded), 403, 'forbidden');
+    assert.equal(await isStored(body), false);
+    const reply = await put([boundTo(body), 'bytes <= 5000'], wire, '/o', encoded);
+    assert.equal(reply.status, 201, reply.text);
+  });
+
   test('an empty body has a hash, too', async () => {
     assertRefusal(await put([boundTo(Buffer.from('x'))], EMPTY), 403, 'forbidden');
     const reply = await put([boundTo(EMPTY)], EMPTY);

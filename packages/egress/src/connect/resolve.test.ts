@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { setFlagsFromString } from 'node:v8';
+import { runInNewContext } from 'node:vm';
 import { Deadline } from '@ron/kernel';
 import { Resolver } from './resolve.ts';
 
@@ -35,3 +37,28 @@ test('a failure is unreachable, even if it is thrown synchronously, and does not
   for (const name of ['a', 'a', 'b'])
     await assert.rejects(resolver.resolve(name, deadline()), { code: 'unreachable', op: 'egress_dns' });
 });
+
+test('callers that left a lookup that never ends are not kept', async () => {
+  const resolver = new Resolver(() => new Promise(() => undefined), 1);
+  const left: WeakRef<object>[] = [];
+  async function leave(): Promise<void> {
+    const reason = new Error('left');
+    left.push(new WeakRef(reason));
+    const own = new AbortController();
+    using mine = Deadline.after('mine', 60_000, { signal: own.signal });
+    const work = resolver.resolve('a', mine);
+    own.abort(reason);
+    await assert.rejects(work, reason);
+  }
+  for (let caller = 0; caller < 100; caller++) await leave();
+  setFlagsFromString('--expose-gc');
+  const collect = runInNewContext('gc') as () => void;
+  // A reference that was read in this turn of the event loop stays until its end.
+  for (let turn = 0; turn < 20 && alive(left) > 5; turn++) {
+    await new Promise((resolve) => void setImmediate(resolve));
+    collect();
+  }
+  assert.ok(alive(left) <= 5, `${alive(left)} of 100 callers are still in memory`);
+});
+
+const alive = (refs: readonly WeakRef<object>[]): number => refs.filter((ref) => ref.deref() !== undefined).length;
