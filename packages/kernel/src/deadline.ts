@@ -8,7 +8,8 @@
  * or a caller notices it. The error and the count name the deadline whose budget ran out: a child cut short by its
  * parent carries the parent's error and is not counted itself.
  * Bound: one controller, one timer and one listener upstream, created by the first use of `signal`, `run` or `within`. A
- * deadline that is only read costs one object.
+ * deadline that is only read costs one object. Unless `signal` was read, timer and listener are freed when the last call
+ * of `run` or `within` ends: the signal that work gets is for the time of that call, and no timeout is counted after it.
  * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by
  * hand. Disposing frees timer and listeners, and first cancels the work that still runs under the deadline.
  *
@@ -45,6 +46,8 @@ export class Deadline implements Disposable {
   #state: State = 'live';
   #reason: unknown = undefined;
   #controller: AbortController | undefined = undefined;
+  /** Whether `signal` was read: it may be followed at any time then. */
+  #isSignalRead = false;
   #timer: Timer | undefined = undefined;
   /** Notified when this deadline ends: children with a signal of their own, and pending calls of `run`. */
   #followers: Set<Follower> | undefined = undefined;
@@ -85,7 +88,8 @@ export class Deadline implements Disposable {
   /** Aborts when the deadline is over. The first call makes the controller and the timer. */
   get signal(): AbortSignal {
     touch(this);
-    return this.#controller?.signal ?? this.#openSignal(sched.now_ms());
+    this.#isSignalRead = true;
+    return this.#armedSignal ?? this.#openSignal(sched.now_ms());
   }
 
   /** A part of this budget, for one step of the operation. */
@@ -98,7 +102,7 @@ export class Deadline implements Disposable {
     // One reading of the clock decides: with a second one, work could begin after the deadline has ended.
     const now_ms = sched.now_ms();
     if (!this.#look(now_ms)) return Promise.reject(this.#why());
-    const signal = this.#controller?.signal ?? this.#openSignal(now_ms);
+    const signal = this.#armedSignal ?? this.#openSignal(now_ms);
     return this.#outcomeOf(() => work(signal));
   }
 
@@ -210,9 +214,13 @@ export class Deadline implements Disposable {
     return this.#reason;
   }
 
+  /** The signal, if it exists and its timer is set or needed no more. */
+  get #armedSignal(): AbortSignal | undefined {
+    return this.#timer !== undefined || this.#state !== 'live' ? this.#controller?.signal : undefined;
+  }
+
   #openSignal(now_ms: number): AbortSignal {
-    const controller = new AbortController();
-    this.#controller = controller;
+    const controller = (this.#controller ??= new AbortController());
     if (!this.#look(now_ms)) controller.abort(this.#why());
     else if (this.#timer === undefined) this.#arm(now_ms);
     return controller.signal;
@@ -245,7 +253,8 @@ export class Deadline implements Disposable {
 
   #drop(follower: Follower): void {
     touch(this);
-    this.#followers?.delete(follower);
+    if (this.#followers?.delete(follower) !== true) return;
+    if (this.#followers.size === 0 && !this.#isSignalRead) this.#release();
   }
 
   #release(): void {
