@@ -3,6 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Breaker, verdictOf, type BreakerInit, type Permit } from './breaker.ts';
 import { isRonError, RonError } from './errors.ts';
+import { installSched, realSched } from './sched.ts';
 import { VirtualSched } from './virtual-sched.ts';
 
 const INIT: BreakerInit = {
@@ -35,6 +36,21 @@ const withClock = (use: (clock: VirtualSched) => Promise<void> | void) => (): Pr
   const clock = new VirtualSched();
   return clock.during(() => use(clock));
 };
+
+test('a failed call and its failure leave the window together, even if time passes while they are counted', (t) => {
+  const time = { now_ms: 0, step_ms: 0 };
+  const now_ms = (): number => (time.now_ms += time.step_ms) - time.step_ms;
+  const previous = installSched({ ...realSched, now_ms });
+  t.after(() => installSched(previous));
+  const breaker = new Breaker('peer', { ...INIT, calls_min: 3 });
+  // A slot of the window ends between two readings of the clock.
+  Object.assign(time, { now_ms: 999.9999, step_ms: 0.001 });
+  fail(breaker, 1);
+  Object.assign(time, { now_ms: 1950, step_ms: 0 });
+  succeed(breaker, 2);
+  fail(breaker, 1);
+  assert.equal(breaker.state, 'closed', 'one of three calls failed');
+});
 
 test(
   'it opens when more than the threshold failed, and not before calls_min',

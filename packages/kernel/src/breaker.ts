@@ -140,12 +140,13 @@ export class Breaker {
     if (epoch !== this.#epoch) return;
     if (this.#state === 'half_open') return this.#onProbe(verdict);
     if (verdict === 'none') return;
-    this.#window.add(CALLS);
+    const now_ms = sched.now_ms();
+    this.#window.add(CALLS, 1, now_ms);
     if (verdict === 'success') return;
-    this.#window.add(ERRORS);
-    const calls = this.#window.total(CALLS);
+    this.#window.add(ERRORS, 1, now_ms);
+    const calls = this.#window.total(CALLS, now_ms);
     const { calls_min, trip_threshold } = this.#init;
-    if (calls >= calls_min && this.#window.total(ERRORS) > trip_threshold * calls) this.#enter('open');
+    if (calls >= calls_min && this.#window.total(ERRORS, now_ms) > trip_threshold * calls) this.#enter('open');
   };
 
   #onProbe(verdict: Verdict): void {

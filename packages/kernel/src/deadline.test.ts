@@ -109,6 +109,58 @@ test('run gives the work its value, its failure, and a throw before the first aw
   assert.equal(clock.timers.length, 0);
 });
 
+test('a child whose run has ended leaves no timer and no listener, and counts no timeout later', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const expired: string[] = [];
+    const outer = new AbortController();
+    using deadline = Deadline.after('request', 5000, { signal: outer.signal, onExpire: (op) => expired.push(op) });
+    assert.equal(await deadline.child('read', 100).run(async () => 'bytes'), 'bytes');
+    assert.equal(await deadline.child('read', 100).within(Promise.resolve('bytes')), 'bytes');
+    await assert.rejects(
+      deadline.child('read', 100).run(() => Promise.reject(new Error('broken'))),
+      /broken/,
+    );
+    assert.equal(clock.timers.length, 0);
+    assert.equal(getEventListeners(outer.signal, 'abort').length, 0);
+    await clock.advance(200);
+    assert.deepEqual(expired, []);
+  });
+});
+
+test('a deadline bounds each of several runs, and its signal, even if an earlier run has ended', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    const expired: string[] = [];
+    const init = { onExpire: (op: string): void => void expired.push(op) };
+    const ran = Deadline.after('runs', 100, init);
+    await ran.run(async () => undefined);
+    const second = assert.rejects(ran.run(never), isTimeout('runs'));
+    const read = Deadline.after('signal', 100, init);
+    await read.run(async () => undefined);
+    const { signal } = read;
+    await read.run(async () => undefined);
+    const parent = Deadline.after('parent', 1000, init);
+    const child = parent.child('child', 500);
+    await child.run(async () => undefined);
+    const cancelled = assert.rejects(child.run(never), /stop/);
+    await clock.advance(99);
+    assert.equal(signal.aborted, false);
+    await clock.advance(1);
+    await second;
+    assert.ok(isTimeout('signal')(signal.reason));
+    parent.cancel(new Error('stop'));
+    await cancelled;
+    assert.deepEqual(expired, ['runs', 'signal']);
+    const late = Deadline.after('late', 100, init);
+    await late.run(async () => undefined);
+    await clock.advance(100);
+    assert.ok(isTimeout('late')(late.signal.reason), 'noticed by the caller');
+    assert.deepEqual(expired, ['runs', 'signal', 'late']);
+    assert.equal(clock.timers.length, 0);
+  });
+});
+
 test('run does not start work when the deadline is over', async () => {
   await new VirtualSched().during(async () => {
     let started = 0;

@@ -9,7 +9,8 @@
  * parent carries the parent's error and is not counted itself. When timers are so late that both budgets have run out
  * before either fires, the error names the one that is noticed first, and each is counted once.
  * Bound: one controller, one timer and one listener upstream, created by the first use of `signal`, `run` or `within`. A
- * deadline that is only read costs one object.
+ * deadline that is only read costs one object. Unless `signal` was read, timer and listener are freed when the last call
+ * of `run` or `within` ends: the signal that work gets is for the time of that call, and no timeout is counted after it.
  * Cancellation: an abort of `init.signal` or of the parent aborts this signal with the same reason; `cancel` does it by
  * hand. Disposing frees timer and listeners, and first cancels the work that still runs under the deadline.
  *
@@ -46,6 +47,8 @@ export class Deadline implements Disposable {
   #state: State = 'live';
   #reason: unknown = undefined;
   #controller: AbortController | undefined = undefined;
+  /** Whether `signal` was read: it may be followed at any time then. */
+  #isSignalRead = false;
   #timer: Timer | undefined = undefined;
   /** Notified when this deadline ends: children with a signal of their own, and pending calls of `run`. */
   #followers: Set<Follower> | undefined = undefined;
@@ -91,7 +94,8 @@ export class Deadline implements Disposable {
   /** Aborts when the deadline is over. The first call makes the controller and the timer. */
   get signal(): AbortSignal {
     touch(this);
-    return this.#controller?.signal ?? this.#openSignal(sched.now_ms());
+    this.#isSignalRead = true;
+    return this.#armedSignal ?? this.#openSignal(sched.now_ms());
   }
 
   /** A part of this budget, for one step of the operation. */
@@ -104,7 +108,7 @@ export class Deadline implements Disposable {
     // One reading of the clock decides: with a second one, work could begin after the deadline has ended.
     const now_ms = sched.now_ms();
     if (!this.#look(now_ms)) return Promise.reject(this.#why());
-    const signal = this.#controller?.signal ?? this.#openSignal(now_ms);
+    const signal = this.#armedSignal ?? this.#openSignal(now_ms);
     return this.#outcomeOf(() => work(signal));
   }
 
@@ -216,9 +220,13 @@ export class Deadline implements Disposable {
     return this.#reason;
   }
 
+  /** The signal, if it exists and its timer is set or needed no more. */
+  get #armedSignal(): AbortSignal | undefined {
+    return this.#timer !== undefined || this.#state !== 'live' ? this.#controller?.signal : undefined;
+  }
+
   #openSignal(now_ms: number): AbortSignal {
-    const controller = new AbortController();
-    this.#controller = controller;
+    const controller = (this.#controller ??= new AbortController());
     if (!this.#look(now_ms)) controller.abort(this.#why());
     else if (this.#timer === undefined) this.#arm(now_ms);
     return controller.signal;
@@ -252,7 +260,8 @@ export class Deadline implements Disposable {
 
   #drop(follower: Follower): void {
     touch(this);
-    this.#followers?.delete(follower);
+    if (this.#followers?.delete(follower) !== true) return;
+    if (this.#followers.size === 0 && !this.#isSignalRead) this.#release();
   }
 
   #release(): void {

@@ -8,7 +8,7 @@
  */
 import { assert } from './errors.ts';
 import { RollingWindow } from './rolling-window.ts';
-import { touch } from './sched.ts';
+import { sched, touch } from './sched.ts';
 
 export interface RetryBudgetInit {
   /** Retries as a share of calls. Default 0.1. */
@@ -50,11 +50,12 @@ export class RetryBudget {
   /** Takes one retry out of the budget, if there is one. */
   trySpend(op: string): boolean {
     const window = this.#windowOf(op);
-    if (window.covering(RETRIES) + 1 > Math.max(this.#floor, this.#ratio * window.total(CALLS))) {
+    const now_ms = sched.now_ms();
+    if (window.covering(RETRIES, now_ms) + 1 > Math.max(this.#floor, this.#ratio * window.total(CALLS, now_ms))) {
       this.refused_total++;
       return false;
     }
-    window.add(RETRIES);
+    window.add(RETRIES, 1, now_ms);
     return true;
   }
 

@@ -39,33 +39,40 @@ export class RollingWindow {
     this.#slot_ms = init.window_ms / this.#slots;
     this.#counts = new Float64Array((this.#slots + 1) * this.#lanes);
     this.#sums = new Float64Array(this.#lanes);
-    this.#newest = this.#slotNow();
+    this.#newest = this.#slotAt(sched.now_ms());
   }
 
-  add(lane: number, count = 1): void {
-    this.#roll();
+  /** Steps that belong together give one `now_ms` to all of them, so that no slot ends in between. */
+  add(lane: number, count = 1, now_ms = sched.now_ms()): void {
+    this.#roll(now_ms);
     const at = (this.#newest % (this.#slots + 1)) * this.#lanes + lane;
     this.#counts[at] = this.#counts[at]! + count;
     this.#sums[lane] = this.#sums[lane]! + count;
   }
 
   /** Never more than happened within the window. */
-  total(lane: number): number {
-    this.#roll();
+  total(lane: number, now_ms = sched.now_ms()): number {
+    this.#roll(now_ms);
     return this.#sums[lane]! - this.#counts[((this.#newest + 1) % (this.#slots + 1)) * this.#lanes + lane]!;
   }
 
   /** Never less than happened within the window. */
-  covering(lane: number): number {
-    this.#roll();
+  covering(lane: number, now_ms = sched.now_ms()): number {
+    this.#roll(now_ms);
     return this.#sums[lane]!;
   }
 
   /** `total` of every lane, as of one moment. `into` has a place for each lane. */
-  totalsInto(into: Float64Array): void {
-    this.#roll();
+  totalsInto(into: Float64Array, now_ms = sched.now_ms()): void {
+    this.#roll(now_ms);
     const oldest = ((this.#newest + 1) % (this.#slots + 1)) * this.#lanes;
     for (let lane = 0; lane < this.#lanes; lane++) into[lane] = this.#sums[lane]! - this.#counts[oldest + lane]!;
+  }
+
+  /** `covering` of every lane, as of one moment. */
+  coveringInto(into: Float64Array, now_ms = sched.now_ms()): void {
+    this.#roll(now_ms);
+    into.set(this.#sums);
   }
 
   clear(): void {
@@ -73,13 +80,13 @@ export class RollingWindow {
     this.#sums.fill(0);
   }
 
-  #slotNow(): number {
-    return Math.floor(sched.now_ms() / this.#slot_ms);
+  #slotAt(now_ms: number): number {
+    return Math.floor(now_ms / this.#slot_ms);
   }
 
   /** Empties the slots that time has passed over. At most once around, even after a long pause. */
-  #roll(): void {
-    const now = this.#slotNow();
+  #roll(now_ms: number): void {
+    const now = this.#slotAt(now_ms);
     const steps = Math.min(now - this.#newest, this.#slots + 1);
     for (let step = 1; step <= steps; step++) {
       const start = ((this.#newest + step) % (this.#slots + 1)) * this.#lanes;

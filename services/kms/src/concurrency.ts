@@ -12,7 +12,8 @@ export const concurrency = declareConcurrency({
       capacity: 512,
       config_key: 'kms.work_sign',
       policy: 'batches, fair by tenant, reject new',
-      overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
+      overflow:
+        '429 `busy` with `Retry-After`; a tenant with fewer waiting requests displaces the newest of the longest',
       metric: 'busy_rejections_total{queue="sign"}',
       from: 'listener',
       to: 'signer pool',
@@ -22,7 +23,8 @@ export const concurrency = declareConcurrency({
       label: 'verify',
       capacity: 512,
       policy: 'fair by tenant, reject new',
-      overflow: '429 `busy` with `Retry-After`; one tenant holds at most as many places as are still free',
+      overflow:
+        '429 `busy` with `Retry-After`; a tenant with fewer waiting requests displaces the newest of the longest',
       metric: 'busy_rejections_total{queue="verify"}',
       from: 'listener',
       to: 'threads that check signatures',

@@ -78,6 +78,63 @@ test('a full queue refuses at once, with a time to retry, and another key still 
   assert.deepEqual(await Promise.all(accepted), ['done', 'done', 'done'], 'accepted jobs are served');
 });
 
+test('keys that fill the queue give up places to a key with fewer jobs; a displaced request is answered once', async () => {
+  const { queue, work, drain } = setUp(64);
+  const answers: string[] = [];
+  const submit = (key: string, pieces: number): Promise<unknown> =>
+    queue
+      .submitAll(
+        key,
+        Array.from({ length: pieces }, () => ({ cost_us: 1, work })),
+        soon(),
+      )
+      .then(
+        () => answers.push(`${key} done`),
+        (error: unknown) => answers.push(`${key} ${isRonError(error) ? error.code : String(error)}`),
+      );
+  const requests: Promise<unknown>[] = [];
+  for (let flood = 0; flood < 10; flood++) for (let at = 0; at < 70; at++) requests.push(submit('flood' + flood, 1));
+  const depth = queue.depth;
+  requests.push(submit('zoo', 1), submit('zoo', 1));
+  assert.ok(queue.depth >= depth && queue.depth <= 64, `${queue.depth} wait`);
+  const busy_total = queue.busy_total;
+  const full = queue.depth;
+  requests.push(submit('piecewise', queue.pieces_max));
+  assert.equal(queue.busy_total, busy_total + 1, 'refused: the keys cannot give up so many places');
+  assert.equal(queue.depth, full, 'no job is displaced in vain');
+  await drain();
+  await Promise.all(requests);
+  assert.equal(answers.length, 703);
+  assert.deepEqual(
+    answers.filter((answer) => answer.startsWith('zoo')),
+    ['zoo done', 'zoo done'],
+  );
+  assert.equal(answers.filter((answer) => answer.endsWith('busy')).length, queue.busy_total);
+});
+
+test('a request in pieces displaces as many jobs, and takes out whole requests', async () => {
+  const { queue, drain } = setUp(16);
+  const begun: Record<string, number> = {};
+  const submit = (key: string, pieces: number): Promise<string> => {
+    const work = async (): Promise<void> => void (begun[key] = (begun[key] ?? 0) + 1);
+    const all = Array.from({ length: pieces }, () => ({ cost_us: 1, work }));
+    return queue.submitAll(key, all, soon()).then(
+      () => 'done',
+      (error: unknown) => (isRonError(error) ? error.code : String(error)),
+    );
+  };
+  const flood = [submit('flood', 4), submit('flood', 2), submit('flood', 2)];
+  const others = [submit('b', 1), submit('b', 1), submit('b', 1), submit('c', 1), submit('c', 1)];
+  const zoo = submit('zoo', 3);
+  assert.ok(queue.depth <= 16);
+  await drain();
+  assert.equal(await zoo, 'done');
+  assert.deepEqual(await Promise.all(flood), ['done', 'busy', 'busy']);
+  assert.deepEqual(new Set(await Promise.all(others)), new Set(['done']));
+  assert.deepEqual([begun['flood'], begun['zoo']], [4, 3]);
+  assert.equal(queue.busy_total, 2);
+});
+
 test('a job that is cancelled while it waits leaves at once, and its work does not begin', async () => {
   const { queue, drain } = setUp();
   const deadline = soon();

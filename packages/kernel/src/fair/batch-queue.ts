@@ -2,13 +2,15 @@
  * A queue whose workers take many small jobs at a time, fair by key: for a backend that does a batch faster than its parts.
  *
  * Promise: every accepted job is answered exactly once. A job that waits is answered on time: with the reason of its
- * deadline, or with the failure of another piece of its request; its work does not begin then. Work that has begun is
+ * deadline, with `busy` if it was displaced, or with the error of another piece of its request; its work does not begin
+ * then. Work that has begun is
  * never dropped: its submitter gets its outcome, even if that comes late. A worker takes jobs in the order of `FairQueue`,
  * up to BATCH_US of cost and `batch_max` jobs, so that no job waits long for the batch before it; jobs that arrive in the
  * same turn of the event loop are batched together.
- * Bound: `capacity` jobs wait, and one key holds at most as many places as are free. The pieces of a request enter
+ * Bound: `capacity` jobs wait, and one key takes at most as many places as it leaves free. The pieces of a request enter
  * together or not at all.
- * Overflow: `busy` at once, with a time to retry. So is a request that would not be done within its deadline, by the
+ * Overflow: beyond that, a request displaces the newest requests of the longest keys while these stay at least as long as
+ * its own key; they are answered with `busy`. Otherwise it is refused with `busy`, with a time to retry. So is a request that would not be done within its deadline, by the
  * measured speed and the key's share of it; a key without waiting jobs is always let in.
  * Cancellation: by the deadline of a request. When no submitter waits for any job of a batch, its signal aborts. `close`
  * refuses new requests, accepted ones are still served. A worker whose signal aborts leaves its batch to itself.
@@ -160,7 +162,7 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     if (remaining_ms <= 0) throw deadline.signal.reason;
     const cost_us = pieces.reduce((sum, piece) => sum + piece.cost_us, 0);
     this.#requireTime(key, cost_us, remaining_ms);
-    if (!this.#jobs.admits(key, pieces.length)) throw this.#busy(key, this.#wait_ms(key, cost_us));
+    if (!this.#jobs.admits(key, pieces.length)) this.#displaceFor(key, pieces.length, cost_us);
     const now_ms = sched.now_ms();
     const request = new BatchRequest<B>(deadline, now_ms + remaining_ms);
     request.jobs = pieces.map((piece) => new BatchJob(request, piece, `${this.name}.answer`));
@@ -173,6 +175,18 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
       this.#workers.wakeFirst(true);
     }
     return request.jobs.map(({ answer }) => answer.promise);
+  }
+
+  /** Takes out the newest requests of the longest keys in favour of a shorter key; throws `busy` if that cannot be. */
+  #displaceFor(key: string, count: number, cost_us: number): void {
+    const size = this.#jobs.size;
+    const wait_ms = this.#wait_ms(key, cost_us);
+    for (let freed = 0; freed < count; freed = size - this.#jobs.size) {
+      const job = this.#jobs.displaceable(key, count, count - freed);
+      if (job === undefined) throw this.#busy(key, wait_ms);
+      const busy = this.#busy(key, wait_ms);
+      for (const piece of job.request.jobs) if (piece.bucket !== undefined) this.#drop(piece, busy);
+    }
   }
 
   /** Waits until a job is promised to the caller. False: the queue is closed, and other workers have the rest. */

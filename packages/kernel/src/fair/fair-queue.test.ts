@@ -136,6 +136,56 @@ test('an entry is displaced only from a key with at least two more than the key 
   assert.equal(queue.displaceable('short'), undefined, 'two against three: nothing would be gained');
 });
 
+test('several entries are displaced only if longer keys can give up so many places', () => {
+  const queue = newQueue(100);
+  for (const [key, count] of Object.entries({ long: 6, middle: 5, short: 1 })) {
+    for (let number = 0; number < count; number++) queue.push(key, new Item(key, 1, number));
+  }
+  assert.equal(queue.displaceable('new', 3)!.key, 'long', 'three places of the long key and two of the middle one');
+  assert.equal(queue.displaceable('new', 4), undefined, 'two places and one are too few for four');
+  assert.equal(queue.displaceable('new', 4, 3)!.key, 'long');
+});
+
+test('an entry of any cost is served in few steps, in the turn that the rounds one by one would give it', () => {
+  const queue = new FairQueue<Item>({ capacity: 8, keys_max: 4, quantum: 1 });
+  for (const cost of [1e15, 3e15]) queue.push('dear', new Item('dear', cost));
+  queue.push('other', new Item('other', 2e15));
+  const costs = Array.from({ length: 3 }, () => queue.next()!.cost);
+  assert.deepEqual(costs, [1e15, 2e15, 3e15]);
+  for (const cost of [Number.NaN, Infinity, -1]) assert.throws(() => new Item('bad', cost), /cost/);
+});
+
+test('property: the order of service is that of deficit round robin, one round after the other', () => {
+  const item = fc.record({ key: fc.constantFrom('a', 'b', 'c'), cost: fc.integer({ min: 0, max: 50 * QUANTUM }) });
+  fc.assert(
+    fc.property(fc.array(item, { minLength: 1, maxLength: 40 }), (items) => {
+      const queue = newQueue(64);
+      const ring: { key: string; credit: number; left: Item[] }[] = [];
+      for (const [number, { key, cost }] of items.entries()) {
+        const entry = new Item(key, cost, number);
+        queue.push(key, entry);
+        const known = ring.find((each) => each.key === key);
+        if (known === undefined) ring.push({ key, credit: 0, left: [entry] });
+        else known.left.push(entry);
+      }
+      const expected: number[] = [];
+      while (ring.length > 0) {
+        const turn = ring.shift()!;
+        turn.credit += QUANTUM;
+        for (; turn.left.length > 0 && turn.left[0]!.cost <= turn.credit; turn.left.shift()) {
+          turn.credit -= turn.left[0]!.cost;
+          expected.push(turn.left[0]!.number);
+        }
+        if (turn.left.length > 0) ring.push(turn);
+      }
+      assert.deepEqual(
+        items.map(() => queue.next()!.number),
+        expected,
+      );
+    }),
+  );
+});
+
 test('the cost before an entry of a key: its own, and no more of each other key', () => {
   const queue = newQueue(64);
   for (let at = 0; at < 10; at++) add(queue, new Item('flood', 1000));

@@ -7,9 +7,10 @@
  * Bound: `capacity` entries and `keys_max` buckets. A key has a bucket of its own while one of its `PROBES` candidate
  * buckets is free; otherwise it shares one, and the keys of a bucket share one turn. The candidates follow from a hash
  * with a random seed, so a client cannot choose a key that shares the bucket of another. All operations are O(1) or
- * O(keys_max); a turn costs one step for each `quantum` of the next entry's cost.
+ * O(keys_max), whatever an entry costs.
  * Overflow: the owner calls `admits` before it pushes. It leaves as many places free as one key holds: a key alone gets half
- * of the queue, two keys a third each, so another key always finds room. `displaceable` names an entry to drop instead.
+ * of the queue, the next key a quarter. Several keys can fill the queue so; `displaceable` then names the entry of the
+ * longest key to drop, so that a key with fewer entries always finds room.
  * Cancellation: `remove` takes out any entry in one step.
  *
  *   turn -> [acme: e e e] -> [zoo: e] -> back to acme
@@ -36,6 +37,7 @@ export class FairEntry {
   arrival = 0;
 
   constructor(cost: number) {
+    assert(cost >= 0 && Number.isFinite(cost), 'fair queue: the cost is a finite number, at least 0');
     this.cost = cost;
   }
 }
@@ -118,14 +120,19 @@ export class FairQueue<T extends FairEntry> {
     return this.sizeOf(key) + 2 * count <= free + 1;
   }
 
-  /** The newest entry of the longest key, if that key has at least two entries more than `key`. */
-  displaceable(key: string): T | undefined {
-    let longest = this.#bucketOf(key);
-    const own_size = longest.size;
+  /**
+   * The newest entry of the longest key, if longer keys can give up `places` places and none of them gets shorter than
+   * `key` is with `count` more entries.
+   */
+  displaceable(key: string, count = 1, places = count): T | undefined {
+    const own = this.#bucketOf(key);
+    let longest = own;
+    let spare = 0;
     this.#eachBucket((bucket) => {
       if (bucket.size > longest.size) longest = bucket;
+      spare += Math.max(0, bucket.size - own.size - count);
     });
-    return longest.size > own_size + 1 ? (longest.newest as T) : undefined;
+    return spare >= places ? (longest.newest as T) : undefined;
   }
 
   /** The entry that arrived first, over all keys. */
@@ -156,13 +163,14 @@ export class FairQueue<T extends FairEntry> {
 
   /** The entry to serve next: the oldest or the newest of the key whose turn it is. It stays queued. */
   peek(end: 'oldest' | 'newest' = 'oldest'): T | undefined {
-    for (;;) {
-      const bucket = this.#turn;
-      if (bucket === undefined) return undefined;
+    const first = this.#turn;
+    for (let bucket = first, turns = 0; bucket !== undefined; bucket = this.#turn, turns += 1) {
       const entry = bucket[end]!;
       if (bucket.credit >= entry.cost) return entry as T;
+      if (turns > 0 && bucket === first) this.#grantRounds(end);
       this.#turnTo(bucket.after);
     }
+    return undefined;
   }
 
   /** Takes out an entry that is served, and charges its key. */
@@ -256,6 +264,17 @@ export class FairQueue<T extends FairEntry> {
     bucket.before.after = bucket.after;
     bucket.after.before = bucket.before;
     if (this.#turn === bucket) this.#turnTo(bucket.after);
+  }
+
+  /** No key can be served: grants all rounds at once but the one in which the first of them can be. */
+  #grantRounds(end: 'oldest' | 'newest'): void {
+    let rounds = Infinity;
+    this.#eachBucket((bucket) => {
+      rounds = Math.min(rounds, Math.ceil((bucket[end]!.cost - bucket.credit) / this.#quantum));
+    });
+    this.#eachBucket((bucket) => {
+      bucket.credit += (rounds - 1) * this.#quantum;
+    });
   }
 
   #turnTo(bucket: KeyBucket): void {

@@ -70,6 +70,42 @@ test('a key that holds its share is refused and counted, another is let in', asy
   assert.equal(await zoo, 'zoo');
 });
 
+test('keys that fill the queue give up places to a key with fewer calls, and displaced calls get busy once', async () => {
+  const { semaphore, call, endAll } = setUp(64, COST);
+  const outcomes: Record<string, string[]> = {};
+  const note = (key: string): Promise<unknown> =>
+    call(key).then(
+      () => (outcomes[key] ??= []).push('served'),
+      (error: unknown) => (outcomes[key] ??= []).push(isRonError(error) ? error.code : String(error)),
+    );
+  const calls = [note('busy worker')];
+  for (let flood = 0; flood < 10; flood++) for (let at = 0; at < 70; at++) calls.push(note(`flood ${flood}`));
+  assert.ok(semaphore.depth <= 64);
+  const depth = semaphore.depth;
+  for (let at = 0; at < 3; at++) calls.push(note('zoo'));
+  assert.ok(semaphore.depth >= depth && semaphore.depth <= 64);
+  await endAll();
+  await Promise.all(calls);
+  assert.deepEqual(outcomes['zoo'], ['served', 'served', 'served']);
+  const answers = Object.values(outcomes).flat();
+  assert.equal(answers.length, 704);
+  assert.equal(answers.filter((answer) => answer === 'busy').length, semaphore.busy_total);
+  assert.ok(answers.every((answer) => answer === 'busy' || answer === 'served'));
+  for (let flood = 0; flood < 10; flood++) {
+    const served = outcomes[`flood ${flood}`]!.filter((answer) => answer === 'served').length;
+    assert.ok(served >= 3, `flood ${flood} has a share: ${served}`);
+  }
+});
+
+test('a cost that is not a number is refused and breaks nothing', async () => {
+  const { semaphore, call, endAll } = setUp();
+  for (const cost of [Number.NaN, Infinity, -1]) await assert.rejects(call('a', 'a', NEVER, cost), /cost/);
+  const good = call('a');
+  await endAll();
+  assert.equal(await good, 'a');
+  assert.equal(semaphore.in_progress, 0);
+});
+
 test('a call that is aborted while it waits leaves at once, and its work does not begin', async () => {
   const { semaphore, begun, call, endAll } = setUp(100, COST);
   const client = new AbortController();

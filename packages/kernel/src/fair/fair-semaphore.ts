@@ -5,7 +5,9 @@
  * call. Calls beyond that wait and begin in the order of `FairQueue`: a key with a flood of calls delays another by a few
  * turns, not by all of its calls. No permit is lost, however a call ends. Every call is answered once: with the outcome
  * of its work, or with the reason why that did not begin.
- * Bound: `capacity` calls wait, and one key holds at most as many places as are free. Overflow: `busy` at once.
+ * Bound: `capacity` calls wait, and one key takes at most as many places as it leaves free. Overflow: beyond that, a call
+ * of a key that waits with at least two calls fewer than the longest key displaces the newest call of that one, which is
+ * answered with `busy`; every other call is refused with `busy`. So keys with floods refuse nothing to another key.
  * Cancellation: a call that waits leaves when its signal aborts. `close` refuses new calls and rejects those that wait
  * with `draining`; work in progress goes on.
  *
@@ -64,6 +66,7 @@ export class FairSemaphore implements AsyncDisposable {
   /** Rejects with `busy`, `draining`, the signal's reason, or the error of the work. */
   async run<A>(key: string, cost: number, signal: AbortSignal, work: () => Promise<A>): Promise<A> {
     touch(this);
+    assert(cost >= 0 && Number.isFinite(cost), `semaphore ${this.name}: the cost is a finite number, at least 0`);
     signal.throwIfAborted();
     if (this.#closed) throw this.#draining();
     // While there is room no call waits: those that did were let in when it became free.
@@ -95,10 +98,7 @@ export class FairSemaphore implements AsyncDisposable {
   }
 
   #wait(key: string, cost: number, signal: AbortSignal): Promise<void> {
-    if (!this.#waiters.admits(key, 1)) {
-      this.busy_total += 1;
-      throw new RonError('busy', `semaphore ${this.name} has no room for this key`, { op: this.name });
-    }
+    if (!this.#waiters.admits(key, 1)) this.#displaceFor(key);
     const waiter = new Waiter(cost, signal, `${this.name}.permit`);
     waiter.onAbort = () => {
       touch(this);
@@ -107,6 +107,15 @@ export class FairSemaphore implements AsyncDisposable {
     signal.addEventListener('abort', waiter.onAbort, { once: true });
     this.#waiters.push(key, waiter);
     return waiter.parked.promise;
+  }
+
+  /** Takes out the newest call of the longest key in favour of a shorter one; throws `busy` if there is none. */
+  #displaceFor(key: string): void {
+    this.busy_total += 1;
+    const longest = this.#waiters.displaceable(key);
+    const busy = new RonError('busy', `semaphore ${this.name} has no room for this key`, { op: this.name });
+    if (longest === undefined) throw busy;
+    this.#leave(longest).fail(busy);
   }
 
   /** The permit passes to the next waiters here and not when they run, so that no other call takes it in between. */

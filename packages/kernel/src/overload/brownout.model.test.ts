@@ -25,7 +25,7 @@ const MUTANTS = [
   },
   {
     bug: 'the dwell time is not kept',
-    find: 'if (sched.now_ms() - this.#since_ms < dwell_ms) return false;',
+    find: 'if (now_ms - this.#since_ms < dwell_ms) return false;',
     replace: '',
     caught: /before the dwell time/,
   },
@@ -37,7 +37,7 @@ const MUTANTS = [
   },
   {
     bug: 'errors do not hold it',
-    find: 'if (calls === 0 || outcomes.total(ERRORS) > errors.leave * calls) return false;',
+    find: 'if (calls === 0 || outcomes.covering(ERRORS, now_ms) > errors.leave * calls) return false;',
     replace: '',
     caught: /in spite of a bad call/,
   },

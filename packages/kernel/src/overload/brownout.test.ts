@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { installSched, realSched } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { Brownout, BROWNOUT_DEFAULTS } from './brownout.ts';
 
@@ -7,6 +8,7 @@ import { Brownout, BROWNOUT_DEFAULTS } from './brownout.ts';
 async function withBrownout(
   use: (test: {
     brownout: Brownout;
+    clock: VirtualSched;
     changes: string[];
     second: (calls: number, init?: { errors?: number; latency_ms?: number }) => void;
   }) => void,
@@ -21,7 +23,7 @@ async function withBrownout(
       brownout.evaluate();
       clock.advanceSync(1000);
     };
-    use({ brownout, changes, second });
+    use({ brownout, clock, changes, second });
   });
 }
 
@@ -52,9 +54,42 @@ test('it lasts at least 30 s, and ends when the last 30 s were good', () =>
     for (let at = 20; at < 45; at++) second(1);
     assert.equal(brownout.isActive, true, 'errors of the last 30 s hold it');
     for (let at = 45; at < 60; at++) second(1);
-    assert.deepEqual(changes, ['true at 0', 'false at 48']);
+    assert.deepEqual(changes, ['true at 0', 'false at 51']);
     assert.equal(brownout.isActive, false, 'errors of the last 5 min do not bring it back');
   }));
+
+test('failures and slow calls of the last 30 s hold it, wherever the slots of the window begin', async () => {
+  for (const bad of [{ errors: 10 }, { latency_ms: 900 }]) {
+    for (let offset_ms = 0; offset_ms < 3000; offset_ms += 250) {
+      await withBrownout(({ brownout, clock, second }) => {
+        clock.advanceSync(offset_ms);
+        second(100, { errors: 100 });
+        second(10, bad);
+        const failed_ms = clock.now_ms() - 1000;
+        while (brownout.isActive) {
+          second(1);
+          assert.ok(clock.now_ms() < 60_000, 'it ends');
+        }
+        const held_ms = clock.now_ms() - 1000 - failed_ms;
+        assert.ok(held_ms >= 30_000 && held_ms <= 34_000, `held for ${held_ms} ms`);
+      });
+    }
+  }
+});
+
+test('time that passes within a call to it changes no decision', (t) => {
+  const time = { now_ms: 0, step_ms: 0 };
+  const now_ms = (): number => (time.now_ms += time.step_ms) - time.step_ms;
+  const previous = installSched({ ...realSched, now_ms });
+  t.after(() => installSched(previous));
+  const brownout = new Brownout(BROWNOUT_DEFAULTS);
+  for (let call = 0; call < 1000; call++) brownout.record(1, call < 5);
+  // The calls leave the window between two readings of the clock.
+  Object.assign(time, { now_ms: 299_999.9999, step_ms: 0.001 });
+  assert.equal(brownout.evaluate(), false, 'half a percent of the calls failed');
+  Object.assign(time, { now_ms: 299_999.9999, step_ms: 0.001 });
+  assert.ok((brownout.error_rate ?? 0) <= 0.005);
+});
 
 test('between the two thresholds it neither begins nor ends', () =>
   withBrownout(({ brownout, second }) => {

@@ -4,7 +4,8 @@
  * Contract: `evaluate` enters the brownout when more than `errors.enter` of the calls in `errors.window_ms` failed and
  * these are at least `errors_min`, or when the quantile of at least `calls_min` latencies in `latency.window_ms` reaches
  * `enter_ms`. It leaves the brownout when that has lasted for `dwell_ms` and, in the last `dwell_ms`, there were calls
- * and all stayed below `errors.leave` and `leave_ms`. Without calls it stays: shed traffic gives no samples, so the
+ * and all stayed below `errors.leave` and `leave_ms`; failed and slow calls count for up to a tenth longer. Each call
+ * is recorded, and each decision made, by one reading of the clock. Without calls it stays: shed traffic gives no samples, so the
  * owner probes. Calls from before a change never count after it, hence at most one brownout begins in `dwell_ms`.
  * Reading the state never changes it. `record` is O(1) and allocates nothing.
  * Bound: four windows of fixed size.
@@ -95,8 +96,9 @@ export class Brownout {
   get error_rate(): number | undefined {
     touch(this);
     const { outcomes } = this.#windows;
-    const calls = outcomes.total(CALLS);
-    return calls === 0 ? undefined : outcomes.total(ERRORS) / calls;
+    const now_ms = sched.now_ms();
+    const calls = outcomes.total(CALLS, now_ms);
+    return calls === 0 ? undefined : outcomes.total(ERRORS, now_ms) / calls;
   }
 
   get latency_ms(): number | undefined {
@@ -107,15 +109,17 @@ export class Brownout {
   record(latency_ms: number, isError: boolean): void {
     touch(this);
     const { outcomes, latencies } = this.#windows;
-    outcomes.add(CALLS);
-    if (isError) outcomes.add(ERRORS);
-    latencies.record(latency_ms);
+    const now_ms = sched.now_ms();
+    outcomes.add(CALLS, 1, now_ms);
+    if (isError) outcomes.add(ERRORS, 1, now_ms);
+    latencies.record(latency_ms, now_ms);
   }
 
   /** Brings the state up to date. O(1), a few microseconds: for a task that runs each second, not for each call. */
   evaluate(): boolean {
     touch(this);
-    if (this.#isActive ? this.#mayLeave() : this.#mustEnter()) this.#change();
+    const now_ms = sched.now_ms();
+    if (this.#isActive ? this.#mayLeave(now_ms) : this.#mustEnter(now_ms)) this.#change(now_ms);
     return this.#isActive;
   }
 
@@ -123,28 +127,29 @@ export class Brownout {
     return this.#isActive ? this.#leaving : this.#entering;
   }
 
-  #mustEnter(): boolean {
+  #mustEnter(now_ms: number): boolean {
     const { errors, latency } = this.#init;
     const { outcomes, latencies } = this.#entering;
-    const failed = outcomes.total(ERRORS);
-    if (failed >= errors.errors_min && failed > errors.enter * outcomes.total(CALLS)) return true;
-    const slow_ms = latencies.quantile_ms(latency.quantile, latency.calls_min);
+    const failed = outcomes.total(ERRORS, now_ms);
+    if (failed >= errors.errors_min && failed > errors.enter * outcomes.total(CALLS, now_ms)) return true;
+    const slow_ms = latencies.quantile_ms(latency.quantile, latency.calls_min, now_ms);
     return slow_ms !== undefined && slow_ms >= latency.enter_ms;
   }
 
-  #mayLeave(): boolean {
+  #mayLeave(now_ms: number): boolean {
     const { errors, latency, dwell_ms } = this.#init;
-    if (sched.now_ms() - this.#since_ms < dwell_ms) return false;
+    if (now_ms - this.#since_ms < dwell_ms) return false;
     const { outcomes, latencies } = this.#leaving;
-    const calls = outcomes.total(CALLS);
-    if (calls === 0 || outcomes.total(ERRORS) > errors.leave * calls) return false;
-    const slow_ms = latencies.quantile_ms(latency.quantile);
+    // All errors of the last `dwell_ms`, against no call from before: an older call must not end it.
+    const calls = outcomes.total(CALLS, now_ms);
+    if (calls === 0 || outcomes.covering(ERRORS, now_ms) > errors.leave * calls) return false;
+    const slow_ms = latencies.coveringQuantile_ms(latency.quantile, now_ms);
     return slow_ms !== undefined && slow_ms < latency.leave_ms;
   }
 
-  #change(): void {
+  #change(now_ms: number): void {
     this.#isActive = !this.#isActive;
-    this.#since_ms = sched.now_ms();
+    this.#since_ms = now_ms;
     // Old calls would end a brownout, or begin the next one, that the present ones do not justify.
     this.#windows.outcomes.clear();
     this.#windows.latencies.clear();

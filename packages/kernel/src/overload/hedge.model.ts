@@ -7,6 +7,8 @@ import { idempotent } from '../retry.ts';
 import type { Hedge } from './hedge.ts';
 
 const DELAY_MS = 100;
+/** Longer than the explorer lets the clock jump, so that the budget is not renewed. */
+const WINDOW_MS = 1e12;
 
 export interface HedgeModelInit {
   attempts_max: number;
@@ -25,7 +27,7 @@ interface Attempt {
 /** One call whose attempts end well or badly at any moment, and ignore their abort. */
 export function hedgeModel(Class: typeof Hedge, init: HedgeModelInit): Build {
   return (world) => {
-    const budget = new RetryBudget({ ratio: 0, floor: init.budget });
+    const budget = new RetryBudget({ ratio: 0, floor: init.budget, window_ms: WINDOW_MS });
     const hedge = new Class({ delay_ms: DELAY_MS, attempts_max: init.attempts_max, budget, inflight_max: 8 });
     const leaving = new AbortController();
     const attempts: Attempt[] = [];

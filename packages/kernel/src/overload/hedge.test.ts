@@ -48,6 +48,37 @@ test('a fast answer is not hedged', () =>
     assert.equal(hedge.hedged_total, 0);
   }));
 
+test('an error of the delay source fails the call, aborts its attempts and leaves no rejection unhandled', async () => {
+  const unhandled: unknown[] = [];
+  const onUnhandled = (reason: unknown): void => void unhandled.push(reason);
+  process.on('unhandledRejection', onUnhandled);
+  try {
+    for (const goodDelays of [0, 1]) {
+      let delays = 0;
+      const delay_ms = (): number => {
+        if (delays++ === goodDelays) throw new Error('no p95');
+        return 10;
+      };
+      await withHedge({ delay_ms, attempts_max: 3 }, async ({ hedge, attempts, call, clock }) => {
+        const failed = assert.rejects(call(), /no p95/);
+        await clock.advance(10);
+        await failed;
+        assert.equal(attempts.length, goodDelays + 1);
+        for (const { signal, answer } of attempts) {
+          assert.equal(signal.aborted, true);
+          answer.reject(new Error('failed late'));
+        }
+        await clock.settle();
+        assert.equal(hedge.inflight, 0);
+      });
+    }
+    await new Promise((resolve) => void setImmediate(resolve));
+  } finally {
+    process.off('unhandledRejection', onUnhandled);
+  }
+  assert.deepEqual(unhandled, []);
+});
+
 test('a slow attempt is hedged, the second one wins and the first is aborted and tracked', () =>
   withHedge({}, async ({ hedge, attempts, call, clock }) => {
     const answer = call();

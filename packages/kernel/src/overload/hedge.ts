@@ -24,7 +24,10 @@ import { sched, touch, type Parked, type Timer } from '../sched.ts';
 import { WaitList } from '../wait-list.ts';
 
 export interface HedgeInit {
-  /** The delay before the next attempt, or its source, such as a p95. Undefined from the source: no further attempt. */
+  /**
+   * The delay before the next attempt, or its source, such as a p95. Undefined from the source: no further attempt. An
+   * error of the source fails the call.
+   */
   delay_ms: number | (() => number | undefined);
   /** Of one call, the first included. Default 2. */
   attempts_max?: number;
@@ -152,9 +155,19 @@ class Call<T> {
       (value) => this.#onSuccess(cancel, index, value),
       (error: unknown) => this.#onFailure(cancel, error),
     );
-    const delay_ms = this.#hedge.delayAfter(this.#attempts);
-    if (delay_ms === undefined) return;
+    const delay_ms = this.#nextDelay_ms();
+    if (delay_ms === undefined || this.#isAnswered) return;
     this.#timer = sched.timer(delay_ms, () => this.#onDelay(), `hedge ${this.#work.op}`);
+  }
+
+  /** An error of the source fails the call, as an exception would leave the attempt that was started without an owner. */
+  #nextDelay_ms(): number | undefined {
+    try {
+      return this.#hedge.delayAfter(this.#attempts);
+    } catch (error) {
+      this.fail(error);
+      return undefined;
+    }
   }
 
   fail(error: unknown): void {

@@ -11,7 +11,7 @@
  */
 import { assert } from '../errors.ts';
 import { RollingWindow } from '../rolling-window.ts';
-import { touch } from '../sched.ts';
+import { sched, touch } from '../sched.ts';
 
 /** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, share a bucket. */
 const LOW = -3;
@@ -35,28 +35,39 @@ export class LatencyWindow {
     this.#window = new RollingWindow({ ...init, lanes: BUCKETS });
   }
 
-  record(latency_ms: number): void {
+  record(latency_ms: number, now_ms = sched.now_ms()): void {
     touch(this);
-    this.#window.add(bucketOf(latency_ms));
+    this.#window.add(bucketOf(latency_ms), 1, now_ms);
   }
 
   /** The latency that a share `quantile` of the calls does not exceed; undefined with fewer than `calls_min` calls. */
-  quantile_ms(quantile: number, calls_min = 1): number | undefined {
+  quantile_ms(quantile: number, calls_min = 1, now_ms = sched.now_ms()): number | undefined {
     touch(this);
+    this.#window.totalsInto(this.#totals, now_ms);
+    return this.#quantile_ms(quantile, calls_min);
+  }
+
+  /** As `quantile_ms`, of all calls in the last `window_ms` and of none older than that plus one slot. */
+  coveringQuantile_ms(quantile: number, now_ms = sched.now_ms()): number | undefined {
+    touch(this);
+    this.#window.coveringInto(this.#totals, now_ms);
+    return this.#quantile_ms(quantile, 1);
+  }
+
+  clear(): void {
+    touch(this);
+    this.#window.clear();
+  }
+
+  #quantile_ms(quantile: number, calls_min: number): number | undefined {
     assert(quantile >= 0 && quantile <= 1, 'a quantile lies between 0 and 1');
     const totals = this.#totals;
-    this.#window.totalsInto(totals);
     const calls = totals.reduce((sum, count) => sum + count, 0);
     if (calls < Math.max(1, calls_min)) return undefined;
     let left = Math.max(1, Math.ceil(calls * quantile));
     let bucket = 0;
     for (left -= totals[0]!; left > 0; left -= totals[bucket]!) bucket += 1;
     return latencyOf(bucket);
-  }
-
-  clear(): void {
-    touch(this);
-    this.#window.clear();
   }
 }
 

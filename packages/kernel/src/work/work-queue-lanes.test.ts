@@ -168,6 +168,38 @@ test(
   }),
 );
 
+test(
+  'a lane that ran empty without being served is not owed the turns that it was passed over for',
+  bench(100, [{ name: 'high', priority: 1 }, 'low'], async (b) => {
+    const gone = new AbortController();
+    const deadline = Deadline.after('request', 1000, { signal: gone.signal });
+    const left = assert.rejects(
+      b.queue.submit('low', deadline, async () => undefined),
+      /gone/,
+    );
+    times(40, (at) => b.submit(`high ${at}`, 'high'));
+    await b.serve(15);
+    gone.abort(new Error('gone'));
+    await left;
+    b.submit('low again', 'low');
+    const served = await b.serve(16);
+    assert.equal(served.indexOf('low again'), 15, served.join());
+  }),
+);
+
+test(
+  'lanes that were passed over too often take turns, whatever their priority',
+  bench(
+    200,
+    Array.from({ length: 20 }, (_, at) => ({ name: `lane${at}`, priority: at })),
+    async (b) => {
+      times(20, (lane) => times(10, (at) => b.submit(`lane${lane} ${at}`, `lane${lane}`)));
+      const served = new Set((await b.serve(60)).map((name) => name.split(' ')[0]));
+      assert.equal(served.size, 20, [...served].join());
+    },
+  ),
+);
+
 test('a job is answered even if the deadline that it shares with others ends while it displaces one', async (t) => {
   for (const passing_ms of [0.2, 0.3, 0.4, 0.5, 0.9]) {
     let now_ms = 0;

@@ -93,8 +93,8 @@ const MUTANTS: Mutant[] = [
   {
     name: 'no job is displaced',
     file: 'fair',
-    find: 'longest.size > own_size + 1 ?',
-    replace: 'longest.size < 0 ?',
+    find: 'spare >= places ?',
+    replace: 'spare < 0 ?',
     model: KEYED,
     expected: /a client with room of its own was refused/,
   },

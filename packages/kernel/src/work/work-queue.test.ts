@@ -82,6 +82,23 @@ test(
   }),
 );
 
+test(
+  'work that read its signal leaves no listener on the signal of its worker, nor on its deadline',
+  onQueue(4, async (queue, time) => {
+    const worker = new AbortController();
+    const client = new AbortController();
+    const deadline = after(60_000, client.signal);
+    for (let job = 0; job < 5; job++) {
+      const answer = queue.submit('get', deadline, async (scope) => scope.signal.aborted);
+      await (await queue.take(never))!.run(worker.signal);
+      assert.equal(await answer, false);
+      assert.equal(getEventListeners(worker.signal, 'abort').length, 0);
+    }
+    queue.close();
+    assert.equal(time.timers.length, 0, 'the scope of each job is disposed');
+  }),
+);
+
 test('a full queue refuses at once with busy, over all lanes, and says when to come back', async () => {
   const time = new VirtualSched();
   await time.during(async () => {
