@@ -9,6 +9,7 @@ import type { Readable } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import { LogSink } from './log-sink.ts';
 import { realSched } from './sched.ts';
+import { VirtualSched } from './virtual-sched.ts';
 
 const failWith = (code: string): never => {
   throw Object.assign(new Error(code), { code });
@@ -110,6 +111,72 @@ test('a reader that is gone costs the lines, not the process', () => {
   sink.flushSync();
   assert.equal(sink.dropped_total, 2);
   assert.equal(sink.pending_bytes, 0);
+});
+
+test('a write that fails keeps the sink alive: lines wait or are counted, and come out when it works again', async () => {
+  for (const code of ['ENOSPC', 'EDQUOT', 'EIO', 'EINTR', 'EUNKNOWN']) {
+    const out = { text: '', calls: 0, code };
+    const sink = new LogSink({
+      pending_bytes_max: 6,
+      writeSync: (_fd, bytes) => {
+        out.calls += 1;
+        if (out.code !== '' && out.text.length === 1) failWith(out.code);
+        // The first write is short: the disk becomes full in the middle of a line.
+        const taken = bytes.subarray(0, out.text === '' ? 1 : bytes.length);
+        out.text += Buffer.from(taken).toString('latin1');
+        return taken.length;
+      },
+    });
+    const reports: unknown[] = [];
+    sink.onLost = (...report) => void reports.push(report);
+    for (const line of ['ab\n', 'cd\n']) sink.write(line);
+    await turn();
+    for (const line of ['ef\n', 'gh\n']) sink.write(line);
+    assert.equal(sink.dropped_total, 2, code);
+    out.code = '';
+    while (sink.pending_bytes > 0) await turn();
+    assert.equal(out.text, 'ab\ncd\n', code);
+    assert.deepEqual(reports, [[2, code]]);
+  }
+});
+
+test('writes that fail are tried again at a bounded pace, and flushSync does not wait for them', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    let calls = 0;
+    const sink = new LogSink({
+      writeSync: () => {
+        calls += 1;
+        return failWith('ENOSPC');
+      },
+    });
+    sink.write('a\n');
+    // The clock stands still: a flush that waited for its budget would not end.
+    sink.flushSync();
+    assert.equal(calls, 1);
+    for (let line = 0; line < 100; line++) sink.write('b\n');
+    await clock.advance(5000);
+    assert.ok(calls > 5 && calls <= 12, `${calls} writes`);
+    sink[Symbol.dispose]();
+  });
+});
+
+test('an onLost that throws does not break the sink', { timeout: 60_000 }, async () => {
+  const { sink, out, written } = setUp(5);
+  let reports = 0;
+  sink.onLost = () => {
+    reports += 1;
+    throw new Error('broken hook');
+  };
+  out.room = 0;
+  for (const line of ['ab\n', 'cd\n']) sink.write(line);
+  await turn();
+  out.room = Infinity;
+  await written(3);
+  sink.write('ef\n');
+  await written(6);
+  assert.equal(out.text, 'ab\nef\n');
+  assert.deepEqual([reports, sink.dropped_total], [1, 1]);
 });
 
 const LOG_URL = JSON.stringify(new URL('./log.ts', import.meta.url).href);

@@ -6,8 +6,10 @@
  * that is killed (SIGKILL) loses the lines of the turn under way.
  * Bound: `pending_bytes_max` of lines that wait. Overflow: the newest line is dropped and counted; when the reader has
  * caught up, `onLost` is called once with the number of lines that were lost since the last call.
- * Cancellation: `flushSync` gives up after its budget. When the reader is gone (EPIPE) lines are dropped and counted: a
- * service does not end because its log has no reader.
+ * Errors: a write that fails (a full disk, an I/O error) is tried again every `FAULT_RETRY_MS`; until it works the lines
+ * wait within the bound. Only when the reader is gone (EPIPE) or the descriptor is closed (EBADF) are all lines dropped and
+ * counted: a service does not end because its log has no reader.
+ * Cancellation: `flushSync` gives up after its budget, and at once when a write fails.
  *
  *   const sink = new LogSink({ fd: 2 });
  *   sink.onLost = (lines) => log.warn({ lines }, 'lost log lines');
@@ -20,8 +22,14 @@ import { sched, type Timer } from './sched.ts';
 
 /** While the descriptor is full. */
 const RETRY_MS = 5;
+/** While writes fail for another reason: a disk that is full now is seldom not full a moment later. */
+const FAULT_RETRY_MS = 500;
 /** Written in one call; more lines than that are not left for the end of the turn. */
 const BATCH_BYTES = 64 * 1024;
+/** The descriptor is full, or a signal came. */
+const BUSY: ReadonlySet<string> = new Set(['EAGAIN', 'EBUSY', 'EINTR']);
+/** No later write can work. */
+const GONE: ReadonlySet<string> = new Set(['EPIPE', 'EBADF']);
 
 export interface LogSinkInit {
   /** Default 2: stdout is for answers, such as the ready line. */
@@ -33,8 +41,8 @@ export interface LogSinkInit {
 }
 
 export class LogSink implements Disposable {
-  /** Called when lines were lost and the reader has caught up. */
-  onLost: ((lines: number) => void) | undefined;
+  /** Called when lines were lost and writes work again, with the code of the last write that failed. May throw. */
+  onLost: ((lines: number, code: string | undefined) => void) | undefined;
   readonly #out: NonBlockingFd;
   readonly #pending_bytes_max: number;
   readonly #writeSync: (fd: number, bytes: Uint8Array) => number;
@@ -45,8 +53,12 @@ export class LogSink implements Disposable {
   #batch: Uint8Array = new Uint8Array(0);
   #batch_lines = 0;
   #isScheduled = false;
-  /** Set while the descriptor is full. */
+  /** Set while the descriptor is full or writes fail. */
   #retry: Timer | undefined;
+  /** Whether the last write failed, other than by a full descriptor. */
+  #isFaulty = false;
+  /** The code of the last write that failed since the last report. */
+  #code: string | undefined;
   #isBroken = false;
   #reported_total = 0;
   dropped_total = 0;
@@ -80,7 +92,7 @@ export class LogSink implements Disposable {
   flushSync(budget_ms = 500): void {
     const until_ms = sched.now_ms() + budget_ms;
     this.#drain();
-    while (this.pending_bytes > 0 && sched.now_ms() < until_ms) {
+    while (this.pending_bytes > 0 && !this.#isFaulty && sched.now_ms() < until_ms) {
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
       this.#drain();
     }
@@ -112,11 +124,20 @@ export class LogSink implements Disposable {
         const count = this.#writeSync(this.#out.fd, this.#batch);
         this.#batch = this.#batch.subarray(count);
       }
-      this.#reportLost();
     } catch (error) {
-      if (isBusy(error)) this.#retry = sched.timer(RETRY_MS, () => this.#drain(), 'log.retry');
-      else this.#break();
+      this.#failed(codeOf(error));
+      return;
     }
+    this.#isFaulty = false;
+    this.#reportLost();
+  }
+
+  #failed(code: string | undefined): void {
+    this.#code = code;
+    if (code !== undefined && GONE.has(code)) return this.#break();
+    this.#isFaulty = code === undefined || !BUSY.has(code);
+    // The rest of the batch is kept, so that a line of which a part was written is completed.
+    this.#retry = sched.timer(this.#isFaulty ? FAULT_RETRY_MS : RETRY_MS, () => this.#drain(), 'log.retry');
   }
 
   #nextBatch(): void {
@@ -129,8 +150,14 @@ export class LogSink implements Disposable {
   #reportLost(): void {
     const lost = this.dropped_total - this.#reported_total;
     if (lost === 0 || this.onLost === undefined) return;
+    const code = this.#code;
     this.#reported_total = this.dropped_total;
-    this.onLost(lost);
+    this.#code = undefined;
+    try {
+      this.onLost(lost, code);
+    } catch {
+      // There is no log to write it to, and the lines go on.
+    }
   }
 
   /** There is no reader any more. */
@@ -157,6 +184,6 @@ export function standardErrorSink(): LogSink {
   return standardError;
 }
 
-function isBusy(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && (error.code === 'EAGAIN' || error.code === 'EBUSY');
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }
