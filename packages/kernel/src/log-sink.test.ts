@@ -229,6 +229,36 @@ for (const [name, end] of Object.entries(ENDS)) {
   });
 }
 
+const LOGS_AT_EXIT = `process.on('exit', () => log.info({ index: 1 }, 'at exit'));`;
+const EXIT_HANDLERS = {
+  'registered before the log': `${LOGS_AT_EXIT}${WITH_LOG}`,
+  'registered after the log': `${WITH_LOG}${LOGS_AT_EXIT}`,
+  'followed by one that exits': `${LOGS_AT_EXIT}process.on('exit', () => process.exit(3));${WITH_LOG}`,
+};
+
+for (const [name, prelude] of Object.entries(EXIT_HANDLERS)) {
+  test(`a line of an exit handler is out: ${name}`, async () => {
+    const child = run(`log.info({ index: 0 }, 'first');`, 'pipe', prelude);
+    const [text] = await Promise.all([textOf(child.stderr!), once(child, 'close')]);
+    assert.deepEqual(indexesIn(text), [0, 1]);
+  });
+}
+
+test('after the end each line is written at once, and all of them share one budget', () => {
+  const { sink, out } = setUp();
+  sink.write('a\n');
+  sink.end(50);
+  sink.write('b\n');
+  assert.equal(out.text, 'a\nb\n');
+  out.room = 0;
+  const began_ms = performance.now();
+  while (performance.now() - began_ms < 50) sink.write('c\n');
+  const { calls } = out;
+  for (let line = 0; line < 100; line++) sink.write('d\n');
+  sink.flushSync();
+  assert.equal(out.calls - calls, 101, 'one try for each, without a wait');
+});
+
 test('a fatal line and those before it are out even if the process is killed right after', async () => {
   const child = run(`log.info({ index: 0 }, 'x'); log.fatal({ index: 1 }, 'y'); process.kill(process.pid, 'SIGKILL');`);
   const [text, [, signal]] = await Promise.all([textOf(child.stderr!), once(child, 'close')]);

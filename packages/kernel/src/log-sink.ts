@@ -2,19 +2,21 @@
  * Writes log lines to a file descriptor, many at a time, without blocking the event loop.
  *
  * Promise: lines are gathered and written once per turn of the event loop, in order, by non-blocking writes. `flushSync`
- * writes them at once: it runs after each `fatal` line and when the process exits, so an exit loses no line. A process
- * that is killed (SIGKILL) loses the lines of the turn under way.
+ * writes them at once: it runs after each `fatal` line. `end` does so when the process exits, and later lines, those of
+ * exit handlers, are written as they come: an exit loses no line that its reader takes within the budget. A process that
+ * is killed (SIGKILL) loses the lines of the turn under way.
  * Bound: `pending_bytes_max` of lines that wait. Overflow: the newest line is dropped and counted; when the reader has
  * caught up, `onLost` is called once with the number of lines that were lost since the last call.
  * Errors: a write that fails (a full disk, an I/O error) is tried again every `FAULT_RETRY_MS`; until it works the lines
  * wait within the bound. Only when the reader is gone (EPIPE) or the descriptor is closed (EBADF) are all lines dropped and
  * counted: a service does not end because its log has no reader.
- * Cancellation: `flushSync` gives up after its budget, and at once when a write fails.
+ * Cancellation: `flushSync` gives up after its budget, and at once when a write fails. After `end` one budget is shared by
+ * all lines.
  *
  *   const sink = new LogSink({ fd: 2 });
  *   sink.onLost = (lines) => log.warn({ lines }, 'lost log lines');
  *   sink.write('{"msg":"ready"}\n');
- *   process.on('exit', () => sink.flushSync());
+ *   process.prependListener('exit', () => sink.end());
  */
 import { writeSync } from 'node:fs';
 import { nonBlockingFd, type NonBlockingFd } from './non-blocking-fd.ts';
@@ -26,6 +28,8 @@ const RETRY_MS = 5;
 const FAULT_RETRY_MS = 500;
 /** Written in one call; more lines than that are not left for the end of the turn. */
 const BATCH_BYTES = 64 * 1024;
+/** How long `flushSync` and `end` wait for a reader. */
+const FLUSH_MS = 500;
 /** The descriptor is full, or a signal came. */
 const BUSY: ReadonlySet<string> = new Set(['EAGAIN', 'EBUSY', 'EINTR']);
 /** No later write can work. */
@@ -60,6 +64,8 @@ export class LogSink implements Disposable {
   /** The code of the last write that failed since the last report. */
   #code: string | undefined;
   #isBroken = false;
+  /** Set by `end`: until when a line may be waited for. */
+  #end_ms: number | undefined;
   #reported_total = 0;
   dropped_total = 0;
 
@@ -83,14 +89,24 @@ export class LogSink implements Disposable {
     }
     this.#lines.push(line);
     this.#lines_bytes += bytes;
-    if (this.#retry !== undefined) return;
-    if (this.#lines_bytes >= BATCH_BYTES) this.#drain();
+    if (this.#end_ms !== undefined) this.#flushUntil(this.#end_ms);
+    else if (this.#retry !== undefined) return;
+    else if (this.#lines_bytes >= BATCH_BYTES) this.#drain();
     else this.#schedule();
   }
 
   /** Writes the lines that wait, for at most `budget_ms`. It blocks: for the end of the process and its last words. */
-  flushSync(budget_ms = 500): void {
-    const until_ms = sched.now_ms() + budget_ms;
+  flushSync(budget_ms = FLUSH_MS): void {
+    this.#flushUntil(Math.min(sched.now_ms() + budget_ms, this.#end_ms ?? Infinity));
+  }
+
+  /** No turn of the event loop comes any more: writes the lines that wait, and from now on each line at once. */
+  end(budget_ms = FLUSH_MS): void {
+    this.#end_ms ??= sched.now_ms() + budget_ms;
+    this.#flushUntil(this.#end_ms);
+  }
+
+  #flushUntil(until_ms: number): void {
     this.#drain();
     while (this.pending_bytes > 0 && !this.#isFaulty && sched.now_ms() < until_ms) {
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
@@ -174,11 +190,12 @@ export class LogSink implements Disposable {
 
 let standardError: LogSink | undefined;
 
-/** The one sink on standard error of this process. Its lines are flushed when the process exits. */
+/** The one sink on standard error of this process. It ends when the process exits, before other exit handlers run. */
 export function standardErrorSink(): LogSink {
   if (standardError === undefined) {
     const sink = new LogSink({ fd: 2 });
-    process.on('exit', () => sink.flushSync());
+    // First, as a handler may log, and may call process.exit, after which no other one runs.
+    process.prependListener('exit', () => sink.end());
     standardError = sink;
   }
   return standardError;
