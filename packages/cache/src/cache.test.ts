@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { VirtualSched } from '@ron/kernel/testing';
 import { Cache, ENTRY_OVERHEAD_BYTES } from './cache.ts';
 
 const bytesFor = (entries: number, bytes: number): number => entries * (bytes + ENTRY_OVERHEAD_BYTES + 10) + 1024;
@@ -123,14 +124,80 @@ test('a hook may use the cache', () => {
   assert.ok(cache.size <= 2);
 });
 
-test('a hook that sets the evicted or the new key again leaves one entry for each', () => {
-  const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: () => void cache.set('new', 'by the hook', 0) });
-  for (const key of ['a', 'b', 'new']) cache.set(key, 'value', 0);
-  assert.equal(cache.get('new'), 'value');
-  cache.delete('new');
-  assert.equal(cache.get('new'), undefined);
+test('a hook that puts the evicted key back does not keep a set from returning, and is called once for each', () => {
+  const calls: string[] = [];
+  const cache: Cache<string> = new Cache({
+    entries_max: 4,
+    onEvict: (key, value) => {
+      assert.ok(calls.push(key) <= 6, 'one call for each eviction');
+      assert.equal(cache.has(key), false);
+      assert.equal(cache.set(key, value!, 0), false, 'nothing is evicted for a hook');
+      assert.equal(
+        cache.offer(key, 0, () => 'offered'),
+        false,
+      );
+    },
+  });
   for (let index = 0; index < 10; index++) cache.set(`${index}`, 'value', 0);
-  assert.ok(cache.size <= 2);
+  assert.equal(calls.length, 6);
+  assert.equal(cache.evictions_total, 6);
+  assert.equal(cache.size, 4);
+  assert.equal(cache.has('9'), true);
+});
+
+test('a hook that puts an expired key back expired does not keep an operation from returning', async () => {
+  const clock = new VirtualSched();
+  await clock.during(() => {
+    let calls = 0;
+    const cache: Cache<string> = new Cache({
+      entries_max: 4,
+      onEvict: (key, value) => {
+        assert.ok((calls += 1) <= 4, 'one call for each operation');
+        assert.equal(cache.set(key, value!, 0, { ttl_ms: 0 }), true, 'there is room');
+        assert.equal(cache.get(key), undefined);
+        assert.equal(cache.find(key)?.state, 'expired');
+        assert.equal(cache.sweep(10), 0);
+      },
+    });
+    cache.set('key', 'value', 0, { ttl_ms: 0 });
+    cache.get('key');
+    cache.peek('key');
+    cache.find('key');
+    cache.sweep(10);
+    assert.deepEqual([calls, cache.size, cache.expirations_total], [4, 1, 4]);
+  });
+});
+
+test('a hook that sets, deletes or clears the new key acts after the set, and the accounts stay right', () => {
+  const acts: ((cache: Cache<string>) => unknown)[] = [
+    (cache) => cache.set('new', 'by the hook', 0),
+    (cache) => cache.delete('new'),
+    (cache) => cache.clear(),
+  ];
+  const left = acts.map((act) => {
+    const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: () => void act(cache) });
+    for (const key of ['a', 'b', 'new']) cache.set(key, 'value', 0);
+    const found = [cache.get('new'), cache.size];
+    for (const key of ['b', 'new']) cache.delete(key);
+    assert.equal(cache.size, 0);
+    for (let index = 0; index < 10; index++) cache.set(`${index}`, 'value', 0);
+    assert.ok(cache.size <= 2);
+    return found;
+  });
+  assert.deepEqual(left, [
+    ['by the hook', 2],
+    [undefined, 1],
+    [undefined, 0],
+  ]);
+});
+
+test('a hook that throws leaves the cache in order', () => {
+  const cache = new Cache<string>({ entries_max: 1, onEvict: () => assert.fail('broken hook') });
+  cache.set('a', 'value', 0);
+  assert.throws(() => cache.set('b', 'value', 0), /broken hook/);
+  assert.equal(cache.get('b'), 'value');
+  assert.throws(() => cache.set('c', 'value', 0), /broken hook/);
+  assert.equal(cache.size, 1);
 });
 
 test('an eviction examines a bounded number of entries, even if all are in use', () => {
