@@ -39,6 +39,33 @@ test('an entry above its limit is not kept, and the former value of its key goes
   assert.equal(half.set('key', 'large', 30_000), true);
 });
 
+test('an entry as large as the cache leaves no room for fingerprints, and the bound holds', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000, entry_bytes_max: 100_000 });
+  for (let index = 0; index < 3000; index++) cache.set(`key ${index}`, 'value', 500);
+  assert.equal(cache.set('big', 'value', 100_000 - ENTRY_OVERHEAD_BYTES - 'big'.length), true);
+  assert.equal(cache.get('big'), 'value');
+  assert.deepEqual([cache.size, cache.bytes], [1, 100_000]);
+});
+
+test('numbers that would remove a bound are refused, and change nothing', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000 });
+  cache.set('key', 'value', 1);
+  const { bytes } = cache;
+  for (const wrong of [NaN, -1, Infinity]) {
+    assert.throws(() => cache.set('key', 'value', wrong), /finite/);
+    assert.throws(() => cache.offer('other', wrong, () => 'value'), /finite/);
+  }
+  assert.throws(() => cache.set('key', 'value', 1, { ttl_ms: NaN }), /lifetime/);
+  assert.throws(() => cache.set('key', 'value', 1, { ttl_ms: 1, stale_ms: NaN }), /lifetime/);
+  assert.throws(() => cache.setNegative('key', { ttl_ms: NaN }), /lifetime/);
+  assert.deepEqual([cache.get('key'), cache.size, cache.bytes], ['value', 1, bytes]);
+  for (const wrong of [NaN, -1]) {
+    assert.throws(() => new Cache({ bytes_max: wrong }), /bounds/);
+    assert.throws(() => new Cache({ entries_max: wrong }), /bounds/);
+    assert.throws(() => new Cache({ bytes_max: 1000, entry_bytes_max: wrong }), /entry_bytes_max/);
+  }
+});
+
 test('a cache of no bytes or no entries keeps nothing', () => {
   for (const cache of [new Cache<string>({ bytes_max: 0 }), new Cache<string>({ entries_max: 0 })]) {
     assert.equal(cache.set('key', 'value', 0), false);

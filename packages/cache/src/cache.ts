@@ -106,7 +106,9 @@ export class Cache<V extends Value> {
     assert(bytes_max < Infinity || entries_max < Infinity, 'cache: bytes_max or entries_max is finite');
     this.bytes_max = bytes_max;
     this.entries_max = entries_max;
-    this.#entry_bytes_max = Math.min(init.entry_bytes_max ?? bytes_max * ENTRY_SHARE_MAX, bytes_max);
+    const { entry_bytes_max = bytes_max * ENTRY_SHARE_MAX } = init;
+    assert(entry_bytes_max >= 0, 'cache: entry_bytes_max is not negative');
+    this.#entry_bytes_max = Math.min(entry_bytes_max, bytes_max);
     this.#onEvict = init.onEvict;
     this.#ghosts = new Ghosts({
       window: bytes_max < Infinity ? bytes_max : entries_max,
@@ -129,7 +131,7 @@ export class Cache<V extends Value> {
   get(key: string): V | undefined {
     touch(this);
     const entry = this.#entries.get(key);
-    if (entry === undefined || entry.value === undefined || !this.#isFresh(entry)) {
+    if (entry === undefined || !this.#isFresh(entry) || entry.value === undefined) {
       this.misses_total += 1;
       return undefined;
     }
@@ -241,6 +243,8 @@ export class Cache<V extends Value> {
   }
 
   #put(key: string, value: V | undefined, bytes: number, lifetime: Lifetime | undefined): boolean {
+    const { ttl_ms = Infinity, stale_ms = 0 } = lifetime ?? {};
+    assert(!Number.isNaN(ttl_ms) && !Number.isNaN(stale_ms), 'cache: a lifetime is a number');
     const charge = this.#chargeOf(key, bytes);
     const former = this.#entries.get(key);
     // Before the former one goes: its queue decides where the new one comes.
@@ -257,17 +261,17 @@ export class Cache<V extends Value> {
     }
     const entry = new Entry(key, value, charge);
     entry.uses = former?.uses ?? 0;
-    if (lifetime?.ttl_ms !== undefined && lifetime.ttl_ms < Infinity) this.#limit(entry, lifetime);
+    if (ttl_ms < Infinity) this.#limit(entry, ttl_ms, stale_ms);
     this.#entries.set(key, entry);
     queue.push(entry);
     this.#callHook();
     return true;
   }
 
-  #limit(entry: Entry<V>, { ttl_ms = Infinity, stale_ms = 0 }: Lifetime): void {
-    const now_ms = this.#now_ms();
+  /** Rounds up: an entry may live up to 1 ms longer than asked for, never shorter. */
+  #limit(entry: Entry<V>, ttl_ms: number, stale_ms: number): void {
     this.#expires = true;
-    entry.fresh_until = now_ms + Math.max(0, Math.ceil(ttl_ms));
+    entry.fresh_until = Math.ceil(this.#now_ms() + Math.max(0, ttl_ms));
     entry.stale_until = stale_ms === Infinity ? 0 : entry.fresh_until + Math.max(0, Math.ceil(stale_ms));
   }
 
@@ -278,6 +282,8 @@ export class Cache<V extends Value> {
       this.bytes + charge > this.bytes_max || this.#entries.size + entries > this.entries_max;
     if (this.#isInHook) return !isOver();
     while (this.#entries.size > 0 && isOver()) this.#evict();
+    // An entry that takes nearly all bytes leaves none for the fingerprints.
+    if (isOver()) this.#ghosts.clear();
     return true;
   }
 
@@ -341,6 +347,8 @@ export class Cache<V extends Value> {
   }
 
   #chargeOf(key: string, bytes: number): number {
+    // One charge that is not a number would make all sums so, and remove the bound.
+    assert(bytes >= 0 && bytes < Infinity, 'cache: bytes is finite and not negative');
     const char_bytes = TWO_BYTE.test(key) ? 2 : 1;
     return bytes + key.length * char_bytes + ENTRY_OVERHEAD_BYTES;
   }
@@ -351,7 +359,7 @@ export class Cache<V extends Value> {
   }
 
   #now_ms(): number {
-    return Math.floor(sched.now_ms() - this.#origin_ms);
+    return sched.now_ms() - this.#origin_ms;
   }
 }
 
