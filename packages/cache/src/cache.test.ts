@@ -238,6 +238,18 @@ test('an eviction examines a bounded number of entries, even if all are in use',
   assert.deepEqual(gone, [64], 'after 64 entries that got another round, the next one goes');
 });
 
+test('an entry whose value is replaced keeps its uses', () => {
+  const cache = new Cache<string>({ entries_max: 3 });
+  cache.set('used', 'old', 0);
+  cache.get('used');
+  cache.set('used', 'new', 0);
+  for (const key of ['a', 'b', 'c']) cache.set(key, 'value', 0);
+  assert.deepEqual(
+    ['used', 'a', 'b', 'c'].map((key) => cache.has(key)),
+    [true, false, true, true],
+  );
+});
+
 test('an entry that was used more often gets more rounds', () => {
   const cache = new Cache<string>({ entries_max: 20 });
   const names = Array.from({ length: 20 }, (_, index) => `key ${index}`);
@@ -264,4 +276,17 @@ test('offers do not take the cache above its bytes, although their fingerprints 
     cache.offer(`offered ${index}`, 0, () => 'value');
     assert.ok(cache.bytes <= 200_000, `${cache.bytes} bytes`);
   }
+});
+
+test('offers of a hook do not take the cache above its bytes either', () => {
+  let offered = 0;
+  const cache: Cache<string> = new Cache({
+    bytes_max: 200_000,
+    onEvict: () => {
+      for (let index = 0; index < 1000; index++) cache.offer(`offered ${offered++}`, 0, () => 'value');
+      assert.ok(cache.bytes <= 200_000, `${cache.bytes} bytes`);
+    },
+  });
+  for (let index = 0; cache.evictions_total < 10; index++) cache.set(`key ${index}`, 'value', 0);
+  assert.ok(offered >= 10_000);
 });
