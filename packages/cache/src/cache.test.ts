@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { VirtualSched } from '@ron/kernel/testing';
 import { Cache, ENTRY_OVERHEAD_BYTES } from './cache.ts';
 
 const bytesFor = (entries: number, bytes: number): number => entries * (bytes + ENTRY_OVERHEAD_BYTES + 10) + 1024;
@@ -36,6 +37,33 @@ test('an entry above its limit is not kept, and the former value of its key goes
   assert.equal(cache.rejections_total, 1);
   const half = new Cache<string>({ bytes_max: 80_000, entry_bytes_max: 40_000 });
   assert.equal(half.set('key', 'large', 30_000), true);
+});
+
+test('an entry as large as the cache leaves no room for fingerprints, and the bound holds', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000, entry_bytes_max: 100_000 });
+  for (let index = 0; index < 3000; index++) cache.set(`key ${index}`, 'value', 500);
+  assert.equal(cache.set('big', 'value', 100_000 - ENTRY_OVERHEAD_BYTES - 'big'.length), true);
+  assert.equal(cache.get('big'), 'value');
+  assert.deepEqual([cache.size, cache.bytes], [1, 100_000]);
+});
+
+test('numbers that would remove a bound are refused, and change nothing', () => {
+  const cache = new Cache<string>({ bytes_max: 100_000 });
+  cache.set('key', 'value', 1);
+  const { bytes } = cache;
+  for (const wrong of [NaN, -1, Infinity]) {
+    assert.throws(() => cache.set('key', 'value', wrong), /finite/);
+    assert.throws(() => cache.offer('other', wrong, () => 'value'), /finite/);
+  }
+  assert.throws(() => cache.set('key', 'value', 1, { ttl_ms: NaN }), /lifetime/);
+  assert.throws(() => cache.set('key', 'value', 1, { ttl_ms: 1, stale_ms: NaN }), /lifetime/);
+  assert.throws(() => cache.setNegative('key', { ttl_ms: NaN }), /lifetime/);
+  assert.deepEqual([cache.get('key'), cache.size, cache.bytes], ['value', 1, bytes]);
+  for (const wrong of [NaN, -1]) {
+    assert.throws(() => new Cache({ bytes_max: wrong }), /bounds/);
+    assert.throws(() => new Cache({ entries_max: wrong }), /bounds/);
+    assert.throws(() => new Cache({ bytes_max: 1000, entry_bytes_max: wrong }), /entry_bytes_max/);
+  }
 });
 
 test('a cache of no bytes or no entries keeps nothing', () => {
@@ -123,14 +151,80 @@ test('a hook may use the cache', () => {
   assert.ok(cache.size <= 2);
 });
 
-test('a hook that sets the evicted or the new key again leaves one entry for each', () => {
-  const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: () => void cache.set('new', 'by the hook', 0) });
-  for (const key of ['a', 'b', 'new']) cache.set(key, 'value', 0);
-  assert.equal(cache.get('new'), 'value');
-  cache.delete('new');
-  assert.equal(cache.get('new'), undefined);
+test('a hook that puts the evicted key back does not keep a set from returning, and is called once for each', () => {
+  const calls: string[] = [];
+  const cache: Cache<string> = new Cache({
+    entries_max: 4,
+    onEvict: (key, value) => {
+      assert.ok(calls.push(key) <= 6, 'one call for each eviction');
+      assert.equal(cache.has(key), false);
+      assert.equal(cache.set(key, value!, 0), false, 'nothing is evicted for a hook');
+      assert.equal(
+        cache.offer(key, 0, () => 'offered'),
+        false,
+      );
+    },
+  });
   for (let index = 0; index < 10; index++) cache.set(`${index}`, 'value', 0);
-  assert.ok(cache.size <= 2);
+  assert.equal(calls.length, 6);
+  assert.equal(cache.evictions_total, 6);
+  assert.equal(cache.size, 4);
+  assert.equal(cache.has('9'), true);
+});
+
+test('a hook that puts an expired key back expired does not keep an operation from returning', async () => {
+  const clock = new VirtualSched();
+  await clock.during(() => {
+    let calls = 0;
+    const cache: Cache<string> = new Cache({
+      entries_max: 4,
+      onEvict: (key, value) => {
+        assert.ok((calls += 1) <= 4, 'one call for each operation');
+        assert.equal(cache.set(key, value!, 0, { ttl_ms: 0 }), true, 'there is room');
+        assert.equal(cache.get(key), undefined);
+        assert.equal(cache.find(key)?.state, 'expired');
+        assert.equal(cache.sweep(10), 0);
+      },
+    });
+    cache.set('key', 'value', 0, { ttl_ms: 0 });
+    cache.get('key');
+    cache.peek('key');
+    cache.find('key');
+    cache.sweep(10);
+    assert.deepEqual([calls, cache.size, cache.expirations_total], [4, 1, 4]);
+  });
+});
+
+test('a hook that sets, deletes or clears the new key acts after the set, and the accounts stay right', () => {
+  const acts: ((cache: Cache<string>) => unknown)[] = [
+    (cache) => cache.set('new', 'by the hook', 0),
+    (cache) => cache.delete('new'),
+    (cache) => cache.clear(),
+  ];
+  const left = acts.map((act) => {
+    const cache: Cache<string> = new Cache({ entries_max: 2, onEvict: () => void act(cache) });
+    for (const key of ['a', 'b', 'new']) cache.set(key, 'value', 0);
+    const found = [cache.get('new'), cache.size];
+    for (const key of ['b', 'new']) cache.delete(key);
+    assert.equal(cache.size, 0);
+    for (let index = 0; index < 10; index++) cache.set(`${index}`, 'value', 0);
+    assert.ok(cache.size <= 2);
+    return found;
+  });
+  assert.deepEqual(left, [
+    ['by the hook', 2],
+    [undefined, 1],
+    [undefined, 0],
+  ]);
+});
+
+test('a hook that throws leaves the cache in order', () => {
+  const cache = new Cache<string>({ entries_max: 1, onEvict: () => assert.fail('broken hook') });
+  cache.set('a', 'value', 0);
+  assert.throws(() => cache.set('b', 'value', 0), /broken hook/);
+  assert.equal(cache.get('b'), 'value');
+  assert.throws(() => cache.set('c', 'value', 0), /broken hook/);
+  assert.equal(cache.size, 1);
 });
 
 test('an eviction examines a bounded number of entries, even if all are in use', () => {
@@ -142,6 +236,18 @@ test('an eviction examines a bounded number of entries, even if all are in use',
   assert.equal(cache.size, 10_000);
   const gone = Array.from({ length: 10_000 }, (_, index) => index).filter((index) => !cache.has(`${index}`));
   assert.deepEqual(gone, [64], 'after 64 entries that got another round, the next one goes');
+});
+
+test('an entry whose value is replaced keeps its uses', () => {
+  const cache = new Cache<string>({ entries_max: 3 });
+  cache.set('used', 'old', 0);
+  cache.get('used');
+  cache.set('used', 'new', 0);
+  for (const key of ['a', 'b', 'c']) cache.set(key, 'value', 0);
+  assert.deepEqual(
+    ['used', 'a', 'b', 'c'].map((key) => cache.has(key)),
+    [true, false, true, true],
+  );
 });
 
 test('an entry that was used more often gets more rounds', () => {
@@ -170,4 +276,17 @@ test('offers do not take the cache above its bytes, although their fingerprints 
     cache.offer(`offered ${index}`, 0, () => 'value');
     assert.ok(cache.bytes <= 200_000, `${cache.bytes} bytes`);
   }
+});
+
+test('offers of a hook do not take the cache above its bytes either', () => {
+  let offered = 0;
+  const cache: Cache<string> = new Cache({
+    bytes_max: 200_000,
+    onEvict: () => {
+      for (let index = 0; index < 1000; index++) cache.offer(`offered ${offered++}`, 0, () => 'value');
+      assert.ok(cache.bytes <= 200_000, `${cache.bytes} bytes`);
+    },
+  });
+  for (let index = 0; cache.evictions_total < 10; index++) cache.set(`key ${index}`, 'value', 0);
+  assert.ok(offered >= 10_000);
 });

@@ -9,6 +9,9 @@
  * `ENTRY_OVERHEAD_BYTES`; `bytes` adds the fingerprints of evicted keys. Expired entries are removed when they are met, and
  * each `set` checks two others: no timers. Overflow: eviction. An entry above `entry_bytes_max` is not kept, nor is the
  * former value of its key. Cost: get is one map lookup; set is O(1) for each entry that it evicts.
+ * Hook: `onEvict` is called once for each entry that was evicted or expired, after the operation that removed it is
+ * complete. It may use the cache, but within it nothing is evicted or expires: a `set` that does not fit is rejected. So a
+ * hook cannot cause calls of the hook, and every operation ends.
  *
  * Eviction is S3-FIFO: new entries pass through a small queue, a tenth of the cache; those that are requested there move to
  * the main queue, and so do keys that return soon after they were evicted. Entries of the main queue get another round for
@@ -33,7 +36,7 @@ export interface CacheInit<V> {
   entries_max?: number;
   /** The largest charge of one entry. Default an eighth of `bytes_max`. */
   entry_bytes_max?: number;
-  /** Called after an entry was evicted for room or found expired. May use the cache. Must not throw. */
+  /** Called after an entry was evicted for room or found expired. See above for its use of the cache. Must not throw. */
   onEvict?: (key: string, value: V | undefined, why: 'room' | 'expired') => void;
 }
 
@@ -79,7 +82,7 @@ export class Cache<V extends Value> {
   stale_hits_total = 0;
   negative_hits_total = 0;
   misses_total = 0;
-  /** Entries evicted for room, entries removed because they expired, and values too large to keep. */
+  /** Entries evicted for room, entries removed because they expired, and values too large to keep or without room. */
   evictions_total = 0;
   expirations_total = 0;
   rejections_total = 0;
@@ -91,6 +94,9 @@ export class Cache<V extends Value> {
   readonly #ghosts: Ghosts;
   /** The clock counts from here, so that times are small whole numbers. */
   readonly #origin_ms = sched.now_ms() - 1;
+  /** Entries that were removed by the operation under way and that the hook was not called for yet. */
+  #gone: { readonly entry: Entry<V>; readonly why: 'room' | 'expired' }[] = [];
+  #isInHook = false;
   /** Whether an entry with a lifetime was ever set: without one nothing is swept. */
   #expires = false;
 
@@ -100,7 +106,9 @@ export class Cache<V extends Value> {
     assert(bytes_max < Infinity || entries_max < Infinity, 'cache: bytes_max or entries_max is finite');
     this.bytes_max = bytes_max;
     this.entries_max = entries_max;
-    this.#entry_bytes_max = Math.min(init.entry_bytes_max ?? bytes_max * ENTRY_SHARE_MAX, bytes_max);
+    const { entry_bytes_max = bytes_max * ENTRY_SHARE_MAX } = init;
+    assert(entry_bytes_max >= 0, 'cache: entry_bytes_max is not negative');
+    this.#entry_bytes_max = Math.min(entry_bytes_max, bytes_max);
     this.#onEvict = init.onEvict;
     this.#ghosts = new Ghosts({
       window: bytes_max < Infinity ? bytes_max : entries_max,
@@ -123,7 +131,7 @@ export class Cache<V extends Value> {
   get(key: string): V | undefined {
     touch(this);
     const entry = this.#entries.get(key);
-    if (entry === undefined || entry.value === undefined || !this.#isFresh(entry)) {
+    if (entry === undefined || !this.#isFresh(entry) || entry.value === undefined) {
       this.misses_total += 1;
       return undefined;
     }
@@ -147,6 +155,7 @@ export class Cache<V extends Value> {
     if (state === 'expired') {
       this.misses_total += 1;
       this.#expire(entry);
+      this.#callHook();
     } else if (state === 'stale') this.stale_hits_total += 1;
     else if (isNegative) this.negative_hits_total += 1;
     else this.hits_total += 1;
@@ -187,8 +196,11 @@ export class Cache<V extends Value> {
     const charge = this.#chargeOf(key, bytes);
     if (charge > this.#entry_bytes_max) return false;
     if (this.#entries.has(key) || this.#ghosts.has(key)) return this.#put(key, make(), bytes, undefined);
+    // In a hook nothing is evicted, and the fingerprint may need room.
+    if (this.#isInHook) return false;
     this.#ghosts.add(key, this.#weightOf(charge));
     this.#makeRoom(0, 0);
+    this.#callHook();
     return false;
   }
 
@@ -211,7 +223,13 @@ export class Cache<V extends Value> {
   /** Removes the expired ones among the next `steps` entries; the next call goes on from there. How many they were. */
   sweep(steps: number): number {
     touch(this);
-    if (!this.#expires) return 0;
+    const expired = this.#sweep(steps);
+    this.#callHook();
+    return expired;
+  }
+
+  #sweep(steps: number): number {
+    if (!this.#expires || this.#isInHook) return 0;
     const now_ms = this.#now_ms();
     let expired = 0;
     for (let step = 0; step < steps; step++) {
@@ -225,6 +243,8 @@ export class Cache<V extends Value> {
   }
 
   #put(key: string, value: V | undefined, bytes: number, lifetime: Lifetime | undefined): boolean {
+    const { ttl_ms = Infinity, stale_ms = 0 } = lifetime ?? {};
+    assert(!Number.isNaN(ttl_ms) && !Number.isNaN(stale_ms), 'cache: a lifetime is a number');
     const charge = this.#chargeOf(key, bytes);
     const former = this.#entries.get(key);
     // Before the former one goes: its queue decides where the new one comes.
@@ -234,31 +254,37 @@ export class Cache<V extends Value> {
       this.rejections_total += 1;
       return false;
     }
-    if (this.#expires) this.sweep(SWEEP_STEPS);
-    this.#makeRoom(charge, 1);
-    // A hook may have set the key meanwhile.
-    if (this.#onEvict !== undefined) this.delete(key);
+    this.#sweep(SWEEP_STEPS);
+    if (!this.#makeRoom(charge, 1)) {
+      this.rejections_total += 1;
+      return false;
+    }
     const entry = new Entry(key, value, charge);
     entry.uses = former?.uses ?? 0;
-    if (lifetime?.ttl_ms !== undefined && lifetime.ttl_ms < Infinity) this.#limit(entry, lifetime);
+    if (ttl_ms < Infinity) this.#limit(entry, ttl_ms, stale_ms);
     this.#entries.set(key, entry);
     queue.push(entry);
+    this.#callHook();
     return true;
   }
 
-  #limit(entry: Entry<V>, { ttl_ms = Infinity, stale_ms = 0 }: Lifetime): void {
-    const now_ms = this.#now_ms();
+  /** Rounds up: an entry may live up to 1 ms longer than asked for, never shorter. */
+  #limit(entry: Entry<V>, ttl_ms: number, stale_ms: number): void {
     this.#expires = true;
-    entry.fresh_until = now_ms + Math.max(0, Math.ceil(ttl_ms));
+    entry.fresh_until = Math.ceil(this.#now_ms() + Math.max(0, ttl_ms));
     entry.stale_until = stale_ms === Infinity ? 0 : entry.fresh_until + Math.max(0, Math.ceil(stale_ms));
   }
 
-  /** Evicts until an entry of `charge` bytes fits, or none. */
-  #makeRoom(charge: number, entries: 0 | 1): void {
+  /** Evicts until an entry of `charge` bytes fits, or none. False in a hook, if that took an eviction. */
+  #makeRoom(charge: number, entries: 0 | 1): boolean {
     // Read anew each time: an eviction may make the table of fingerprints larger.
     const isOver = (): boolean =>
       this.bytes + charge > this.bytes_max || this.#entries.size + entries > this.entries_max;
+    if (this.#isInHook) return !isOver();
     while (this.#entries.size > 0 && isOver()) this.#evict();
+    // An entry that takes nearly all bytes leaves none for the fingerprints.
+    if (isOver()) this.#ghosts.clear();
+    return true;
   }
 
   /** Evicts one entry. Those that were used since their last turn get another one, within `MOVES_MAX`. */
@@ -271,7 +297,8 @@ export class Cache<V extends Value> {
         if (isSmall) this.#ghosts.add(entry.key, this.#weightOf(entry.bytes));
         this.#remove(entry);
         this.evictions_total += 1;
-        return this.#onEvict?.(entry.key, entry.value, 'room');
+        if (this.#onEvict !== undefined) this.#gone.push({ entry, why: 'room' });
+        return;
       }
       queue.remove(entry);
       entry.uses = isSmall ? 0 : entry.uses - 1;
@@ -288,14 +315,30 @@ export class Cache<V extends Value> {
   #isFresh(entry: Entry<V>): boolean {
     if (entry.fresh_until === 0) return true;
     const state = stateOf(entry, this.#now_ms());
-    if (state === 'expired') this.#expire(entry);
+    if (state === 'expired') {
+      this.#expire(entry);
+      this.#callHook();
+    }
     return state === 'fresh';
   }
 
   #expire(entry: Entry<V>): void {
+    if (this.#isInHook) return;
     this.#remove(entry);
     this.expirations_total += 1;
-    this.#onEvict?.(entry.key, entry.value, 'expired');
+    if (this.#onEvict !== undefined) this.#gone.push({ entry, why: 'expired' });
+  }
+
+  #callHook(): void {
+    if (this.#gone.length === 0) return;
+    const gone = this.#gone;
+    this.#gone = [];
+    this.#isInHook = true;
+    try {
+      for (const { entry, why } of gone) this.#onEvict?.(entry.key, entry.value, why);
+    } finally {
+      this.#isInHook = false;
+    }
   }
 
   #remove(entry: Entry<V>): void {
@@ -304,6 +347,8 @@ export class Cache<V extends Value> {
   }
 
   #chargeOf(key: string, bytes: number): number {
+    // One charge that is not a number would make all sums so, and remove the bound.
+    assert(bytes >= 0 && bytes < Infinity, 'cache: bytes is finite and not negative');
     const char_bytes = TWO_BYTE.test(key) ? 2 : 1;
     return bytes + key.length * char_bytes + ENTRY_OVERHEAD_BYTES;
   }
@@ -314,7 +359,7 @@ export class Cache<V extends Value> {
   }
 
   #now_ms(): number {
-    return Math.floor(sched.now_ms() - this.#origin_ms);
+    return sched.now_ms() - this.#origin_ms;
   }
 }
 

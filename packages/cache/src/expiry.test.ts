@@ -28,6 +28,33 @@ test('an entry is fresh, then stale, then expired, and find returns the state', 
     assert.deepEqual([hits_total, stale_hits_total, misses_total, expirations_total], [2, 1, 3, 1]);
   }));
 
+test('an entry is not fresh or stale for less than its lifetime, wherever in a millisecond it was set', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    clock.advanceSync(0.75);
+    cache.set('key', 'value', 0, { ttl_ms: 1, stale_ms: 1.5 });
+    clock.advanceSync(0.75);
+    assert.equal(cache.find('key')?.state, 'fresh');
+    // At most 1 ms longer.
+    clock.advanceSync(1.25);
+    assert.equal(cache.find('key')?.state, 'stale');
+    clock.advanceSync(0.5);
+    assert.equal(cache.find('key')?.state, 'stale');
+    clock.advanceSync(1.25);
+    assert.equal(cache.find('key')?.state, 'expired');
+  }));
+
+test('get removes an expired negative entry', () =>
+  withClock((clock) => {
+    const cache = new Cache<string>({ entries_max: 10 });
+    cache.setNegative('key', { ttl_ms: 1 });
+    assert.equal(cache.get('key'), undefined);
+    assert.equal(cache.size, 1);
+    clock.advanceSync(1);
+    assert.equal(cache.get('key'), undefined);
+    assert.deepEqual([cache.size, cache.expirations_total], [0, 1]);
+  }));
+
 test('without a lifetime an entry stays fresh, and stale for ever ends with its eviction', () =>
   withClock((clock) => {
     const cache = new Cache<string>({ entries_max: 10 });

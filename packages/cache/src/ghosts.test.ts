@@ -31,6 +31,17 @@ test('the table grows until it remembers nearly all keys of its window, and not 
   assert.equal(small.has('key 99999'), false);
 });
 
+test('keys that are taken leave their slots, so that the table does not grow for them', () => {
+  const ghosts = new Ghosts({ window: 10_000, slots_max: 1024 });
+  for (let key = 0; key < 6; key++) ghosts.add(`kept ${key}`, 1);
+  const { bytes } = ghosts;
+  for (let key = 0; key < 100; key++) {
+    ghosts.add(`taken ${key}`, 1);
+    ghosts.take(`taken ${key}`);
+  }
+  assert.equal(ghosts.bytes, bytes);
+});
+
 test('keys that differ only in the middle of a long text are the same; at either end they are not', () => {
   const ghosts = new Ghosts({ window: 100, slots_max: 1024 });
   const middle = (text: string): string => `${'x'.repeat(32)}${text}${'y'.repeat(32)}`;

@@ -9,6 +9,7 @@ import type { Readable } from 'node:stream';
 import { test, type TestContext } from 'node:test';
 import { LogSink } from './log-sink.ts';
 import { realSched } from './sched.ts';
+import { VirtualSched } from './virtual-sched.ts';
 
 const failWith = (code: string): never => {
   throw Object.assign(new Error(code), { code });
@@ -112,6 +113,72 @@ test('a reader that is gone costs the lines, not the process', () => {
   assert.equal(sink.pending_bytes, 0);
 });
 
+test('a write that fails keeps the sink alive: lines wait or are counted, and come out when it works again', async () => {
+  for (const code of ['ENOSPC', 'EDQUOT', 'EIO', 'EINTR', 'EUNKNOWN']) {
+    const out = { text: '', calls: 0, code };
+    const sink = new LogSink({
+      pending_bytes_max: 6,
+      writeSync: (_fd, bytes) => {
+        out.calls += 1;
+        if (out.code !== '' && out.text.length === 1) failWith(out.code);
+        // The first write is short: the disk becomes full in the middle of a line.
+        const taken = bytes.subarray(0, out.text === '' ? 1 : bytes.length);
+        out.text += Buffer.from(taken).toString('latin1');
+        return taken.length;
+      },
+    });
+    const reports: unknown[] = [];
+    sink.onLost = (...report) => void reports.push(report);
+    for (const line of ['ab\n', 'cd\n']) sink.write(line);
+    await turn();
+    for (const line of ['ef\n', 'gh\n']) sink.write(line);
+    assert.equal(sink.dropped_total, 2, code);
+    out.code = '';
+    while (sink.pending_bytes > 0) await turn();
+    assert.equal(out.text, 'ab\ncd\n', code);
+    assert.deepEqual(reports, [[2, code]]);
+  }
+});
+
+test('writes that fail are tried again at a bounded pace, and flushSync does not wait for them', async () => {
+  const clock = new VirtualSched();
+  await clock.during(async () => {
+    let calls = 0;
+    const sink = new LogSink({
+      writeSync: () => {
+        calls += 1;
+        return failWith('ENOSPC');
+      },
+    });
+    sink.write('a\n');
+    // The clock stands still: a flush that waited for its budget would not end.
+    sink.flushSync();
+    assert.equal(calls, 1);
+    for (let line = 0; line < 100; line++) sink.write('b\n');
+    await clock.advance(5000);
+    assert.ok(calls > 5 && calls <= 12, `${calls} writes`);
+    sink[Symbol.dispose]();
+  });
+});
+
+test('an onLost that throws does not break the sink', { timeout: 60_000 }, async () => {
+  const { sink, out, written } = setUp(5);
+  let reports = 0;
+  sink.onLost = () => {
+    reports += 1;
+    throw new Error('broken hook');
+  };
+  out.room = 0;
+  for (const line of ['ab\n', 'cd\n']) sink.write(line);
+  await turn();
+  out.room = Infinity;
+  await written(3);
+  sink.write('ef\n');
+  await written(6);
+  assert.equal(out.text, 'ab\nef\n');
+  assert.deepEqual([reports, sink.dropped_total], [1, 1]);
+});
+
 const LOG_URL = JSON.stringify(new URL('./log.ts', import.meta.url).href);
 const SINK_URL = JSON.stringify(new URL('./log-sink.ts', import.meta.url).href);
 
@@ -161,6 +228,36 @@ for (const [name, end] of Object.entries(ENDS)) {
     );
   });
 }
+
+const LOGS_AT_EXIT = `process.on('exit', () => log.info({ index: 1 }, 'at exit'));`;
+const EXIT_HANDLERS = {
+  'registered before the log': `${LOGS_AT_EXIT}${WITH_LOG}`,
+  'registered after the log': `${WITH_LOG}${LOGS_AT_EXIT}`,
+  'followed by one that exits': `${LOGS_AT_EXIT}process.on('exit', () => process.exit(3));${WITH_LOG}`,
+};
+
+for (const [name, prelude] of Object.entries(EXIT_HANDLERS)) {
+  test(`a line of an exit handler is out: ${name}`, async () => {
+    const child = run(`log.info({ index: 0 }, 'first');`, 'pipe', prelude);
+    const [text] = await Promise.all([textOf(child.stderr!), once(child, 'close')]);
+    assert.deepEqual(indexesIn(text), [0, 1]);
+  });
+}
+
+test('after the end each line is written at once, and all of them share one budget', () => {
+  const { sink, out } = setUp();
+  sink.write('a\n');
+  sink.end(50);
+  sink.write('b\n');
+  assert.equal(out.text, 'a\nb\n');
+  out.room = 0;
+  const began_ms = performance.now();
+  while (performance.now() - began_ms < 50) sink.write('c\n');
+  const { calls } = out;
+  for (let line = 0; line < 100; line++) sink.write('d\n');
+  sink.flushSync();
+  assert.equal(out.calls - calls, 101, 'one try for each, without a wait');
+});
 
 test('a fatal line and those before it are out even if the process is killed right after', async () => {
   const child = run(`log.info({ index: 0 }, 'x'); log.fatal({ index: 1 }, 'y'); process.kill(process.pid, 'SIGKILL');`);

@@ -2,17 +2,21 @@
  * Writes log lines to a file descriptor, many at a time, without blocking the event loop.
  *
  * Promise: lines are gathered and written once per turn of the event loop, in order, by non-blocking writes. `flushSync`
- * writes them at once: it runs after each `fatal` line and when the process exits, so an exit loses no line. A process
- * that is killed (SIGKILL) loses the lines of the turn under way.
+ * writes them at once: it runs after each `fatal` line. `end` does so when the process exits, and later lines, those of
+ * exit handlers, are written as they come: an exit loses no line that its reader takes within the budget. A process that
+ * is killed (SIGKILL) loses the lines of the turn under way.
  * Bound: `pending_bytes_max` of lines that wait. Overflow: the newest line is dropped and counted; when the reader has
  * caught up, `onLost` is called once with the number of lines that were lost since the last call.
- * Cancellation: `flushSync` gives up after its budget. When the reader is gone (EPIPE) lines are dropped and counted: a
- * service does not end because its log has no reader.
+ * Errors: a write that fails (a full disk, an I/O error) is tried again every `FAULT_RETRY_MS`; until it works the lines
+ * wait within the bound. Only when the reader is gone (EPIPE) or the descriptor is closed (EBADF) are all lines dropped and
+ * counted: a service does not end because its log has no reader.
+ * Cancellation: `flushSync` gives up after its budget, and at once when a write fails. After `end` one budget is shared by
+ * all lines.
  *
  *   const sink = new LogSink({ fd: 2 });
  *   sink.onLost = (lines) => log.warn({ lines }, 'lost log lines');
  *   sink.write('{"msg":"ready"}\n');
- *   process.on('exit', () => sink.flushSync());
+ *   process.prependListener('exit', () => sink.end());
  */
 import { writeSync } from 'node:fs';
 import { nonBlockingFd, type NonBlockingFd } from './non-blocking-fd.ts';
@@ -20,8 +24,16 @@ import { sched, type Timer } from './sched.ts';
 
 /** While the descriptor is full. */
 const RETRY_MS = 5;
+/** While writes fail for another reason: a disk that is full now is seldom not full a moment later. */
+const FAULT_RETRY_MS = 500;
 /** Written in one call; more lines than that are not left for the end of the turn. */
 const BATCH_BYTES = 64 * 1024;
+/** How long `flushSync` and `end` wait for a reader. */
+const FLUSH_MS = 500;
+/** The descriptor is full, or a signal came. */
+const BUSY: ReadonlySet<string> = new Set(['EAGAIN', 'EBUSY', 'EINTR']);
+/** No later write can work. */
+const GONE: ReadonlySet<string> = new Set(['EPIPE', 'EBADF']);
 
 export interface LogSinkInit {
   /** Default 2: stdout is for answers, such as the ready line. */
@@ -33,8 +45,8 @@ export interface LogSinkInit {
 }
 
 export class LogSink implements Disposable {
-  /** Called when lines were lost and the reader has caught up. */
-  onLost: ((lines: number) => void) | undefined;
+  /** Called when lines were lost and writes work again, with the code of the last write that failed. May throw. */
+  onLost: ((lines: number, code: string | undefined) => void) | undefined;
   readonly #out: NonBlockingFd;
   readonly #pending_bytes_max: number;
   readonly #writeSync: (fd: number, bytes: Uint8Array) => number;
@@ -45,9 +57,15 @@ export class LogSink implements Disposable {
   #batch: Uint8Array = new Uint8Array(0);
   #batch_lines = 0;
   #isScheduled = false;
-  /** Set while the descriptor is full. */
+  /** Set while the descriptor is full or writes fail. */
   #retry: Timer | undefined;
+  /** Whether the last write failed, other than by a full descriptor. */
+  #isFaulty = false;
+  /** The code of the last write that failed since the last report. */
+  #code: string | undefined;
   #isBroken = false;
+  /** Set by `end`: until when a line may be waited for. */
+  #end_ms: number | undefined;
   #reported_total = 0;
   dropped_total = 0;
 
@@ -71,16 +89,26 @@ export class LogSink implements Disposable {
     }
     this.#lines.push(line);
     this.#lines_bytes += bytes;
-    if (this.#retry !== undefined) return;
-    if (this.#lines_bytes >= BATCH_BYTES) this.#drain();
+    if (this.#end_ms !== undefined) this.#flushUntil(this.#end_ms);
+    else if (this.#retry !== undefined) return;
+    else if (this.#lines_bytes >= BATCH_BYTES) this.#drain();
     else this.#schedule();
   }
 
   /** Writes the lines that wait, for at most `budget_ms`. It blocks: for the end of the process and its last words. */
-  flushSync(budget_ms = 500): void {
-    const until_ms = sched.now_ms() + budget_ms;
+  flushSync(budget_ms = FLUSH_MS): void {
+    this.#flushUntil(Math.min(sched.now_ms() + budget_ms, this.#end_ms ?? Infinity));
+  }
+
+  /** No turn of the event loop comes any more: writes the lines that wait, and from now on each line at once. */
+  end(budget_ms = FLUSH_MS): void {
+    this.#end_ms ??= sched.now_ms() + budget_ms;
+    this.#flushUntil(this.#end_ms);
+  }
+
+  #flushUntil(until_ms: number): void {
     this.#drain();
-    while (this.pending_bytes > 0 && sched.now_ms() < until_ms) {
+    while (this.pending_bytes > 0 && !this.#isFaulty && sched.now_ms() < until_ms) {
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
       this.#drain();
     }
@@ -112,11 +140,20 @@ export class LogSink implements Disposable {
         const count = this.#writeSync(this.#out.fd, this.#batch);
         this.#batch = this.#batch.subarray(count);
       }
-      this.#reportLost();
     } catch (error) {
-      if (isBusy(error)) this.#retry = sched.timer(RETRY_MS, () => this.#drain(), 'log.retry');
-      else this.#break();
+      this.#failed(codeOf(error));
+      return;
     }
+    this.#isFaulty = false;
+    this.#reportLost();
+  }
+
+  #failed(code: string | undefined): void {
+    this.#code = code;
+    if (code !== undefined && GONE.has(code)) return this.#break();
+    this.#isFaulty = code === undefined || !BUSY.has(code);
+    // The rest of the batch is kept, so that a line of which a part was written is completed.
+    this.#retry = sched.timer(this.#isFaulty ? FAULT_RETRY_MS : RETRY_MS, () => this.#drain(), 'log.retry');
   }
 
   #nextBatch(): void {
@@ -129,8 +166,14 @@ export class LogSink implements Disposable {
   #reportLost(): void {
     const lost = this.dropped_total - this.#reported_total;
     if (lost === 0 || this.onLost === undefined) return;
+    const code = this.#code;
     this.#reported_total = this.dropped_total;
-    this.onLost(lost);
+    this.#code = undefined;
+    try {
+      this.onLost(lost, code);
+    } catch {
+      // There is no log to write it to, and the lines go on.
+    }
   }
 
   /** There is no reader any more. */
@@ -147,16 +190,17 @@ export class LogSink implements Disposable {
 
 let standardError: LogSink | undefined;
 
-/** The one sink on standard error of this process. Its lines are flushed when the process exits. */
+/** The one sink on standard error of this process. It ends when the process exits, before other exit handlers run. */
 export function standardErrorSink(): LogSink {
   if (standardError === undefined) {
     const sink = new LogSink({ fd: 2 });
-    process.on('exit', () => sink.flushSync());
+    // First, as a handler may log, and may call process.exit, after which no other one runs.
+    process.prependListener('exit', () => sink.end());
     standardError = sink;
   }
   return standardError;
 }
 
-function isBusy(error: unknown): boolean {
-  return error instanceof Error && 'code' in error && (error.code === 'EAGAIN' || error.code === 'EBUSY');
+function codeOf(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error ? String(error.code) : undefined;
 }

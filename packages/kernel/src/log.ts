@@ -55,7 +55,11 @@ function reportLost(log: Log): void {
   const sink = standardErrorSink();
   if (sink.onLost !== undefined) return;
   const warn = warnAtMostEvery(log, LOST_WARN_MS);
-  sink.onLost = (lines) => warn({ lines }, 'lost log lines: the reader of standard error is too slow');
+  sink.onLost = (lines, code) => warn({ code, lines }, `lost log lines: ${reasonOf(code)}`);
+}
+
+function reasonOf(code: string | undefined): string {
+  return code === 'EAGAIN' ? 'the reader of standard error is too slow' : 'writes to standard error failed';
 }
 
 /** A child whose lines carry the correlation id of a request. */
