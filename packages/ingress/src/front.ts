@@ -23,6 +23,7 @@ import { newHeaderView, scanHeaders } from './header-scan.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { waitsForTurn } from './node-internals.ts';
+import type { Passes } from './passes.ts';
 import { Place } from './place.ts';
 import { refusalDelay_ms, ReserveEntry } from './reserve-entry.ts';
 import type { Responder } from './responder.ts';
@@ -38,6 +39,7 @@ export interface FrontInit {
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly sweeper: Sweeper;
+  readonly passes: Passes;
   readonly host: ExchangeHost;
   readonly guards: RequestGuards;
   /** The same for the health listener. */
@@ -69,6 +71,7 @@ export class Front {
     this.#init = init;
     this.#turns = new Turns({
       pipelined_max: init.config.pipelined_max,
+      passes: init.passes,
       refuse: (req, res, error) => this.refuse(req, res, error, newCorrId(), sched.now_ms()),
     });
   }
@@ -235,7 +238,11 @@ export class Front {
     const wait_ms = refusalDelay_ms(error);
     if (wait_ms === 0) return this.refuse(req, res, error, corr_id, start_ms);
     const answer = (): void => {
-      if (!req.socket.destroyed) this.refuse(req, res, error, corr_id, start_ms);
+      if (req.socket.destroyed) return;
+      const connection = Connection.of(req.socket);
+      // Each request behind it would be refused, too.
+      if (connection?.has_unread === true) connection.pipelines = true;
+      this.refuse(req, res, error, corr_id, start_ms);
     };
     sched.timer(wait_ms, answer, 'ingress-refusal');
   }
