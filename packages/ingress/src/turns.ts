@@ -6,7 +6,7 @@
  * connection closes, the waiting requests are dropped.
  * A connection that pipelines gets at most one request per pass of the event loop, and its address as many as `Passes`
  * allows. Mostly the requests behind the first wait unparsed in `PacketReader`, which is given every connection that
- * pipelines or exceeds the passes of its address.
+ * pipelines or takes part in a flood.
  * Bound: `pipelined_max` waiting requests per connection. Overflow: the next one is refused and the connection closes
  * after the answers before it.
  *
@@ -19,6 +19,9 @@ import { newHeaderView, scanHeaders } from './header-scan.ts';
 import { onTurn, waitsForTurn } from './node-internals.ts';
 import { PacketReader } from './packet-reader.ts';
 import type { Passes } from './passes.ts';
+
+/** Requests of one address that wait for a pass, from which on the next ones are not even parsed before it. */
+const FLOOD_MIN = 64;
 
 /** Processes a request. It must not throw. */
 export type Begin = (req: IncomingMessage, res: ServerResponse, connection: Connection) => void;
@@ -61,8 +64,9 @@ export class Turns {
     if (this.#view.upgrade) connection.lastRequest();
     const mine: Waiting = { req, res, broken: undefined };
     waiting.push(mine);
-    // From now on one request of a packet is parsed at a time.
-    if (!connection.closing) PacketReader.takeOver(connection, passes).arrived(res);
+    // From now on its requests are parsed one at a time. That costs more than reading by Node: not for a busy client.
+    if (!connection.closing && (waits || share.waiting.length >= FLOOD_MIN))
+      PacketReader.takeOver(connection, passes).arrived(res);
     // All other connections come first, so that one packet full of requests does not hold up the loop. Meanwhile the
     // request before this one releases its place.
     const later = (): void => passes.later(share, () => this.#begin(mine, connection, begin));

@@ -4,6 +4,7 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
+import type { Answer, RouteContext } from '@ron/ingress';
 import { eventually, RawClient, startIngress } from './support.ts';
 
 const BEGUN_MAX = 32; // Twice the share of a pass: a flood begins in the middle of one.
@@ -20,9 +21,10 @@ interface Counted extends AsyncDisposable {
 
 async function start(): Promise<Counted> {
   const begun: string[] = [];
-  const handler = ({ params }: { params: { name: string } }): ReturnType<typeof json> => {
-    begun.push(params.name);
-    return json(200, { name: params.name });
+  const handler = ({ params }: RouteContext): Answer => {
+    const { name } = params as { name: string };
+    begun.push(name);
+    return json(200, { name });
   };
   const base = { scope: null, lane: 'inline', summary: 'For a test.', body: 'none' } as const;
   const x = await startIngress({
