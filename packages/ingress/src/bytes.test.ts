@@ -11,6 +11,7 @@ import { fuzzRuns } from '../test/fuzz-runs.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource, ServeBytesInit } from './bytes.ts';
 import { Connection } from './connection.ts';
+import { Share } from './passes.ts';
 import type { Flight, Ticket } from './connection.ts';
 import { CREDIT_BYTES_MAX } from './send-watch.ts';
 import { Sweeper } from './sweeper.ts';
@@ -93,7 +94,7 @@ async function bench(
       counted: false,
       probation: false,
     };
-    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }).add(NO_BODY);
+    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }, new Share()).add(NO_BODY);
   });
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
   t.after(() => {

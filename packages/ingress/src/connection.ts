@@ -4,13 +4,16 @@
  * Contract: the requests in flight on it are known, so that everything they hold is given back when the connection dies,
  * even if their response objects never report it. Requests are processed one at a time: those that the client pipelined
  * behind others wait here in their order, hold nothing, and are dropped when the connection closes.
- * Bound: one object per connection, one entry for the request in flight, and as many waiting ones as `Turns` allows.
+ * Bound: one object per connection, one entry for the request in flight, as many waiting ones as `Turns` allows, and the
+ * packet that its reader holds.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { Socket } from 'node:net';
 import type { Caller, ClientAddress, RonError } from '@ron/kernel';
 import { lingerOnClose, stopParsing } from './linger.ts';
 import { stopAfterThisRequest } from './node-internals.ts';
+import type { PacketReader } from './packet-reader.ts';
+import type { Share } from './passes.ts';
 import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
@@ -69,11 +72,19 @@ export class Connection {
   readonly socket: Socket;
   readonly ticket: Ticket;
   readonly owner: ConnectionOwner;
+  /** The part of each pass of the event loop that its address has. */
+  readonly share: Share;
   readonly flights: Flight[] = [];
   /** In the order in which they came. */
   readonly waiting: Waiting[] = [];
   /** Whether its newest request came behind another that was not answered yet. */
   pipelines = false;
+  /** How many requests of its last packet came before the newest one. */
+  pipelined = 0;
+  /** Bytes of its next request are here, and not parsed yet. */
+  has_unread = false;
+  /** Reads it instead of Node, once it has pipelined. */
+  reader: PacketReader | undefined = undefined;
   /** Whether the headers of its first request are still incomplete. */
   awaits_head = true;
   /** The newest request that was begun, until a sweep finds the connection idle. */
@@ -85,7 +96,8 @@ export class Connection {
   /** An answer that closes the connection is among those that are due. */
   #has_last_answer = false;
 
-  constructor(socket: Socket, ticket: Ticket, now_ms: number, owner: ConnectionOwner) {
+  constructor(socket: Socket, ticket: Ticket, now_ms: number, owner: ConnectionOwner, share: Share) {
+    this.share = share;
     this.owner = owner;
     this.socket = socket;
     this.ticket = ticket;
@@ -100,7 +112,8 @@ export class Connection {
 
   /** No request in flight and nothing left to send. */
   get idle(): boolean {
-    return this.flights.length === 0 && this.waiting.length === 0 && this.socket.writableLength === 0;
+    if (this.has_unread || this.flights.length > 0 || this.waiting.length > 0) return false;
+    return this.socket.writableLength === 0;
   }
 
   /** Whether the client still sends the body of an answered request, which is discarded. */

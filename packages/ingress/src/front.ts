@@ -26,6 +26,7 @@ import { newHeaderView, scanHeaders } from './header-scan.ts';
 import type { IngressMetrics } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import { waitsForTurn } from './node-internals.ts';
+import type { Passes } from './passes.ts';
 import { Place } from './place.ts';
 import { refusalDelay_ms, ReserveEntry } from './reserve-entry.ts';
 import type { Responder } from './responder.ts';
@@ -41,6 +42,7 @@ export interface FrontInit {
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly sweeper: Sweeper;
+  readonly passes: Passes;
   readonly host: ExchangeHost;
   readonly guards: RequestGuards;
   /** The same for the health listener. */
@@ -72,6 +74,7 @@ export class Front {
     this.#init = init;
     this.#turns = new Turns({
       pipelined_max: init.config.pipelined_max,
+      passes: init.passes,
       refuse: (req, res, error) => this.refuse(req, res, error, newCorrId(), sched.now_ms()),
     });
   }
@@ -245,8 +248,12 @@ export class Front {
   ): void {
     const answer = (): void => this.refuse(req, res, error, corr_id, start_ms);
     const wait_ms = refusalDelay_ms(error);
-    if (wait_ms === 0) answer();
-    else refuseLater(req, connection, wait_ms, answer);
+    if (wait_ms === 0) return answer();
+    refuseLater(req, connection, wait_ms, () => {
+      // Each request behind it would be refused, too.
+      if (connection.has_unread) connection.pipelines = true;
+      answer();
+    });
   }
 
   /**

@@ -19,6 +19,7 @@ import type { IngressLog } from './answers.ts';
 import { guardOpenReads, parseBind } from './bind.ts';
 import { compileProxies } from './client-ip.ts';
 import { Drain } from './drain.ts';
+import { Passes } from './passes.ts';
 import { PlainFront } from './plain-front.ts';
 import type { FastSource } from './fast-path.ts';
 import { Front } from './front.ts';
@@ -203,12 +204,14 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     hosts: HostGuard.at(metrics_target, config.hosts),
     health_only: true,
   });
+  const passes = new Passes();
   const front = new Front({
     config,
     admission,
     responder,
     metrics,
     sweeper,
+    passes,
     host,
     guards,
     health_guards,
@@ -220,6 +223,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     config,
     gatekeeper,
     sweeper,
+    passes,
     responder,
     metrics,
     handleExpectation: front.handleExpectation,
@@ -252,7 +256,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           access_log: config.access_log,
         });
   front.open(router, fast);
-  if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, guards }));
+  if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, passes, guards }));
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,

@@ -69,7 +69,7 @@ export const LIMITS = {
   },
   pipelined_max: {
     unit: 'count', default: 32, min: 1, max: 1024,
-    doc: 'Pipelined requests that wait for their turn on one connection.',
+    doc: 'Pipelined requests that wait behind another on one connection; the next gets 429 and the connection closes.',
   },
   rps_limit: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.max_rps',

@@ -23,6 +23,7 @@ import type { IngressConfig } from './limits.ts';
 import { listening } from './listen.ts';
 import { answerStarted, keepDrainEvents, socketBelow, stopListening, takeParserListener } from './node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from './parser-errors.ts';
+import type { Passes } from './passes.ts';
 import type { PlainFront } from './plain-front.ts';
 import { answerRaw } from './raw-answer.ts';
 import type { Responder } from './responder.ts';
@@ -35,6 +36,7 @@ export interface ListenerInit {
   readonly tls: TlsMaterial | undefined;
   readonly gatekeeper: Gatekeeper;
   readonly sweeper: Sweeper;
+  readonly passes: Passes;
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly handle: RequestListener;
@@ -151,8 +153,8 @@ export class Listener implements ConnectionOwner {
   }
 
   #open(socket: Socket, ticket: Ticket): Connection {
-    const { sweeper } = this.#init;
-    const connection = new Connection(socket, ticket, sched.now_ms(), this);
+    const { passes, sweeper } = this.#init;
+    const connection = new Connection(socket, ticket, sched.now_ms(), this, passes.shareOf(ticket.address));
     sweeper.open(connection);
     socket.once('close', () => {
       sweeper.closed(connection);
@@ -193,7 +195,10 @@ export class Listener implements ConnectionOwner {
     const current = connection.flights.at(-1);
     if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
     else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
-    if (newest === undefined && current === undefined) this.#refuseRaw(connection, refusal);
+    // An error behind pipelined requests ends the connection, whether it came while they were answered or after.
+    else if (current === undefined && connection.pipelined > 0) this.#count(refusal);
+    if (newest === undefined && current === undefined && connection.pipelined === 0)
+      this.#refuseRaw(connection, refusal);
     else connection.closeAfterFlights(false);
   }
 

@@ -15,6 +15,7 @@ import {
   socketBelow,
   stopAfterThisRequest,
   stopListening,
+  takeParserInput,
   takeParserListener,
   waitsForTurn,
 } from './node-internals.ts';
@@ -132,6 +133,37 @@ test('parser.onIncoming decides whether the rest of a packet is parsed', async (
     // The rest of a packet is parsed in the same turn as the first request.
     assert.equal(requests, stops ? 1 : 20);
   }
+});
+
+test('a socket with a parser has one data listener, which feeds it; packets can be given to it in pieces', async () => {
+  let requests = 0;
+  let parse: ((packet: Buffer) => void) | undefined;
+  const packets: Buffer[] = [];
+  await using served = await pair(({ socket }, res) => {
+    requests += 1;
+    if (parse === undefined) {
+      assert.equal(socket.listenerCount('data'), 1);
+      parse = takeParserInput(socket, (packet) => void packets.push(packet));
+    }
+    res.end(`answer ${requests}`);
+  });
+  await requestOn(served);
+  // Taken from the native parser while that was at work: the next packet comes to us, and nothing is parsed by itself.
+  served.client.write(GET.repeat(2));
+  while (packets.length === 0) await new Promise((resolve) => setImmediate(resolve));
+  assert.equal(requests, 1);
+  let received = '';
+  served.client.on('data', (chunk: Buffer) => (received += String(chunk)));
+  const bytes = Buffer.concat(packets);
+  for (const [from, to, count] of [
+    [0, 10, 1],
+    [10, GET.length, 2],
+    [GET.length, 2 * GET.length, 3],
+  ] as const) {
+    parse!(bytes.subarray(from, to));
+    assert.equal(requests, count);
+  }
+  while (!received.endsWith('answer 3')) await once(served.client, 'data');
 });
 
 test('the counters of the handle move while one large write is on its way', async () => {

@@ -3,7 +3,8 @@
  * it runs real connections and fails when a version of Node changes one of them.
  *
  * Contract: each function names the part that it needs and degrades without it: the connection still works, with the
- * loss that the function states. Never throws, except `takeParserListener`, without which no request would be read.
+ * loss that the function states. Never throws, except `takeParserListener` and `takeParserInput`, without which no request
+ * would be read.
  *
  *   const attachParser = takeParserListener(server);
  *   server.on('connection', (socket) => attachParser(socket));
@@ -102,6 +103,19 @@ export function resetConnection(socket: Socket): void {
     // The handle is not one of TCP.
   }
   socket.destroy();
+}
+
+/**
+ * Gives the packets of a socket with a parser to `read`, and returns the function that has one parsed: listening makes Node
+ * take the stream back from its native parser, and its own listener feeds that parser.
+ */
+export function takeParserInput(socket: Socket, read: (packet: Buffer) => void): (packet: Buffer) => void {
+  const [parse] = socket.listeners('data') as ((packet: Buffer) => void)[];
+  assert(parse !== undefined, 'a socket with a parser has a listener that feeds it');
+  socket.on('data', read);
+  socket.off('data', parse);
+  socket.resume();
+  return parse;
 }
 
 /** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */

@@ -17,6 +17,8 @@ import { corrIdFrom } from './corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
 import type { RequestGuards } from './guards.ts';
 import type { IngressConfig } from './limits.ts';
+import { holdsSeveral, PacketReader } from './packet-reader.ts';
+import type { Passes } from './passes.ts';
 import { Place } from './place.ts';
 import { plainBytesMax, plainRequest } from './plain-request.ts';
 import type { Sweeper } from './sweeper.ts';
@@ -26,6 +28,7 @@ export interface PlainFrontInit {
   readonly fast: FastPath;
   readonly admission: Admission;
   readonly sweeper: Sweeper;
+  readonly passes: Passes;
   readonly guards: RequestGuards;
 }
 
@@ -122,6 +125,8 @@ class PlainConnection implements Flight {
   #hasEnded = false;
   /** Decided, and not written yet. */
   #due: PlainAnswer | undefined;
+  /** A packet that waits for the turn of its address. */
+  #held: Buffer | undefined;
 
   constructor(front: PlainFront, connection: Connection, handOver: HandOver) {
     this.#front = front;
@@ -139,12 +144,37 @@ class PlainConnection implements Flight {
 
   readonly #onData = (packet: Buffer): void => {
     this.send();
+    const { share, socket } = this.#connection;
     // The client has not taken the answer before this one, so nothing more is read: this comes again when it has.
-    if (this.#isAnswering) return this.#connection.socket.unshift(packet);
+    if (this.#isAnswering) return socket.unshift(packet);
+    if (this.#held !== undefined) {
+      // First: a stream that flows emits what is put back at once.
+      socket.pause();
+      socket.unshift(packet);
+      return;
+    }
+    const { passes } = this.#front.init;
+    if (passes.tryBegin(share)) return this.#read(packet);
+    this.#held = packet;
+    this.#connection.has_unread = true;
+    passes.later(share, () => this.#onTurn());
+  };
+
+  #onTurn(): void {
+    const { socket } = this.#connection;
+    const packet = this.#held!;
+    this.#held = undefined;
+    this.#connection.has_unread = false;
+    if (socket.destroyed) return;
+    if (socket.isPaused()) socket.resume();
+    this.#read(packet);
+  }
+
+  #read(packet: Buffer): void {
     const answer = this.#connection.closing ? undefined : this.#answerTo(packet);
     if (answer === undefined) this.#handOver(packet);
     else this.#begin(answer);
-  };
+  }
 
   #answerTo(packet: Buffer): PlainAnswer | undefined {
     try {
@@ -220,12 +250,15 @@ class PlainConnection implements Flight {
     socket.off('timeout', this.#onTimeout);
     socket.setTimeout(0);
     this.#passOn(socket);
-    socket.emit('data', packet);
+    if (holdsSeveral(packet)) PacketReader.takeOver(this.#connection, this.#front.init.passes).feed(packet);
+    else socket.emit('data', packet);
+    // The parser was not there to see it.
+    if (this.#hasEnded) socket.emit('end');
   }
 
   readonly #onEnd = (): void => {
     this.#hasEnded = true;
-    if (!this.#isAnswering) this.#connection.socket.end();
+    if (!this.#isAnswering && this.#held === undefined) this.#connection.socket.end();
   };
 
   readonly #onTimeout = (): void => {

@@ -1,6 +1,7 @@
 /** Thousands of requests in one packet: the first few are answered, the rest is refused without being read. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
+import { eventually } from '../support.ts';
 import { KIB, MIB, Target, raw, withstands } from './target.ts';
 
 const FLOOD = 20_000;
@@ -13,7 +14,8 @@ before(async () => {
 });
 after(() => target[Symbol.asyncDispose]());
 
-const REFUSED = { counters: ['rejected_total{reason="inflight_limit"}'], growth_bytes_max: 64 * MIB };
+const SERIES = 'rejected_total{reason="inflight_limit"}';
+const REFUSED = { counters: [SERIES], growth_bytes_max: 64 * MIB };
 
 test('a few pipelined requests are all answered, in order', async () => {
   const wire = await target.open();
@@ -67,6 +69,7 @@ test('a flood of what is refused anyway gets a handful of refusals, not thousand
 
 test('forty floods of scrapes that are not read: health answers, memory stays flat', async () => {
   const attack = async (): Promise<void> => {
+    const refused = await target.metric(SERIES);
     const wires = await Promise.all(Array.from({ length: 40 }, () => target.open()));
     for (const wire of wires) {
       wire.socket.pause();
@@ -76,6 +79,8 @@ test('forty floods of scrapes that are not read: health answers, memory stays fl
     assert.equal((await target.send('GET', '/healthz')).status, 200);
     const took_ms = target.cpu_ms - from_ms;
     assert.ok(took_ms < 4000, `the service worked for ${took_ms} ms before it answered a health probe`);
+    // The probe is answered before the floods have had all their turns.
+    await eventually('they are refused', async () => (await target.metric(SERIES)) > refused);
     for (const wire of wires) wire.destroy();
   };
   await attack(); // Once to warm up: memory that the heap keeps is not a leak.
