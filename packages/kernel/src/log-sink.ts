@@ -5,6 +5,8 @@
  * writes them at once: it runs after each `fatal` line. `end` does so when the process exits, and later lines, those of
  * exit handlers, are written as they come: an exit loses no line that its reader takes within the budget. A process that
  * is killed (SIGKILL) loses the lines of the turn under way.
+ * Not promised: whole lines when several processes share one pipe and its reader is slow. A batch above PIPE_BUF may then
+ * be written in parts, with lines of the other process between them. Give each process its own pipe.
  * Bound: `pending_bytes_max` of lines that wait. Overflow: the newest line is dropped and counted; when the reader has
  * caught up, `onLost` is called once with the number of lines that were lost since the last call.
  * Errors: a write that fails (a full disk, an I/O error) is tried again every `FAULT_RETRY_MS`; until it works the lines
