@@ -208,17 +208,23 @@ suite('ron up', { concurrency: 3 }, () => {
     assert.match(put.stderr, /root\.cap is open to other users \(mode 0644\): run chmod 600 /);
     const doctor = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(doctor.code, 1);
-    assert.match(doctor.text, /^fail {2}capability: .*chmod 600/m);
+    assert.match(doctor.text, /^fail {2}the capability: .*chmod 600/m);
     await chmod(join(dir, 'root.cap'), 0o600);
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
     const healthy = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(healthy.code, 0, healthy.text);
     assert.match(healthy.text, new RegExp(`^ok {4}storage at ${node.services['storage']}, ready`, 'm'));
-    assert.match(healthy.text, /^ok {4}2 capabilities between services, good for 89 days$/m);
+    assert.match(healthy.text, /^ok {4}3 capabilities of services, good for 89 days$/m);
     assert.match(healthy.text, /kms at [^]*passport at [^]*storage at /, 'callees come first');
     node.process.kill('SIGINT');
     await node.process.ended;
     await chmod(join(dir, 'kms/owner.cap'), 0o640);
+    const warned = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(warned.code, 1, warned.text);
+    assert.match(
+      warned.text,
+      /^fail {2}capability of the owner of kms: .*owner\.cap is open to other users .*chmod 600/m,
+    );
     const again = await ron(t, ['up', '--dir', dir, '--base-port', '0']);
     assert.equal(again.code, 77);
     assert.match(again.stderr, /owner\.cap is open to other users \(mode 0640\): run chmod 600 /);
@@ -234,7 +240,10 @@ suite('ron up', { concurrency: 3 }, () => {
     await writeFile(join(dir, 'kms/url'), 'http://127.0.0.1:9\n', { mode: 0o600 });
     const ill = await ron(t, ['doctor', '--dir', dir]);
     assert.equal(ill.code, 1);
-    assert.match(ill.text, /^fail {2}capability of storage for kms is missing \(.*storage\/kms\.cap\): run `ron up`/m);
+    assert.match(
+      ill.text,
+      /^fail {2}capability of storage for kms is missing \(.*storage\/kms\.cap\): `ron up` renews it/m,
+    );
     assert.match(ill.text, /^fail {2}capability of passport for kms: .*chmod 600/m);
     assert.match(
       ill.text,
@@ -246,7 +255,56 @@ suite('ron up', { concurrency: 3 }, () => {
     node.process.kill('SIGINT');
     await node.process.ended;
     const stopped = await ron(t, ['doctor', '--dir', dir]);
-    assert.match(stopped.text, /^ok {4}2 capabilities between services, good for 89 days$/m);
+    assert.match(stopped.text, /^ok {4}3 capabilities of services, good for 89 days$/m);
+  });
+
+  test('doctor finds capabilities that are missing or damaged, and goes on', async (t) => {
+    const dir = join(await temporaryDir(t), 'node');
+    const node = await up(t, dir);
+    const at = (file: string): string => join(dir, file);
+    const doctor = async (): Promise<string> => {
+      const { code, text, stderr } = await ron(t, ['doctor', '--dir', dir]);
+      assert.deepEqual([code, stderr], [1, ''], text);
+      assert.match(text, /^(?:ok|warn) +storage at .* ?ready/m, 'the checks after it are made');
+      return text;
+    };
+    const files = ['root.cap', 'kms/owner.cap', 'storage/kms.cap'];
+    const kept = await Promise.all(files.map((file) => readFile(at(file), 'utf8')));
+    const restore = async (): Promise<void> => {
+      for (const [index, file] of files.entries()) await writeFile(at(file), kept[index]!, { mode: 0o600 });
+    };
+    const what = ['the capability', 'capability of the owner of kms', 'capability of storage for kms'];
+
+    for (const damaged of ['garbage', '']) {
+      for (const file of files) await writeFile(at(file), damaged);
+      const text = await doctor();
+      for (const each of what) assert.match(text, new RegExp(`^fail {2}${each}: .*is no capability`, 'm'));
+    }
+    for (const file of files) await rm(at(file));
+    const missing = await doctor();
+    for (const each of what) assert.match(missing, new RegExp(`^fail {2}${each} is missing \\(`, 'm'));
+    await restore();
+
+    await writeFile(at('storage/kms.cap'), await readFile(at('passport/kms.cap')));
+    const { storage, ...others } = JSON.parse(kept[0]!) as Record<string, string>;
+    await writeFile(at('root.cap'), JSON.stringify({ ...others, kms: storage }));
+    const mixed = await doctor();
+    assert.match(mixed, /^fail {2}capability of storage for kms is not the one for this use: /m);
+    assert.match(mixed, /^fail {2}the capability for storage is missing: /m);
+    assert.match(mixed, /^fail {2}the capability for kms is not the one for this use: /m);
+    await restore();
+
+    const state = await readFile(at('node.json'));
+    await rm(at('node.json'));
+    const lost = await doctor();
+    assert.match(lost, /^fail {2}.*node\.json is missing or damaged, but the node runs: /m);
+    assert.doesNotMatch(lost, /does not run|is free/);
+    await writeFile(at('node.json'), state, { mode: 0o600 });
+    node.process.kill('SIGINT');
+    await node.process.ended;
+    const stopped = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(stopped.code, 0, stopped.text);
+    assert.match(stopped.text, /does not run/);
   });
 
   test('without kms, keys are in files, which log, /version and /readyz say; with kms again, those count no more', async (t) => {
@@ -261,6 +319,15 @@ suite('ron up', { concurrency: 3 }, () => {
     for (const text of saysFile) assert.match(text, /"capability_keys":"file"/);
     assert.match(await readFile(join(dir, 'logs/storage.log'), 'utf8'), /keys from a file: there is no kms/);
     assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'x' })).code, 0);
+    const healthy = await ron(t, ['doctor', '--dir', dir]);
+    assert.equal(healthy.code, 0, healthy.text);
+    for (const file of ['keys', 'storage/keys']) {
+      await chmod(join(dir, file), 0o644);
+      const { code, text } = await ron(t, ['doctor', '--dir', dir]);
+      assert.equal(code, 1, text);
+      assert.match(text, new RegExp(`^fail {2}key file ${join(dir, file)}: `, 'm'));
+      await chmod(join(dir, file), 0o600);
+    }
     const old = JSON.parse(await readFile(join(dir, 'root.cap'), 'utf8')) as { storage: string };
     alone.process.kill('SIGINT');
     await alone.process.ended;

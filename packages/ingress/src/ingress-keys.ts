@@ -12,7 +12,7 @@ import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/k
 import type { Config, Key } from '@ron/kernel';
 import { parseBind } from './bind.ts';
 import { compileProxies } from './client-ip.ts';
-import { INGRESS_DEFAULTS, limitRows, LIMITS } from './limits.ts';
+import { INGRESS_DEFAULTS, limitRows, LIMITS, reserveExpected } from './limits.ts';
 import type { IngressConfig, IngressLimits, LimitName, LimitRow } from './limits.ts';
 
 const ADDRESS = { pattern: /^(?:unix:.+|.+:\d{1,5})$/, expects: 'host:port, [v6]:port or unix:/path', length_max: 256 };
@@ -100,7 +100,10 @@ export const INGRESS_KEYS = { ...BIND_KEYS, ...(limitKeys(ownName) as unknown as
 export const INGRESS_SEED_KEYS = { ...BIND_KEYS, ...(limitKeys(seedName) as unknown as SeedKeys), ...POLICY_KEYS };
 
 /** For `defineConfig`: checks that involve several keys or parse a value. */
-export function checkIngressKeys(config: ListenerConfig, report: (key: CheckedKey, expected: string) => void): void {
+export function checkIngressKeys(
+  config: IngressKeyConfig | IngressSeedKeyConfig,
+  report: (key: CheckedKey, expected: string) => void,
+): void {
   if (!isUsable(() => parseBind(config.server.bind))) report('server.bind', BIND_EXPECTED);
   const { metrics_addr } = config;
   if (metrics_addr !== undefined && !isUsable(() => parseBind(metrics_addr))) report('metrics_addr', BIND_EXPECTED);
@@ -110,9 +113,11 @@ export function checkIngressKeys(config: ListenerConfig, report: (key: CheckedKe
   const { cert_file, key_file } = config.tls;
   if (cert_file !== undefined && key_file === undefined) report('tls.key_file', 'a path, because tls.cert_file is set');
   if (cert_file === undefined && key_file !== undefined) report('tls.cert_file', 'a path, because tls.key_file is set');
+  const expected = reserveExpected({ ...INGRESS_DEFAULTS, ...limitsOf(config) });
+  if (expected !== undefined) report('server.inflight_reserve', expected);
 }
 
-type CheckedKey = 'server.bind' | 'metrics_addr' | 'server.trusted_proxies' | 'tls.cert_file' | 'tls.key_file';
+type CheckedKey = keyof typeof BIND_KEYS | keyof typeof POLICY_KEYS | 'server.inflight_reserve';
 
 const BIND_EXPECTED = 'host:port with a port up to 65535, [v6]:port or unix:/path';
 
@@ -127,9 +132,6 @@ function isUsable(parse: () => unknown): boolean {
 
 export type IngressKeyConfig = Config<typeof INGRESS_KEYS>;
 export type IngressSeedKeyConfig = Config<typeof INGRESS_SEED_KEYS>;
-
-/** The part of a configuration that no limit is in. */
-type ListenerConfig = Config<typeof BIND_KEYS & typeof POLICY_KEYS>;
 
 export function ingressConfigOf(
   config: IngressKeyConfig | IngressSeedKeyConfig,

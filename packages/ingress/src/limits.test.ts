@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { defineConfig, loadConfig } from '@ron/kernel';
+import { createHttpServer } from './http-server.ts';
 import { checkIngressKeys, INGRESS_KEYS, INGRESS_SEED_KEYS, ingressConfigOf } from './ingress-keys.ts';
+import { admissionOf } from './ingress-parts.ts';
 import { INGRESS_DEFAULTS, ingressConfig, limitRows } from './limits.ts';
 import type { IngressConfig } from './limits.ts';
 
@@ -30,10 +32,43 @@ test('every limit with a key can be moved to both of its bounds, and not beyond'
   const unit = { count: '', ms: 'ms', bytes: 'B', bytes_per_s: 'B/s' } as const;
   for (const [name, row] of limitRows()) {
     if (row.key === undefined) continue;
+    // A reserve needs a listener that is larger than it.
+    const others = name === 'inflight_reserve' ? ['--server.max_inflight=65536'] : [];
     for (const value of [row.min, row.max])
-      assert.equal(given(`--${row.key}=${value}${unit[row.unit]}`)[name], value, `${name} = ${value}`);
+      assert.equal(given(`--${row.key}=${value}${unit[row.unit]}`, ...others)[name], value, `${name} = ${value}`);
     assert.throws(() => given(`--${row.key}=${row.max + 1}${unit[row.unit]}`), /expected/, name);
   }
+});
+
+test('limits that no listener can have together are refused when they are read, in one sentence', () => {
+  const refused = /server\.inflight_reserve: expected a number below max_inflight, which is \d+/;
+  assert.throws(() => given('--server.inflight_reserve=600'), refused);
+  assert.throws(() => given('--server.inflight_reserve=512'), refused);
+  assert.throws(() => given('--server.max_inflight=4', '--server.inflight_reserve=4'), refused);
+  assert.throws(() => givenBySeed('--ingress.max_inflight=4', '--server.inflight_reserve=4'), refused);
+  assert.equal(given('--server.inflight_reserve=511').inflight_reserve, 511);
+});
+
+test('every pair of bounds that is accepted makes a listener', () => {
+  const unit = { count: '', ms: 'ms', bytes: 'B', bytes_per_s: 'B/s' } as const;
+  const flags = limitRows().flatMap(([, { key, min, max, unit: of }]) =>
+    key === undefined ? [] : [min, max].map((value) => `--${key}=${value}${unit[of]}`),
+  );
+  let refused = 0;
+  for (const one of flags) {
+    for (const other of flags) {
+      let config;
+      try {
+        config = given(one, other);
+      } catch {
+        refused++;
+        continue;
+      }
+      assert.doesNotThrow(() => admissionOf(config), `${one} ${other}`);
+      assert.doesNotThrow(() => createHttpServer(config, undefined).close(), `${one} ${other}`);
+    }
+  }
+  assert.ok(refused < flags.length * 4, `${refused} pairs are refused`);
 });
 
 test('the names of the seed of edge work', () => {
@@ -70,4 +105,8 @@ test('a limit that is no usable number is a defect of the caller', () => {
       assert.throws(() => ingressConfig({ [name]: undefined }), new RegExp(`ingress ${name} must be`), name);
   }
   assert.equal(ingressConfig({ rate_bytes_per_s_min: 0 }).rate_bytes_per_s_min, 0);
+  assert.throws(
+    () => ingressConfig({ max_inflight: 4, inflight_reserve: 4 }),
+    /inflight_reserve must be a number below/,
+  );
 });

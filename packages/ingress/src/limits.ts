@@ -190,6 +190,12 @@ export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
   ...(Object.fromEntries(limitRows().map(([name, row]) => [name, row.default])) as unknown as IngressLimits),
 });
 
+/** Refusal of a reserve that would leave no place for other callers; undefined when the two limits fit each other. */
+export function reserveExpected(limits: Pick<IngressLimits, 'max_inflight' | 'inflight_reserve'>): string | undefined {
+  const { max_inflight, inflight_reserve = 0 } = limits;
+  return inflight_reserve < max_inflight ? undefined : `a number below max_inflight, which is ${max_inflight}`;
+}
+
 /** Fills in the defaults. A limit that is not a usable number is a defect of the caller, not a policy. */
 export function ingressConfig(given: Partial<IngressConfig> = {}): IngressConfig {
   const config = { ...INGRESS_DEFAULTS, ...given };
@@ -199,5 +205,7 @@ export function ingressConfig(given: Partial<IngressConfig> = {}): IngressConfig
     const isUsable = Number.isFinite(value) && (row.min === 0 ? value! >= 0 : value! > 0);
     assert(isUsable, `ingress ${name} must be a positive number${row.min === 0 ? ' or 0' : ''}, found ${value}`);
   }
+  const expected = reserveExpected(config);
+  assert(expected === undefined, `ingress inflight_reserve must be ${expected}`);
   return Object.freeze(config);
 }

@@ -23,10 +23,16 @@ export interface ServiceInit {
   readonly close_ms?: number;
 }
 
-/** After the drain deadline: for aborted work to end, and then for its answers to leave. */
+/** After the drain deadline: for aborted work and idle tasks to end, and then for answers to leave. */
 const END_MS = 50;
 const FLUSH_MS = 500;
 const CLOSE_MS_DEFAULT = 3000;
+
+/**
+ * The time for tasks to end once the listener is drained. Never 0: when a client that reads slowly has used up the
+ * budget, idle tasks would be aborted and counted although they need only a turn of the loop to end.
+ */
+export const tasksDrain_ms = (budget: Pick<Deadline, 'remaining_ms'>): number => Math.max(END_MS, budget.remaining_ms);
 
 /** A service with a listener, for `runProcess`. Call it once the listener listens. */
 export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
@@ -48,7 +54,7 @@ export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
       using budget = Deadline.after('drain', drain_ms());
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
-      const { aborted } = await runtime.stop({ drain_ms: Math.max(END_MS, budget.remaining_ms) });
+      const { aborted } = await runtime.stop({ drain_ms: tasksDrain_ms(budget) });
       using flush = Deadline.after('drain', FLUSH_MS);
       const cut = await ingress.close(flush.signal);
       await closeOnce();

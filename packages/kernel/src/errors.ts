@@ -82,7 +82,12 @@ export const ERRORS = {
   reject_policy: row(403, false, 'edge_rejects_total{reason}', 'policy does not allow it'),
   not_found: row(404, false, REJECTED, 'nothing is there'),
   method_not_allowed: row(405, false, REJECTED, 'the route exists, the method does not'),
-  not_acceptable: row(406, false, REJECTED, 'no content coding of the object is acceptable to Accept-Encoding'),
+  not_acceptable: row(
+    406,
+    false,
+    REJECTED,
+    'the object has coded variants, and Accept-Encoding accepts none of its variants; identity is refused only by the weight 0 for it or for *; an object without coded variants is always sent',
+  ),
   conflict: row(409, false, REJECTED, 'it contradicts the stored state'),
   address_mismatch: row(
     409,

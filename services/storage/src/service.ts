@@ -33,6 +33,7 @@ import {
   StartingListener,
   type FollowedSource,
   type Ingress,
+  tasksDrain_ms,
 } from '@ron/ingress';
 import { AdminTasks, type TaskWork } from './admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
@@ -242,7 +243,7 @@ async function start(init: StorageInit, starting: StartingListener): Promise<Sto
       const clean = await ingress.drained(budget.signal);
       // The planner stops with the tasks; what it has filed is worked off as far as the time goes.
       upkeep.beginDrain();
-      const { aborted } = await runtime.stop({ drain_ms: Math.max(0, budget.remaining_ms) });
+      const { aborted } = await runtime.stop({ drain_ms: tasksDrain_ms(budget) });
       const cut = await ingress.close(Deadline.after('drain', FLUSH_MS).signal);
       await close();
       log.info({ clean, tasks_aborted: aborted, requests_cut: cut.aborted }, 'drained');

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, RawClient, tempDir, type Reply } from './support.ts';
+import { addressOf, bytesOf, eventually, MIB, RawClient, tempDir, type Reply } from './support.ts';
 
 test('SIGTERM while clients write and read', async () => {
   await using temp = await tempDir();
@@ -106,4 +106,24 @@ test('an upload that is cut by the end of the drain keeps what it brought', asyn
     headers: { ...tus, 'Upload-Offset': '600000', 'Content-Type': 'application/offset+octet-stream' },
   });
   assert.equal(rest.headers['ron-address'], addressOf(bytes));
+});
+
+test('a client that does not read uses up the drain, and tasks that are idle then are not counted as aborted', async () => {
+  await using temp = await tempDir();
+  const headers = await authorizationFrom(keysIn(temp.path));
+  const data = join(temp.path, 'data');
+  const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
+  await using storage = await StorageProcess.start({ flags: [...flags, '--server.body_bytes=64MiB'] });
+  const bytes = bytesOf(32 * MIB, 7);
+  const path = `/o/${addressOf(bytes)}`;
+  assert.equal((await storage.send('PUT', path, { body: bytes, headers })).status, 201);
+  const client = await RawClient.open(storage.port);
+  client.socket.pause();
+  client.head('GET', path, {});
+  await eventually('it is answered', async () => (await storage.metric('http_requests_inflight')) === 1);
+  storage.child.kill('SIGTERM');
+  assert.equal(await storage.exit(), 0);
+  const drained = storage.logged('drained');
+  assert.equal(drained?.['clean'], false);
+  assert.ok(Number(drained?.['tasks_aborted']) <= 1, `${String(drained?.['tasks_aborted'])} tasks were aborted`);
 });

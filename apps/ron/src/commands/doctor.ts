@@ -24,32 +24,31 @@ export default command({
 });
 
 async function examine(home: Home, signal: AbortSignal): Promise<Finding[]> {
-  const [machine, capabilities, services, { checkVolumes }, { SERVICE_TABLE }] = await Promise.all([
+  const [machine, capabilities, services, { checkKeyFiles }, { checkVolumes }, { SERVICE_TABLE }] = await Promise.all([
     import('../doctor/machine.ts'),
     import('../doctor/capabilities.ts'),
     import('../doctor/services.ts'),
+    import('../doctor/keys.ts'),
     import('../doctor/volumes.ts'),
     import('../up/table/services.ts'),
   ]);
-  const state = await readState(home);
+  const recorded = await readState(home);
+  const stated = recorded !== undefined && isAlive(recorded.pid) ? recorded.services : undefined;
+  const found = stated ?? (await services.findRunning(home, SERVICE_TABLE, signal));
+  const isRunning = found !== undefined;
+  const expected = isRunning ? SERVICE_TABLE.filter(({ name }) => found[name] !== undefined) : SERVICE_TABLE;
   const common = [
     machine.checkNode(),
     ...(await machine.checkDirectory(home)),
-    ...(await capabilities.checkRootCapability(home)),
+    ...(await capabilities.checkRootCapability(home, expected, isRunning)),
+    ...(await capabilities.checkServiceCapabilities(home, expected, isRunning)),
+    ...(await checkKeyFiles(home, expected, isRunning, signal)),
   ];
-  if (state === undefined || !isAlive(state.pid)) {
-    return [
-      ...common,
-      ...(await capabilities.checkCallCapabilities(home, SERVICE_TABLE, false)),
-      ...(await checkVolumes(home)),
-      ...(await services.checkPorts(SERVICE_TABLE)),
-    ];
-  }
-  const running = SERVICE_TABLE.filter(({ name }) => state.services[name] !== undefined);
+  if (!isRunning) return [...common, ...(await checkVolumes(home)), ...(await services.checkPorts(SERVICE_TABLE))];
   return [
     ...common,
-    ...(await capabilities.checkCallCapabilities(home, running, true)),
-    ...(await services.checkAddresses(home, running, state)),
-    ...(await services.checkServices(running, state, signal)),
+    ...(stated === undefined ? [services.unrecorded(home)] : []),
+    ...(await services.checkAddresses(home, expected, found)),
+    ...(await services.checkServices(expected, found, signal)),
   ];
 }

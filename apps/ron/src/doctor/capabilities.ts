@@ -1,60 +1,104 @@
-/** Checks of the capabilities of the owner and of those with which services call each other. */
+/** Checks of the capability files of a node: those that `ron up` reads, by the same table. */
 import { inspectToken } from '@ron/auth';
 import { sched } from '@ron/kernel/core';
 import { readCapabilities, readCapabilityFile } from '../capability-file.ts';
 import type { Home } from '../home.ts';
-import { heldCalls } from '../up/table/held-calls.ts';
+import { isAsWanted } from '../up/capabilities/renewal.ts';
+import { callFiles, ownerFile, rootWanted, type Wanted } from '../up/table/capability-files.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
 import { messageOf, type Finding } from './finding.ts';
 
 const DAY_MS = 86_400_000;
 const RENEWED = 'run `ron up`, which renews it';
+const RENEWED_SOON = '`ron up` renews it within a minute; else stop it and start it again';
 
-/** The tokens of `root.cap`. */
-export async function checkRootCapability(home: Home): Promise<Finding[]> {
-  let found;
-  try {
-    found = await readCapabilities(home.capability);
-  } catch (error) {
-    return [{ level: 'fail', what: 'capability', fix: messageOf(error) }];
-  }
-  if (found === undefined) return [{ level: 'ok', what: 'no capability yet: `ron up` makes it' }];
-  const tokens: [string, string][] = typeof found === 'string' ? [['', found]] : Object.entries(found);
-  const lefts = tokens.map(([service, token]) => ({ service, left_ms: leftOf(token) }));
-  const expired = lefts.filter(({ left_ms }) => left_ms <= 0);
-  if (expired.length > 0) {
-    const names = expired.map(({ service }) => service).join(', ');
-    return [{ level: 'fail', what: `the capability has expired${names === '' ? '' : ` for ${names}`}`, fix: RENEWED }];
-  }
-  return [{ level: 'ok', what: `capability, good for ${daysOf(lefts.map(({ left_ms }) => left_ms))} days` }];
-}
-
-/** The capability file of each call between the given services; one that is missing counts only while they run. */
-export async function checkCallCapabilities(
+/** The tokens of `root.cap`; one that is missing counts only while its service runs. */
+export async function checkRootCapability(
   home: Home,
   services: readonly ServiceEntry[],
   isRunning: boolean,
 ): Promise<Finding[]> {
-  const findings: Finding[] = [];
-  const lefts: number[] = [];
-  for (const { caller, call, path } of heldCalls(home, services)) {
-    const what = `capability of ${caller} for ${call.to}`;
-    try {
-      const token = await readCapabilityFile(path, call.to);
-      if (token === undefined) {
-        if (isRunning) findings.push({ level: 'fail', what: `${what} is missing (${path})`, fix: RENEWED });
-        continue;
-      }
-      lefts.push(leftOf(token));
-      if (lefts.at(-1)! <= 0) findings.push({ level: 'fail', what: `${what} has expired`, fix: RENEWED });
-    } catch (error) {
-      findings.push({ level: 'fail', what, fix: messageOf(error) });
+  const what = 'the capability';
+  const fix = fixOf(isRunning);
+  let found;
+  try {
+    found = await readCapabilities(home.capability);
+  } catch (error) {
+    return [{ level: 'fail', what, fix: messageOf(error) }];
+  }
+  if (found === undefined && isRunning) {
+    return [{ level: 'fail', what: `${what} is missing (${home.capability})`, fix }];
+  }
+  if (found === undefined) return [{ level: 'ok', what: 'no capability yet: `ron up` makes it' }];
+  const report = new Report(fix);
+  if (typeof found === 'string') report.check(what, found, undefined);
+  else {
+    for (const { name } of services) {
+      const token = found[name];
+      if (token !== undefined) report.check(`${what} for ${name}`, token, rootWanted(name));
+      else if (isRunning) report.fail(`${what} for ${name} is missing`);
     }
   }
-  if (findings.length > 0 || lefts.length === 0) return findings;
-  return [{ level: 'ok', what: `${lefts.length} capabilities between services, good for ${daysOf(lefts)} days` }];
+  return report.findings(() => `capability, good for ${report.days} days`);
 }
 
-const leftOf = (token: string): number => inspectToken(token).expires_ms - sched.wall_ms();
+/** The files of the calls between the given services and of the owner; one that is missing counts only while they run. */
+export async function checkServiceCapabilities(
+  home: Home,
+  services: readonly ServiceEntry[],
+  isRunning: boolean,
+): Promise<Finding[]> {
+  const key_service = services.find(({ derives_keys }) => derives_keys === true);
+  const owners = key_service === undefined ? [] : [ownerFile(home, key_service.name)];
+  const report = new Report(fixOf(isRunning));
+  for (const { what, path, wanted } of [...owners, ...callFiles(home, services)]) {
+    try {
+      const token = await readCapabilityFile(path, wanted.audience);
+      if (token !== undefined) report.check(what, token, wanted);
+      else if (isRunning) report.fail(`${what} is missing (${path})`);
+    } catch (error) {
+      report.fail(what, messageOf(error));
+    }
+  }
+  return report.findings((count) => `${count} capabilities of services, good for ${report.days} days`);
+}
 
-const daysOf = (lefts_ms: readonly number[]): number => Math.floor(Math.min(...lefts_ms) / DAY_MS);
+const fixOf = (isRunning: boolean): string => (isRunning ? RENEWED_SOON : RENEWED);
+
+/** Collects the problems of several tokens, or one line when there is none. */
+class Report {
+  readonly #fix: string;
+  readonly #failed: Finding[] = [];
+  readonly #lefts_ms: number[] = [];
+
+  constructor(fix: string) {
+    this.#fix = fix;
+  }
+
+  /** Of the token that expires first. */
+  get days(): number {
+    return Math.floor(Math.min(...this.#lefts_ms) / DAY_MS);
+  }
+
+  fail(what: string, fix = this.#fix): void {
+    this.#failed.push({ level: 'fail', what, fix });
+  }
+
+  check(what: string, token: string, wanted: Wanted | undefined): void {
+    try {
+      const capability = inspectToken(token);
+      const left_ms = capability.expires_ms - sched.wall_ms();
+      this.#lefts_ms.push(left_ms);
+      if (left_ms <= 0) this.fail(`${what} has expired`);
+      else if (wanted !== undefined && !isAsWanted(capability, wanted))
+        this.fail(`${what} is not the one for this use`);
+    } catch (error) {
+      this.fail(what, `${messageOf(error)}; ${this.#fix}`);
+    }
+  }
+
+  findings(ok: (count: number) => string): Finding[] {
+    if (this.#failed.length > 0 || this.#lefts_ms.length === 0) return this.#failed;
+    return [{ level: 'ok', what: ok(this.#lefts_ms.length) }];
+  }
+}

@@ -1,6 +1,8 @@
 /** Checks of the services of a node: those that run, or the ports of those that do not. */
 import { once } from 'node:events';
+import { access } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tryLock } from '@ron/kernel';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
 import { humanDuration } from '../format.ts';
@@ -13,16 +15,59 @@ import { messageOf, type Finding } from './finding.ts';
 
 const URL_BYTES_MAX = 4096;
 
+type Urls = NodeState['services'];
+
+/**
+ * The services of a node that runs although its `node.json` does not say so; undefined when none runs. A service must
+ * answer where its file says, and the lock of the directory must be held: the port may be another node's by now, and
+ * a lock that is only tried when a service answers does not disturb a `ron up` that starts.
+ */
+export async function findRunning(
+  home: Home,
+  table: readonly ServiceEntry[],
+  signal: AbortSignal,
+): Promise<Urls | undefined> {
+  const answering = await Promise.all(
+    table.map(async ({ name }) => {
+      try {
+        const url = (await readSecret(home.of(name).url, URL_BYTES_MAX))?.trim();
+        if (url !== undefined) await readinessOf(url, signal);
+        return [name, url] as const;
+      } catch {
+        return [name, undefined] as const;
+      }
+    }),
+  );
+  const found = answering.filter(([, url]) => url !== undefined);
+  return found.length > 0 && (await isLocked(home)) ? Object.fromEntries(found) : undefined;
+}
+
+/** Creates no lock file where there is none. */
+async function isLocked(home: Home): Promise<boolean> {
+  try {
+    await access(home.lock);
+    using lock = tryLock(home.lock);
+    return lock === undefined;
+  } catch {
+    return false;
+  }
+}
+
+export function unrecorded(home: Home): Finding {
+  const fix = 'other commands do not find it; stop `ron up` and start it again, which writes the file';
+  return { level: 'fail', what: `${home.state} is missing or damaged, but the node runs`, fix };
+}
+
 /** Readiness of each service that runs, callees first: a cause stands above its effects. */
 export async function checkServices(
   running: readonly ServiceEntry[],
-  state: NodeState,
+  urls: Urls,
   signal: AbortSignal,
 ): Promise<Finding[]> {
   return await Promise.all(
     startOrder(running).map(async (name): Promise<Finding> => {
       const began_ms = sched.now_ms();
-      const url = state.services[name]!;
+      const url = urls[name]!;
       const what = `${name} at ${url}`;
       try {
         const { isReady, reasons } = await readinessOf(url, signal);
@@ -37,11 +82,7 @@ export async function checkServices(
 }
 
 /** Whether callers find each running callee where it runs. */
-export async function checkAddresses(
-  home: Home,
-  running: readonly ServiceEntry[],
-  state: NodeState,
-): Promise<Finding[]> {
+export async function checkAddresses(home: Home, running: readonly ServiceEntry[], urls: Urls): Promise<Finding[]> {
   const callees = running.filter(({ name }) => running.some(({ calls }) => calls.some(({ to }) => to === name)));
   const findings = await Promise.all(
     callees.map(async ({ name }): Promise<Finding[]> => {
@@ -49,7 +90,7 @@ export async function checkAddresses(
       const fix = 'stop `ron up` and start it again, which writes the file';
       try {
         const found = (await readSecret(path, URL_BYTES_MAX))?.trim();
-        if (found === state.services[name]) return [];
+        if (found === urls[name]) return [];
         const states = found === undefined ? 'is missing' : `states ${found}, but ${name} runs elsewhere`;
         return [{ level: 'fail', what: `${path} ${states}`, fix }];
       } catch (error) {

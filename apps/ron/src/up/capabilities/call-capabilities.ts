@@ -7,12 +7,11 @@
  */
 import { readdir, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
-import { serviceSubject } from '@ron/auth';
 import { readCapabilityFile } from '../../capability-file.ts';
 import { systemCode } from '../../exits.ts';
 import type { Home } from '../../home.ts';
 import { writeSecret } from '../../secret-file.ts';
-import { heldCalls } from '../table/held-calls.ts';
+import { callFiles } from '../table/capability-files.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewed, type Minter } from './renewal.ts';
 
@@ -23,10 +22,8 @@ export async function renewCalls(
   minter: Minter,
   signal: AbortSignal,
 ): Promise<void> {
-  for (const { caller, call, path } of heldCalls(home, services)) {
-    const { to, scopes, caveats = [] } = call;
-    const before = await readCapabilityFile(path, to);
-    const wanted = { audience: to, scopes, subject: serviceSubject(caller), caveats };
+  for (const { path, wanted } of callFiles(home, services)) {
+    const before = await readCapabilityFile(path, wanted.audience);
     const after = await renewed(before, wanted, minter, signal);
     if (after !== before) await writeSecret(path, `${after}\n`);
   }
@@ -34,7 +31,7 @@ export async function renewCalls(
 
 /** Removes the capability files of calls that the table does not have any more. */
 export async function removeUnknownCalls(home: Home, table: readonly ServiceEntry[]): Promise<void> {
-  const known = new Set(heldCalls(home, table).map(({ path }) => path));
+  const known = new Set(callFiles(home, table).map(({ path }) => path));
   for (const { name } of table) {
     const { dir, owner } = home.of(name);
     const files = (await filesIn(dir)).filter((file) => file.endsWith('.cap') && file !== basename(owner));

@@ -11,10 +11,10 @@ import {
   type Capability,
   type FactName,
   type KeySource,
-  type MintInit,
   type RevocationEpochs,
 } from '@ron/auth';
 import { sched } from '@ron/kernel';
+import type { Wanted } from '../table/capability-files.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 /** The lifetime of the capabilities of a node. */
@@ -23,11 +23,6 @@ const RENEW_MS = 30 * DAY_MS;
 /** The caveats that `mint` writes itself: audience, expiry, scopes. */
 const OWN_CAVEATS = 3;
 const FACTS: readonly FactName[] = ['address', 'name', 'label', 'tenant'];
-
-/** A capability that the node mints for itself. */
-export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject'>> & {
-  readonly caveats: readonly string[];
-};
 
 export interface Minter {
   readonly keys: KeySource;
@@ -70,7 +65,8 @@ function inspected(token: string): Capability | undefined {
   }
 }
 
-function isAsWanted(found: Capability, { audience, subject, scopes, caveats }: Wanted): boolean {
+/** Whether it is for that audience, with exactly these rights. Proves nothing. */
+export function isAsWanted(found: Capability, { audience, subject, scopes, caveats }: Wanted): boolean {
   return (
     found.audience === audience &&
     found.subject === subject &&

@@ -6,12 +6,13 @@
  * own keys. `root.cap` holds, for each service, a token with all of its scopes. Capabilities that are no longer good are
  * replaced (renewal.ts); the others stay.
  */
-import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, ROOT_SUBJECT, type RevocationEpochs } from '@ron/auth';
+import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, type RevocationEpochs } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
-import { scopesOf, type Service } from '@ron/proto';
+import type { Service } from '@ron/proto';
 import { readCapabilities, readCapabilityFile, writeCapabilities, type Capabilities } from '../../capability-file.ts';
 import { CliError } from '../../exits.ts';
 import type { Home } from '../../home.ts';
+import { ownerFile, rootWanted } from '../table/capability-files.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewCalls } from './call-capabilities.ts';
 import { renewed, type Minter } from './renewal.ts';
@@ -48,9 +49,9 @@ export interface ThroughKmsInit {
 /** With kms: creates or renews the capabilities of the owner and of the services. */
 export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal): Promise<void> {
   const { home, key_service, url, running, epochs } = init;
-  const { owner } = home.of(key_service);
-  const token = await readCapabilityFile(owner, key_service);
-  if (token === undefined) throw new CliError('permission', `${key_service} left no capability at ${owner}`);
+  const { path } = ownerFile(home, key_service);
+  const token = await readCapabilityFile(path, key_service);
+  if (token === undefined) throw new CliError('permission', `${key_service} left no capability at ${path}`);
   const capability = (): Promise<string> => Promise.resolve(token);
   await using keys = new DerivedKeySource({ deriver: new KmsDeriver({ url: () => Promise.resolve(url), capability }) });
   await renewAll(home, running, { keys, epochs }, signal);
@@ -77,8 +78,7 @@ async function renewRoot(
   const before: Capabilities = typeof found === 'object' ? found : {};
   const after: Partial<Record<Service, string>> = { ...before };
   for (const { name } of services) {
-    const wanted = { audience: name, scopes: scopesOf(name), subject: ROOT_SUBJECT, caveats: [] };
-    after[name] = await renewed(before[name], wanted, minter, signal);
+    after[name] = await renewed(before[name], rootWanted(name), minter, signal);
   }
   if (services.some(({ name }) => before[name] !== after[name])) await writeCapabilities(home.capability, after);
 }

@@ -1,0 +1,30 @@
+/** Checks of the key files of a node without kms, as `ron up` and the services read them. */
+import { FileKeySource } from '@ron/auth';
+import { isRonError } from '@ron/kernel/core';
+import type { Home } from '../home.ts';
+import type { ServiceEntry } from '../up/table/service-entry.ts';
+import { messageOf, type Finding } from './finding.ts';
+
+/**
+ * A node that runs with kms uses no key file. One that is stopped may start with or without kms: then a damaged file
+ * is a warning. A missing file is made by the start.
+ */
+export async function checkKeyFiles(
+  home: Home,
+  services: readonly ServiceEntry[],
+  isRunning: boolean,
+  signal: AbortSignal,
+): Promise<Finding[]> {
+  if (isRunning && services.some(({ derives_keys }) => derives_keys === true)) return [];
+  const findings: Finding[] = [];
+  for (const path of [home.keys, ...services.map(({ name }) => home.of(name).keys)]) {
+    try {
+      await using keys = await FileKeySource.open({ path, create: false }, signal);
+      void keys;
+    } catch (error) {
+      if (isRonError(error, 'not_ready') && !isRunning) continue;
+      findings.push({ level: isRunning ? 'fail' : 'warn', what: `key file ${path}`, fix: messageOf(error) });
+    }
+  }
+  return findings;
+}

@@ -1,0 +1,49 @@
+/**
+ * The capability files of a node and the capability that each must hold.
+ *
+ * Contract: `ron up` renews these files and `ron doctor` checks them, both by this table.
+ */
+import { OWNER_SUBJECT, ROOT_SUBJECT, serviceSubject, type MintInit } from '@ron/auth';
+import { scopesOf, type Service } from '@ron/proto';
+import type { Home } from '../../home.ts';
+import type { ServiceEntry } from './service-entry.ts';
+
+/** A capability that the node mints for itself. */
+export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject'>> & {
+  readonly caveats: readonly string[];
+};
+
+export interface CapabilityFile {
+  /** Its holder, and the service that it is for. */
+  readonly what: string;
+  readonly path: string;
+  readonly wanted: Wanted;
+}
+
+/** Of the calls between the given services for which the caller holds a capability, in the order of the table. */
+export function callFiles(home: Home, services: readonly Pick<ServiceEntry, 'name' | 'calls'>[]): CapabilityFile[] {
+  const names = services.map(({ name }) => name);
+  return services.flatMap(({ name, calls }) =>
+    calls
+      .filter(({ to, scopes }) => scopes.length > 0 && names.includes(to))
+      .map(({ to, purpose, scopes, caveats = [] }) => ({
+        what: `capability of ${name} for ${to}`,
+        path: home.of(name).capabilityFor(to, purpose),
+        wanted: { audience: to, scopes, subject: serviceSubject(name), caveats },
+      })),
+  );
+}
+
+/** The one that the service which derives keys leaves to its owner. */
+export function ownerFile(home: Home, key_service: Service): CapabilityFile {
+  return {
+    what: `capability of the owner of ${key_service}`,
+    path: home.of(key_service).owner,
+    wanted: { audience: key_service, scopes: scopesOf(key_service), subject: OWNER_SUBJECT, caveats: [] },
+  };
+}
+
+/** The token for a service in `root.cap`. */
+export function rootWanted(service: Service): Wanted {
+  return { audience: service, scopes: scopesOf(service), subject: ROOT_SUBJECT, caveats: [] };
+}
