@@ -44,7 +44,8 @@ describe('load', () => {
     const { admission } = service.notes.ingress;
     const replies = [];
     for (let waiting = 0; waiting < 4; waiting += 1) {
-      replies.push(service.send('GET', '/slow/300'));
+      // Longer than it takes a busy machine to send all four.
+      replies.push(service.send('GET', '/slow/1000'));
       await eventually('one executes, the others wait', async () => {
         const depth = await service.metric('queue_depth{queue="work"}');
         return depth === waiting && admission.inflight === 1;
@@ -398,7 +399,8 @@ describe('answers', () => {
     // The place may be given back, because the client has stalled, before the first poll sees it.
     assert.ok(inflight_max <= 1, `${inflight_max} places for one connection`);
     await eventually('its place is free', () => service.notes.ingress.admission.inflight === 0);
-    assert.ok((await service.metric('http_requests_total{route="GET /notes/:name",class="aborted"}')) > 0);
+    const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
+    await eventually('the cut answer is counted', async () => (await service.metric(aborted)) > 0);
     client.destroy();
   });
 
