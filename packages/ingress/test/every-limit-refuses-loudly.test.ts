@@ -44,7 +44,8 @@ describe('load', () => {
     const { admission } = service.notes.ingress;
     const replies = [];
     for (let waiting = 0; waiting < 4; waiting += 1) {
-      replies.push(service.send('GET', '/slow/300'));
+      // Longer than it takes a busy machine to send all four.
+      replies.push(service.send('GET', '/slow/1000'));
       await eventually('one executes, the others wait', async () => {
         const depth = await service.metric('queue_depth{queue="work"}');
         return depth === waiting && admission.inflight === 1;
@@ -399,7 +400,7 @@ describe('answers', () => {
     assert.ok(inflight_max <= 1, `${inflight_max} places for one connection`);
     await eventually('its place is free', () => service.notes.ingress.admission.inflight === 0);
     const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
-    await eventually('it is counted', async () => (await service.metric(aborted)) > 0);
+    await eventually('the cut answer is counted', async () => (await service.metric(aborted)) > 0);
     client.destroy();
   });
 

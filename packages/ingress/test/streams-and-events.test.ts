@@ -203,9 +203,10 @@ test('a quiet event stream carries comments, one with events carries none betwee
   await using x = await startIngress({ config: { events_heartbeat_ms: 50 }, routes: [evented(tap)] });
   const client = await RawClient.open(x.port);
   client.write(get('/events'));
-  await client.until(/\r\n\r\n(?:3\r\n:\n\n\r\n){3}/);
+  await eventually('comments come', () => /\r\n\r\n(?:3\r\n:\n\n\r\n){3}/.test(client.received));
   tap.push({ data: 'one' });
-  await client.until(/data: one\n\n\r\n(?:3\r\n:\n\n\r\n){2}/);
+  const after = /data: one\n\n\r\n(?:3\r\n:\n\n\r\n){2}/;
+  await eventually('they come after an event, too', () => after.test(client.received));
   client.destroy();
   await eventually('the source is told', () => tap.returned);
   const calm = new Tap<ServerSentEvent>();
