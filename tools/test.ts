@@ -23,7 +23,10 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/custody/test/token-recovery.test.ts', 'a refusal takes less than 5 ms'],
   ['packages/ingress/test/attacks/fast-path-differs-in-nothing.test.ts', 'an answer from RAM overtakes workers'],
   ['packages/ingress/test/attacks/others-keep-their-latency.test.ts', 'p95 of other clients stays within 1.5 times'],
-  ['packages/ingress/test/attacks/floods-leave-others-their-turn.test.ts', 'p95 of other clients stays within 1.5 times'],
+  [
+    'packages/ingress/test/attacks/floods-leave-others-their-turn.test.ts',
+    'p95 of other clients stays within 1.5 times',
+  ],
   ['packages/ingress/test/attacks/slow-bodies-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
   ['packages/ingress/test/attacks/slow-headers-are-cut.test.ts', 'senders are cut at the limit, those with a pace not'],
   ['packages/ingress/test/attacks/slow-readers-are-cut.test.ts', 'readers are cut at the limit, those with a pace not'],
