@@ -97,17 +97,21 @@ test('a value that is offered once is not made; offered again it is kept', () =>
 });
 
 test('keys that return soon after their eviction survive the next scan', () => {
-  const cache = new Cache<string>({ entries_max: 100 });
   const keys = Array.from({ length: 10 }, (_, index) => `key ${index}`);
-  const setAll = (names: readonly string[]): void => names.forEach((name) => cache.set(name, 'value', 0));
-  const scan = (round: number): void => setAll(Array.from({ length: 100 }, (_, index) => `scan ${round} ${index}`));
-  const kept = (): number => keys.filter((key) => cache.has(key)).length;
-  setAll(keys);
-  scan(0);
-  assert.equal(kept(), 0);
-  setAll(keys);
-  scan(1);
-  assert.ok(kept() > 7, `${kept()} of 10: a few fingerprints may be lost`);
+  let kept = 0;
+  // The fingerprints depend on a random seed, and a few of them may be lost: many caches are counted together.
+  for (let run = 0; run < 20; run++) {
+    const cache = new Cache<string>({ entries_max: 100 });
+    const setAll = (names: readonly string[]): void => names.forEach((name) => cache.set(name, 'value', 0));
+    const scan = (round: number): void => setAll(Array.from({ length: 100 }, (_, index) => `scan ${round} ${index}`));
+    setAll(keys);
+    scan(0);
+    assert.ok(!keys.some((key) => cache.has(key)));
+    setAll(keys);
+    scan(1);
+    kept += keys.filter((key) => cache.has(key)).length;
+  }
+  assert.ok(kept > 140, `${kept} of 200`);
 });
 
 test('the bound by entries holds, and entries without bytes are charged', () => {
