@@ -1,5 +1,6 @@
-import { test } from 'node:test';
-import { assertCaught, assertHoldsWithin, mutant, type Build } from '@ron/explorer';
+import assert from 'node:assert/strict';
+import { test, type TestContext } from 'node:test';
+import { assertCaught, assertHoldsWithin, explore, mutant, type Build } from '@ron/explorer';
 import {
   compactionAgainstRead,
   expiryAgainst,
@@ -14,22 +15,29 @@ import { ObjectStore } from './object-store.ts';
 /** No promise here is about time. */
 const TIMELESS = { lags: 0 };
 /**
- * One completion in a turn of the event loop, and no delayed wake-ups. With either, one of these models has 12,000 to
- * 44,000 schedules of about 30 steps, each on a real engine.
+ * One completion in a turn of the event loop, and no delayed wake-ups. The smallest of these models has 13,284 such
+ * schedules, each on a real engine, so only the first of them are explored.
  */
-const BOUNDED = { lags: 0, turn_max: 1, delayed: false };
+const BOUNDED = { lags: 0, turn_max: 1, delayed: false, schedules_max: 3000 };
 
 const ENGINE: Engine = { LocalVolume, ObjectStore, Compactor };
 
+/** Explores the first schedules only, and reports that the result is not complete. */
+async function holdsAtFirst(t: TestContext, name: string, build: Build): Promise<void> {
+  const result = await explore(build, BOUNDED);
+  assert.equal(result.failure, undefined, `${name}: ${result.failure?.seed}`);
+  t.diagnostic(`${name}: the first ${result.schedules} schedules, bounded by ${result.bounds.join(', ')}`);
+}
+
 test('a reader gets every byte of a live object while its segment goes', async (t) => {
   for (const what of ['a small object', 'chunks'] as const) {
-    await assertHoldsWithin(t, compactionAgainstRead(ENGINE, what), { name: what, ...BOUNDED });
+    await holdsAtFirst(t, what, compactionAgainstRead(ENGINE, what));
   }
 });
 
 test('a chunk that a writer relies on is never reclaimed', async (t) => {
-  await assertHoldsWithin(t, leaseAgainstSweep(ENGINE), { name: 'lease against sweep', ...BOUNDED });
-  await assertHoldsWithin(t, leaseAgainstRewrite(ENGINE), { name: 'lease against rewrite', ...BOUNDED });
+  await holdsAtFirst(t, 'lease against sweep', leaseAgainstSweep(ENGINE));
+  await holdsAtFirst(t, 'lease against rewrite', leaseAgainstRewrite(ENGINE));
 });
 
 test('what is sent again or pinned while it expires stays', async (t) => {
