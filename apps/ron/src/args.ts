@@ -5,7 +5,7 @@
  * `usage` error that names the flag that was probably meant. Nothing is guessed.
  */
 import { parseArgs } from 'node:util';
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { COMMON_OPTIONS, type Command, type Options, type Values } from './command.ts';
 import { CliError } from './exits.ts';
 

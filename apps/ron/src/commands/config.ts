@@ -1,5 +1,5 @@
 /** `ron config`: what the services would run with, and whether it is right. */
-import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/kernel';
+import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/config';
 import { readFile } from 'node:fs/promises';
 import { BASE_PORT_DEFAULT } from '@ron/proto';
 import { usage } from '../args.ts';
