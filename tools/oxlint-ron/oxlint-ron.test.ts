@@ -36,6 +36,7 @@ interface Case {
 
 const CASES: Case[] = [
   {
+    // [storage I-1] [kms I-1]
     rule: 'ron/no-await-in-guard',
     refused: {
       'an async callback': 'cell.withSync(async (s) => s.n);',
@@ -98,6 +99,7 @@ const CASES: Case[] = [
     },
   },
   {
+    // [storage I-3] [kms I-3]
     rule: 'ron/no-unbounded-queue',
     refused: {
       'a forgotten capacity': "new Mpsc('work');",

@@ -23,6 +23,7 @@ const within = { timeout: 10_000 };
 test('what does not close holds up neither a drain nor an abort beyond its time, and is told', within, async () => {
   const service = setUp(() => new Promise(() => undefined));
   const isLate = (error: unknown): boolean => isRonError(error, 'timeout');
+  // [storage I-11] [kms I-11]
   await assert.rejects(service.drain(), isLate);
   await assert.rejects(service.abort(), isLate, 'who comes second learns the same');
 });

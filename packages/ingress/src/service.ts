@@ -40,6 +40,7 @@ export function serviceOf(init: ServiceInit): Service & AsyncDisposable {
   let closing: Promise<void> | undefined;
   const closeInTime = async (): Promise<void> => {
     using budget = Deadline.after('close', close_ms);
+    // [storage I-11] [kms I-11] A close that hangs is abandoned; it does not hold up the stop.
     await budget.within(close?.() ?? Promise.resolve());
   };
   const closeOnce = (): Promise<void> => (closing ??= closeInTime());

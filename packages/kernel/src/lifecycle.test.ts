@@ -82,6 +82,7 @@ test(
     await time.advance(60);
     const report = await closing;
     const expected = ['listener', 'workers', 'store'].flatMap((name) => [`${name} begins draining`, `${name} ends`]);
+    // [storage I-11] [kms I-11]
     assert.deepEqual(events, expected);
     assert.equal(lifecycle.state, 'stopped');
     assert.deepEqual(

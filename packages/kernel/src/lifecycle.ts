@@ -149,6 +149,7 @@ export class Lifecycle implements AsyncDisposable {
   async #closeAll(): Promise<CloseReport> {
     const began_ms = sched.now_ms();
     const hooks: HookReport[] = [];
+    // [storage I-11] [kms I-11] Resources close in order, each within its deadline.
     for (const hook of this.#hooks) {
       const hook_began_ms = sched.now_ms();
       const end = await this.#closeOne(hook);
