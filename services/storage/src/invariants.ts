@@ -4,7 +4,7 @@
  */
 export const invariants = {
   'I-1': 'No lock is held across an await: shared state changes within one turn of the event loop.',
-  'I-2': 'One writer per connection: answers leave one after the other, and reading never waits for writing.',
+  'I-2': 'Each connection has one writer: an answer begins only after the answer before it is out.',
   'I-3': 'Every channel has a fixed capacity, and every overflow has a declared policy and a metric.',
   'I-4': 'Every read, write, connect and call to another service has a deadline and fails with a typed error.',
   'I-5': 'Every long wait ends when its signal aborts, and a cancelled wait loses nothing.',
