@@ -22,6 +22,7 @@ import {
   type KeyTable,
 } from '@ron/kernel';
 import { renderCliDocs } from '@ron/cli';
+import { drawingProblems, renderDrawings } from './concurrency-drawings.ts';
 import { renderInvariants, traceInvariants } from './invariants.ts';
 import { metricsBody } from './metrics-doc.ts';
 
@@ -53,8 +54,8 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/concurrency.md',
       intro:
         '# Channels, tasks, locks and deadlines\n\n' +
-        'Everything that waits, runs or is held in a service, with its limit and what happens at the limit.\n' +
-        'The services are built from the same declarations as these tables.',
+        'The concurrency of each service: its limits, what happens at them, and drawings of its tasks, requests and shutdown.\n' +
+        'The services are built from the same declarations as these tables and drawings.',
       body: concurrencyBody(concurrency),
     },
     {
@@ -133,6 +134,13 @@ export async function writeDocuments(root: string): Promise<void> {
   }
 }
 
+/** Rules without enforcement or proof, and declarations that cannot be drawn. */
+async function problemsIn(root: string): Promise<string[]> {
+  const { problems } = await traceInvariants(root);
+  const concurrency = await collect(root, 'concurrency.ts', isConcurrency);
+  return [...problems, ...concurrency.flatMap(({ value }) => drawingProblems(value))];
+}
+
 /** The declarations that modules of this name export, in the order of their paths. */
 async function collect<T>(
   root: string,
@@ -151,7 +159,9 @@ async function collect<T>(
 
 function concurrencyBody(all: readonly Declared<Concurrency>[]): string {
   if (all.length === 0) return 'No service declares anything yet.';
-  return all.map(({ value }) => `## ${value.service}\n\n${renderConcurrency(value)}`).join('\n\n');
+  return all
+    .map(({ value }) => `## ${value.service}\n\n${renderConcurrency(value)}\n\n${renderDrawings(value)}`)
+    .join('\n\n');
 }
 
 function configBody(
@@ -199,7 +209,7 @@ async function read(path: string): Promise<string | undefined> {
 if (process.argv[1] === import.meta.filename) {
   const { values, positionals } = parseArgs({ options: { check: { type: 'boolean' } }, allowPositionals: true });
   const root = positionals[0] ?? join(import.meta.dirname, '..');
-  const { problems } = await traceInvariants(root);
+  const problems = await problemsIn(root);
   for (const problem of problems) process.stderr.write(`${problem}\n`);
   const stale = values.check === true ? await staleDocuments(root) : [];
   for (const file of stale) process.stderr.write(`${file} is not what the code declares: run \`npm run docs\`\n`);

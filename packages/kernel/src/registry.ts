@@ -1,9 +1,9 @@
 /**
  * The concurrency of a service, declared once: its channels, tasks, locks and deadlines with their numbers.
  *
- * Promise: tasks and channels are built from the declaration (see runtime.ts) and the tables in `docs/` are rendered from it, so
- * neither can say something else than the code. Names become literal types: a name that is not declared does not compile.
- * A declaration that contradicts itself is refused where it is made.
+ * Contract: tasks and channels are built from the declaration (see runtime.ts), and the tables and drawings in `docs/` are
+ * rendered from it, so they cannot contradict the code. Names become literal types: a name that is not declared does not
+ * compile. A declaration that contradicts itself is refused where it is made.
  * Bound: every channel has a capacity. Overflow: every channel states its policy.
  */
 import { assert } from './errors.ts';
@@ -11,7 +11,7 @@ import { POLICIES } from './retry-policy.ts';
 import { laneInit, requireLanes, type LaneDeclaration, type LaneInit } from './work/work-lane.ts';
 
 interface Ends {
-  /** Who puts in, and who takes out. */
+  /** Senders and receivers: names of tasks, of `actors`, `listener` or `supervisor`, separated by commas. */
   readonly from: string;
   readonly to: string;
 }
@@ -52,7 +52,7 @@ export interface WatchChannel extends Ends {
   readonly kind: 'watch';
 }
 
-/** A queue that the service brings along, because its order is its own: by urgency, say. */
+/** A queue that the service builds itself, because it has its own order, for example by urgency. */
 export interface OwnChannel extends Ends, Bounded {
   readonly kind: 'own';
   readonly policy: string;
@@ -104,6 +104,26 @@ export interface RetryKind {
   readonly idempotent_because: string;
 }
 
+/** The path of a typical request through the service. */
+export interface RequestPath {
+  /** The channel in which it waits for a worker. Default none: the listener runs the handler. */
+  readonly queue?: string;
+  /** The deadline that bounds it. */
+  readonly deadline: string;
+  /** The case that is answered without a worker. */
+  readonly shortcut?: string;
+  /** Messages between its acceptance and its answer. The ends are names as in channels. */
+  readonly steps: readonly (readonly [from: string, to: string, message: string])[];
+  readonly answer: string;
+}
+
+export interface DrainPlan {
+  /** Background work that is finished within the drain, after the requests. Default none. */
+  readonly finishes?: string;
+  /** The resources that are closed when the tasks have ended, in order. */
+  readonly closes: readonly string[];
+}
+
 /** Restarts answered per window before a task stays down. */
 export interface Restarts {
   readonly max: number;
@@ -129,6 +149,12 @@ export interface Concurrency {
   readonly retries?: Readonly<Record<string, RetryKind>>;
   /** Labels of `backoff_retries_total`. Default `['op']`; `result` is the outcome of the retry. */
   readonly retry_labels?: readonly ('op' | 'result')[];
+  /** Code that uses channels and is not a task, with a description. `listener` and `supervisor` need no entry. */
+  readonly actors?: Readonly<Record<string, string>>;
+  /** By route. Only for the drawings in `docs/concurrency.md`. */
+  readonly requests?: Readonly<Record<string, RequestPath>>;
+  /** Only for the drawings. */
+  readonly drain?: DrainPlan;
 }
 
 export const RESTARTS_DEFAULT: Restarts = { max: 5, window_ms: 60_000 };
