@@ -49,7 +49,7 @@ const declared = declareConcurrency({
   retries: { lookup: { policy: 'rpc', idempotent_because: 'a lookup changes nothing' } },
 });
 
-test('the tables say what was declared, in Markdown that keeps its columns', () => {
+test('the tables show the declaration, in Markdown that keeps its columns', () => {
   const text = renderConcurrency(declared);
   const rows = text.split('\n').filter((line) => line.startsWith('|'));
   assert.ok(

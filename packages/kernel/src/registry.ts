@@ -100,7 +100,7 @@ export interface BreakerKind {
 
 export interface RetryKind {
   readonly policy: keyof typeof POLICIES;
-  /** Why doing it twice has the same effect as doing it once. Without a reason it may not be retried. */
+  /** Why a second execution has no further effect. An operation without a reason is not retried. */
   readonly idempotent_because: string;
 }
 
@@ -208,12 +208,12 @@ function hasNamesOfTheirOwn(channels: Concurrency['channels']): boolean {
   return new Set([...shown, ...labels]).size === shown.length + labels.size;
 }
 
-/** Whether a value came from `declareConcurrency`: how the docs find declarations among a module's exports. */
+/** Whether a value came from `declareConcurrency`. The generator of `docs/` finds declarations by it. */
 export function isConcurrency(value: unknown): value is Concurrency {
   return typeof value === 'object' && value !== null && declarations.has(value);
 }
 
-/** The Markdown tables of a service, one for each kind of thing it declares. */
+/** The Markdown tables of a service, one for each section of its declaration. */
 export function renderConcurrency(declaration: Concurrency): string {
   const { channels, tasks, locks, deadlines, breakers = {}, retries = {}, restarts = RESTARTS_DEFAULT } = declaration;
   const sections = [
@@ -241,7 +241,7 @@ export function renderConcurrency(declaration: Concurrency): string {
         key ?? 'order of arrival',
       ],
     ),
-    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'What it does'], (kind, task) => [
+    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'Purpose'], (kind, task) => [
       code(kind),
       task.count === 0 ? 'on demand' : configurable(String(task.count), task.config_key),
       task.criticality,
@@ -265,7 +265,7 @@ export function renderConcurrency(declaration: Concurrency): string {
       `after ${breaker.cooldown_ms} ms and ${breaker.half_open_probes} good probes`,
       breaker.guards,
     ]),
-    section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it may be done twice'], (name, retry) => [
+    section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it is idempotent'], (name, retry) => [
       code(name),
       retry.policy,
       String(POLICIES[retry.policy].tries_max),
@@ -302,7 +302,7 @@ function overflowOf(channel: Channel, busy: string): [policy: string, overflow: 
   if (channel.kind === 'broadcast') {
     return ['drop oldest, per subscriber', 'the subscriber lags; warned once in 5 s', code('bus_lagged_total{topic}')];
   }
-  return ['last write wins', 'cannot', ''];
+  return ['last write wins', 'does not overflow', ''];
 }
 
 function section<T>(
