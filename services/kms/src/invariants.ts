@@ -4,7 +4,7 @@
  */
 export const invariants = {
   'I-1':
-    'No lock is held across an await: readers load a snapshot, and state changes within one turn of the event loop.',
+    'No lock is held across an await: readers load a snapshot, and state changes within one turn of the event loop; appends to the log queue in a bounded `Mutex`.',
   'I-2':
     'The version head of a key, the nonce counter and the attestation cache have one writer each; readers use snapshots.',
   'I-3': 'Every channel has a fixed capacity, and every overflow has a declared policy and a metric.',

@@ -3,7 +3,8 @@
  * in the code carry the keys of this table. `npm run check` fails when a rule has no enforcement or no proof.
  */
 export const invariants = {
-  'I-1': 'No lock is held across an await: shared state changes within one turn of the event loop.',
+  'I-1':
+    'No lock is held across an await: state changes within one turn of the event loop; operations that await and must not interleave queue in a bounded `Mutex`.',
   'I-2': 'Each connection has one writer: an answer begins only after the answer before it is out.',
   'I-3': 'Every channel has a fixed capacity, and every overflow has a declared policy and a metric.',
   'I-4': 'Every read, write, connect and call to another service has a deadline and fails with a typed error.',
