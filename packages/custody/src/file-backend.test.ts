@@ -104,6 +104,7 @@ test('batches of any algorithm give way to others', async () => {
     const messages = Array.from({ length: BATCH_MAX }, () => Buffer.alloc(REQUEST_BYTES_MAX / BATCH_MAX));
     const held_us = await longestCpu_us(() => backend.signMany(key, messages, signal));
     // By CPU: what else the machine does is not held against it.
+    // [kms I-7]
     assert.ok(held_us < 15_000, `${alg} kept the thread for ${held_us} us`);
   }
 });

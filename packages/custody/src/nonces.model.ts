@@ -62,6 +62,7 @@ export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
     };
     const use = (nonce: Uint8Array): void => {
       const number = new DataView(nonce.buffer).getUint32(8);
+      // [kms I-2]
       assert.ok(!used.includes(number), `number ${number} was used twice`);
       assert.ok(number < durable, `number ${number} was used before it was reserved`);
       used.push(number);

@@ -60,6 +60,7 @@ export class NonceTracker {
       if (this.#end >= this.#uses_max) {
         throw new RonError('rotate_needed', `the key was used ${this.#uses_max} times: rotate it`);
       }
+      // [kms I-2] One reservation at a time; numbers are given out in one synchronous step.
       if (!this.#isReserving) this.#startReserving();
       await this.#waiting.park(signal, undefined);
       touch(this);

@@ -192,6 +192,7 @@ class TokenCalls {
     const gate = gateOf(module);
     this.#config = { module, token, pin, gate, outcome: this.#outcome };
     this.#call_ms_max = init.call_ms_max ?? 10_000;
+    // [kms I-7] Calls of the module may block for long: only these threads make them.
     this.#pool = new BlockingPool('pkcs11', {
       threads: sessions,
       queue_max: init.queue_max ?? 64,

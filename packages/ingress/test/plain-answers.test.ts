@@ -147,6 +147,7 @@ test('packets that come faster than answers are taken are answered in order, whe
   assert.equal(x.ingress.admission.inflight, 1);
   await client.until(/other$/);
   const bodies = client.received.split(/HTTP\/1\.1 200 OK\r\n[^]*?\r\n\r\n/).slice(1);
+  // [storage I-2]
   assert.deepEqual(
     bodies.map((body) => `${body[0]}${body.length}`),
     [...Array.from({ length: 8 }, () => `l${MIB}`), `i${SMALL.length}`, 'o5'],

@@ -1,12 +1,13 @@
-/** Everything that runs, waits or is shared in kms. */
+/** The tasks, channels, locks and deadlines of kms. */
 import {
+  configChannel,
   declareConcurrency,
-  EVENT_CHANNEL,
+  eventChannel,
   EVENT_TASK,
   REVOCATION_TASK,
-  SHELL_CHANNELS,
   SHELL_DEADLINES,
   SHELL_TASKS,
+  shutdownChannel,
 } from '@ron/service';
 
 export const concurrency = declareConcurrency({
@@ -24,7 +25,7 @@ export const concurrency = declareConcurrency({
         '429 `busy` with `Retry-After`; a tenant with fewer waiting requests displaces the newest of the longest',
       metric: 'busy_rejections_total{queue="sign"}',
       from: 'listener',
-      to: 'signer pool',
+      to: 'signer_pool',
     },
     work_verify: {
       kind: 'own',
@@ -35,7 +36,7 @@ export const concurrency = declareConcurrency({
         '429 `busy` with `Retry-After`; a tenant with fewer waiting requests displaces the newest of the longest',
       metric: 'busy_rejections_total{queue="verify"}',
       from: 'listener',
-      to: 'threads that check signatures',
+      to: 'verify_threads',
     },
     audit: {
       kind: 'mpsc',
@@ -44,8 +45,8 @@ export const concurrency = declareConcurrency({
       policy: 'wait, then drop oldest',
       overflow: 'after 200 ms: `continue` drops the oldest event, `strict` answers 503; either is counted in a gap',
       metric: 'audit_dropped_total',
-      from: 'every operation',
-      to: 'audit appender',
+      from: 'listener',
+      to: 'audit_appender',
     },
     checkpoint_due: {
       kind: 'mpsc',
@@ -53,12 +54,13 @@ export const concurrency = declareConcurrency({
       policy: 'reject new',
       overflow: 'one is due already',
       metric: 'queue_rejected_total{queue}',
-      from: 'audit appender, those who wait for a proof',
-      to: 'audit checkpointer',
+      from: 'audit_appender, listener',
+      to: 'audit_checkpointer',
     },
-    checkpoint: { kind: 'watch', from: 'audit checkpointer', to: 'witness client, those who wait for a proof' },
-    ...EVENT_CHANNEL,
-    ...SHELL_CHANNELS,
+    checkpoint: { kind: 'watch', from: 'audit_checkpointer', to: 'witness_client, listener' },
+    events: eventChannel('listener, backend_keeper, audit_appender, audit_checkpointer'),
+    shutdown: shutdownChannel('backend_keeper, attestation_refresher, config_watch'),
+    config: configChannel('listener, backend_keeper, attestation_refresher, audit_checkpointer, key_refresh'),
   },
   tasks: {
     signer_pool: {
@@ -106,5 +108,26 @@ export const concurrency = declareConcurrency({
     unwrap: { policy: 'kms', idempotent_because: 'it changes nothing' },
     derive: { policy: 'kms', idempotent_because: 'the same label gives the same secret' },
     keep: { policy: 'kms', idempotent_because: 'what is open already is left alone' },
+  },
+  actors: {
+    verify_threads: 'threads that verify signatures',
+    backend: 'file, PKCS#11 token, TPM or cloud KMS',
+  },
+  requests: {
+    'POST /v1/kms/sign': {
+      queue: 'work_sign',
+      deadline: 'sign',
+      steps: [
+        ['signer_pool', 'backend', 'sign the batch'],
+        ['backend', 'signer_pool', 'signatures'],
+        ['signer_pool', 'listener', 'signatures'],
+        ['listener', 'audit_appender', 'audit entry'],
+        ['audit_appender', 'listener', 'index of the entry'],
+      ],
+      answer: '200 with the signatures and the log index',
+    },
+  },
+  drain: {
+    closes: ['audit log (last checkpoint)', 'capability keys', 'verify threads', 'vault'],
   },
 });

@@ -137,6 +137,7 @@ export function shutdown(parts: Parts, clients: number): Build {
     return {
       state: () => [log.size, log.told, log.gaps, covered.value, signed, answered, isInTime, missed].join(),
       final: () => {
+        // [kms I-5] [kms I-6]
         assert.equal(answered, clients, 'every request is answered');
         assert.ok(log.told >= signed, 'what was done is in the log');
         if (isInTime) assert.deepEqual([log.told, log.gaps], [signed, 0], 'nothing else is in the log');

@@ -207,6 +207,7 @@ describe('bad input', () => {
     await fc.assert(
       fc.asyncProperty(route, value, async (to, body) => {
         const reply = await kms.send('POST', `/v1/kms${to}`, { headers, body });
+        // [kms I-10]
         assert.ok(reply.status < 500, `${to} ${body}: ${reply.text}`);
       }),
       { numRuns: 150 },

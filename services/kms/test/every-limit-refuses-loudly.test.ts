@@ -21,6 +21,7 @@ test('600 signatures at once: some are refused with Retry-After, all are answere
   const replies = await Promise.all(asked);
   const refused = replies.filter(({ status }) => status !== 200);
   assert.ok(refused.length > 0 && refused.length < 600, `${refused.length} refused`);
+  // [kms I-9]
   for (const reply of refused) assertRefusal(reply, 429, 'busy');
   assert.equal(await refusals(), refused.length);
   assert.equal(await kms.metric('queue_depth{queue="sign"}'), 0);
@@ -129,6 +130,7 @@ test('a backend that hangs: the deadline answers, and the service goes on afterw
   backend.isHanging = true;
   const began_ms = performance.now();
   const replies = await Promise.all(Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 })));
+  // [kms I-4]
   for (const reply of replies) assertRefusal(reply, 504, 'timeout');
   assert.ok(performance.now() - began_ms < 5000);
   assert.ok((await kms.metric('io_timeouts_total{op="sign"}')) >= 20);
@@ -156,6 +158,7 @@ test('bodies, batches and sets have limits', async () => {
     headers: { ...(await kms.allow()), 'content-type': 'application/json' },
     body: JSON.stringify({ kid, message_b64: 'A'.repeat(2 * 1024 * 1024) }),
   });
+  // [kms I-10]
   assertRefusal(huge, 413, 'payload_too_large');
   await kms.create('ed25519');
   await kms.create('ed25519');

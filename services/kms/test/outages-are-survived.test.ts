@@ -142,6 +142,7 @@ test('what is declared is built', async () => {
   const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).body;
   await kms.post('/unwrap', { kid: wrapping, wrapped_b64 });
   await kms.post('/sign', { kid: await kms.create('ed25519'), payload_b3: B3, wait: 'checkpoint' });
+  // [kms I-8] Every task is declared, started by the runtime, and owned by its supervisor.
   // The listener has its own; this backend attests nothing.
   assert.deepEqual(kms.kms.runtime.unbuilt(), ['deadline attest', 'deadline read', 'deadline write']);
 });

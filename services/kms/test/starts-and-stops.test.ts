@@ -84,6 +84,7 @@ test('a drain under load: who was in hand is answered, others get 503, and the l
   const drained = kms.kms.drain();
   gate.resolve();
   const replies = await Promise.all(inHand);
+  // [kms I-6]
   assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
   await drained;
   const indexes = replies.map(({ body }) => body.log_index as number);

@@ -38,6 +38,7 @@ test('SIGTERM while clients write and read', async () => {
     acknowledged.push(`/o/${addressOf(bytes)}`);
     assert.equal(await storage.exit(), 0);
     await Promise.all(clients);
+    // [storage I-6]
     assert.equal(storage.logged('drained')?.['clean'], true);
     assert.equal(storage.logged('drained')?.['requests_cut'], 0);
   }

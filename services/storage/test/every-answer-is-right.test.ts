@@ -429,6 +429,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
     test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {
       // Some requests may have waited for a worker.
       const unbuilt = service.storage.runtime.unbuilt().filter((name) => name !== 'deadline wait');
+      // [storage I-8] Every task is declared, started by the runtime, and owned by its supervisor.
       assert.deepEqual(unbuilt, UNBUILT);
     });
 

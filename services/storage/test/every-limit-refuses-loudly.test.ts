@@ -67,6 +67,7 @@ describe('time', () => {
     });
     disk.hold('read');
     // The first chunk hangs: the request has left the worker and its answer has not begun.
+    // [storage I-4]
     assertRefusal(await service.send('GET', path), 504, 'timeout');
     assertRefusal(await service.send('GET', `${path}?proof=bao`), 504, 'timeout');
     await assertTimedOut(service, 'get', 3);
@@ -178,6 +179,7 @@ describe('load', () => {
     disk.hold('read');
     const replies = Array.from({ length: 257 }, () => service.send('GET', path));
     await eventually('all places are taken', async () => (await service.metric('queue_depth{queue="work"}')) === 256);
+    // [storage I-9]
     assertRefusal(await service.send('GET', path), 429, 'busy');
     await assertCounted(service, 'busy_rejections_total{queue="work",endpoint="get"}');
     assert.equal((await service.send('GET', '/healthz')).status, 200, 'health does not wait in a queue');
@@ -229,6 +231,7 @@ describe('size', () => {
     const bytes = bytesOf(200 * KIB + 1, 8);
     for (const headers of [all, { ...all, 'transfer-encoding': 'chunked' }]) {
       const init = { body: bytes, headers };
+      // [storage I-10]
       assertRefusal(await service.send('PUT', pathOf(bytes), init), 413, 'payload_too_large');
       assertRefusal(await service.send('POST', '/o', init), 413, 'payload_too_large');
     }

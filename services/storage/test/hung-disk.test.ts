@@ -63,6 +63,7 @@ test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk ha
   }
   assert.equal((await storage.send('GET', '/readyz')).status, 200);
   assert.ok((await storage.metric('rf_target')) === 2);
+  // [storage I-4]
   assert.ok(performance.now() - began_ms < 60_000);
   const stopped_ms = performance.now();
   await storage.stop();

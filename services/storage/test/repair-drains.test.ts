@@ -30,6 +30,7 @@ test('repairs that would take longer than the deadline are cut and counted', asy
   await service.storage.drain();
   const took_ms = performance.now() - began_ms;
   assert.ok(took_ms < 6000, `${took_ms} ms`);
+  // [storage I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_pool"}'), 2);
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_planner"}'), 0);
 });

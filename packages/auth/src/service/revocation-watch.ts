@@ -112,6 +112,7 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
+    // [storage I-4] [kms I-4]
     using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
     const before = this.#told;
     const answer = await deadline.run((signal) => this.#init.ask(before, signal));

@@ -7,6 +7,7 @@
  * Cancellation: none; native code cannot be interrupted.
  */
 import { RonError } from '@ron/kernel';
+// oxlint-disable-next-line ron/no-blocking-calls -- called in the threads of a BlockingPool only
 import koffi from 'koffi';
 import { CKF, CKR, CKR_OK, CKS_RW_USER_FUNCTIONS, nameOfResult } from './constants.ts';
 

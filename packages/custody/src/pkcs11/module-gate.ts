@@ -110,6 +110,7 @@ export class ModuleGate {
       leave(words, this.#inside);
       const left_ms = ends_ms - sched.now_ms();
       if (left_ms <= 0) throw awayError('the module of the token does not start');
+      // oxlint-disable-next-line ron/no-blocking-calls -- in a thread of a BlockingPool
       Atomics.wait(words, HOLDER, holder, left_ms);
     }
   }
@@ -128,6 +129,7 @@ function take(words: Int32Array, ends_ms: number): boolean {
     if (holder === 0) return true;
     const left_ms = ends_ms - sched.now_ms();
     if (left_ms <= 0) return false;
+    // oxlint-disable-next-line ron/no-blocking-calls -- in a thread of a BlockingPool
     Atomics.wait(words, HOLDER, holder, left_ms);
   }
 }
@@ -143,6 +145,7 @@ function hasLeft(words: Int32Array, inside: number, ends_ms: number): boolean {
   while (Atomics.load(words, inside) === 1) {
     const left_ms = ends_ms - sched.now_ms();
     if (left_ms <= 0) return false;
+    // oxlint-disable-next-line ron/no-blocking-calls -- in a thread of a BlockingPool
     Atomics.wait(words, inside, 1, left_ms);
   }
   return true;

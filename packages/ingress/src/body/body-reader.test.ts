@@ -23,6 +23,7 @@ test('every byte comes once and in order, however it is cut and whoever is faste
           if (pause) await new Promise((resolve) => setImmediate(resolve));
         }
         source.end();
+        // [storage I-10] [kms I-10]
         assert.deepEqual(await reading, Buffer.concat(parts.map(([part]) => part)));
       },
     ),

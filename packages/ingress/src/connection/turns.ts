@@ -55,6 +55,7 @@ export class Turns {
     const before = waits ? waiting.length : connection.pipelined - 1;
     if (before >= pipelined_max) return this.#init.refuse(req, res, this.#too_many);
     // A reader has asked for the turn before the request was parsed.
+    // [storage I-2] A request begins only when the answer before it is out, so one answer is written at a time.
     if (!waits && (reader !== undefined || passes.tryBegin(share))) {
       reader?.arrived(res);
       return begin(req, res, connection);

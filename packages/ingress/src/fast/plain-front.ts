@@ -221,6 +221,7 @@ class PlainConnection implements Flight {
     if (socket.writableLength === 0) return this.#finish(status);
     this.#place = new Place(this.#front.init.admission, this.#address, true);
     this.#front.init.sweeper.watch(this.#connection);
+    // [storage I-2] One answer is written at a time: the next request is not read before it is out.
     socket.pause();
     socket.write('', (error) => this.#finish(error ? 0 : status));
   }

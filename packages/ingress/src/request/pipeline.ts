@@ -71,6 +71,7 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
+    // [storage I-4] [kms I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {

@@ -114,6 +114,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       return await proofOf(vault.log!, index);
     },
     async close() {
+      // [kms I-6] Waiting entries are written before the last checkpoint covers them.
       await trail.close();
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
       const isWhole = vault.log?.size === covered.value && trail.problem === undefined && unsound === undefined;

@@ -100,6 +100,7 @@ export class Checkpointer {
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
+      // [kms I-4]
       await budget.run(async (signal) => {
         await flushed(signal);
         this.#written(await log.writeCheckpoint(signal, memory), began_ms);

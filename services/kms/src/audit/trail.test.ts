@@ -93,6 +93,7 @@ test('continue: when the log stands still the oldest events go, and stand in the
   assert.equal(await first, 0);
   assert.deepEqual(await Promise.all(rest.slice(2)), [2, 3, 4, 5]);
   assert.deepEqual(log.entries[1], { op: 'gap', count: 2, from: 1, to: 2 });
+  // [kms I-3]
   assert.equal(seen.dropped, 2);
   await stop();
 });

@@ -97,6 +97,7 @@ export class AuditTrail {
     const queued = newQueued(event);
     const sent = this.#queue.trySend(queued);
     if (sent === 'closed') return Promise.reject(closed());
+    // [kms I-3] A full queue is waited for within its deadline; the overflow is counted in a gap.
     if (sent === 'full') return this.#wait(queued, signal);
     this.#entered(queued);
     return queued.place.promise;

@@ -45,6 +45,7 @@ export class AttestationRefresher {
     if (backend.attest === undefined) return;
     try {
       using budget = deadline();
+      // [kms I-2] The refresher is the only writer, and it replaces the attestation as a whole.
       this.#current = await budget.run((signal) => backend.attest!(signal));
       this.#problem = undefined;
     } catch (error) {

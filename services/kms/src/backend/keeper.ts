@@ -50,6 +50,7 @@ export class BackendKeeper {
     const { backend, deadline, onLook, onChange, retry } = this.#init;
     const before = this.#problem;
     try {
+      // [kms I-4]
       using budget = deadline();
       await retry(async (signal) => await backend.keep?.(signal), budget);
       const { ok, reason } = backend.state();

@@ -43,6 +43,7 @@ test('changes that come together are one write, and each sees those before it', 
       return { ...now, versions: [...now.versions, version(headOf(now).version + 1)] };
     }, NEVER);
   const heads = (await Promise.all([rotate(), rotate(), rotate()])).map((each) => headOf(each).version);
+  // [kms I-2]
   assert.deepEqual(heads, [2, 3, 4]);
   assert.equal(store.writes, 2);
   assert.equal(headOf(store.value.keys[0]!).version, 4);

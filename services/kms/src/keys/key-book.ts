@@ -76,6 +76,7 @@ export class KeyBook implements AsyncDisposable {
   }
 
   async #commit(edits: readonly Edit[]): Promise<readonly Outcome[]> {
+    // [kms I-2] One commit runs at a time, and it alone replaces the index.
     const before = this.#index.load();
     let next = before;
     const outcomes = edits.map((edit): Outcome => {
@@ -90,6 +91,7 @@ export class KeyBook implements AsyncDisposable {
     });
     if (next !== before) {
       await this.#store.replace(next.document, NEVER);
+      // [kms I-1] Signers read the snapshot; none of them waits for this write.
       this.#index.swap(next);
     }
     return outcomes;

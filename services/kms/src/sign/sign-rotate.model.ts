@@ -92,6 +92,7 @@ export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }
           const signed = await signer.sign({ kid, payload_b3: '0' }, round);
           const { version, handle } = signed.found.version;
           assert.ok(version >= answered, `version ${version} signed after the rotation to ${answered} was answered`);
+          // [kms I-1] [kms I-2]
           assert.equal(signed.kid, `${NAME}#v${version}`);
           assert.equal(Buffer.from(signed.signatures[0]!.signature).toString(), handle, 'the name is of another key');
           assert.ok(headOf(durable.keys[0]!).version >= version, `version ${version} signed and is not on disk`);
