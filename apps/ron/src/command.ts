@@ -61,7 +61,7 @@ export const COMMON_OPTIONS = {
 } as const satisfies Options;
 
 /** Flags of commands that talk to a node. */
-export const REACH_OPTIONS = {
+export const CONNECTION_OPTIONS = {
   dir: { type: 'string', value: 'DIR', doc: 'The directory of the node. Default: RON_DIR, or ./.ron.' },
   url: { type: 'string', value: 'URL', doc: 'Where the service is. Default: RON_URL, or what runs in the directory.' },
   'capability-file': {

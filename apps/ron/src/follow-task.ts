@@ -9,7 +9,7 @@ import { sleep } from '@ron/kernel/core';
 import type { Task } from '@ron/proto';
 import { CliError } from './exits.ts';
 
-const LOOK_EVERY_MS = 500;
+const POLL_MS = 500;
 
 export async function followTask(
   admin: StorageAdmin,
@@ -20,7 +20,7 @@ export async function followTask(
   let task = started;
   while (task.state === 'running') {
     onProgress(task);
-    await sleep(LOOK_EVERY_MS, signal, 'follow');
+    await sleep(POLL_MS, signal, 'follow');
     task = await admin.task(task.id, { signal });
   }
   if (task.state === 'done') return task;

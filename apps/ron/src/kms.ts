@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { KmsClient, ObjectHasher, type KeyInfo, type Signature } from '@ron/client';
 import { CliError, systemCode } from './exits.ts';
 import type { Io } from './io.ts';
-import type { Reached, ReachValues } from './reach.ts';
+import type { ResolvedService, ConnectionValues } from './resolve-service.ts';
 import { withClient } from './service-client.ts';
 
 /** What `ron sign` writes and `ron verify` reads. */
@@ -19,10 +19,10 @@ export interface SignatureFile {
 const SIGNATURE_FILE_BYTES_MAX = 256 * 1024;
 
 export function withKms<T>(
-  values: ReachValues,
+  values: ConnectionValues,
   io: Io,
   signal: AbortSignal,
-  work: (client: KmsClient, reached: Reached) => Promise<T>,
+  work: (client: KmsClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
   return withClient('kms', (init) => new KmsClient(init), values, io, signal, work);
 }

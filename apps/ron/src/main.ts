@@ -1,5 +1,5 @@
 /** Process entry of the command line. Everything heavy is loaded by the command that needs it. */
-import { keepAlive } from './alive.ts';
+import { keepAlive } from './keep-alive.ts';
 import { useCompileCache } from './compile-cache.ts';
 import { runCli } from './cli.ts';
 import { Io } from './io.ts';

@@ -5,32 +5,32 @@ import { isRonError } from '@ron/kernel/core';
 import type { Service } from '@ron/proto';
 import { CliError } from './exits.ts';
 import type { Io } from './io.ts';
-import { reach, type Reached, type ReachValues } from './reach.ts';
+import { resolveService, type ResolvedService, type ConnectionValues } from './resolve-service.ts';
 
 /** Runs `work` with a client, and says what to do when the service does not answer or does not allow it. */
 export async function withClient<C, T>(
   service: Service,
   open: (init: TransportInit) => C,
-  values: ReachValues,
+  values: ConnectionValues,
   io: Io,
   signal: AbortSignal,
-  work: (client: C, reached: Reached) => Promise<T>,
+  work: (client: C, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
-  const reached = await reach(service, values, io);
-  const { url, capability, supervised } = reached;
+  const resolved = await resolveService(service, values, io);
+  const { url, capability, supervised } = resolved;
   // One that crashed is being started again at this moment: that is worth a few seconds.
   const { policy, resume_policy } = TRANSPORT_DEFAULTS;
   try {
     const init = { url, capability, signal, policy: supervised ? resume_policy : policy, fetch: nodeFetch() };
-    return await work(open(init), reached);
+    return await work(open(init), resolved);
   } catch (error) {
-    throw explained(error, service, reached);
+    throw explained(error, service, resolved);
   }
 }
 
 /** What to do about an error of a service, where that is known. */
-export function explained(error: unknown, service: Service, reached: Reached): unknown {
-  const { url, capability, capability_file, isWithheld } = reached;
+export function explained(error: unknown, service: Service, resolved: ResolvedService): unknown {
+  const { url, capability, capability_file, isWithheld } = resolved;
   if (isRonError(error, 'unreachable') && error.details?.['system_code'] === 'ECONNREFUSED') {
     return new CliError('unavailable', `${service} is not running at ${url}: start it with \`npm start\``, error.code);
   }

@@ -3,7 +3,7 @@ import { StorageAdmin, StorageClient } from '@ron/client';
 import { checkAddress, type Address } from '@ron/proto';
 import { CliError } from './exits.ts';
 import type { Io } from './io.ts';
-import type { Reached, ReachValues } from './reach.ts';
+import type { ResolvedService, ConnectionValues } from './resolve-service.ts';
 import { withClient } from './service-client.ts';
 
 export function addressArg(text: string | undefined): Address {
@@ -13,17 +13,17 @@ export function addressArg(text: string | undefined): Address {
 }
 
 export function withStorage<T>(
-  values: ReachValues,
+  values: ConnectionValues,
   io: Io,
   signal: AbortSignal,
-  work: (client: StorageClient, reached: Reached) => Promise<T>,
+  work: (client: StorageClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
   return withClient('storage', (init) => new StorageClient(init), values, io, signal, work);
 }
 
 /** The same for what an operator does. */
 export function withAdmin<T>(
-  values: ReachValues,
+  values: ConnectionValues,
   io: Io,
   signal: AbortSignal,
   work: (admin: StorageAdmin) => Promise<T>,

@@ -4,13 +4,13 @@ import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SignedCheckpoint, TileSource } from '@ron/tlog';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
 import { homeOf } from '../home.ts';
 import { withKms } from '../kms.ts';
 import { ProgressLine } from '../progress-line.ts';
-import { reach } from '../reach.ts';
+import { resolveService } from '../resolve-service.ts';
 import { explained } from '../service-client.ts';
 
 const options = {
@@ -32,7 +32,7 @@ const options = {
     value: 'FILE',
     doc: 'A proof that an entry is in the log, as kms gave it out. Repeatable. With --vkey and without a log, only this is checked.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type AuditInvocation = Invocation<typeof options>;
@@ -165,7 +165,7 @@ async function open(invocation: AuditInvocation, place: string | undefined): Pro
   if (place !== undefined) return await openDir(place, values.vkey);
   const dir = join(homeOf(values, io).of('kms').data, 'audit');
   if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) return await openDir(dir, values.vkey);
-  const { url } = await reach('kms', values, io);
+  const { url } = await resolveService('kms', values, io);
   return await openUrl(invocation, `${url}/v1/kms/audit`);
 }
 
@@ -202,11 +202,11 @@ async function openUrl({ values, io, signal }: AuditInvocation, url: string): Pr
   const { urlSource } = await import('@ron/tlog');
   // What a capability may be sent to is decided by the address that was given, like that of every other command.
   const service = { ...values, url: new URL(url).origin };
-  const reached = await reach('kms', service, io);
-  const { capability } = reached;
+  const resolved = await resolveService('kms', service, io);
+  const { capability } = resolved;
   const vkeys = values.vkey ?? (await withKms(service, io, signal, (client) => client.auditKeys())).vkeys;
   const headers = capability === undefined ? {} : { authorization: `Bearer ${capability}` };
-  return { source: explaining(urlSource(url, { headers }), (error) => explained(error, 'kms', reached)), vkeys };
+  return { source: explaining(urlSource(url, { headers }), (error) => explained(error, 'kms', resolved)), vkeys };
 }
 
 /** A source whose refusals say what to do. */

@@ -4,14 +4,14 @@ import { parseDuration_ms } from '@ron/kernel/core';
 import { isService } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { columns } from '../format.ts';
 import { homeOf, runningUrl } from '../home.ts';
 import { writeSecret } from '../secret-file.ts';
 import { withClient } from '../service-client.ts';
 
-const { dir, 'capability-file': capabilityFile } = REACH_OPTIONS;
+const { dir, 'capability-file': capabilityFile } = CONNECTION_OPTIONS;
 const options = {
   audience: {
     type: 'string',
@@ -30,7 +30,7 @@ const options = {
   },
   dir,
   url: {
-    ...REACH_OPTIONS.url,
+    ...CONNECTION_OPTIONS.url,
     doc: 'issue, revoke: where passport is. Default: RON_URL, or what runs in the directory.',
   },
   'capability-file': capabilityFile,

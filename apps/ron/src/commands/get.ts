@@ -2,7 +2,7 @@
 import type { ByteRange } from '@ron/client';
 import type { Address } from '@ron/proto';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, type Exit } from '../exits.ts';
 import { humanSize } from '../format.ts';
 import { PartFile } from '../part-file.ts';
@@ -16,7 +16,7 @@ const options = {
     value: 'A-B',
     doc: 'Only bytes A to B, both included and counted from 0; A- is to the end.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type GetInvocation = Invocation<typeof options>;

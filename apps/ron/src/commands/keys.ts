@@ -1,6 +1,6 @@
 /** `ron keys`: keys that never leave kms. */
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { columns } from '../format.ts';
 import { withKms } from '../kms.ts';
 
@@ -12,7 +12,7 @@ const options = {
     value: 'ALG',
     doc: 'create: ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, hybrid, x-wing, aes-256-gcm, hmac-sha256. Default hybrid.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type KeysInvocation = Invocation<typeof options>;

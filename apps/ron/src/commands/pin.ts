@@ -1,12 +1,12 @@
 /** `ron pin`. */
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { addressArg, withStorage } from '../storage.ts';
 
 export default command({
   name: 'pin',
   usage: 'pin ADDRESS',
   about: 'Keeps an object when storage reclaims space. Pinning twice is pinning once.',
-  options: REACH_OPTIONS,
+  options: CONNECTION_OPTIONS,
   args: [1, 1],
   examples: { 'ron pin b3:...': 'keep it' },
   async run({ values, args, io, signal }) {

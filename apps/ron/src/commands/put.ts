@@ -2,13 +2,13 @@
 import { open, realpath, type FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
 import type { PutBody, PutInit, Receipt } from '@ron/client';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { fileBody } from '../file-body.ts';
 import { humanSize } from '../format.ts';
 import { ProgressLine } from '../progress-line.ts';
 import { withStorage } from '../storage.ts';
-import { memoryDir, UploadMemory } from '../upload-memory.ts';
+import { uploadStoreDir, UploadUrlStore } from '../upload-url-store.ts';
 
 const options = {
   type: {
@@ -21,7 +21,7 @@ const options = {
     value: 'DIR',
     doc: 'Where unfinished uploads are remembered. Default ~/.cache/ron/uploads.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 export default command({
@@ -47,8 +47,8 @@ export default command({
       throw new CliError('usage', `${path} is a directory; \`tar c ${path} | ron put -\` stores it as one`);
     if (!stats.isFile()) return await put(invocation, path!, file.createReadStream({ autoClose: false }), undefined);
     const whole = await realpath(path!);
-    const memoryAt = (url: string): UploadMemory =>
-      new UploadMemory(memoryDir(invocation.values.state, invocation.io), url, whole, stats);
+    const memoryAt = (url: string): UploadUrlStore =>
+      new UploadUrlStore(uploadStoreDir(invocation.values.state, invocation.io), url, whole, stats);
     return await put(invocation, basename(path!), fileBody(file, stats.size), memoryAt);
   },
 });
@@ -66,7 +66,7 @@ async function put(
   { values, io, signal }: Invocation<typeof options>,
   label: string,
   body: PutBody,
-  memoryAt: ((url: string) => UploadMemory) | undefined,
+  memoryAt: ((url: string) => UploadUrlStore) | undefined,
 ): Promise<void> {
   const receipt = await withStorage(values, io, signal, async (client, { url }): Promise<Receipt> => {
     using line = new ProgressLine(`put ${label}`, io);

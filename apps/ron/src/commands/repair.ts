@@ -3,14 +3,14 @@ import type { StorageAdmin } from '@ron/client';
 import { sleep } from '@ron/kernel/core';
 import type { RepairStatus } from '@ron/proto';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { followTask } from '../follow-task.ts';
 import { columns, humanSize } from '../format.ts';
 import type { Io } from '../io.ts';
-import { LiveLine } from '../live-line.ts';
+import { StatusLine } from '../status-line.ts';
 import { withAdmin } from '../storage.ts';
 
-const LOOK_EVERY_MS = 500;
+const POLL_MS = 500;
 
 export default command({
   name: 'repair',
@@ -19,7 +19,7 @@ export default command({
     'status tells whether everything has its copies, and how fast what is missing is made again; with --follow until it\n' +
     'is. start looks at once instead of at the next interval, and waits until nothing is missing.',
   options: {
-    ...REACH_OPTIONS,
+    ...CONNECTION_OPTIONS,
     follow: { type: 'boolean', doc: 'status: go on until nothing is missing.' },
     'no-wait': { type: 'boolean', doc: 'start: print the task and leave it to itself.' },
   },
@@ -62,16 +62,16 @@ async function whole(admin: StorageAdmin, io: Io, signal: AbortSignal): Promise<
     const status = await admin.repairStatus({ signal });
     if (status.deficit === 0 && status.is_complete && !status.is_planning) return status;
     line.show(status);
-    await sleep(LOOK_EVERY_MS, signal, 'repair.follow');
+    await sleep(POLL_MS, signal, 'repair.follow');
   }
 }
 
 class Progress implements Disposable {
-  readonly #line: LiveLine;
+  readonly #line: StatusLine;
   #first: RepairStatus | undefined;
 
   constructor(io: Io) {
-    this.#line = new LiveLine(io);
+    this.#line = new StatusLine(io);
   }
 
   show(status: RepairStatus): void {

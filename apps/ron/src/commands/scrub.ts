@@ -1,6 +1,6 @@
 /** `ron scrub`: reads every stored byte. */
 import type { ScrubInfo } from '@ron/proto';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import type { Exit } from '../exits.ts';
 import { followTask } from '../follow-task.ts';
 import { columns, humanSize } from '../format.ts';
@@ -14,7 +14,7 @@ export default command({
     'Reads everything that every volume holds and checks it, at the pace of repair. What is damaged is set aside and made\n' +
     'again from other copies or parity. A scrub that was interrupted goes on where it was.',
   options: {
-    ...REACH_OPTIONS,
+    ...CONNECTION_OPTIONS,
     'no-wait': { type: 'boolean', doc: 'Print the task and leave it to itself.' },
   },
   args: [0, 0],

@@ -1,13 +1,13 @@
 /** `ron sign`: a signature of a file, beside it. */
 import { writeFile } from 'node:fs/promises';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { hashOfFile, onlySigningKey, withKms, type SignatureFile } from '../kms.ts';
 
 const options = {
   key: { type: 'string', value: 'KID', doc: 'The key. Default: the only one that signs.' },
   output: { type: 'string', short: 'o', value: 'FILE', doc: 'Where the signature goes. Default: FILE.sig.' },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 export default command({

@@ -1,5 +1,5 @@
 /** `ron stat`: what a service says about an object. */
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { columns, humanSize } from '../format.ts';
 import { addressArg, withStorage } from '../storage.ts';
 
@@ -7,7 +7,7 @@ export default command({
   name: 'stat',
   usage: 'stat ADDRESS',
   about: 'Size and media type of an object, as storage states them.',
-  options: REACH_OPTIONS,
+  options: CONNECTION_OPTIONS,
   args: [1, 1],
   examples: {
     'ron stat b3:...': 'for people',

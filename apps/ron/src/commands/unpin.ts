@@ -1,12 +1,12 @@
 /** `ron unpin`. */
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { addressArg, withStorage } from '../storage.ts';
 
 export default command({
   name: 'unpin',
   usage: 'unpin ADDRESS',
   about: 'Takes the pin of an object away. The object stays until storage reclaims space.',
-  options: REACH_OPTIONS,
+  options: CONNECTION_OPTIONS,
   args: [1, 1],
   examples: { 'ron unpin b3:...': 'let it go' },
   async run({ values, args, io, signal }) {

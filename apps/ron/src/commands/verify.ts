@@ -1,5 +1,5 @@
 /** `ron verify`: whether a file is what was signed. */
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { hashOfFile, readSignature, withKms } from '../kms.ts';
 
@@ -11,7 +11,7 @@ const options = {
     doc: 'The key that must have signed. Default: the one that the signature names.',
   },
   mode: { type: 'string', value: 'MODE', doc: 'or, and, pq_only: at least what the key demands. Default: that.' },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 const MODES = ['or', 'and', 'pq_only'] as const;

@@ -1,7 +1,7 @@
 /** `ron volumes`: list and manage volumes. */
 import { VOLUME_VERBS, type VolumeInfo, type VolumesAnswer } from '@ron/proto';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { humanSize } from '../format.ts';
 import { withAdmin } from '../storage.ts';
 
@@ -14,7 +14,7 @@ export default command({
     'it; restore takes back one that was lost, an empty directory in its place, or one that was used apart from the others.\n' +
     'Decisions persist across restarts. To add one, name it in data_dirs and send SIGHUP.',
   options: {
-    ...REACH_OPTIONS,
+    ...CONNECTION_OPTIONS,
     force: { type: 'boolean', doc: 'Remove even a volume that may hold the last copy of a record.' },
   },
   args: [0, 2],

@@ -12,17 +12,17 @@ import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts
 import type { Io } from '../io.ts';
 import { writeSecret } from '../secret-file.ts';
 
-export interface HeldHome extends AsyncDisposable {
+export interface LockedHome extends AsyncDisposable {
   readonly home: Home;
   announce(state: NodeState): Promise<void>;
 }
 
 /** Opens the directory and takes its lock. Refused, with who has it, when another `ron up` does. */
-export async function holdHome(
+export async function lockHome(
   values: { readonly dir?: string | undefined; readonly amnesia?: boolean | undefined },
   io: Io,
   signal: AbortSignal,
-): Promise<HeldHome> {
+): Promise<LockedHome> {
   const isForgotten = values.amnesia === true && values.dir === undefined && !io.env['RON_DIR'];
   const home = isForgotten ? homeAt(await memoryDirectory(io)) : homeOf(values, io);
   if (home.dir.includes(','))

@@ -12,13 +12,13 @@ import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
-import { holdHome, type HeldHome } from './directory.ts';
+import { lockHome, type LockedHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
 import { startOrder } from './table/call-graph.ts';
 import type { ServiceEntry } from './table/service-entry.ts';
-import { waitForSurvivors } from './survivors.ts';
+import { waitForOrphans } from './orphans.ts';
 
 /** A terminal's Ctrl-C may reach us twice, from the terminal and from npm; people need longer to press it again. */
 const SAME_SIGNAL_MS = 300;
@@ -43,11 +43,11 @@ export async function runUp(
     plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: io.env });
   // A slip is found before anything is made; where it will be made may not be known before.
   await planAt(homeOf(values, io));
-  await using held = await holdHome(values, io, stop.signal);
+  await using held = await lockHome(values, io, stop.signal);
   const { home } = held;
   const services = await planAt(home);
   const waitNote = (name: string, pid: number): void => io.note(`waiting for ${name} of an earlier run (pid ${pid})`);
-  await waitForSurvivors(home, table, waitNote, stop.signal);
+  await waitForOrphans(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
   await held.announce({ pid: process.pid, started, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
@@ -57,7 +57,7 @@ export async function runUp(
     services,
     home,
     keepLogs: !amnesia,
-    env: withOneHeap(amnesia ? io.env : withCompileCache(io.env)),
+    env: withOneMallocArena(amnesia ? io.env : withCompileCache(io.env)),
     onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
     ...reporter(io, () => announce(held, node, started)),
   });
@@ -84,13 +84,16 @@ export async function runUp(
  * glibc gives each thread a heap of its own, and memory that was freed in one does not serve another: with file calls on many
  * threads that doubled the memory of storage under 250 readers. Other C libraries ignore the variable.
  */
-const withOneHeap = (env: Io['env']): Io['env'] => ({ ...env, MALLOC_ARENA_MAX: env['MALLOC_ARENA_MAX'] ?? '1' });
+const withOneMallocArena = (env: Io['env']): Io['env'] => ({
+  ...env,
+  MALLOC_ARENA_MAX: env['MALLOC_ARENA_MAX'] ?? '1',
+});
 
-async function announce(held: HeldHome, node: Node, started: string): Promise<void> {
+async function announce(held: LockedHome, node: Node, started: string): Promise<void> {
   await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): Promise<void> {
+async function onAllReady(io: Io, held: LockedHome, node: Node, started: string): Promise<void> {
   await announce(held, node, started);
   const { home } = held;
   const services = node.urls;

@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { sched } from '@ron/kernel/core';
 import type { LogFile } from './log-file.ts';
 
-const LEASH = fileURLToPath(new URL('./leash.ts', import.meta.url));
+const EXIT_WITH_PARENT = fileURLToPath(new URL('./exit-with-parent.ts', import.meta.url));
 const LINE_CHARS_MAX = 65_536;
 const START_MS_MAX = 120_000;
 
@@ -49,14 +49,14 @@ export class ServiceChild {
 
   constructor(init: ServiceChildInit) {
     init.log.startRun();
-    this.#child = spawn(process.execPath, ['--import', LEASH, init.main, ...init.flags], {
+    this.#child = spawn(process.execPath, ['--import', EXIT_WITH_PARENT, init.main, ...init.flags], {
       detached: true,
       env: { ...init.env },
-      // The fourth is the leash: it is never written to, only closed when we are gone.
+      // The fourth is the pipe: it is never written to, only closed when we are gone.
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     });
     this.pid = this.#child.pid;
-    // A service that is gone breaks its leash; that it is gone is known by its exit.
+    // A service that is gone breaks its pipe; that it is gone is known by its exit.
     this.#child.stdio[3]!.on('error', () => undefined);
     this.#child.stderr!.on('data', (chunk: Buffer) => init.log.write(chunk));
     this.exited = this.#watchExit();

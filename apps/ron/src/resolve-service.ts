@@ -7,13 +7,13 @@
  */
 import { defaultPort, type Service } from '@ron/proto';
 import { readCapabilityFile } from './capability-file.ts';
-import type { REACH_OPTIONS, Values } from './command.ts';
+import type { CONNECTION_OPTIONS, Values } from './command.ts';
 import { CliError } from './exits.ts';
 import { homeOf, runningUrl } from './home.ts';
 import type { Io } from './io.ts';
 
 /** A service as a command reaches it. */
-export interface Reached {
+export interface ResolvedService {
   readonly url: string;
   /** The token, if there is one that may go there. Reading needs none by default. */
   readonly capability: string | undefined;
@@ -25,9 +25,13 @@ export interface Reached {
   readonly supervised: boolean;
 }
 
-export type ReachValues = Values<typeof REACH_OPTIONS>;
+export type ConnectionValues = Values<typeof CONNECTION_OPTIONS>;
 
-export async function reach(service: Service, values: ReachValues, io: Pick<Io, 'env'>): Promise<Reached> {
+export async function resolveService(
+  service: Service,
+  values: ConnectionValues,
+  io: Pick<Io, 'env'>,
+): Promise<ResolvedService> {
   const home = homeOf(values, io);
   const own = await runningUrl(home, service);
   const usual = givenUrl(io.env['RON_URL'] || undefined);

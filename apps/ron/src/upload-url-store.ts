@@ -16,7 +16,7 @@ import type { Io } from './io.ts';
 
 const AGE_MS_MAX = 7 * 24 * 3600 * 1000;
 
-export class UploadMemory {
+export class UploadUrlStore {
   readonly #dir: string;
   readonly #path: string;
 
@@ -60,6 +60,6 @@ export class UploadMemory {
 }
 
 /** `--state`, or the user's cache directory. */
-export function memoryDir(given: string | undefined, io: Pick<Io, 'env'>): string {
+export function uploadStoreDir(given: string | undefined, io: Pick<Io, 'env'>): string {
   return given ?? join(cacheHome(io.env), 'uploads');
 }

@@ -11,9 +11,9 @@ import { isAlive, readState, type Home } from '../home.ts';
 import type { ServiceEntry } from './table/service-entry.ts';
 
 const WAIT_MS = 20_000;
-const LOOK_MS = 50;
+const POLL_MS = 50;
 
-export async function waitForSurvivors(
+export async function waitForOrphans(
   home: Home,
   table: readonly ServiceEntry[],
   onWait: (name: string, pid: number) => void,
@@ -29,7 +29,7 @@ export async function waitForSurvivors(
       if (sched.now_ms() > until_ms) {
         throw new CliError('unavailable', `${name} of an earlier run still runs here (pid ${pid}): stop it first`);
       }
-      await sleep(LOOK_MS, signal, 'survivors');
+      await sleep(POLL_MS, signal, 'orphans');
     }
   }
 }

@@ -9,9 +9,9 @@ import type { Io } from './io.ts';
 import { printable } from './io.ts';
 
 const CLEAR_LINE = '\r\u001b[K';
-const TELL_EVERY_MS = 5000;
+const WRITE_EVERY_MS = 5000;
 
-export class LiveLine implements Disposable {
+export class StatusLine implements Disposable {
   readonly #io: Io;
   #told_ms = sched.now_ms();
   #isDrawn = false;
@@ -27,7 +27,7 @@ export class LiveLine implements Disposable {
       this.#io.stderr.write(CLEAR_LINE + printable(text).slice(0, (this.#io.stderr.columns || 80) - 1));
       return;
     }
-    if (sched.now_ms() - this.#told_ms < TELL_EVERY_MS) return;
+    if (sched.now_ms() - this.#told_ms < WRITE_EVERY_MS) return;
     this.#told_ms = sched.now_ms();
     this.#io.note(text);
   }

@@ -6,13 +6,13 @@ import { Socket } from 'node:net';
 import { isMainThread } from 'node:worker_threads';
 
 /** A pipe whose other end only `ron up` holds. */
-const LEASH_FD = 3;
+const PARENT_PIPE_FD = 3;
 
 // Threads of the service load this as well, and the pipe is not theirs.
 if (isMainThread) {
-  const leash = new Socket({ fd: LEASH_FD, readable: true, writable: false });
-  leash.on('error', () => undefined);
-  leash.on('close', () => process.kill(process.pid, 'SIGTERM'));
-  leash.resume();
-  leash.unref();
+  const pipe = new Socket({ fd: PARENT_PIPE_FD, readable: true, writable: false });
+  pipe.on('error', () => undefined);
+  pipe.on('close', () => process.kill(process.pid, 'SIGTERM'));
+  pipe.resume();
+  pipe.unref();
 }
