@@ -1,8 +1,8 @@
 /**
- * Watches a task of a service until it ends.
+ * Polls a task of a service until it ends.
  *
- * Promise: `onProgress` is told every half second how far it is. Resolves when it is done; when it failed, rejects with why.
- * The task itself goes on when nobody watches. Bound: one question at a time. Cancellation: by the signal.
+ * Contract: calls `onProgress` every `POLL_MS`. Resolves when the task is done; rejects with its problem when it failed.
+ * Bound: one request at a time. Cancellation: the signal stops the polling; the task itself continues.
  */
 import type { StorageAdmin } from '@ron/client';
 import { sleep } from '@ron/kernel/core';
@@ -24,5 +24,5 @@ export async function followTask(
     task = await admin.task(task.id, { signal });
   }
   if (task.state === 'done') return task;
-  throw new CliError('failed', `${task.kind} ${task.state}: ${task.problem ?? 'no reason is known'}`);
+  throw new CliError('failed', `${task.kind} ${task.state}: ${task.problem ?? 'unknown reason'}`);
 }

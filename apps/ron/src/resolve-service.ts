@@ -1,9 +1,9 @@
 /**
- * Where a command finds a service, and whether the capability may go there.
+ * Resolves the URL of a service and the capability that a command may send to it.
  *
- * Promise: a capability goes to the services of the node that it belongs to and to nobody else. The one in the node's
- * directory is sent only where that node's service runs now; the one of RON_CAPABILITY_FILE there or to RON_URL. A file that
- * is named with --capability-file is sent to whatever the same command names: that is what naming it is for.
+ * Contract: a capability is sent only to the node that it belongs to. `root.cap` in the node's directory is sent only to a
+ * running service of that node; the file in RON_CAPABILITY_FILE to such a service or to RON_URL. A file that is named with
+ * --capability-file is sent to the URL of the same command: naming it is the user's consent.
  */
 import { defaultPort, type Service } from '@ron/proto';
 import { readCapabilityFile } from './capability-file.ts';
@@ -12,16 +12,16 @@ import { CliError } from './exits.ts';
 import { homeOf, runningUrl } from './home.ts';
 import type { Io } from './io.ts';
 
-/** A service as a command reaches it. */
+/** A service with the connection data of a command. */
 export interface ResolvedService {
   readonly url: string;
-  /** The token, if there is one that may go there. Reading needs none by default. */
+  /** The token, if there is one that may be sent. By default, reads need none. */
   readonly capability: string | undefined;
-  /** Where the token was looked for. */
+  /** The file that should hold the token. */
   readonly capability_file: string;
-  /** There is a capability, but it belongs elsewhere. */
+  /** There is a capability, but it belongs to another node. */
   readonly isWithheld: boolean;
-  /** Whether a `ron up` watches over it: then a service that is away comes back. */
+  /** Whether `ron up` supervises the service and restarts it after a crash. */
   readonly supervised: boolean;
 }
 
@@ -34,26 +34,26 @@ export async function resolveService(
 ): Promise<ResolvedService> {
   const home = homeOf(values, io);
   const own = await runningUrl(home, service);
-  const usual = givenUrl(io.env['RON_URL'] || undefined);
-  const asked = givenUrl(values.url) ?? usual;
-  const url = asked ?? own ?? `http://127.0.0.1:${defaultPort(service)}`;
+  const default_url = checkedUrl(io.env['RON_URL'] || undefined);
+  const given = checkedUrl(values.url) ?? default_url;
+  const url = given ?? own ?? `http://127.0.0.1:${defaultPort(service)}`;
 
   const named = values['capability-file'];
   const fromEnv = io.env['RON_CAPABILITY_FILE'] || undefined;
   const capability_file = named ?? fromEnv ?? home.capability;
-  const isItsNode = own !== undefined && isSameOrigin(url, own);
-  const isUsual = values.url === undefined || (usual !== undefined && isSameOrigin(url, usual));
-  const mayGo = named !== undefined || isItsNode || (fromEnv !== undefined && isUsual);
+  const isOwnNode = own !== undefined && isSameOrigin(url, own);
+  const isDefaultUrl = values.url === undefined || (default_url !== undefined && isSameOrigin(url, default_url));
+  const maySend = named !== undefined || isOwnNode || (fromEnv !== undefined && isDefaultUrl);
   const found = await readCapabilityFile(capability_file, service);
   if (found === undefined && (named ?? fromEnv) !== undefined) {
-    throw new CliError('permission', `there is no capability for ${service} at ${capability_file}`);
+    throw new CliError('permission', `no capability for ${service} in ${capability_file}`);
   }
   return {
     url,
-    capability: mayGo ? found : undefined,
+    capability: maySend ? found : undefined,
     capability_file,
-    isWithheld: found !== undefined && !mayGo,
-    supervised: asked === undefined && own !== undefined,
+    isWithheld: found !== undefined && !maySend,
+    supervised: given === undefined && own !== undefined,
   };
 }
 
@@ -61,10 +61,10 @@ function isSameOrigin(left: string, right: string): boolean {
   return new URL(left).origin === new URL(right).origin;
 }
 
-function givenUrl(given: string | undefined): string | undefined {
+function checkedUrl(given: string | undefined): string | undefined {
   if (given === undefined) return undefined;
   if (!URL.canParse(given) || !/^https?:$/.test(new URL(given).protocol)) {
-    throw new CliError('usage', `${JSON.stringify(given)} is not a URL like http://127.0.0.1:7101`);
+    throw new CliError('usage', `${JSON.stringify(given)} is not a valid URL, for example http://127.0.0.1:7101`);
   }
   return given.replace(/\/$/, '');
 }

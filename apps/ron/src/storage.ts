@@ -1,4 +1,4 @@
-/** Storage as the commands use it. */
+/** Access to storage for commands. */
 import { StorageAdmin, StorageClient } from '@ron/client';
 import { checkAddress, type Address } from '@ron/proto';
 import { CliError } from './exits.ts';
@@ -8,7 +8,7 @@ import { withClient } from './service-client.ts';
 
 export function addressArg(text: string | undefined): Address {
   const result = checkAddress(text);
-  if (!result.ok) throw new CliError('usage', `${JSON.stringify(text)} is no address: ${result.problem}`);
+  if (!result.ok) throw new CliError('usage', `${JSON.stringify(text)} is not a valid address: ${result.problem}`);
   return result.address;
 }
 
@@ -21,7 +21,7 @@ export function withStorage<T>(
   return withClient('storage', (init) => new StorageClient(init), values, io, signal, work);
 }
 
-/** The same for what an operator does. */
+/** The same with the client for administration. */
 export function withAdmin<T>(
   values: ConnectionValues,
   io: Io,

@@ -39,7 +39,7 @@ test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   assert.match(revoked.text, /^Revoked alice's capabilities issued before 20.*\n$/, revoked.stderr);
   assert.match(await show(), /state +refused: capability was revoked\n/);
   await eventually('storage refuses it', async () => (await put()).code === 77);
-  assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner goes on');
+  assert.equal((await ron(t, ['put', '-', '--dir', dir], { input: 'mine' })).code, 0, 'the owner is not affected');
 
   const long = await ron(t, ['cap', 'issue', '--scopes', 'kms:derive', '--audience', 'kms', '--dir', dir]);
   assert.equal(long.code, 77);

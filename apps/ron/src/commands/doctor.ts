@@ -12,7 +12,7 @@ export default command({
     'Changes nothing.',
   options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
-  examples: { 'ron doctor': 'what is wrong here, and what to do' },
+  examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
   async run({ values, io, signal }): Promise<Exit> {
     const findings = await examine(homeOf(values, io), signal);
     const lines = findings.map(

@@ -1,14 +1,14 @@
 /**
- * Loaded into every service before its own code: when the `ron up` that started it is gone, even by `kill -9`, it drains
- * and ends too, so that nobody is left behind holding ports and data.
+ * Preloaded into every service: when its `ron up` exits, even by `kill -9`, the service drains and exits too, so that no
+ * orphan keeps ports and data directories.
  */
 import { Socket } from 'node:net';
 import { isMainThread } from 'node:worker_threads';
 
-/** A pipe whose other end only `ron up` holds. */
+/** A pipe whose other end is held by `ron up` alone. */
 const PARENT_PIPE_FD = 3;
 
-// Threads of the service load this as well, and the pipe is not theirs.
+// Worker threads preload this module too, but the main thread owns the pipe.
 if (isMainThread) {
   const pipe = new Socket({ fd: PARENT_PIPE_FD, readable: true, writable: false });
   pipe.on('error', () => undefined);
