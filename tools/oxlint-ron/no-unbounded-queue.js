@@ -1,6 +1,6 @@
 /**
- * Every queue states a finite capacity where it is made, and nothing that buffers without a bound is brought in.
- * The kernel asserts the value at run time; this rule keeps `Infinity` and forgotten arguments from being written at all.
+ * Every queue is constructed with a finite capacity, and APIs that buffer without a bound are not imported.
+ * The kernel asserts the value at run time; this rule reports `Infinity` and missing arguments in the source.
  */
 
 const CHANNELS = new Set(['Mpsc', 'WorkQueue', 'Broadcast']);

@@ -21,7 +21,7 @@ test('a file is signed and verified, keys are created, rotated and listed, and t
   assert.match(kid, /^acme\/docs\/hybrid\/[0-9a-f-]{36}#v1$/);
   assert.equal((await run('sign', 'report.txt')).text, 'report.txt.sig\n');
   const good = await run('verify', 'report.txt');
-  assert.equal(good.text, `good: ${kid} (ed25519, ml-dsa-65)\n`, good.stderr);
+  assert.equal(good.text, `valid: ${kid} (ed25519, ml-dsa-65)\n`, good.stderr);
   assert.equal((await run('verify', 'report.txt', '--key', kid.slice(0, -3))).code, 0);
 
   const rotated = JSON.parse((await run('keys', 'rotate', kid, '--json')).text) as { kid: string; previous: string };

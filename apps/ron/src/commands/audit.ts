@@ -97,7 +97,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     ['entries', `${checkpoint.size}, all verified`],
     ['root', Buffer.from(checkpoint.root).toString('base64')],
     ...known.map(({ by, size }): [string, string] => ['extends', `${by}, ${size} entries`]),
-    ...(unsigned > 0 ? [['unsigned', `${unsigned} entries after the last checkpoint`] satisfies [string, string]] : []),
+    ...(unsigned > 0 ? [['unsigned', `${unsigned} after the last checkpoint`] satisfies [string, string]] : []),
     ...signed_by.map((vkey): [string, string] => ['signed by', vkey.split('+').slice(0, 2).join('+')]),
   ];
   io.result(columns(rows), {

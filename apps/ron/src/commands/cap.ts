@@ -85,7 +85,7 @@ async function show(invocation: CapInvocation): Promise<void> {
     const { audience, subject, scopes, expires_ms, texts, capability_id, problem } = inspectToken(token);
     const expires = new Date(expires_ms).toISOString();
     const verdict = await verdictOf(invocation, token);
-    const state = verdict === undefined ? undefined : verdict.ok ? 'good' : `refused: ${verdict.reason}`;
+    const state = verdict === undefined ? undefined : verdict.ok ? 'valid' : `refused: ${verdict.reason}`;
     // The first three caveats are audience, expiry and scopes; the others restrict further.
     const rows: [string, string][] = [
       ['audience', audience],

@@ -46,7 +46,7 @@ export default command({
       client.verify({ kid, payload_b3, sigs, mode }),
     );
     if (!ok) throw new CliError('data', `invalid signature: ${details.reason ?? 'no reason given'}`);
-    io.result(`good: ${kid} (${details.checked.map(({ alg }) => alg).join(', ')})`, { ok, kid, ...details });
+    io.result(`valid: ${kid} (${details.checked.map(({ alg }) => alg).join(', ')})`, { ok, kid, ...details });
   },
 });
 
