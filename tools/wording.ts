@@ -33,7 +33,7 @@ export interface Finding {
 const PROSE = /[A-Za-z,;:] [A-Za-z]/;
 /** Comments and strings, in the order in which they occur; a regular expression literal is neither. */
 const TOKENS =
-  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|(?<=[=(,:?&|!{}\[;]\s*)\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/[a-z]*/g;
+  /\/\*[\s\S]*?\*\/|\/\/[^\n]*|'(?:\\.|[^'\\\n])*'|"(?:\\.|[^"\\\n])*"|`(?:\\.|[^`\\])*`|(?<=[=(,:?&|!{}[;]\s*)\/(?![/*])(?:\\.|\[(?:\\.|[^\]\\\n])*\]|[^/\\\n[])+\/[a-z]*/g;
 
 /** The prose of a text, with everything else blanked, so that offsets stay the same. */
 export function proseOf(file: string, text: string): string {
