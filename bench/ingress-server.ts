@@ -2,7 +2,8 @@
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createIngress, FastEntry, json, route } from '@ron/ingress';
-import { Metrics, WorkQueue } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
 
 const HOT = '/o/b3:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef';

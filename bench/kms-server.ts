@@ -4,7 +4,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { mint } from '@ron/auth';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { schema, startKms } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
 

@@ -7,10 +7,11 @@ import { test, type TestContext } from 'node:test';
 import { documents, merge, staleDocuments, writeDocuments } from './generate-docs.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-const KERNEL = JSON.stringify(join(ROOT, 'packages/kernel/src/index.ts'));
+const SERVICE = JSON.stringify(join(ROOT, 'packages/service/src/index.ts'));
+const CONFIG_PACKAGE = JSON.stringify(join(ROOT, 'packages/config/src/index.ts'));
 
 const CONCURRENCY = (capacity: number): string => `
-  import { declareConcurrency } from ${KERNEL};
+  import { declareConcurrency } from ${SERVICE};
   export const concurrency = declareConcurrency({
     service: 'storage',
     channels: { work: { kind: 'work', capacity: ${capacity}, lanes: ['get'], from: 'listener', to: 'pool' } },
@@ -18,7 +19,7 @@ const CONCURRENCY = (capacity: number): string => `
   });`;
 
 const CONFIG = `
-  import { defineConfig, key } from ${KERNEL};
+  import { defineConfig, key } from ${CONFIG_PACKAGE};
   export const schema = defineConfig({ 'server.max_inflight': key.integer({ default: 512, doc: 'Requests at a time.' }) });`;
 
 /** A temporary project, with one service if a declaration is given. */

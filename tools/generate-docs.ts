@@ -9,17 +9,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
-import {
-  ERRORS,
-  EXIT_CODES,
-  isConcurrency,
-  isConfigSchema,
-  renderConcurrency,
-  renderConfigDocs,
-  type Concurrency,
-  type ConfigSchema,
-  type KeyTable,
-} from '@ron/kernel';
+import { ERRORS } from '@ron/kernel';
+import { EXIT_CODES, isConcurrency, renderConcurrency, type Concurrency } from '@ron/service';
+import { isConfigSchema, renderConfigDocs, type ConfigSchema, type KeyTable } from '@ron/config';
 import { renderCliDocs } from '@ron/cli';
 import { metricsBody } from './metrics-doc.ts';
 

@@ -7,17 +7,9 @@
 import { globSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import {
-  createLog,
-  isConfigSchema,
-  loadConfig,
-  measureProcess,
-  Metrics,
-  type ConfigSchema,
-  type KeyTable,
-  type Log,
-  type MetricAbout,
-} from '@ron/kernel';
+import { createLog, Metrics, type Log, type MetricAbout } from '@ron/telemetry';
+import { isConfigSchema, loadConfig, type ConfigSchema, type KeyTable } from '@ron/config';
+import { measureProcess } from '@ron/service';
 
 /** The start function that each `service.ts` exports, for example `startStorage`. */
 type Start = (init: { config: unknown; metrics: Metrics; log: Log }) => Promise<AsyncDisposable>;

@@ -16,15 +16,19 @@ const BELOW = {
   simd: [],
   explorer: ['kernel'],
   cache: ['kernel'],
+  config: ['kernel'],
+  telemetry: ['kernel'],
+  http: ['kernel'],
   log: ['kernel'],
-  egress: ['kernel'],
+  egress: ['http', 'kernel'],
   custody: ['egress', 'log', 'kernel'],
   tlog: ['egress', 'log', 'kernel'],
   cas: ['cache', 'log', 'simd', 'kernel', 'proto'],
-  durability: ['cas', 'log', 'simd', 'kernel'],
+  durability: ['cas', 'log', 'simd', 'kernel', 'proto'],
   client: ['simd', 'kernel', 'proto'],
-  auth: ['cache', 'client', 'custody', 'log', 'simd', 'kernel', 'proto'],
-  ingress: ['kernel'],
+  ingress: ['config', 'telemetry', 'http', 'log', 'kernel', 'proto'],
+  auth: ['cache', 'client', 'config', 'custody', 'log', 'simd', 'telemetry', 'kernel', 'proto'],
+  service: ['auth', 'config', 'ingress', 'log', 'telemetry', 'kernel', 'proto'],
 };
 const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;
 const TEST_ONLY_PACKAGES = new Set(['explorer']);

@@ -140,6 +140,6 @@ for (const { rule, refused, allowed, path = 'packages/ingress/src' } of CASES) {
 
 test('a model may import the explorer, a shipped file may not', () => {
   const source = "import { explore } from '@ron/explorer'; explore();";
-  assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/mpsc.model.ts', source), []);
-  assert.equal(reported('ron/boundaries', 'packages/kernel/src/mpsc.ts', source).length, 1);
+  assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/channels/mpsc.model.ts', source), []);
+  assert.equal(reported('ron/boundaries', 'packages/kernel/src/channels/mpsc.ts', source).length, 1);
 });

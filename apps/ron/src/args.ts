@@ -5,7 +5,7 @@
  * suggests the nearest known flag; the parser never guesses.
  */
 import { parseArgs } from 'node:util';
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { COMMON_OPTIONS, type Command, type Options, type Values } from './command.ts';
 import { CliError } from './exits.ts';
 

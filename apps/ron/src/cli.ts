@@ -1,7 +1,7 @@
 /**
  * Finds the command, parses its arguments, runs it, and maps the outcome to an exit code.
  */
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { parse } from './args.ts';
 import type { Command } from './command.ts';
 import { COMMANDS, loadCommand } from './commands.ts';

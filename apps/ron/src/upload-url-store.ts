@@ -10,7 +10,7 @@ import type { Stats } from 'node:fs';
 import { readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { sched } from '@ron/kernel/core';
-import { makeDirectory } from '@ron/kernel/make-directory';
+import { makeDirectory } from '@ron/log/make-directory';
 import { cacheHome } from './cache-home.ts';
 import type { Io } from './io.ts';
 

@@ -11,26 +11,11 @@ import { availableParallelism } from 'node:os';
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { CheckThreads, type Backend } from '@ron/custody';
-import {
-  BatchQueue,
-  NEVER,
-  RonError,
-  ServiceRuntime,
-  type Deadline,
-  type Log,
-  type Metrics,
-  type Service,
-} from '@ron/kernel';
+import { BatchQueue, NEVER, RonError, type Deadline } from '@ron/kernel';
+import { ServiceRuntime, type Service, ConfigFollower, serviceOf, type FollowedSource } from '@ron/service';
+import { type Log, type Metrics } from '@ron/telemetry';
 import { realFileSystem } from '@ron/log';
-import {
-  ConfigFollower,
-  createIngress,
-  ingressConfigOf,
-  Readiness,
-  serviceOf,
-  type FollowedSource,
-  type Ingress,
-} from '@ron/ingress';
+import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
 import { openAudit, type AuditEventOut } from './audit/audit.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
 import { BackendKeeper } from './backend/keeper.ts';

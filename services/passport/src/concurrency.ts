@@ -1,5 +1,5 @@
 /** Everything that runs, waits or is shared in passport. */
-import { declareConcurrency } from '@ron/kernel';
+import { declareConcurrency } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'passport',

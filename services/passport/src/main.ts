@@ -1,5 +1,5 @@
 /** Process entry of passport. */
-import { runProcess } from '@ron/kernel';
+import { runProcess } from '@ron/service';
 import { schema } from './config.ts';
 import { startPassport } from './service.ts';
 

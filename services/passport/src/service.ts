@@ -9,16 +9,10 @@ import { join } from 'node:path';
 import { Checker, NO_REVOCATIONS, requireDocument, type KeySource } from '@ron/auth';
 import { HOLD_MS, openServiceAuth, type ServiceAuth } from '@ron/auth/service';
 import { openUnlock, SealedFile } from '@ron/custody/sealed';
-import { LongPoll, NEVER, ServiceRuntime, type Log, type Metrics, type Service, type Watch } from '@ron/kernel';
-import {
-  ConfigFollower,
-  createIngress,
-  ingressConfigOf,
-  Readiness,
-  serviceOf,
-  type FollowedSource,
-  type Ingress,
-} from '@ron/ingress';
+import { LongPoll, NEVER, type Watch } from '@ron/kernel';
+import { ServiceRuntime, type Service, ConfigFollower, serviceOf, type FollowedSource } from '@ron/service';
+import { type Log, type Metrics } from '@ron/telemetry';
+import { createIngress, ingressConfigOf, Readiness, type Ingress } from '@ron/ingress';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { concurrency } from './concurrency.ts';
 import type { PassportConfig } from './config.ts';

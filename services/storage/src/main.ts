@@ -1,7 +1,7 @@
 /** Process entry of storage. */
-import { runProcess } from '@ron/kernel';
+import { runProcess } from '@ron/service';
 import { schema } from './config.ts';
-import { sizeThreadPool } from './disk-share.ts';
+import { sizeThreadPool } from './volumes/disk-share.ts';
 
 await runProcess({
   name: 'storage',

@@ -2,8 +2,8 @@
 import type { ServiceAuth } from '@ron/auth/service';
 import { Readiness } from '@ron/ingress';
 import type { WorkQueue } from '@ron/kernel';
-import type { Upkeep } from './upkeep.ts';
-import type { Volumes } from './volumes.ts';
+import type { Upkeep } from './upkeep/upkeep.ts';
+import type { Volumes } from './volumes/volumes.ts';
 
 export function readinessOf(
   volumes: Volumes,

@@ -12,42 +12,25 @@
  */
 import { Checker, type KeySource } from '@ron/auth';
 import { openServiceAuth } from '@ron/auth/service';
-import {
-  Deadline,
-  NEVER,
-  sched,
-  ServiceRuntime,
-  sleep,
-  type Log,
-  type Metrics,
-  type Service,
-  type TaskContext,
-  type WorkQueue,
-} from '@ron/kernel';
+import { Deadline, NEVER, sched, sleep, type TaskContext, type WorkQueue } from '@ron/kernel';
+import { ServiceRuntime, type Service, ConfigFollower, type FollowedSource, tasksDrain_ms } from '@ron/service';
+import { type Log, type Metrics } from '@ron/telemetry';
 import { RepairQueue } from '@ron/durability';
 import { formatAddress, type TaskKind } from '@ron/proto';
-import {
-  ConfigFollower,
-  createIngress,
-  ingressConfigOf,
-  StartingListener,
-  type FollowedSource,
-  type Ingress,
-  tasksDrain_ms,
-} from '@ron/ingress';
-import { AdminTasks, type TaskWork } from './admin-tasks.ts';
+import { createIngress, ingressConfigOf, StartingListener, type Ingress } from '@ron/ingress';
+import { AdminTasks, type TaskWork } from './upkeep/admin-tasks.ts';
 import { concurrency } from './concurrency.ts';
 import type { StorageConfig } from './config.ts';
-import { durabilityMeter } from './durability.ts';
-import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './engine.ts';
-import { Foreground } from './foreground.ts';
-import { HotObjects } from './hot-objects.ts';
+import { durabilityMeter } from './objects/durability-meter.ts';
+import { journalScrubOf, openEngine, type Engine, type EngineEvent, type EngineInit } from './volumes/engine.ts';
+import { Foreground } from './objects/foreground.ts';
+import { HotObjects } from './objects/hot-objects.ts';
 import { eventCounter, measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
-import { patientQueue } from './patience.ts';
+import { patientQueue } from './objects/patience.ts';
 import { readinessOf } from './readiness.ts';
 import { routes } from './routes.ts';
-import { Upkeep } from './upkeep.ts';
-import { VolumeDecisions } from './volume-decisions.ts';
+import { Upkeep } from './upkeep/upkeep.ts';
+import { VolumeDecisions } from './volumes/volume-decisions.ts';
 
 export interface StorageInit {
   readonly config: StorageConfig;

@@ -9,7 +9,9 @@ import { join } from 'node:path';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
+import { Watch } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
 
 export const KIB = 1024;

@@ -1,6 +1,6 @@
 /** `ron cap`: shows and attenuates capabilities; issues and revokes them through passport. */
 import { PassportClient, type TokenVerdict } from '@ron/client';
-import { parseDuration_ms } from '@ron/kernel/core';
+import { parseDuration_ms } from '@ron/config/units';
 import { isService } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';

@@ -1,5 +1,5 @@
 /** `ron config`: prints or checks the configuration of the services. */
-import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/kernel';
+import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/config';
 import { readFile } from 'node:fs/promises';
 import { BASE_PORT_DEFAULT } from '@ron/proto';
 import { usage } from '../args.ts';

@@ -2,7 +2,7 @@
 import { once } from 'node:events';
 import { access } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tryLock } from '@ron/kernel';
+import { tryLock } from '@ron/log';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
 import { humanDuration } from '../format.ts';

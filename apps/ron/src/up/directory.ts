@@ -5,7 +5,7 @@ import { constants } from 'node:fs';
 import { access, chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
-import { makeDirectory, tryLock } from '@ron/kernel';
+import { makeDirectory, tryLock } from '@ron/log';
 import { sleep } from '@ron/kernel/core';
 import { CliError, systemCode } from '../exits.ts';
 import { homeAt, homeOf, readState, type Home, type NodeState } from '../home.ts';

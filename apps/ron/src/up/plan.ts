@@ -6,7 +6,7 @@
  */
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { isService, SERVICES } from '@ron/proto';
 import { parse as parseToml } from 'smol-toml';
 import type { Option } from '../command.ts';

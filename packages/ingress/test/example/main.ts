@@ -1,5 +1,5 @@
 /** Process entry of the example service. */
-import { runProcess } from '@ron/kernel';
+import { runProcess } from '@ron/service';
 import { schema } from './config.ts';
 import { startNotes } from './service.ts';
 

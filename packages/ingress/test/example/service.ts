@@ -1,8 +1,11 @@
 /** Wires the tasks, the queue and the routes of the example service: this file is its topology. */
 import { Checker, MemoryKeySource } from '@ron/auth';
-import { ServiceRuntime, sleep } from '@ron/kernel';
-import type { Log, Metrics, Service, TaskContext } from '@ron/kernel';
-import { createIngress, ingressConfigOf, Readiness, serviceOf } from '@ron/ingress';
+import { ServiceRuntime, serviceOf } from '@ron/service';
+import { sleep } from '@ron/kernel';
+import type { Log, Metrics } from '@ron/telemetry';
+import type { Service } from '@ron/service';
+import type { TaskContext } from '@ron/kernel';
+import { createIngress, ingressConfigOf, Readiness } from '@ron/ingress';
 import type { Gate, Ingress, IngressConfig } from '@ron/ingress';
 import { concurrency } from './concurrency.ts';
 import type { NotesConfig } from './config.ts';

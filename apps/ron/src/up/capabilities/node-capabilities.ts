@@ -9,7 +9,8 @@
 import { rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
-import { Deadline, idempotent, isRonError, jittered, makeDirectory, retry } from '@ron/kernel';
+import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
+import { makeDirectory } from '@ron/log';
 import type { Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 import type { Io } from '../../io.ts';

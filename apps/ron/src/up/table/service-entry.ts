@@ -4,7 +4,7 @@
  * Contract: everything that `ron up`, `ron config` and `ron doctor` know about a service follows from its row: the files
  * that it is given, the order of start and drain, its checks. A new service is a new row.
  */
-import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import type { ConfigSchema, KeyTable } from '@ron/config';
 import type { Scope, Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 

@@ -1,7 +1,7 @@
 /** The service table: the services that `ron up` starts. */
 import { fileURLToPath } from 'node:url';
 import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth/audience-names';
-import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import type { ConfigSchema, KeyTable } from '@ron/config';
 import { defaultPort, type Service } from '@ron/proto';
 import { knownVolumes } from './known-volumes.ts';
 import type { Call, Defaults, Place, ServiceEntry } from './service-entry.ts';
