@@ -84,6 +84,8 @@ export function codeOf(error: unknown): string {
   return systemCode(error) ?? 'internal';
 }
 
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
+
 export function systemCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return undefined;
   return Object.hasOwn(ERRORS, error.code) || error.code.startsWith('ERR_') ? undefined : error.code;

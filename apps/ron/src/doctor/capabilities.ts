@@ -2,11 +2,12 @@
 import { inspectToken } from '@ron/auth';
 import { sched } from '@ron/kernel/core';
 import { readCapabilities, readCapabilityFile } from '../capability-file.ts';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import { isAsWanted } from '../up/capabilities/renewal.ts';
 import { callFiles, ownerFile, rootWanted, type Wanted } from '../up/table/capability-files.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 const DAY_MS = 86_400_000;
 const RENEWED = 'run `ron up`, which renews it';

@@ -5,13 +5,14 @@ import { createServer } from 'node:net';
 import { tryLock } from '@ron/log';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
+import { messageOf } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import type { Home, NodeState } from '../home.ts';
 import { readinessOf } from '../readiness.ts';
 import { readSecret } from '../secret-file.ts';
 import { startOrder } from '../up/table/call-graph.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 const URL_BYTES_MAX = 4096;
 

@@ -1,9 +1,10 @@
 /** Checks the volumes of storage. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import { knownVolumes } from '../up/table/known-volumes.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 /** Checks that the volumes of a stopped node exist. */
 export async function checkVolumes(home: Home): Promise<Finding[]> {

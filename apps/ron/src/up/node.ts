@@ -13,6 +13,7 @@ import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
 /** Longer than a drain: a service aborts its own after 15 s. */
@@ -178,8 +179,7 @@ export class Node {
     if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
     const { name } = this.#byName(event.kind).planned.entry;
     const { error } = event;
-    const why =
-      error instanceof StartError ? describeExit(error.exit) : error instanceof Error ? error.message : String(error);
+    const why = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
     this.#init.onCrash(name, why, event.restart_ms);
   }
 

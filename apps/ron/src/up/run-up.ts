@@ -6,7 +6,7 @@ import { Deadline, sched, sleep } from '@ron/kernel';
 import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
-import { CliError, systemCode, type Exit } from '../exits.ts';
+import { CliError, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
@@ -139,7 +139,7 @@ function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortS
     if (stopping.aborted) return;
     // A failed renewal is retried in a minute; capabilities are valid for weeks.
     void renewNow(capabilities, stopping).catch((error: unknown) =>
-      io.note(`failed to renew capabilities: ${String(error)}`),
+      io.note(`failed to renew capabilities: ${messageOf(error)}`),
     );
     renewRegularly(io, capabilities, stopping);
   };
@@ -163,7 +163,7 @@ function reporter(
         return;
       }
       io.note(`${line}, restarted`);
-      void updateState().catch((error: unknown) => io.note(`failed to write node.json: ${String(error)}`));
+      void updateState().catch((error: unknown) => io.note(`failed to write node.json: ${messageOf(error)}`));
     },
     onCrash: (name, why, restart_ms) => io.note(`${name} ${why}; restarting in ${humanDuration(restart_ms)}`),
     onDraining: (names) => io.note(`draining ${names.join(', ')}`),
@@ -184,7 +184,7 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isTempora
   if (!isStart)
     return new CliError('internal', `${name} keeps crashing; stopped the node${lines}${where}`, 'unhealthy');
   const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
-  const why = error instanceof Error ? error.message : String(error);
+  const why = messageOf(error);
   const hint = tail.includes('EADDRINUSE')
     ? '\n     the port is in use, perhaps by another node: choose other ports with --base-port'
     : '';

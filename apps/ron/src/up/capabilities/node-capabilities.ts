@@ -12,6 +12,7 @@ import { askPassport } from '@ron/auth/service';
 import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
 import { makeDirectory } from '@ron/log';
 import type { Service } from '@ron/proto';
+import { messageOf } from '../../exits.ts';
 import type { Home } from '../../home.ts';
 import type { Io } from '../../io.ts';
 import { writeSecret } from '../../secret-file.ts';
@@ -59,7 +60,7 @@ export class NodeCapabilities {
       if (name === this.#key_service || name === this.#revocations_service) await this.#renewWithRetries(signal);
     } catch (error) {
       if (isFirst) throw error;
-      this.#io.note(`failed to renew capabilities: ${String(error)}`);
+      this.#io.note(`failed to renew capabilities: ${messageOf(error)}`);
     }
   }
 
