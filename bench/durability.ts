@@ -253,28 +253,36 @@ async function copyIndex(from: string, to: string): Promise<void> {
 function indexVolume(name: string, index: PlaceIndex): Volume {
   const typeOf = (kind: string, id: Uint8Array): number | undefined =>
     kind === 'content' ? index.tag('content', id)?.type : undefined;
-  const volume = {
+  const unused = (): never => {
+    throw new Error('a plan does not call this');
+  };
+  return {
+    id: name,
     name,
     domain: name,
     state: { condition: 'ok', reason: '' },
+    isDoneWithPayloads: true,
     put: () => Promise.resolve(),
+    sync: () => Promise.resolve(),
     get: () => Promise.resolve(undefined),
-    has: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
-    isDurable: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
+    getMany: unused,
+    has: (kind, id) => typeOf(kind, id) !== undefined,
+    isDurable: (kind, id) => typeOf(kind, id) !== undefined,
     typeOf,
-    held: async (kind: string, id: Uint8Array) => {
+    putTime_s: unused,
+    held: async (kind, id) => {
       const place = kind === 'content' ? await index.get('content', id) : undefined;
       return place && { id, type: place.type, payload_bytes: place.payload_bytes, put_s: place.time_s };
     },
     isPinned: () => false,
     wasRemoved: () => false,
-    listIds: (kind: string, after: Uint8Array | undefined, into: Buffer) =>
-      kind === 'content' ? index.ids('content', after, into) : Promise.resolve(0),
+    listIds: (kind, after, into) => (kind === 'content' ? index.ids('content', after, into) : Promise.resolve(0)),
     inventory: () => Promise.resolve([]),
-    stats: () => ({ used_bytes: 0, segments: 0 }),
+    reclaim: unused,
+    stats: () => ({ used_bytes: 0, segments: 0, contents: 0 }),
     close: () => index.close(),
+    [Symbol.asyncDispose]: () => index.close(),
   };
-  return volume as unknown as Volume;
 }
 
 interface Planned {
@@ -302,14 +310,14 @@ async function planPart(dir: string): Promise<Planned> {
   })();
   const before_mib = anonymous_mib();
   let most_mib = before_mib;
-  const look = setInterval(() => (most_mib = Math.max(most_mib, anonymous_mib())), 20);
+  const sampler = setInterval(() => (most_mib = Math.max(most_mib, anonymous_mib())), 20);
   const began = performance.now();
   const before = process.cpuUsage();
   const { deficit, records } = await planner.plan(signal);
   const { user, system } = process.cpuUsage(before);
   const took_ms = performance.now() - began;
   const cpu_ms = (user + system) / 1000;
-  clearInterval(look);
+  clearInterval(sampler);
   most_mib = Math.max(most_mib, anonymous_mib());
   queue.close();
   await working;

@@ -7,7 +7,7 @@
  */
 import { once } from 'node:events';
 import { isRonError } from '@ron/kernel/core';
-import { codeOf, CliError, EXITS, exitOf, systemCode, type Exit } from './exits.ts';
+import { codeOf, CliError, EXITS, exitOf, messageOf, systemCode, type Exit } from './exits.ts';
 
 /** Standard streams and environment of a command; tests substitute their own. */
 export class Io {
@@ -39,7 +39,7 @@ export class Io {
   error(error: unknown): Exit {
     const exit = exitOf(error);
     if (exit === 'broken_pipe') return exit;
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     const corr_id = corrIdOf(error);
     if (this.json) {
       const details = { code: codeOf(error), message, exit: EXITS[exit].code, corr_id };

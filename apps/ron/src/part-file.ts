@@ -9,7 +9,7 @@ import { constants } from 'node:fs';
 import { open, rename, stat, unlink, type FileHandle } from 'node:fs/promises';
 import type { StorageClient } from '@ron/client';
 import type { Address } from '@ron/proto';
-import { CliError, systemCode } from './exits.ts';
+import { CliError, messageOf, systemCode } from './exits.ts';
 import { fileBody } from './file-body.ts';
 
 const BATCH_BYTES = 1024 * 1024;
@@ -88,7 +88,7 @@ export class PartFile implements AsyncDisposable {
     this.#batch_bytes = 0;
     // The next `#written` throws the failure.
     this.#writing = this.#writeAll(batch).catch((error: unknown) => {
-      this.#failure = new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);
+      this.#failure = new CliError('io', `${this.path}: ${messageOf(error)}`);
     });
   }
 

@@ -212,7 +212,7 @@ export function renderConcurrency(declaration: Concurrency): string {
         key ?? 'order of arrival',
       ],
     ),
-    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'What it does'], (kind, task) => [
+    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'Description'], (kind, task) => [
       code(kind),
       task.count === 0 ? 'on demand' : configurable(String(task.count), task.config_key),
       task.criticality,

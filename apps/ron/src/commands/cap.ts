@@ -5,7 +5,7 @@ import { isService } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
-import { CliError } from '../exits.ts';
+import { CliError, messageOf } from '../exits.ts';
 import { columns } from '../format.ts';
 import { homeOf, runningUrl } from '../home.ts';
 import { writeSecret } from '../secret-file.ts';
@@ -114,7 +114,7 @@ async function verdictOf({ values, io, signal }: CapInvocation, token: string): 
     return await withClient('passport', (init) => new PassportClient(init), own, io, signal, verify);
   } catch (error) {
     signal.throwIfAborted();
-    io.note(`failed to check the capability with passport: ${error instanceof Error ? error.message : String(error)}`);
+    io.note(`failed to check the capability with passport: ${messageOf(error)}`);
     return undefined;
   }
 }

@@ -10,7 +10,7 @@ import { nearest } from '@ron/config/nearest';
 import { isService, SERVICES } from '@ron/proto';
 import { parse as parseToml } from 'smol-toml';
 import type { Option } from '../command.ts';
-import { CliError } from '../exits.ts';
+import { CliError, messageOf } from '../exits.ts';
 import { checkTable } from './table/call-graph.ts';
 import type { Place, ServiceEntry } from './table/service-entry.ts';
 
@@ -126,7 +126,7 @@ async function readTables(path: string): Promise<Record<string, unknown>> {
     tables = parseToml(await readFile(path, 'utf8'));
   } catch (error) {
     // The first line only: the rest quotes the file, which may contain a secret.
-    const [why] = (error instanceof Error ? error.message : String(error)).split('\n');
+    const [why] = messageOf(error).split('\n');
     throw new CliError('config', `${path}: ${why}`);
   }
   for (const name of Object.keys(tables)) {
