@@ -1,11 +1,11 @@
-/** `ron up` without the flag that named the directories of storage uses them again. */
+/** `ron up` without `storage.data_dirs` uses the directories of the last run. */
 import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { Process, ron, temporaryDir, up } from './support.ts';
 
-test('ron up remembers the directories of storage, names one that is missing, and so does ron doctor', async (t) => {
+test('ron up uses the known directories of storage; ron up and ron doctor name a missing one', async (t) => {
   const base = await temporaryDir(t);
   const dir = join(base, 'node');
   const dirs = ['a', 'b', 'c'].map((name) => join(base, name));

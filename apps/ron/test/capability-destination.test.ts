@@ -1,4 +1,4 @@
-/** A capability is sent to the services of its own node and to nobody else, whatever the command. */
+/** Every command sends a capability only to services of the node that it belongs to. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { once } from 'node:events';
@@ -15,18 +15,18 @@ const ZEROS = `b3:${'0'.repeat(64)}`;
 const SERVICES = ['storage', 'kms', 'passport'] as const;
 const { signal } = new AbortController();
 
-/** A well-formed key of a log that nobody has. */
+/** A well-formed key of a log, without a private key. */
 function vkey(): string {
   const key = Buffer.concat([Buffer.of(1), Buffer.alloc(32, 7)]);
   const id = hash('sha256', Buffer.concat([Buffer.from('log\n'), key]), 'hex').slice(0, 8);
   return `log+${id}+${key.toString('base64')}`;
 }
 
-/** Takes everything down that it is sent, and allows nothing. */
+/** Records all requests and answers 401. */
 class Listener {
   received = '';
   url = '';
-  /** Where it sends whoever asks. */
+  /** Answers with a redirect to this URL instead. */
   redirect: string | undefined;
 
   static async open(cleanUps: CleanUps): Promise<Listener> {
@@ -51,14 +51,14 @@ class Listener {
   }
 }
 
-suite('capabilities stay home', { concurrency: 3 }, () => {
+suite('capability destination', { concurrency: 3 }, () => {
   const cleanUps = new CleanUps();
   const tokens = {} as Record<Service, string>;
   let dir: string;
   let node: string;
   let file: string;
   let own: Listener;
-  let stranger: Listener;
+  let foreign: Listener;
 
   before(async () => {
     dir = await temporaryDir(cleanUps);
@@ -75,9 +75,9 @@ suite('capabilities stay home', { concurrency: 3 }, () => {
     const sig = { kid: 'me/docs/ed25519/x#v1', payload_b3: '', sigs: [] };
     await writeFile(join(dir, 'note.txt.sig'), JSON.stringify(sig));
     own = await Listener.open(cleanUps);
-    stranger = await Listener.open(cleanUps);
+    foreign = await Listener.open(cleanUps);
     const services = { storage: own.url, kms: own.url, passport: own.url };
-    // It runs as long as this test does.
+    // The pid of this test counts as a running node.
     const state = { pid: process.pid, started: new Date().toISOString(), services, pids: {} };
     await writeFile(join(node, 'node.json'), JSON.stringify(state), { mode: 0o600 });
   });
@@ -85,7 +85,7 @@ suite('capabilities stay home', { concurrency: 3 }, () => {
 
   const run = (args: readonly string[], env: Record<string, string> = {}): Promise<Ended> =>
     ron(cleanUps, args, { cwd: dir, env, input: 'x' });
-  const isTold = ({ received }: Listener): boolean =>
+  const hasToken = ({ received }: Listener): boolean =>
     /authorization/i.test(received) || Object.values(tokens).some((token) => received.includes(token));
 
   const commands: Record<string, readonly string[]> = {
@@ -105,47 +105,47 @@ suite('capabilities stay home', { concurrency: 3 }, () => {
     'cap show': ['cap', 'show'],
   };
   for (const [name, args] of Object.entries(commands)) {
-    test(`${name} --url of a stranger`, async () => {
-      const ended = await run([...args, '--url', stranger.url]);
-      assert.ok(!isTold(stranger), `${name} told the stranger`);
+    test(`${name} --url sends no capability to a foreign server`, async () => {
+      const ended = await run([...args, '--url', foreign.url]);
+      assert.ok(!hasToken(foreign), `${name} sent it to the foreign server`);
       if (name === 'cap show') return;
       assert.equal(ended.code, 77, ended.stderr);
-      assert.match(ended.stderr, /goes to the services of its own node only, and http.* is none of them/);
+      assert.match(ended.stderr, /is sent only to services of its own node, and http.* is not one of them/);
     });
   }
 
-  test('audit verify URL of a stranger, with and without keys', async () => {
+  test('audit verify URL sends no capability to a foreign server, with and without --vkey', async () => {
     for (const more of [[], ['--vkey', vkey()]]) {
-      const ended = await run(['audit', 'verify', `${stranger.url}/v1/kms/audit`, ...more]);
-      assert.ok(!isTold(stranger));
+      const ended = await run(['audit', 'verify', `${foreign.url}/v1/kms/audit`, ...more]);
+      assert.ok(!hasToken(foreign));
       assert.equal(ended.code, 77, ended.stderr);
     }
   });
 
-  test('an address in the environment is no better, and one that the node no longer has neither', async () => {
-    await run(['put', '-'], { RON_URL: stranger.url });
-    await run(['put', '-', '--url', stranger.url], { RON_CAPABILITY_FILE: file });
-    await run(['put', '-', '--url', stranger.url], { RON_CAPABILITY_FILE: file, RON_URL: own.url });
-    assert.ok(!isTold(stranger));
+  test('RON_URL and the URL of a stopped node are foreign too', async () => {
+    await run(['put', '-'], { RON_URL: foreign.url });
+    await run(['put', '-', '--url', foreign.url], { RON_CAPABILITY_FILE: file });
+    await run(['put', '-', '--url', foreign.url], { RON_CAPABILITY_FILE: file, RON_URL: own.url });
+    assert.ok(!hasToken(foreign));
     const gone = join(dir, 'gone');
     await mkdir(gone, { mode: 0o700 });
     await writeFile(join(gone, 'root.cap'), JSON.stringify(tokens), { mode: 0o600 });
-    const services = { storage: stranger.url };
+    const services = { storage: foreign.url };
     await writeFile(join(gone, 'node.json'), JSON.stringify({ pid: 2 ** 22 + 1, started: '', services, pids: {} }));
-    await run(['put', '-', '--dir', gone, '--url', stranger.url]);
-    assert.ok(!isTold(stranger));
+    await run(['put', '-', '--dir', gone, '--url', foreign.url]);
+    assert.ok(!hasToken(foreign));
   });
 
-  test('whoever redirects gets nothing sent on', async () => {
-    const crooked = await Listener.open(cleanUps);
-    crooked.redirect = stranger.url;
-    await run(['audit', 'verify', `${crooked.url}/v1/kms/audit`, '--vkey', vkey(), '--capability-file', file]);
-    await run(['stat', ZEROS, '--url', crooked.url, '--capability-file', file]);
-    assert.ok(isTold(crooked), 'it was named');
-    assert.ok(!isTold(stranger));
+  test('a redirect does not forward the capability', async () => {
+    const redirecting = await Listener.open(cleanUps);
+    redirecting.redirect = foreign.url;
+    await run(['audit', 'verify', `${redirecting.url}/v1/kms/audit`, '--vkey', vkey(), '--capability-file', file]);
+    await run(['stat', ZEROS, '--url', redirecting.url, '--capability-file', file]);
+    assert.ok(hasToken(redirecting), 'it was named by --capability-file');
+    assert.ok(!hasToken(foreign));
   });
 
-  test('its own node, and whom the user names, get it', async () => {
+  test('the own node, and a server that the user names, receive the capability', async () => {
     await run(['put', '-']);
     assert.ok(own.received.includes(tokens.storage));
     await run(['audit', 'verify', `${own.url}/v1/kms/audit`]);

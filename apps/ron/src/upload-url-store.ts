@@ -1,8 +1,8 @@
 /**
- * Remembers where an interrupted upload can be taken up: the URL that the server gave, for this file as it is now.
+ * Stores the URL of an unfinished upload, so that a later command can resume it.
  *
- * Promise: a file that was changed since has another name here, so a stale URL is never used for it. Losing this memory
- * costs time, nothing else: every failure to read or write it is ignored.
+ * Contract: an entry is keyed by the URL of the service and the path, size, inode and modification time of the file, so a
+ * changed file never resumes an old upload. A lost entry only costs time: failures to read or write it are ignored.
  * Bound: entries older than `AGE_MS_MAX` are removed.
  */
 import { createHash } from 'node:crypto';
@@ -16,7 +16,7 @@ import type { Io } from './io.ts';
 
 const AGE_MS_MAX = 7 * 24 * 3600 * 1000;
 
-export class UploadMemory {
+export class UploadUrlStore {
   readonly #dir: string;
   readonly #path: string;
 
@@ -28,7 +28,7 @@ export class UploadMemory {
     this.#path = join(dir, name);
   }
 
-  async recall(): Promise<string | undefined> {
+  async load(): Promise<string | undefined> {
     try {
       return await readFile(this.#path, 'utf8');
     } catch {
@@ -36,17 +36,17 @@ export class UploadMemory {
     }
   }
 
-  async remember(upload_url: string): Promise<void> {
+  async save(upload_url: string): Promise<void> {
     try {
       await makeDirectory(this.#dir);
       await writeFile(this.#path, upload_url, { mode: 0o600 });
       await this.#removeOld();
     } catch {
-      // Then it cannot be resumed; it can still be done.
+      // The upload continues; it just cannot be resumed.
     }
   }
 
-  async forget(): Promise<void> {
+  async remove(): Promise<void> {
     await rm(this.#path, { force: true }).catch(() => undefined);
   }
 
@@ -59,7 +59,7 @@ export class UploadMemory {
   }
 }
 
-/** `--state`, or the user's cache directory. */
-export function memoryDir(given: string | undefined, io: Pick<Io, 'env'>): string {
+/** The directory of the store: `--state`, or the user's cache directory. */
+export function uploadStoreDir(given: string | undefined, io: Pick<Io, 'env'>): string {
   return given ?? join(cacheHome(io.env), 'uploads');
 }

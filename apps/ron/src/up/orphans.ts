@@ -1,8 +1,8 @@
 /**
- * Services of an earlier `ron up` that was killed: they notice and drain, but that takes a moment.
+ * Waits for the services of an earlier `ron up` that was killed. They drain and exit, but that takes a moment.
  *
- * Promise: a node does not start beside what is left of an earlier one on the same data. Nothing is killed: what does not
- * go by itself within `WAIT_MS` is named.
+ * Contract: a node does not start while services of an earlier run use its data. Orphans are not killed: if one still runs
+ * after `WAIT_MS`, the error names it. Cancellation: by the signal.
  */
 import { readFile } from 'node:fs/promises';
 import { sched, sleep } from '@ron/kernel/core';
@@ -11,9 +11,9 @@ import { isAlive, readState, type Home } from '../home.ts';
 import type { ServiceEntry } from './table/service-entry.ts';
 
 const WAIT_MS = 20_000;
-const LOOK_MS = 50;
+const POLL_MS = 50;
 
-export async function waitForSurvivors(
+export async function waitForOrphans(
   home: Home,
   table: readonly ServiceEntry[],
   onWait: (name: string, pid: number) => void,
@@ -27,9 +27,9 @@ export async function waitForSurvivors(
     onWait(name, pid);
     while (await isService(pid, main)) {
       if (sched.now_ms() > until_ms) {
-        throw new CliError('unavailable', `${name} of an earlier run still runs here (pid ${pid}): stop it first`);
+        throw new CliError('unavailable', `${name} of an earlier run still runs (pid ${pid}): stop it first`);
       }
-      await sleep(LOOK_MS, signal, 'survivors');
+      await sleep(POLL_MS, signal, 'orphans');
     }
   }
 }
@@ -40,7 +40,7 @@ async function isService(pid: number, main: string): Promise<boolean> {
   try {
     return (await readFile(`/proc/${pid}/cmdline`, 'utf8')).split('\0').includes(main);
   } catch {
-    // No /proc here, or it is gone in this moment.
+    // The system has no /proc, or the process has just exited.
     return isAlive(pid);
   }
 }

@@ -1,19 +1,19 @@
 /**
- * One line that says how something is now.
+ * One status line on standard error.
  *
- * Promise: on a terminal it is drawn over itself and gone at the end; elsewhere a line is written when a while has passed
- * since the last. It goes to standard error; with `--json` it is silent.
+ * Contract: on a terminal the line is redrawn in place and erased at the end; otherwise a new line is written at most every
+ * `WRITE_EVERY_MS`. Silent with `--json`.
  */
 import { sched } from '@ron/kernel/core';
 import type { Io } from './io.ts';
 import { printable } from './io.ts';
 
 const CLEAR_LINE = '\r\u001b[K';
-const TELL_EVERY_MS = 5000;
+const WRITE_EVERY_MS = 5000;
 
-export class LiveLine implements Disposable {
+export class StatusLine implements Disposable {
   readonly #io: Io;
-  #told_ms = sched.now_ms();
+  #written_ms = sched.now_ms();
   #isDrawn = false;
 
   constructor(io: Io) {
@@ -27,8 +27,8 @@ export class LiveLine implements Disposable {
       this.#io.stderr.write(CLEAR_LINE + printable(text).slice(0, (this.#io.stderr.columns || 80) - 1));
       return;
     }
-    if (sched.now_ms() - this.#told_ms < TELL_EVERY_MS) return;
-    this.#told_ms = sched.now_ms();
+    if (sched.now_ms() - this.#written_ms < WRITE_EVERY_MS) return;
+    this.#written_ms = sched.now_ms();
     this.#io.note(text);
   }
 

@@ -1,4 +1,4 @@
-/** Capabilities from kms to storage, with each service as a process of its own that can be killed. */
+/** Capabilities from issue to revocation, with each service as a separate process that can be killed. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { hash } from 'node:crypto';
@@ -20,10 +20,10 @@ import { leaks } from '@ron/auth/testing';
 import { CleanUps, eventually, temporaryDir } from './support.ts';
 
 const NEVER = new AbortController().signal;
-/** A revocation is to be in force everywhere after so long. */
+/** A revocation must be in force everywhere within this time. */
 const REVOKED_MS_MAX = 2000;
 
-/** One service; what it says is kept. */
+/** One service process. */
 class Running {
   readonly url: string;
   readonly #child: ChildProcess;
@@ -81,7 +81,7 @@ class TestNode {
     return running;
   }
 
-  /** As if a service listened at another address for a moment. */
+  /** Simulates a service that listens at another URL for a moment. */
   async listensAgain(name: Service, url: string): Promise<void> {
     await this.#capabilities.onListening(name, url, true, NEVER);
     await this.#capabilities.onListening(name, this.url(name), true, NEVER);
@@ -103,7 +103,7 @@ class TestNode {
     });
   }
 
-  /** As the node does it for its owner, whom it lets in without asking passport. */
+  /** Mints like the node does for its owner, without passport. */
   async mint(init: Partial<MintInit> = {}): Promise<string> {
     await using keys = this.keys();
     const owner = { subject: 'root', scopes: ['storage:get', 'storage:put'] } as const;
@@ -111,11 +111,11 @@ class TestNode {
     return (await mint(keys, { ...all, epoch: Date.now(), ...init }, NEVER)).token;
   }
 
-  /** What storage says to a write with this token. */
+  /** The answer of storage to a write with this token. */
   async put(token: string, body = 'hello'): Promise<{ status: number; text: string }> {
     const headers = { Authorization: `Bearer ${token}`, 'Content-Type': 'application/octet-stream' };
     const reply = await fetch(`${this.url('storage')}/o`, { method: 'POST', headers, body });
-    // 200: the same bytes were there.
+    // 200: the same bytes were stored before.
     return { status: reply.ok ? 201 : reply.status, text: await reply.text() };
   }
 
@@ -125,7 +125,7 @@ class TestNode {
   }
 }
 
-suite('capabilities in custody', () => {
+suite('capability lifecycle', () => {
   const cleanUps = new CleanUps();
   let node: TestNode;
   let passport: PassportClient;
@@ -143,7 +143,7 @@ suite('capabilities in custody', () => {
     await cleanUps.run();
   });
 
-  test('a capability that was minted through kms is accepted; forged, foreign, expired and replayed ones are not', async () => {
+  test('a capability minted through kms is accepted; forged, foreign, expired and replayed ones are refused', async () => {
     const token = await node.token('storage');
     assert.equal((await node.put(token)).status, 201);
     const forged = `${token.slice(0, -2)}${token.endsWith('AA') ? 'BB' : 'AA'}`;
@@ -158,7 +158,7 @@ suite('capabilities in custody', () => {
     assert.equal((await node.put(widened)).status, 403);
   });
 
-  test('a kms that is too busy at first does not end the start', async (t) => {
+  test('a kms that is busy at first does not fail the start', async (t) => {
     let requests = 0;
     const busy = createServer((request, response) => {
       requests += 1;
@@ -185,7 +185,7 @@ suite('capabilities in custody', () => {
     assert.notEqual(await readFile(capability, 'utf8'), old);
   });
 
-  test('a service can derive its own keys and no other', async () => {
+  test('a service can derive its own keys and no others', async () => {
     const capability = (await readFile(node.home.of('storage').capabilityFor('kms'), 'utf8')).trim();
     const ask = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
       (
@@ -201,7 +201,7 @@ suite('capabilities in custody', () => {
     assert.equal(await ask('audience/storage/v1', AUDIENCE_ROOT.replace('ron/', 'acme/')), 403);
   });
 
-  test('what passport issues is accepted, and refused within two seconds once it is revoked, here and after a restart', async () => {
+  test('an issued capability is accepted, and refused within two seconds of its revocation, even after a restart', async () => {
     const scopes = ['storage:put'];
     const alice = await passport.issue({ audience: 'storage', scopes, subject: 'alice', ttl_ms: 3_600_000 });
     const bob = await passport.issue({ audience: 'storage', scopes, ttl_ms: 3_600_000 });
@@ -209,13 +209,13 @@ suite('capabilities in custody', () => {
     assert.equal((await node.put(bob.token)).status, 201);
     await passport.revoke({ subject: 'alice' });
     const began_ms = performance.now();
-    await eventually('the revoked one is refused', async () => (await node.put(alice.token)).status === 401);
+    await eventually('the revoked capability is refused', async () => (await node.put(alice.token)).status === 401);
     const took_ms = performance.now() - began_ms;
     assert.ok(took_ms < REVOKED_MS_MAX, `it took ${took_ms} ms`);
     assert.match((await node.put(alice.token)).text, /capability was revoked/);
-    assert.equal((await node.put(bob.token)).status, 201, 'another subject goes on');
+    assert.equal((await node.put(bob.token)).status, 201, 'another subject is not affected');
     const again = await passport.issue({ audience: 'storage', scopes, subject: 'alice' });
-    assert.equal((await node.put(again.token)).status, 201, 'what is issued afterwards is good');
+    assert.equal((await node.put(again.token)).status, 201, 'a capability issued afterwards is valid');
     const verdict = await passport.verify({ token: alice.token });
     assert.deepEqual(verdict, { ok: false, reason: 'capability was revoked' });
 
@@ -225,37 +225,41 @@ suite('capabilities in custody', () => {
     await passport.revoke({ subject: 'carol' });
     await node.running.get('passport')!.kill();
     await node.start('storage');
-    // Storage could not hear of the last one; it cannot tell those that were revoked from those that were not.
+    // Storage missed the last revocation, so it cannot tell which capabilities are revoked.
     for (const { token } of [alice, bob, carol]) {
       const refused = await node.put(token);
       assert.equal(refused.status, 503, refused.text);
       assert.match(refused.text, /passport was not heard of since the start/);
     }
-    assert.equal((await node.put(await node.token('storage'))).status, 201, 'the owner goes on');
+    assert.equal((await node.put(await node.token('storage'))).status, 201, 'the owner is not affected');
     await node.start('passport');
-    await eventually('what is good is accepted again', async () => (await node.put(bob.token)).status === 201);
+    await eventually('valid capabilities are accepted again', async () => (await node.put(bob.token)).status === 201);
     assert.equal((await node.put(alice.token)).status, 401);
-    assert.equal((await node.put(carol.token)).status, 401, 'the first that it hears is what was revoked meanwhile');
+    assert.equal((await node.put(carol.token)).status, 401, 'the first poll returns the missed revocations');
     passport = new PassportClient({ url: node.url('passport'), capability: await node.token('passport') });
-    assert.equal((await passport.verify({ token: alice.token })).ok, false, 'passport remembers, too');
+    assert.equal(
+      (await passport.verify({ token: alice.token })).ok,
+      false,
+      'passport keeps revocations across a restart',
+    );
     assert.equal((await passport.verify({ token: bob.token })).ok, true);
   });
 
-  test('a key that was rotated is known when it is first met, and one that was retired is good no more', async () => {
+  test('a rotated key is accepted at its first use, and a retired key is refused', async () => {
     const old = await node.mint();
     assert.equal((await node.put(old)).status, 201);
     const rotated = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/rotate`, {});
     assert.equal(rotated.status, 200, await rotated.text());
     const fresh = await node.mint();
     await eventually('the new key is known', async () => (await node.put(fresh)).status === 201);
-    assert.equal((await node.put(old)).status, 201, 'the one before is still good');
+    assert.equal((await node.put(old)).status, 201, 'the previous key is still valid');
     const retired = await node.kms('POST', `/keys/${encodeURIComponent(AUDIENCE_ROOT)}/policy`, { min_version: 2 });
     assert.equal(retired.status, 200, await retired.text());
-    await eventually('the old key is good no more', async () => (await node.put(old)).status === 401);
+    await eventually('the old key is refused', async () => (await node.put(old)).status === 401);
     assert.equal((await node.put(fresh)).status, 201);
   });
 
-  test('kms is killed: storage goes on, starts again and checks from its sealed cache', async () => {
+  test('while kms is down, storage works, restarts, and verifies with its sealed cache', async () => {
     const token = await node.mint();
     await eventually('it is known', async () => (await node.put(token)).status === 201);
     await using keys = node.keys();
@@ -267,7 +271,7 @@ suite('capabilities in custody', () => {
     assert.equal((await node.put(`${token.slice(0, -2)}AA`)).status, 401);
     const ready = (await (await fetch(`${storage.url}/readyz`)).json()) as { degraded: string[] };
     assert.ok(ready.degraded.includes('kms') || ready.degraded.length === 0, JSON.stringify(ready));
-    await eventually('it says that kms is away', async () => {
+    await eventually('readyz names kms', async () => {
       const reply = await fetch(`${storage.url}/readyz`);
       assert.equal(reply.status, 200);
       return ((await reply.json()) as { degraded: string[] }).degraded.includes('kms');
@@ -279,17 +283,17 @@ suite('capabilities in custody', () => {
   });
 });
 
-/** Looks for secrets in everything that can be seen: logs, metrics, and files that are not sealed. */
+/** Searches logs, metrics and files for secrets. */
 async function assertNoSecrets(node: TestNode, keys: readonly Buffer[], tokens: readonly string[]): Promise<void> {
   const spellings = keys.flatMap((key) => [key.toString('hex'), key.toString('base64'), key.toString('base64url')]);
   const metrics = await Promise.all(
     (['storage', 'passport'] as const).map(async (name) => await (await fetch(`${node.url(name)}/metrics`)).text()),
   );
   const seen = [node.said, ...metrics].join('\n');
-  for (const secret of [...spellings, ...tokens]) assert.ok(!seen.includes(secret), 'a secret can be seen');
+  for (const secret of [...spellings, ...tokens]) assert.ok(!seen.includes(secret), 'a secret in a log or metric');
   for (const name of await readdir(node.home.dir, { recursive: true })) {
     const bytes = await readFile(join(node.home.dir, name)).catch(() => Buffer.alloc(0));
     for (const key of [...keys, ...spellings.map((text) => Buffer.from(text))])
-      assert.ok(!bytes.includes(key), `a key lies open in ${name}`);
+      assert.ok(!bytes.includes(key), `a plaintext key in ${name}`);
   }
 }
