@@ -1,7 +1,8 @@
 /**
  * An import may only point down: apps -> services -> packages. A service never imports another service, a package imports
- * those that the table names, and nobody reaches into another workspace past its `exports`.
- * What a `.test.ts`, `.model.ts` or `test/` file imports is not shipped, so it may use any package (the explorer is one).
+ * those that the table names, and no workspace imports files of another one past its `exports`.
+ * A `.test.ts`, `.model.ts`, `test/` or `testing/` file is not shipped and may import any package. The packages for tests
+ * (explorer, testkit) may be imported by such files only.
  */
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve, sep } from 'node:path';
@@ -26,8 +27,8 @@ const BELOW = {
   auth: ['cache', 'client', 'custody', 'log', 'simd', 'kernel', 'proto'],
   ingress: ['kernel'],
 };
-const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;
-const TEST_ONLY_PACKAGES = new Set(['explorer']);
+const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test(?:ing)?[/\\]/;
+const TEST_ONLY_PACKAGES = new Set(['explorer', 'testkit']);
 
 /** The workspace that holds a file: `{ layer, name }`, or undefined outside of the three layers. */
 function workspaceOf(filename) {
