@@ -165,6 +165,17 @@ for (const { rule, refused, allowed, path = 'packages/ingress/src' } of CASES) {
   });
 }
 
+test('a test may import the testkit and the testkit any package, a shipped file may not import the testkit', () => {
+  const source = "import { eventually } from '@ron/testkit'; eventually();";
+  assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/mpsc.test.ts', source), []);
+  assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/testing/clock.ts', source), []);
+  assert.deepEqual(reported('ron/boundaries', 'services/storage/test/support.ts', source), []);
+  for (const path of ['packages/kernel/src/mpsc.ts', 'services/storage/src/service.ts', 'apps/ron/src/main.ts'])
+    assert.equal(reported('ron/boundaries', path, source).length, 1, path);
+  const down = "import { mint } from '@ron/auth'; mint();";
+  assert.deepEqual(reported('ron/boundaries', 'packages/testkit/src/service/capabilities.ts', down), []);
+});
+
 test('a model may import the explorer, a shipped file may not', () => {
   const source = "import { explore } from '@ron/explorer'; explore();";
   assert.deepEqual(reported('ron/boundaries', 'packages/kernel/src/channels/mpsc.model.ts', source), []);
