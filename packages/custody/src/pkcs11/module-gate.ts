@@ -14,7 +14,7 @@
  */
 import { threadId } from 'node:worker_threads';
 import { sched } from '@ron/kernel';
-import { awayError } from '../backend.ts';
+import { awayError } from '../backend/backend.ts';
 
 /** Threads of all backends of one module, those that hang in a call included. */
 const THREADS_MAX = 256;

@@ -3,7 +3,7 @@
  *
  * Promise: a key is made private, sensitive and not extractable, under the name of its key in `CKA_ID`.
  */
-import type { Alg } from '../algorithms.ts';
+import type { Alg } from '../algorithms/algorithms.ts';
 import { CKA, CKK, CKM, CKO, CKR } from './constants.ts';
 import { CryptokiError, type Attribute, type Cryptoki, type Handle } from './cryptoki.ts';
 

@@ -10,8 +10,8 @@
  */
 import { createHash, createHmac } from 'node:crypto';
 import { RonError } from '@ron/kernel';
-import type { Alg } from '../algorithms.ts';
-import { algOfName, awayError, noSuchKey, requireUse } from '../backend.ts';
+import type { Alg } from '../algorithms/algorithms.ts';
+import { algOfName, awayError, noSuchKey, requireUse } from '../backend/backend.ts';
 import { CKA, CKK, CKM, CKO, CKR, CKU_USER, nameOfResult } from './constants.ts';
 import { Cryptoki, CryptokiError, type Handle, type TokenInfo } from './cryptoki.ts';
 import { ModuleGate } from './module-gate.ts';

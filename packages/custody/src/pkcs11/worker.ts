@@ -3,7 +3,7 @@
  *
  * Bound: one token for a thread; calls come one at a time.
  */
-import type { Alg } from '../algorithms.ts';
+import type { Alg } from '../algorithms/algorithms.ts';
 import { Token, type TokenCall, type TokenFacts } from './token.ts';
 
 let token: Token | undefined;

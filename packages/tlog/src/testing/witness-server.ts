@@ -2,11 +2,11 @@
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../checkpoint.ts';
-import { EMPTY_ROOT } from '../hash.ts';
-import { formatVkey, KeyType, parseVkey, verifyNote } from '../note-key.ts';
-import { formatSignature, parseNote } from '../note.ts';
-import { isSame, verifyConsistency } from '../tree.ts';
+import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../note/checkpoint.ts';
+import { EMPTY_ROOT } from '../tree/hash.ts';
+import { formatVkey, KeyType, parseVkey, verifyNote } from '../note/note-key.ts';
+import { formatSignature, parseNote } from '../note/note.ts';
+import { isSame, verifyConsistency } from '../tree/tree.ts';
 
 export interface WitnessServer extends AsyncDisposable {
   readonly url: string;

@@ -1,0 +1,76 @@
+/**
+ * Public keys as others know them, and the check of a signature against one.
+ *
+ * Promise: a signature verifies here exactly when OpenSSL says so. A public key that is not one of its algorithm is
+ * `validation`, so that nobody takes a broken key for a wrong signature.
+ * Bound: `CACHED_KEYS_MAX` parsed keys of each algorithm. Overflow: the one that was used longest ago is forgotten.
+ * Cancellation: nothing waits; a check takes some 0.1 ms.
+ */
+import { createPublicKey, verify, type KeyObject } from 'node:crypto';
+import { RonError } from '@ron/kernel';
+import { isSpkiOfXWing } from './x-wing.ts';
+import type { Alg } from './algorithms.ts';
+import type { PublicPart } from '../backend/backend.ts';
+
+/** For each algorithm. */
+const CACHED_KEYS_MAX = 2048;
+/** The longest is that of ML-DSA-87: 3488 characters. */
+const PUBKEY_CHARS_MAX = 4096;
+const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
+
+/** By algorithm and key; in order of use, the oldest first. */
+const parsed = new Map<Alg, Map<string, KeyObject>>();
+
+/** Whether `signature` is one of `message` under this key. */
+export function verifyWith(part: PublicPart, message: Uint8Array, signature: Uint8Array): boolean {
+  return verify(null, message, publicKeyOf(part), signature);
+}
+
+/** Throws `validation` unless it is a public key of its algorithm, in the one right encoding. */
+export function requirePublicPart(part: PublicPart): void {
+  if (part.alg === 'x-wing') {
+    if (!isSpkiOfXWing(decode(part))) throw notAKey(part);
+  } else {
+    publicKeyOf(part);
+  }
+}
+
+export function spkiOf(key: KeyObject): string {
+  return key.export({ type: 'spki', format: 'der' }).toString('base64');
+}
+
+/** As the platform knows it; the same object for the same key while it is remembered. */
+export function publicKeyOf(part: PublicPart): KeyObject {
+  // By what it claims to be as well: a key that passed as one algorithm must not pass as another. Not in one text with
+  // the key, for a new text has to be hashed again and that costs a fifth of the check.
+  const keys = parsed.get(part.alg) ?? new Map<string, KeyObject>();
+  const known = keys.get(part.pubkey_b64);
+  const key = known ?? parse(part);
+  if (known !== undefined) keys.delete(part.pubkey_b64);
+  keys.set(part.pubkey_b64, key);
+  parsed.set(part.alg, keys);
+  if (keys.size > CACHED_KEYS_MAX) keys.delete(keys.keys().next().value as string);
+  return key;
+}
+
+function parse(part: PublicPart): KeyObject {
+  const der = decode(part);
+  let key: KeyObject;
+  try {
+    key = createPublicKey({ key: der, format: 'der', type: 'spki' });
+  } catch (error) {
+    throw notAKey(part, error);
+  }
+  if (key.asymmetricKeyType !== part.alg || spkiOf(key) !== part.pubkey_b64) throw notAKey(part);
+  return key;
+}
+
+function decode(part: PublicPart): Buffer {
+  if (part.pubkey_b64.length > PUBKEY_CHARS_MAX || !BASE64.test(part.pubkey_b64)) throw notAKey(part);
+  return Buffer.from(part.pubkey_b64, 'base64');
+}
+
+function notAKey(part: PublicPart, cause?: unknown): RonError {
+  const message = `pubkey_b64 is not a public key of ${part.alg} (DER SubjectPublicKeyInfo, base64)`;
+  return new RonError('validation', message, cause === undefined ? {} : { cause });
+}

@@ -1,0 +1,115 @@
+/**
+ * The file `checkpoint`: the last one that was signed.
+ *
+ * Promise: it is replaced as a whole, and durable when `replace` resolves; a crash leaves the old one or the new one. One
+ * that was not signed by a known key, or speaks of another log, is refused when it is read.
+ * Bound: one note in memory. Cancellation: none; file calls end by themselves, and the owner calls one at a time.
+ */
+import { join } from 'node:path';
+import { RonError } from '@ron/kernel';
+import { rethrowDisk, writeWhole, type File, type FileSystem } from '@ron/log';
+import { decodeCheckpoint, type Checkpoint } from '../note/checkpoint.ts';
+import { parseVkey, verifyNote, type NoteKey, type NoteSigner } from '../note/note-key.ts';
+import { formatNote, NOTE_BYTES_MAX, parseNote, parseSignature } from '../note/note.ts';
+
+export const CHECKPOINT = 'checkpoint';
+
+export interface SignedCheckpoint extends Checkpoint {
+  /** The signed note. */
+  readonly text: string;
+}
+
+export interface CheckpointFileInit {
+  fs: FileSystem;
+  dir: string;
+  origin: string;
+  /** At least one of them must have signed what is there. */
+  keys: readonly NoteKey[];
+}
+
+export class CheckpointFile {
+  readonly #init: CheckpointFileInit;
+  #current: SignedCheckpoint | undefined;
+
+  private constructor(init: CheckpointFileInit, current: SignedCheckpoint | undefined) {
+    this.#init = init;
+    this.#current = current;
+  }
+
+  static async open(init: CheckpointFileInit): Promise<CheckpointFile> {
+    const { fs, dir, origin, keys } = init;
+    const bytes = await readNote(fs, dir);
+    return new CheckpointFile(init, bytes === undefined ? undefined : readCheckpoint(bytes, origin, keys));
+  }
+
+  get current(): SignedCheckpoint | undefined {
+    return this.#current;
+  }
+
+  isSignedByAll(signers: readonly NoteSigner[]): boolean {
+    if (this.#current === undefined) return false;
+    const { signatures } = parseNote(this.#current.text);
+    return signers.every((signer) => {
+      const { name, key_id } = parseVkey(signer.vkey);
+      return signatures.some((each) => each.name === name && each.key_id === key_id);
+    });
+  }
+
+  async replace(text: string): Promise<SignedCheckpoint> {
+    const next = { ...decodeCheckpoint(parseNote(text).text), text };
+    const { fs, dir } = this.#init;
+    await writeWhole(fs, join(dir, CHECKPOINT), Buffer.from(text)).catch(rethrowDisk);
+    this.#current = next;
+    return next;
+  }
+
+  /** Adds signature lines; those of keys that have signed already are left out. */
+  async addSignatures(lines: string): Promise<void> {
+    if (this.#current === undefined) return;
+    const note = parseNote(this.#current.text);
+    const signatures = [...note.signatures];
+    for (const line of lines.split('\n').filter((each) => each !== '')) {
+      const added = parseSignature(line);
+      const isThere = signatures.some((each) => each.name === added.name && each.key_id === added.key_id);
+      if (!isThere) signatures.push(added);
+    }
+    if (signatures.length > note.signatures.length) await this.replace(formatNote({ ...note, signatures }));
+  }
+}
+
+/** The bytes of the checkpoint of a log; undefined when it has none. */
+export async function readNote(fs: FileSystem, dir: string): Promise<Buffer | undefined> {
+  let file: File;
+  try {
+    file = await fs.open(join(dir, CHECKPOINT), 'read');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code === 'ENOENT') return undefined;
+    return rethrowDisk(error);
+  }
+  try {
+    const bytes = Buffer.alloc(Math.min(await file.size(), NOTE_BYTES_MAX + 1));
+    return bytes.subarray(0, await file.read(bytes, bytes.length, 0));
+  } finally {
+    await file.close();
+  }
+}
+
+/** Reads a checkpoint and checks who signed it. */
+export function readCheckpoint(
+  bytes: Uint8Array,
+  origin: string | undefined,
+  keys: readonly NoteKey[],
+): SignedCheckpoint {
+  try {
+    const note = parseNote(bytes);
+    verifyNote(note, keys);
+    const checkpoint = decodeCheckpoint(note.text);
+    if (origin !== undefined && checkpoint.origin !== origin) {
+      throw new RonError('audit_integrity', `the checkpoint is of the log ${checkpoint.origin}, not of ${origin}`);
+    }
+    return { ...checkpoint, text: Buffer.from(bytes).toString('utf8') };
+  } catch (error) {
+    const message = `the checkpoint cannot be trusted: ${error instanceof Error ? error.message : String(error)}`;
+    throw new RonError('audit_integrity', message, { cause: error });
+  }
+}
