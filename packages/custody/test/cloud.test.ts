@@ -40,7 +40,7 @@ describe('a cloud that is away', () => {
     for (let call = 0; call < 20; call++) await rejectsWith('not_ready', wrap());
     assert.ok(server.requests.length - asked <= 2, 'most are refused without asking');
     server.mood = 'well';
-    await backend.keep(signal);
+    await backend.probe(signal);
     assert.deepEqual(backend.state(), { ok: true, reason: '' });
     await wrap();
   });
@@ -54,7 +54,7 @@ describe('a cloud that is away', () => {
     assert.equal(backend.state().ok, false);
     const reason = new Error('enough');
     const controller = new AbortController();
-    const kept = backend.keep(controller.signal);
+    const kept = backend.probe(controller.signal);
     controller.abort(reason);
     await assert.rejects(kept, reason);
   });

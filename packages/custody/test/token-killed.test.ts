@@ -74,12 +74,12 @@ test(
     await Promise.all(hanging);
     assert.equal(backend.state().ok, false);
     // Those who look whether it is back meet the calls that hang, and must not start the module anew under them.
-    for (let look = 0; look < 3; look++) await assert.rejects(backend.keep(signal), refused);
+    for (let look = 0; look < 3; look++) await assert.rejects(backend.probe(signal), refused);
     await hsm.kill();
     await hsm.revive();
     const deadline = AbortSignal.timeout(20_000);
     const isBack = (): Promise<boolean> =>
-      backend.keep(signal).then(
+      backend.probe(signal).then(
         () => true,
         () => false,
       );

@@ -76,7 +76,7 @@ else {
         refused_ms.push(performance.now() - started_ms);
       }
       assert.ok((refused_ms.toSorted((a, b) => a - b)[10] as number) < 5, 'most are refused without asking the token');
-      await assert.rejects(backend.keep(signal), (error) => isRonError(error, 'not_ready'));
+      await assert.rejects(backend.probe(signal), (error) => isRonError(error, 'not_ready'));
       hsm.plugIn();
       // SoftHSM looks for tokens when it starts; a real one is seen in its slot.
       hsm.finalize();
@@ -93,7 +93,7 @@ else {
 
     test('the keeper brings it back without a caller', async () => {
       hsm.killSessions();
-      await backend.keep(signal);
+      await backend.probe(signal);
       assert.equal(backend.state().ok, true);
     });
 

@@ -1,6 +1,6 @@
 /** What kms counts besides the listener and the runtime. */
 import type { Metrics } from '@ron/kernel';
-import type { KeyBook } from './keys/key-book.ts';
+import type { KeyRegistry } from './keys/key-registry.ts';
 import type { OpLedger } from './ops/op-ledger.ts';
 import type { Freshness } from './verify/verifier.ts';
 
@@ -20,7 +20,7 @@ export function kmsCounters(metrics: Metrics): KmsCounters {
 }
 
 export interface KmsMeasured {
-  readonly book: KeyBook;
+  readonly registry: KeyRegistry;
   readonly ledger: OpLedger;
   readonly freshness: Freshness;
   readonly log: { readonly size: number } | undefined;
@@ -28,9 +28,9 @@ export interface KmsMeasured {
   readonly covered: { readonly value: number };
 }
 
-export function measureKms(metrics: Metrics, { book, ledger, freshness, log, covered }: KmsMeasured): void {
+export function measureKms(metrics: Metrics, { registry, ledger, freshness, log, covered }: KmsMeasured): void {
   const one = (value: number): { labels: Record<string, string>; value: number }[] => [{ labels: {}, value }];
-  metrics.gaugeFrom('kms_keys', 'Keys.', [], () => one(book.index.size));
+  metrics.gaugeFrom('kms_keys', 'Keys.', [], () => one(registry.index.size));
   metrics.gaugeFrom('kms_op_ids', 'Operation ids that are kept.', [], () => one(ledger.size));
   metrics.gaugeFrom('kms_audit_entries', 'Entries of the audit log.', ['state'], () => [
     { labels: { state: 'durable' }, value: log?.size ?? 0 },

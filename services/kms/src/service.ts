@@ -33,20 +33,20 @@ import {
 } from '@ron/ingress';
 import { openAudit, type AuditEventOut } from './audit/audit.ts';
 import { AttestationRefresher } from './backend/attestation.ts';
-import { BackendKeeper } from './backend/keeper.ts';
+import { BackendMonitor } from './backend/backend-monitor.ts';
 import { concurrency } from './concurrency.ts';
 import type { KmsConfig } from './config.ts';
 import { egressOf } from './egress.ts';
-import { KeyDesk, type KeyEvent } from './keys/key-desk.ts';
-import { KeyWork } from './keys/key-work.ts';
-import { rootDeriver, writeOwnerFile } from './own-keys.ts';
+import { KeyService, type KeyEvent } from './keys/key-service.ts';
+import { KeyOperations } from './keys/key-operations.ts';
+import { rootDeriver, writeOwnerFile } from './keys/own-keys.ts';
 import { kmsCounters, measureKms } from './metrics.ts';
 import { routes } from './routes.ts';
-import { SecretWork } from './secrets/secret-work.ts';
-import { SignDesk } from './sign/sign-desk.ts';
+import { SecretOperations } from './secrets/secret-operations.ts';
+import { SigningService } from './sign/signing-service.ts';
 import { Signer, SignRound } from './sign/signer.ts';
 import { openUnlock } from './unlock.ts';
-import { notSound, openVault, type Vault, type VaultInit } from './vault.ts';
+import { notSound, openVault, type Vault, type VaultInit } from './vault/vault.ts';
 import { checkSemaphore, Freshness, Verifier } from './verify/verifier.ts';
 
 export interface KmsInit {
@@ -93,7 +93,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     config,
     shutdown,
     // A backend that a new configuration could not use should show at once.
-    apply: () => keeper.look(),
+    apply: () => backendMonitor.probe(),
     onProblem: (error) => log.error({ err: error }, 'failed to apply the configuration; correct the cause and reload'),
   });
   const events = runtime.broadcast<KmsEvent>('events');
@@ -104,8 +104,8 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   const { backend: given, fs, env = process.env } = init;
   const egress = await egressOf(init.config);
   const vault = await openVault({ config: init.config, env, backend: given, fs, signal, warn });
-  const { backend, book, ledger } = vault;
-  const secrets = new SecretWork(book, backend);
+  const { backend, registry, ledger } = vault;
+  const secrets = new SecretOperations(registry, backend);
   const auth = await openAuth(init, vault, secrets, signal);
   const { keys } = auth;
   const { owner_file } = init.config.auth;
@@ -120,12 +120,12 @@ export async function startKms(init: KmsInit): Promise<Kms> {
 
   // Backend: who looks after it, and who asks whether it is there.
   const freshness = new Freshness(() => config.value.kms.verify_ttl);
-  const keeper = new BackendKeeper({
+  const backendMonitor = new BackendMonitor({
     backend,
     interval_ms: () => config.value.kms.keep_interval,
     deadline: () => runtime.deadline('keep'),
     isStopping: () => shutdown.value,
-    onLook: (isThere) => freshness.look(isThere),
+    onProbe: (isThere) => freshness.update(isThere),
     onChange: (problem) => publish({ kind: 'backend', problem }),
     retry: (attempt, deadline) => runtime.retry('keep', attempt, { deadline }),
   });
@@ -137,7 +137,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   });
   const requireReady = (): void => {
     if (audit.unsound !== undefined) throw notSound(audit.unsound);
-    const away = keeper.problem;
+    const away = backendMonitor.problem;
     if (away !== undefined)
       throw new RonError('not_ready', `the backend is away: ${away}`, { retry_after_ms: RETRY_AFTER_MS });
   };
@@ -147,15 +147,15 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     const { sign_batch: batch_max } = init.config.kms;
     return new BatchQueue('sign', { capacity, batch_max, newBatch: () => new SignRound(backend) });
   });
-  const inTurn = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
+  const enqueue = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
     queue.submit(tenant, OTHER_WORK_US, deadline, work);
-  const work = new KeyWork(book, backend, () => config.value.kms.delete_wait);
-  const keyDesk = new KeyDesk({ book, work, ledger, auditor, requireReady, inTurn, publish });
-  const desk = new SignDesk({ queue, signer: new Signer(book), ledger, auditor, requireReady });
+  const work = new KeyOperations(registry, backend, () => config.value.kms.delete_wait);
+  const keyService = new KeyService({ registry, work, ledger, auditor, requireReady, enqueue, publish });
+  const signing = new SigningService({ queue, signer: new Signer(registry), ledger, auditor, requireReady });
   const checks = new CheckThreads(CHECK_THREADS);
   const checkLimit = runtime.own('work_verify', checkSemaphore);
-  const verifier = new Verifier({ index: () => book.index, freshness, threads: checks, limit: checkLimit });
-  measureKms(metrics, { book, ledger, freshness, log: vault.log, covered });
+  const verifier = new Verifier({ index: () => registry.index, freshness, threads: checks, limit: checkLimit });
+  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered });
 
   const ingress = await createIngress({
     service: 'kms',
@@ -166,17 +166,17 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     deadlines: runtime,
     config: ingressConfigOf(init.config),
     routes: routes({
-      book,
-      keys: keyDesk,
+      registry,
+      keys: keyService,
       attestation_class: backend.attestation_class,
       attestation: () => refresher.current,
-      desk,
+      signing,
       verifier,
       auditor,
       prove: (index, caller) => audit.prove(index, caller),
       secrets,
       requireReady,
-      inTurn,
+      enqueue,
       retry: (op, deadline, attempt) => runtime.retry(op, attempt, { deadline }),
       log: vault.log,
       origin: vault.origin,
@@ -187,7 +187,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     readiness: readinessOf({
       audit: () => audit.problem,
       witness: () => witnesses.problem,
-      backend: () => keeper.problem,
+      backend: () => backendMonitor.problem,
       attestation: () => refresher.problem,
       config: init.config,
       auth,
@@ -199,16 +199,16 @@ export async function startKms(init: KmsInit): Promise<Kms> {
     log,
   });
 
-  await keeper.look();
+  await backendMonitor.probe();
   // Before anything is signed: it may know better how long the log was.
-  await witnesses.look(signal);
+  await witnesses.submit(signal);
   // On a full disk it starts all the same: then nothing gets into the log, which says so.
   if (audit.unsound === undefined) await vault.begin(signal).catch((err: unknown) => log.error({ err }, 'the anchor'));
   runtime.spawn('signer_pool', (task) => queue.serve(task));
   runtime.spawn('audit_appender', ({ stopping }) => trail.run(stopping));
   runtime.spawn('audit_checkpointer', ({ stopping }) => checkpointer.run(stopping));
   runtime.spawn('witness_client', ({ stopping }) => witnesses.run(stopping));
-  runtime.spawn('backend_keeper', ({ stopping }) => keeper.run(stopping));
+  runtime.spawn('backend_keeper', ({ stopping }) => backendMonitor.run(stopping));
   runtime.spawn('attestation_refresher', ({ stopping }) => refresher.run(stopping));
   runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
   runtime.spawn('key_refresh', ({ stopping }) =>
@@ -286,12 +286,17 @@ function levelOf(event: KmsEvent): 'info' | 'error' {
 }
 
 /** Capabilities of kms are checked with keys that it derives itself. What is kept of them is sealed like everything else. */
-async function openAuth(init: KmsInit, vault: Vault, secrets: SecretWork, signal: AbortSignal): Promise<ServiceAuth> {
+async function openAuth(
+  init: KmsInit,
+  vault: Vault,
+  secrets: SecretOperations,
+  signal: AbortSignal,
+): Promise<ServiceAuth> {
   const { config, fs, log, metrics, env = process.env } = init;
-  const { dir, book, backend } = vault;
+  const { dir, registry, backend } = vault;
   const quiet = (): void => undefined;
   const unlock =
     dir === undefined ? undefined : await openUnlock({ config, dir, env, fs: fs ?? realFileSystem, warn: quiet });
-  const deriver = rootDeriver(book, backend, secrets);
+  const deriver = rootDeriver(registry, backend, secrets);
   return await openServiceAuth({ audience: 'kms', config, dir, deriver, unlock, fs, env, log, metrics, signal });
 }

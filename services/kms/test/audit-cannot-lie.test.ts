@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { FaultyDisk } from './faulty-disk.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, B3, eventually, NEVER, path, startService, tempDir, type TestKms } from './support.ts';
 
 interface Proof {
@@ -86,7 +86,7 @@ test('every operation is an entry with who, what and how it ended, and no secret
 });
 
 test('what was refused or failed is an entry too, whatever it was and whoever refused it', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await sign(kms, kid, { op_id: 'used' })).body;

@@ -6,7 +6,7 @@ import { schema, startKms, type Kms } from '@ron/kms';
 import { mint } from '@ron/auth';
 import { scopesOf } from '@ron/proto';
 import { B3, eventually, NEVER, send, type Reply } from './support.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 
 const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
 const log = createLog({ service: 'kms', sink: { write: () => undefined } });
@@ -29,7 +29,7 @@ async function poster(kms: Kms): Promise<(path: string, body: unknown) => Promis
 
 test('a configuration that is published while kms starts is not missed', async () => {
   const source = sourceOf(load());
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   const starting = startKms({ config: source.value, source, metrics: new Metrics('kms'), log, backend, env: {} });
   source.watch.set(load('--kms.verify_ttl=1ms'));
   await using kms = await starting;
@@ -46,7 +46,7 @@ test('a configuration that is published while kms starts is not missed', async (
 test('a reloaded configuration is in force for the next request', async () => {
   const source = sourceOf(load());
   const { watch } = source;
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startKms({
     config: source.value,
     source,

@@ -3,11 +3,11 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, B3, eventually, startService, type Reply } from './support.ts';
 
 test('600 signatures at once: some are refused with Retry-After, all are answered, and the refusals are counted', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({
     backend,
     flags: ['--server.max_inflight=2000', '--server.connection_limit_per_ip=2000', '--kms.sign_deadline=60s'],
@@ -28,7 +28,7 @@ test('600 signatures at once: some are refused with Retry-After, all are answere
 });
 
 test('one tenant floods, another keeps its share', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   const flags = ['--server.max_inflight=2000', '--server.connection_limit_per_ip=2000', '--kms.sign_deadline=60s'];
   await using kms = await startService({ backend, flags: [...flags, '--kms.signers=1', '--kms.sign_batch=8'] });
   const flood = await kms.create('ed25519', { tenant: 'flood' });
@@ -93,7 +93,7 @@ test('a tenant that floods large batches is refused at its share, in time; anoth
 });
 
 test('what nobody waits for is not signed', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.signers=1', '--kms.sign_batch=1'] });
   const kid = await kms.create('ed25519');
   backend.delay_ms = 400;
@@ -123,7 +123,7 @@ test('what nobody waits for is not signed', async () => {
 });
 
 test('a backend that hangs: the deadline answers, and the service goes on afterwards', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.sign_deadline=300ms'] });
   const kid = await kms.create('ed25519');
   backend.isHanging = true;

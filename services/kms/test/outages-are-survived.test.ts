@@ -2,11 +2,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { missing, RemoteHsm, TEST_TOOLS } from '@ron/custody/testing';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, B3, eventually, KEK, startService, type Reply } from './support.ts';
 
 test('signers that are killed under load come back, nobody waits for ever, and readiness is not touched', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend });
   const kid = await kms.create('ed25519');
   backend.delay_ms = 5;
@@ -37,7 +37,7 @@ test('signers that are killed under load come back, nobody waits for ever, and r
 });
 
 test('the backend goes away: signing is 503 with Retry-After, verifying goes on, and it comes back by itself', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=20ms'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).body;
@@ -63,7 +63,7 @@ test('the backend goes away: signing is 503 with Retry-After, verifying goes on,
 });
 
 test('an outage longer than the limit: verifying says that what it knows is too old; imported keys still verify', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=10ms', '--kms.verify_ttl=50ms'] });
   const kid = await kms.create('ed25519', { purpose: 'raw' });
   const message_b64 = 'YWJj';
@@ -134,7 +134,7 @@ test(
 );
 
 test('what is declared is built', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend });
   const kid = await kms.create('hmac-sha256');
   await kms.post('/derive', { kid, label: 'a' });

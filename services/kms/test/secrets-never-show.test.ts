@@ -141,7 +141,7 @@ test('no backend has a way to give out a private key', () => {
     'unwrap',
     'derive',
     'attest',
-    'keep',
+    'probe',
     'close',
     'version',
     'relock',

@@ -9,7 +9,7 @@ import { test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { missing, SoftHsm, TEST_TOOLS } from '@ron/custody/testing';
 import { AMNESIA, assertRefusal, B3, eventually, KEK, send, startService, tempDir, type Reply } from './support.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 
@@ -72,7 +72,7 @@ test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 an
 });
 
 test('a drain under load: who was in hand is answered, others get 503, and the last checkpoint covers all', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   await using kms = await startService({ dir, backend });

@@ -2,7 +2,7 @@
  * Wires the tasks and the routes of passport: this file is its topology.
  *
  *     listener --> issue, verify: inline, with keys that kms derived
- *        |-------> revoke --> book (sealed, on disk) --> revocations (watch)
+ *        |-------> revoke --> registry (sealed, on disk) --> revocations (watch)
  *        `-------> held questions of services <--------------'
  */
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ import { concurrency } from './concurrency.ts';
 import type { PassportConfig } from './config.ts';
 import { Issuer } from './issuer.ts';
 import { passportCounters } from './metrics.ts';
-import { memoryStore, RevocationBook, type RevocationStore } from './revocation-book.ts';
+import { memoryStore, RevocationRegistry, type RevocationStore } from './revocation-registry.ts';
 import { routes } from './routes.ts';
 
 export interface PassportInit {
@@ -45,7 +45,7 @@ export interface Passport extends Service, AsyncDisposable {
   readonly ingress: Ingress;
   readonly runtime: ServiceRuntime<typeof concurrency>;
   readonly keys: KeySource;
-  readonly book: RevocationBook;
+  readonly registry: RevocationRegistry;
   /** The configuration in force. */
   readonly config: Pick<Watch<PassportConfig>, 'value'>;
 }
@@ -81,12 +81,12 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
   });
   const { keys } = auth;
   const store = await openStore({ dir, env, fs, log, auth, signal });
-  const book = new RevocationBook(store, news);
-  if (book.problem !== undefined) log.error(book.problem);
-  const issuer = new Issuer({ keys, book, policy: () => current.value.passport });
+  const registry = new RevocationRegistry(store, news);
+  if (registry.problem !== undefined) log.error(registry.problem);
+  const issuer = new Issuer({ keys, registry, policy: () => current.value.passport });
   const readiness = new Readiness();
   auth.report(readiness);
-  readiness.gate('revocations', { kind: 'soft', sample: () => book.problem });
+  readiness.gate('revocations', { kind: 'soft', sample: () => registry.problem });
 
   const ingress = await createIngress({
     service: 'passport',
@@ -98,15 +98,15 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     config: ingressConfigOf(config),
     routes: routes({
       issuer,
-      book,
+      registry,
       newerThan: (known, within) => {
-        book.requireWhole();
+        registry.requireWhole();
         return holds.next(({ version }) => version !== known, within);
       },
-      count: passportCounters(metrics, book),
+      count: passportCounters(metrics, registry),
       log,
     }),
-    access: new Checker({ audience: 'passport', keys, epochs: book }),
+    access: new Checker({ audience: 'passport', keys, epochs: registry }),
     readiness,
     health: () => {
       const { fatal } = runtime.supervisor;
@@ -139,7 +139,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
     ingress,
     runtime,
     keys,
-    book,
+    registry,
     config: current,
   };
 }

@@ -86,8 +86,8 @@ export interface Backend extends AsyncDisposable {
   /** The same key and label always give the same bytes; other labels give independent ones. */
   derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array>;
   attest?(signal: AbortSignal): Promise<Attestation>;
-  /** One look after sessions and connections: reopens what died. The service's keeper calls it, with backoff. */
-  keep?(signal: AbortSignal): Promise<void>;
+  /** Probes sessions and connections and reopens dead ones. The service calls it periodically, with backoff. */
+  probe?(signal: AbortSignal): Promise<void>;
   close(): Promise<void>;
 }
 

@@ -85,7 +85,7 @@ export class CloudBackend implements Backend {
     // Loaded when it is needed: it is larger than everything else together.
     const backend = new CloudBackend(init, await import('@aws-sdk/client-kms'));
     try {
-      await backend.keep(init.signal);
+      await backend.probe(init.signal);
       return backend;
     } catch (error) {
       await backend.close();
@@ -189,7 +189,7 @@ export class CloudBackend implements Backend {
     };
   }
 
-  async keep(signal: AbortSignal): Promise<void> {
+  async probe(signal: AbortSignal): Promise<void> {
     const command = new this.#aws.ListKeysCommand({ Limit: 1 });
     await this.#call(signal, (options) => this.#client.send(command, options), true);
   }

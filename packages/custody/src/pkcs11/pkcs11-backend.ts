@@ -154,7 +154,7 @@ export class Pkcs11Backend implements Backend {
     };
   }
 
-  async keep(signal: AbortSignal): Promise<void> {
+  async probe(signal: AbortSignal): Promise<void> {
     await this.#calls.run('ping', [], signal, true);
   }
 

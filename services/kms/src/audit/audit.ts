@@ -9,12 +9,12 @@ import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
 import type { KmsCounters } from '../metrics.ts';
 import { proofOf } from '../routes/audit.ts';
-import { notSound, type Vault } from '../vault.ts';
+import { notSound, type Vault } from '../vault/vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
 import { encodeInterruption } from './event.ts';
 import { AuditTrail, type AppendLog, type Queued } from './trail.ts';
-import { WitnessWatch } from './witness-watch.ts';
+import { WitnessClient } from './witness-client.ts';
 
 export interface AuditEventOut {
   readonly kind: 'audit';
@@ -37,7 +37,7 @@ export interface Audit {
   readonly auditor: Auditor;
   readonly trail: AuditTrail;
   readonly checkpointer: Checkpointer;
-  readonly witnesses: WitnessWatch;
+  readonly witnesses: WitnessClient;
   /** Entries that a checkpoint covers. */
   readonly covered: Watch<number>;
   /** Why nothing may be signed: something is older than it was. */
@@ -94,7 +94,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   });
   const { witness_url: url, witness_key } = config.value.audit;
   const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
-  const witnesses = new WitnessWatch({ witness, log: vault.log, covered, onRolledBack: onUnsound });
+  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: onUnsound });
   return {
     auditor: new Auditor(trail, mode),
     trail,

@@ -9,7 +9,7 @@
 import { isAlg } from '@ron/custody';
 import { isRonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
-import { parseKid } from '../kid.ts';
+import { parseKid } from '../keys/kid.ts';
 import type { AuditEvent, AuditOp } from './event.ts';
 import type { AuditMode, AuditTrail } from './trail.ts';
 
@@ -51,7 +51,7 @@ export class Auditor {
    * Does the work in its turn and records it; gives what it gave and its place in the log, if it has one. `turn` may
    * refuse to let the work begin.
    */
-  async entered<A>(
+  async runRecorded<A>(
     caller: Caller,
     attempt: Attempt,
     turn: (work: () => Promise<A>) => Promise<A>,
@@ -67,10 +67,10 @@ export class Auditor {
         return work();
       });
     } catch (error) {
-      this.failed(caller, attempt, error, wasTried);
+      this.recordFailure(caller, attempt, error, wasTried);
       throw error;
     }
-    return { answer, log_index: await this.done(caller, attempt, used(answer)) };
+    return { answer, log_index: await this.recordSuccess(caller, attempt, used(answer)) };
   }
 
   /** So many operations begin: `done` or `failed` follows for each. Throws when none may begin any more. */
@@ -79,12 +79,12 @@ export class Auditor {
   }
 
   /** The place of an operation that went well. */
-  done(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
+  recordSuccess(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
     return this.#trail.record(eventOf(caller, attempt, used, 'ok'), caller.deadline.signal);
   }
 
   /** `wasTried`: whether it got further than the door. */
-  failed(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
+  recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
     const used = claimed(attempt.kid);
     // What is no kid at all names no key, and what strangers write does not go into the log.
@@ -93,14 +93,14 @@ export class Auditor {
   }
 
   /** An operation that was not allowed to begin. */
-  refused(caller: Caller, attempt: Attempt, error: unknown): void {
+  recordRefusal(caller: Caller, attempt: Attempt, error: unknown): void {
     if (codeOf(error) === 'draining') return;
     this.begin(1);
-    this.failed(caller, attempt, error, false);
+    this.recordFailure(caller, attempt, error, false);
   }
 
   /** For operations that change nothing: only a strict log is waited for. */
-  looked(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
+  recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
     this.begin(1);
     const event = eventOf(caller, attempt, used, result);
     if (this.#mode() === 'strict') return this.#trail.record(event, caller.deadline.signal);

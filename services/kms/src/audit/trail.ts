@@ -10,7 +10,18 @@
  * Bound: the queue. Overflow: an event waits `WAIT_MS` for room; then `strict` refuses it, `continue` drops the oldest.
  * Cancellation: `record` by its signal while it waits for room. An append that has begun ends as the disk decides.
  */
-import { Deadline, isRonError, NEVER, RonError, sched, sleep, touch, type Mpsc, type Parked } from '@ron/kernel';
+import {
+  Deadline,
+  isRonError,
+  NEVER,
+  orAborted,
+  RonError,
+  sched,
+  sleep,
+  touch,
+  type Mpsc,
+  type Parked,
+} from '@ron/kernel';
 import { encodeEvent, encodeGap, merged, type AuditEvent, type Gap } from './event.ts';
 
 export type AuditMode = 'strict' | 'continue';
@@ -121,13 +132,10 @@ export class AuditTrail {
     if (this.#left_total >= upto) return;
     const parked = sched.park<void>('audit.flushed');
     const waiting = { upto, parked };
-    const onAbort = (): void => parked.fail(signal.reason);
     this.#flushing.push(waiting);
-    signal.addEventListener('abort', onAbort, { once: true });
     try {
-      await parked.promise;
+      await orAborted(parked.promise, signal);
     } finally {
-      signal.removeEventListener('abort', onAbort);
       this.#flushing.splice(this.#flushing.indexOf(waiting), 1);
     }
   }

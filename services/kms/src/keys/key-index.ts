@@ -4,7 +4,7 @@
  * Promise: never changes; a change makes a new one. What a reader looked up belongs together.
  */
 import { RonError } from '@ron/kernel';
-import { nameOf, parseKid } from '../kid.ts';
+import { nameOf, parseKid } from './kid.ts';
 import { headOf, versionOf, type KeyDocument, type KeyRecord, type KeyVersion } from './key-record.ts';
 
 /** A key and one of its versions. */

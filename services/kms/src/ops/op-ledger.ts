@@ -10,7 +10,7 @@
  */
 import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import { SegmentLog, type FileSystem, type Position } from '@ron/log';
-import { RonError, sched, type Parked } from '@ron/kernel';
+import { orAborted, RonError, sched, type Parked } from '@ron/kernel';
 
 export const KEPT_MS = 30 * 24 * 3600 * 1000;
 export const OP_ID_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$';
@@ -268,14 +268,8 @@ function openMeta(key: Uint8Array, id: string, payload: Uint8Array, meta: Buffer
 async function waitFor(running: Running, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   const parked = sched.park<void>('op.running');
-  const onAbort = (): void => parked.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
   running.waiting.push(parked);
-  try {
-    await parked.promise;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  await orAborted(parked.promise, signal);
 }
 
 /** Of a request, however its members are ordered. */

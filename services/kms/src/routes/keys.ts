@@ -4,10 +4,10 @@ import { json, route, type Route, type RouteContext } from '@ron/ingress';
 import { Type } from 'typebox';
 import type { Auditor } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
-import type { KeyBook } from '../keys/key-book.ts';
-import { headName, type KeyDesk } from '../keys/key-desk.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
+import { headName, type KeyService } from '../keys/key-service.ts';
 import { headOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
-import { formatKid, nameOf, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN, tenantOf } from '../kid.ts';
+import { formatKid, nameOf, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN, tenantOf } from '../keys/kid.ts';
 import {
   AlgName,
   allowed,
@@ -24,9 +24,9 @@ import {
 } from './schemas.ts';
 
 export interface KeyRoutesInit {
-  readonly book: KeyBook;
-  readonly keys: KeyDesk;
-  readonly auditor: Pick<Auditor, 'refused'>;
+  readonly registry: KeyRegistry;
+  readonly keys: KeyService;
+  readonly auditor: Pick<Auditor, 'recordRefusal'>;
   /** Of the backend that holds the keys. */
   readonly attestation_class: string;
   readonly attestation: () => unknown;
@@ -86,7 +86,7 @@ export function keyRoutes(init: KeyRoutesInit): Route[] {
   return [...makeRoutes(init), ...readRoutes(init), ...retireRoutes(init)];
 }
 
-function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
+function makeRoutes({ registry, keys, auditor }: KeyRoutesInit): Route[] {
   return [
     route({
       method: 'POST',
@@ -103,7 +103,7 @@ function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
         allowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
         const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
         const kid = await keys.create(request, op_id, callerOf(context));
-        return json(201, made(book, kid), NO_STORE);
+        return json(201, made(registry, kid), NO_STORE);
       },
     }),
     route({
@@ -120,7 +120,7 @@ function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
         const { tenant, alg, pubkey_b64 } = context.body;
         allowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
         const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
-        return json(201, made(book, headName(record)), NO_STORE);
+        return json(201, made(registry, headName(record)), NO_STORE);
       },
     }),
     route({
@@ -140,15 +140,15 @@ function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
         const op_id = context.body?.op_id;
         byKid(auditor, context, 'rotate', op_id);
         const kid = await keys.rotate(context.params.kid, op_id, callerOf(context));
-        const { record, version } = book.index.find(kid);
+        const { record, version } = registry.index.find(kid);
         const previous = formatKid(record.name, version.version - 1);
-        return json(200, { ...made(book, kid), previous }, NO_STORE);
+        return json(200, { ...made(registry, kid), previous }, NO_STORE);
       },
     }),
   ];
 }
 
-function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Route[] {
+function readRoutes({ registry, attestation_class, attestation }: KeyRoutesInit): Route[] {
   return [
     route({
       ...common,
@@ -163,7 +163,7 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
       handler: ({ query }) => {
         const limit = Number(query.limit ?? LIST_DEFAULT);
         const after = query.after === undefined ? '' : nameOf(query.after);
-        const found = book.index
+        const found = registry.index
           .sorted()
           .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
         const page = found.slice(0, limit);
@@ -181,7 +181,7 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
       facts: ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') }),
       schema: { params: KidParam, response: { 200: Shown } },
       handler: ({ params }) => {
-        const { record, version } = book.index.find(params.kid);
+        const { record, version } = registry.index.find(params.kid);
         return json(200, shown(record, version, attestation_class), NO_STORE);
       },
     }),
@@ -198,7 +198,7 @@ function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Ro
   ];
 }
 
-function retireRoutes({ book, keys, auditor, attestation_class }: KeyRoutesInit): Route[] {
+function retireRoutes({ registry, keys, auditor, attestation_class }: KeyRoutesInit): Route[] {
   return [
     route({
       ...change,
@@ -223,7 +223,7 @@ function retireRoutes({ book, keys, auditor, attestation_class }: KeyRoutesInit)
       handler: async (context) => {
         byKid(auditor, context, 'delete');
         const version = await keys.delete(context.params.kid, callerOf(context));
-        return json(version.deleted === true ? 200 : 202, deletion(book, context.params.kid, version), NO_STORE);
+        return json(version.deleted === true ? 200 : 202, deletion(registry, context.params.kid, version), NO_STORE);
       },
     }),
     route({
@@ -236,7 +236,7 @@ function retireRoutes({ book, keys, auditor, attestation_class }: KeyRoutesInit)
       handler: async (context) => {
         byKid(auditor, context, 'restore');
         const version = await keys.restore(context.params.kid, callerOf(context));
-        return json(200, deletion(book, context.params.kid, version), NO_STORE);
+        return json(200, deletion(registry, context.params.kid, version), NO_STORE);
       },
     }),
   ];
@@ -253,8 +253,8 @@ function byKid(
   allowed(auditor, context, { tenant: tenantOf(kid) }, () => [{ op, kid, op_id }]);
 }
 
-function made(book: KeyBook, kid: string): { kid: string; alg: Alg; public: PublicView } {
-  const { record, version } = book.index.find(kid);
+function made(registry: KeyRegistry, kid: string): { kid: string; alg: Alg; public: PublicView } {
+  const { record, version } = registry.index.find(kid);
   return { kid, alg: record.alg, public: publicOf(record.alg, version.public) };
 }
 
@@ -287,9 +287,9 @@ function shown(record: KeyRecord, version: KeyVersion, attestation_class: string
   };
 }
 
-function deletion(book: KeyBook, kid: string, version: KeyVersion): Record<string, unknown> {
+function deletion(registry: KeyRegistry, kid: string, version: KeyVersion): Record<string, unknown> {
   const { deletable_ms, deleted } = version;
   const state = deleted === true ? 'deleted' : deletable_ms === undefined ? 'kept' : 'pending';
-  const name = formatKid(book.index.record(kid).name, version.version);
+  const name = formatKid(registry.index.record(kid).name, version.version);
   return { kid: name, state, ...(deletable_ms !== undefined && { deletable_ms }) };
 }

@@ -4,7 +4,7 @@ import type { AnswerHeaders, RouteContext } from '@ron/ingress';
 import { Type } from 'typebox';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { base64Chars } from '../base64.ts';
-import { KID_CHARS_MAX } from '../kid.ts';
+import { KID_CHARS_MAX } from '../keys/kid.ts';
 import { OP_ID_PATTERN } from '../ops/op-ledger.ts';
 import { MESSAGE_BYTES_MAX } from '../sign/message.ts';
 
@@ -45,7 +45,7 @@ type Facts = Parameters<RouteContext['actsOn']>[0];
 
 /** Throws when the capability does not allow it; that somebody tried is an entry, like everything that names a key. */
 export function allowed(
-  auditor: Pick<Auditor, 'refused'>,
+  auditor: Pick<Auditor, 'recordRefusal'>,
   context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'>,
   facts: Facts,
   attempts: () => readonly Attempt[],
@@ -53,7 +53,7 @@ export function allowed(
   try {
     context.actsOn(facts);
   } catch (error) {
-    for (const attempt of attempts()) auditor.refused(callerOf(context), attempt, error);
+    for (const attempt of attempts()) auditor.recordRefusal(callerOf(context), attempt, error);
     throw error;
   }
 }

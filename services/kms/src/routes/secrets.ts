@@ -4,22 +4,22 @@ import { sched, type Deadline } from '@ron/kernel';
 import { Type } from 'typebox';
 import type { Attempt, Auditor } from '../audit/auditor.ts';
 import { fromBase64, toBase64 } from '../base64.ts';
-import { tenantOf } from '../kid.ts';
+import { tenantOf } from '../keys/kid.ts';
 import {
   AAD_BYTES_MAX,
   LABEL_PATTERN,
   PLAINTEXT_BYTES_MAX,
   WRAPPED_BYTES_MAX,
-  type SecretWork,
+  type SecretOperations,
   type WithKid,
-} from '../secrets/secret-work.ts';
+} from '../secrets/secret-operations.ts';
 import { allowed, base64, BASE, callerOf, KidText, NO_STORE, strict } from './schemas.ts';
 
 export interface SecretRoutesInit {
-  readonly secrets: SecretWork;
+  readonly secrets: SecretOperations;
   readonly auditor: Auditor;
   readonly requireReady: () => void;
-  readonly inTurn: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
+  readonly enqueue: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
   /** Tries again where that has the same effect. */
   readonly retry: <A>(
     op: 'unwrap' | 'derive',
@@ -121,7 +121,7 @@ export function secretRoutes(init: SecretRoutesInit): Route[] {
 
 /** Allowed, in its turn, and with an entry. */
 async function perform(
-  { auditor, requireReady, inTurn, secrets }: SecretRoutesInit,
+  { auditor, requireReady, enqueue, secrets }: SecretRoutesInit,
   context: Pick<RouteContext, 'actsOn' | 'deadline' | 'grant'>,
   attempt: Attempt,
   work: () => Promise<WithKid>,
@@ -133,9 +133,9 @@ async function perform(
     requireReady();
     // What is for no key takes no place in the queue.
     secrets.requireKey(attempt.kid);
-    return await inTurn(tenant, context.deadline, ready);
+    return await enqueue(tenant, context.deadline, ready);
   };
-  const { answer } = await auditor.entered(callerOf(context), attempt, turn, work, ({ kid, found }) => ({
+  const { answer } = await auditor.runRecorded(callerOf(context), attempt, turn, work, ({ kid, found }) => ({
     kid,
     record: found.record,
   }));

@@ -5,16 +5,16 @@ import { Type, type Static } from 'typebox';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { inputOf } from '../audit/event.ts';
 import { fromBase64 } from '../base64.ts';
-import { tenantOf } from '../kid.ts';
+import { tenantOf } from '../keys/kid.ts';
 import { MESSAGE_BYTES_MAX } from '../sign/message.ts';
 import {
   attemptsOf,
   ITEMS_MAX,
   KID_SET_MAX,
-  type SignDesk,
+  type SigningService,
   type SignedItem,
   type SignItem,
-} from '../sign/sign-desk.ts';
+} from '../sign/signing-service.ts';
 import { SIGNATURES_MAX, type Verifier } from '../verify/verifier.ts';
 import {
   allowed,
@@ -35,7 +35,7 @@ import {
 export type Prove = (index: number, caller: Caller) => Promise<unknown>;
 
 export interface SignRoutesInit {
-  readonly desk: SignDesk;
+  readonly signing: SigningService;
   readonly verifier: Verifier;
   readonly auditor: Auditor;
   /** Waits for the checkpoint that covers an entry. */
@@ -110,7 +110,7 @@ const VerifyAnswer = Type.Object(
   strict,
 );
 
-export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): Route[] {
+export function signRoutes({ signing, verifier, auditor, prove }: SignRoutesInit): Route[] {
   return [
     route({
       method: 'POST',
@@ -129,7 +129,7 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
           for (const kid of each.kids) allowed(auditor, context, { tenant: tenantOf(kid) }, () => attemptsOf(each));
         }
         const caller = callerOf(context);
-        const signed = await desk.sign(items, caller);
+        const signed = await signing.sign(items, caller);
         const answers =
           body.wait === undefined ? signed : await Promise.all(signed.map((each) => proven(each, prove, caller)));
         return json(200, body.items === undefined ? answers[0] : { items: answers }, NO_STORE);
@@ -161,7 +161,7 @@ export function signRoutes({ desk, verifier, auditor, prove }: SignRoutesInit): 
         );
         const { ok, checked, mode, reason, cache_age_ms, found, kid } = verified;
         const result = ok ? 'ok' : 'not_verified';
-        await auditor.looked(caller, { ...asked, kid }, { kid, record: found.record }, result);
+        await auditor.recordRead(caller, { ...asked, kid }, { kid, record: found.record }, result);
         const details = { checked, ...(ok ? { satisfied_mode: mode } : { reason }) };
         return json(200, { ok, details, ...(cache_age_ms === undefined ? {} : { cache_age_ms }) }, NO_STORE);
       },
@@ -174,7 +174,7 @@ async function orRefused<A>(auditor: Auditor, caller: Caller, attempt: Attempt, 
   try {
     return await work();
   } catch (error) {
-    auditor.refused(caller, attempt, error);
+    auditor.recordRefusal(caller, attempt, error);
     throw error;
   }
 }

@@ -6,7 +6,7 @@
  * A key of purpose `raw` signs the given bytes as they are.
  */
 import { RonError } from '@ron/kernel';
-import { RAW_PURPOSE } from '../kid.ts';
+import { RAW_PURPOSE } from '../keys/kid.ts';
 
 export const MESSAGE_BYTES_MAX = 64 * 1024;
 

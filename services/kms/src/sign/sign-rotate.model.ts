@@ -1,5 +1,5 @@
 /**
- * Signing against rotation, on the real key book, key work and signer: the backend and the disk answer when the explorer
+ * Signing against rotation, on the real key registry, key work and signer: the backend and the disk answer when the explorer
  * says so.
  *
  * Once a rotation was answered, nobody gets a signature of the version that it retired. A version that signs is on disk,
@@ -9,15 +9,15 @@ import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
-import type { KeyBook, KeyStore } from '../keys/key-book.ts';
+import type { KeyRegistry, KeyDocumentStore } from '../keys/key-registry.ts';
 import { headOf, type KeyDocument } from '../keys/key-record.ts';
-import type { KeyWork } from '../keys/key-work.ts';
+import type { KeyOperations } from '../keys/key-operations.ts';
 import type { Signer } from './signer.ts';
 
 /** The classes under test; one of them a mutant in the tests of the model. */
 export interface Parts {
-  readonly KeyBook: typeof KeyBook;
-  readonly KeyWork: typeof KeyWork;
+  readonly KeyRegistry: typeof KeyRegistry;
+  readonly KeyOperations: typeof KeyOperations;
   readonly Signer: typeof Signer;
 }
 
@@ -46,10 +46,13 @@ const START: KeyDocument = {
   ],
 };
 
-export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }: Parts, init: SignRotateInit): Build {
+export function signAgainstRotate(
+  { KeyRegistry: Book, KeyOperations: Work, Signer: Sign }: Parts,
+  init: SignRotateInit,
+): Build {
   return (world) => {
     let durable = START;
-    const store: KeyStore = {
+    const store: KeyDocumentStore = {
       value: START,
       version: 1,
       replace: async (next) => {
@@ -66,9 +69,9 @@ export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }
       },
       destroy: async () => undefined,
     } as unknown as Backend;
-    const book = new Book({ store, keys_max: 10 });
-    const work = new Work(book, backend, () => 0);
-    const signer = new Sign(book);
+    const registry = new Book({ store, keys_max: 10 });
+    const work = new Work(registry, backend, () => 0);
+    const signer = new Sign(registry);
     const round = {
       sign: async (handle: string) => {
         await world.io(`sign with ${handle}`);

@@ -9,9 +9,9 @@
  */
 import { BATCH_MAX, signCost_us, type Backend, type Signature } from '@ron/custody';
 import { RonError, sched, type Batch, type Parked } from '@ron/kernel';
-import type { KeyBook } from '../keys/key-book.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { Found } from '../keys/key-index.ts';
-import { formatKid } from '../kid.ts';
+import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from './message.ts';
 
 /** A key that is rotated more often than this while it signs is being attacked or misused. */
@@ -82,28 +82,29 @@ export class SignRound implements Batch {
 }
 
 export class Signer {
-  readonly #book: Pick<KeyBook, 'index'>;
+  readonly #registry: Pick<KeyRegistry, 'index'>;
 
-  constructor(book: Pick<KeyBook, 'index'>) {
-    this.#book = book;
+  constructor(registry: Pick<KeyRegistry, 'index'>) {
+    this.#registry = registry;
   }
 
   /** What signing so many bytes costs. Throws when there is no such key, or it does not sign. */
   cost_us(kid: string, message_bytes: number): number {
-    const { record, version } = this.#book.index.current(kid);
+    const { record, version } = this.#registry.index.current(kid);
     if (version.handle === undefined) throw verifyOnly(record.name);
     return signCost_us(record.alg, message_bytes);
   }
 
   async sign(request: SignRequest, round: Pick<SignRound, 'sign'>): Promise<Signed> {
     for (let tries = 0; tries < ROTATIONS_MAX; tries++) {
-      const found = this.#book.index.current(request.kid);
+      const found = this.#registry.index.current(request.kid);
       const { record, version } = found;
       if (version.handle === undefined) throw verifyOnly(record.name);
       const kid = formatKid(record.name, version.version);
       const signatures = await round.sign(version.handle, signedBytes(record.purpose, kid, request));
       // Loaded anew: the key may have been rotated in the meantime.
-      if (this.#book.index.current(request.kid).version.version === version.version) return { kid, found, signatures };
+      if (this.#registry.index.current(request.kid).version.version === version.version)
+        return { kid, found, signatures };
     }
     throw new RonError('busy', 'the key was rotated again and again while it signed', { op: 'sign' });
   }

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
 import { openOn, doOnce, log, makeKey, sign } from './testing.ts';
-import type { Vault } from '../vault.ts';
+import type { Vault } from './vault.ts';
 
 const IMAGES_MAX = 3;
 /** Of so many disks one is opened a second time. */
@@ -28,7 +28,7 @@ async function write(disk: CrashFileSystem): Promise<Acknowledged[]> {
   const vault = await openOn(disk);
   const tell = (): void => {
     const { size, checkpoint } = vault.log!;
-    const [keys, done] = [vault.book.index.size, vault.ledger.size];
+    const [keys, done] = [vault.registry.index.size, vault.ledger.size];
     acknowledged.push({ at: disk.operations, entries: size, signed: checkpoint?.size ?? 0, keys, done });
   };
   const steps: ((round: string) => Promise<unknown>)[] = [
@@ -54,7 +54,7 @@ async function assertGoesOn(vault: Vault, known: Acknowledged | undefined, point
   assert.equal(vault.problem, undefined, `after ${point} operations`);
   assert.ok(vault.log!.size >= (known?.entries ?? 0), 'an acknowledged entry is gone');
   assert.ok((vault.log!.checkpoint?.size ?? 0) >= (known?.signed ?? 0), 'a published checkpoint is gone');
-  assert.ok(vault.book.index.size >= (known?.keys ?? 0), 'a key is gone');
+  assert.ok(vault.registry.index.size >= (known?.keys ?? 0), 'a key is gone');
   assert.ok(vault.ledger.size >= (known?.done ?? 0), 'an operation is forgotten');
   await log(vault);
   await sign(vault);

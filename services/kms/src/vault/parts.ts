@@ -9,7 +9,7 @@ import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/cust
 import { isRonError, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { EMPTY_DOCUMENT, type KeyDocument } from '../keys/key-record.ts';
-import type { KeyStore } from '../keys/key-book.ts';
+import type { KeyDocumentStore } from '../keys/key-registry.ts';
 import { OP_KEY_BYTES, OpLedger } from '../ops/op-ledger.ts';
 import { openStore, type Anchor, type LogHead, type Store } from './anchor.ts';
 import type { FreezingDisk } from './freezing-disk.ts';
@@ -63,7 +63,7 @@ export interface Keys {
   readonly custody: Backend;
   readonly index: Store<IndexDocument>;
   /** The list of keys; each write of it remembers how long the log was. */
-  readonly store: KeyStore;
+  readonly store: KeyDocumentStore;
 }
 
 export async function openKeys(opening: Opening, origin: string | undefined): Promise<Keys> {
@@ -89,7 +89,7 @@ export async function openKeys(opening: Opening, origin: string | undefined): Pr
       problems,
     ),
   );
-  const store: KeyStore = {
+  const store: KeyDocumentStore = {
     get value() {
       return index.value;
     },

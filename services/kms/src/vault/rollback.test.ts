@@ -227,7 +227,7 @@ test('no nonce comes twice, whatever was put back', async () => {
   const vault = await openOn(disk);
   await use(vault, 'first');
   const before = disk.files();
-  const { handle } = vault.book.index.get('acme/docs/aes-256-gcm/first')!.versions[0]!;
+  const { handle } = vault.registry.index.get('acme/docs/aes-256-gcm/first')!.versions[0]!;
   const nonces = new Set<string>();
   const wrapOn = async (image: Image): Promise<void> => {
     const restored = await openOn(new CrashFileSystem(image));

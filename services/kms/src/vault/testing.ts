@@ -2,7 +2,7 @@
 import { loadConfig, NEVER, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { schema } from '../config.ts';
-import { openVault, type Vault } from '../vault.ts';
+import { openVault, type Vault } from './vault.ts';
 
 export const DATA = '/data';
 const KEK = '00'.repeat(32);
@@ -18,7 +18,7 @@ export async function makeKey(vault: Vault, id: string): Promise<{ name: string;
   const { key: handle } = await vault.backend.create('aes-256-gcm', name, NEVER);
   const version = { version: 1, handle, public: [], created_ms: sched.wall_ms() };
   const record = { name, tenant: 'acme', purpose: 'docs', alg: 'aes-256-gcm', verify_mode: 'and' } as const;
-  await vault.book.change(() => ({ ...record, min_version: 1, imported: false, versions: [version] }), NEVER);
+  await vault.registry.change(() => ({ ...record, min_version: 1, imported: false, versions: [version] }), NEVER);
   return { name, handle };
 }
 

@@ -11,7 +11,7 @@ import { ALGORITHMS, verifyCost_us, type Check, type CheckThreads } from '@ron/c
 import { FairSemaphore, RonError, sched } from '@ron/kernel';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
 import type { VerifyMode } from '../keys/key-record.ts';
-import { formatKid } from '../kid.ts';
+import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from '../sign/message.ts';
 import { effectiveMode, lacking, type Checked } from './modes.ts';
 
@@ -54,9 +54,9 @@ export class Freshness {
   }
 
   /** The backend answered, or did not. */
-  look(isThere: boolean): void {
-    this.#isAway = !isThere;
-    if (isThere) this.#confirmed_ms = sched.now_ms();
+  update(isReachable: boolean): void {
+    this.#isAway = !isReachable;
+    if (isReachable) this.#confirmed_ms = sched.now_ms();
   }
 
   /** 0 while the backend is there. */

@@ -7,14 +7,14 @@
 import type { Backend } from '@ron/custody';
 import { isRonError, sched, sleep, type Deadline } from '@ron/kernel';
 
-export interface KeeperInit {
-  readonly backend: Pick<Backend, 'state' | 'keep'>;
+export interface BackendMonitorInit {
+  readonly backend: Pick<Backend, 'state' | 'probe'>;
   readonly interval_ms: () => number;
   readonly deadline: () => Deadline;
   /** Whether the service is on its way down: then sessions are left as they are. */
   readonly isStopping: () => boolean;
   /** After each look. */
-  readonly onLook: (isThere: boolean) => void;
+  readonly onProbe: (isThere: boolean) => void;
   readonly onChange: (problem: string | undefined) => void;
   /** Tries again, within the deadline, where that may help. */
   readonly retry: (work: (signal: AbortSignal) => Promise<void>, deadline: Deadline) => Promise<void>;
@@ -23,12 +23,12 @@ export interface KeeperInit {
 const BACKOFF_MS_MIN = 100;
 const BACKOFF_MS_MAX = 5000;
 
-export class BackendKeeper {
-  readonly #init: KeeperInit;
+export class BackendMonitor {
+  readonly #init: BackendMonitorInit;
   #problem: string | undefined;
   #failures = 0;
 
-  constructor(init: KeeperInit) {
+  constructor(init: BackendMonitorInit) {
     this.#init = init;
   }
 
@@ -40,25 +40,25 @@ export class BackendKeeper {
 
   async run(stopping: AbortSignal): Promise<void> {
     while (!this.#init.isStopping()) {
-      await this.look();
+      await this.probe();
       await sleep(this.#pause_ms(), stopping, 'backend_keeper');
     }
   }
 
   /** Never rejects. */
-  async look(): Promise<void> {
-    const { backend, deadline, onLook, onChange, retry } = this.#init;
+  async probe(): Promise<void> {
+    const { backend, deadline, onProbe, onChange, retry } = this.#init;
     const before = this.#problem;
     try {
       using budget = deadline();
-      await retry(async (signal) => await backend.keep?.(signal), budget);
+      await retry(async (signal) => await backend.probe?.(signal), budget);
       const { ok, reason } = backend.state();
       this.#problem = ok ? undefined : reason;
     } catch (error) {
       this.#problem = isRonError(error) ? error.message : 'the backend does not answer';
     }
     this.#failures = this.#problem === undefined ? 0 : this.#failures + 1;
-    onLook(this.#problem === undefined);
+    onProbe(this.#problem === undefined);
     if (before !== this.#problem) onChange(this.#problem);
   }
 

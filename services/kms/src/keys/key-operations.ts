@@ -1,17 +1,17 @@
 /**
  * What is done with keys: made, imported, rotated, retired, deleted.
  *
- * Promise: a key is told about only when the backend has it and the book has written it down. Material that was made for
+ * Promise: a key is told about only when the backend has it and the registry has written it down. Material that was made for
  * a change which then did not happen is destroyed again. Deleting a version is two steps with a waiting period between
  * them, and never touches the current version; a version that was restored is whole.
- * Bound: as the book's and the backend's. Cancellation: by the signal, until the change is being written.
+ * Bound: as the registry's and the backend's. Cancellation: by the signal, until the change is being written.
  */
 import { ALGORITHMS, requirePublicPart, type Alg, type Backend, type KeyHandle } from '@ron/custody';
 import { Deadline, RonError, sched } from '@ron/kernel';
-import { formatKid, RAW_PURPOSE } from '../kid.ts';
+import { formatKid, RAW_PURPOSE } from './kid.ts';
 import { verifyOnly } from '../sign/signer.ts';
 import { defaultMode, requireMode } from '../verify/modes.ts';
-import type { KeyBook } from './key-book.ts';
+import type { KeyRegistry } from './key-registry.ts';
 import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark, type VerifyMode } from './key-record.ts';
 
 export interface CreateRequest {
@@ -31,13 +31,13 @@ export interface ImportRequest {
 
 const CLEANUP_MS = 2000;
 
-export class KeyWork {
-  readonly #book: KeyBook;
+export class KeyOperations {
+  readonly #registry: KeyRegistry;
   readonly #backend: Backend;
   readonly #delete_wait_ms: () => number;
 
-  constructor(book: KeyBook, backend: Backend, delete_wait_ms: () => number) {
-    this.#book = book;
+  constructor(registry: KeyRegistry, backend: Backend, delete_wait_ms: () => number) {
+    this.#registry = registry;
     this.#backend = backend;
     this.#delete_wait_ms = delete_wait_ms;
   }
@@ -61,7 +61,7 @@ export class KeyWork {
       imported: false,
       versions: [version],
     };
-    return await this.#orDestroy(handle, () => this.#book.change(() => record, signal));
+    return await this.#orDestroy(handle, () => this.#registry.change(() => record, signal));
   }
 
   async import(request: ImportRequest, signal: AbortSignal): Promise<KeyRecord> {
@@ -81,16 +81,16 @@ export class KeyWork {
       imported: true,
       versions: [{ version: 1, public: [part], created_ms: sched.wall_ms() }],
     };
-    return await this.#book.change(() => record, signal);
+    return await this.#registry.change(() => record, signal);
   }
 
   /** `kid` with a version: only if that is current, so that two who rotate the same version rotate once. */
   async rotate(kid: string, made_by: OpMark | undefined, signal: AbortSignal): Promise<KeyRecord> {
-    const { record } = this.#book.index.current(kid);
+    const { record } = this.#registry.index.current(kid);
     if (record.imported) throw verifyOnly(record.name);
     const handle = await this.#backend.create(record.alg, record.name, signal);
     return await this.#orDestroy(handle, () =>
-      this.#book.change((index) => {
+      this.#registry.change((index) => {
         // Looked up anew: another rotation may have come first.
         const current = index.current(kid).record;
         const version = newVersion(headOf(current).version + 1, handle, made_by);
@@ -101,7 +101,7 @@ export class KeyWork {
 
   /** Older versions no longer verify. It only goes up, to the current version at most. */
   async setMinVersion(kid: string, min_version: number, signal: AbortSignal): Promise<KeyRecord> {
-    return await this.#book.change((index) => {
+    return await this.#registry.change((index) => {
       const record = index.record(kid);
       const head = headOf(record).version;
       if (min_version < record.min_version || min_version > head) {
@@ -144,8 +144,8 @@ export class KeyWork {
     signal: AbortSignal,
   ): Promise<KeyVersion> {
     // Looked up once: without a number it is the current version, and another may be that by then.
-    const { version: number } = this.#book.index.find(kid).version;
-    const record = await this.#book.change((index) => {
+    const { version: number } = this.#registry.index.find(kid).version;
+    const record = await this.#registry.change((index) => {
       const now = index.record(kid);
       const version = versionOf(now, number)!;
       if (version === headOf(now))

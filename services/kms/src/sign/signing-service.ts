@@ -9,7 +9,7 @@ import { RonError, type BatchQueue, type Piece } from '@ron/kernel';
 import { inputOf } from '../audit/event.ts';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { toBase64 } from '../base64.ts';
-import { tenantOf } from '../kid.ts';
+import { tenantOf } from '../keys/kid.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import type { Payload } from './message.ts';
 import type { Signed, Signer, SignRound } from './signer.ts';
@@ -32,7 +32,7 @@ export interface SignedItem {
   readonly log_index?: number;
 }
 
-export interface SignDeskInit {
+export interface SigningServiceInit {
   readonly queue: Pick<BatchQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'>;
   readonly signer: Signer;
   readonly ledger: Pick<OpLedger, 'once'>;
@@ -41,10 +41,10 @@ export interface SignDeskInit {
   readonly requireReady: () => void;
 }
 
-export class SignDesk {
-  readonly #init: SignDeskInit;
+export class SigningService {
+  readonly #init: SigningServiceInit;
 
-  constructor(init: SignDeskInit) {
+  constructor(init: SigningServiceInit) {
     this.#init = init;
   }
 
@@ -79,7 +79,7 @@ export class SignDesk {
     try {
       return await this.#init.ledger.once({ tenant, op_id, request }, work, caller.deadline.signal);
     } catch (error) {
-      if (!wasTried) for (const attempt of attemptsOf(item)) this.#init.auditor.refused(caller, attempt, error);
+      if (!wasTried) for (const attempt of attemptsOf(item)) this.#init.auditor.recordRefusal(caller, attempt, error);
       throw error;
     }
   }
@@ -137,7 +137,7 @@ export class SignDesk {
       requireReady();
       return await work(() => (wasTried = true));
     } catch (error) {
-      for (const attempt of items.flatMap(attemptsOf)) auditor.failed(caller, attempt, error, wasTried);
+      for (const attempt of items.flatMap(attemptsOf)) auditor.recordFailure(caller, attempt, error, wasTried);
       throw error;
     }
   }
@@ -151,7 +151,11 @@ export class SignDesk {
   async #enter(item: SignItem, signed: readonly Signed[], caller: Caller): Promise<SignedItem> {
     const input = inputOf(item);
     const places = signed.map(({ kid, found }) =>
-      this.#init.auditor.done(caller, { op: 'sign', kid, op_id: item.op_id, ...input }, { kid, record: found.record }),
+      this.#init.auditor.recordSuccess(
+        caller,
+        { op: 'sign', kid, op_id: item.op_id, ...input },
+        { kid, record: found.record },
+      ),
     );
     const log_index = places.length === 1 ? await places[0] : (await Promise.all(places))[0];
     const sigs = signed.flatMap(({ kid, signatures }) =>

@@ -4,7 +4,7 @@ import { Deadline, FairQueue, type BatchQueue, type Piece } from '@ron/kernel';
 import type { Auditor } from '../audit/auditor.ts';
 import { KeyIndex } from '../keys/key-index.ts';
 import type { KeyRecord } from '../keys/key-record.ts';
-import { SignDesk, type SignItem } from './sign-desk.ts';
+import { SigningService, type SignItem } from './signing-service.ts';
 import { Signer, type SignRound } from './signer.ts';
 
 const NAME = 'acme/raw/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
@@ -32,12 +32,12 @@ async function costsOf(items: readonly SignItem[]): Promise<number[]> {
     submit: (_tenant, cost_us, _deadline, work) => submit(cost_us, work),
     submitAll: (_tenant, pieces) => Promise.all(pieces.map(({ cost_us, work }) => submit(cost_us, work))),
   };
-  const auditor = { begin: () => undefined, done: () => Promise.resolve(1) } as unknown as Auditor;
+  const auditor = { begin: () => undefined, recordSuccess: () => Promise.resolve(1) } as unknown as Auditor;
   const signer = new Signer({ index: KeyIndex.of({ format: 1, keys: [KEY] }) });
   const ledger = { once: () => Promise.reject(new Error('there is no op_id')) };
-  const desk = new SignDesk({ queue, signer, ledger, auditor, requireReady: () => undefined });
+  const signing = new SigningService({ queue, signer, ledger, auditor, requireReady: () => undefined });
   using deadline = Deadline.after('sign', 60_000);
-  assert.equal((await desk.sign(items, { actor: 'test', deadline })).length, items.length);
+  assert.equal((await signing.sign(items, { actor: 'test', deadline })).length, items.length);
   return costs;
 }
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { KeyBook, type KeyStore } from './key-book.ts';
+import { KeyRegistry, type KeyDocumentStore } from './key-registry.ts';
 import { EMPTY_DOCUMENT, headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
 
 const NEVER = new AbortController().signal;
@@ -19,7 +19,7 @@ const record = (tenant: string): KeyRecord => ({
   versions: [version(1)],
 });
 
-function memory(): KeyStore & { writes: number; failure: Error | undefined; value: KeyDocument } {
+function memory(): KeyDocumentStore & { writes: number; failure: Error | undefined; value: KeyDocument } {
   return {
     value: EMPTY_DOCUMENT,
     version: 0,
@@ -35,10 +35,10 @@ function memory(): KeyStore & { writes: number; failure: Error | undefined; valu
 
 test('changes that come together are one write, and each sees those before it', async () => {
   const store = memory();
-  await using book = new KeyBook({ store, keys_max: 10 });
-  await book.change(() => record('acme'), NEVER);
+  await using registry = new KeyRegistry({ store, keys_max: 10 });
+  await registry.change(() => record('acme'), NEVER);
   const rotate = () =>
-    book.change((index) => {
+    registry.change((index) => {
       const now = index.get(name('acme'))!;
       return { ...now, versions: [...now.versions, version(headOf(now).version + 1)] };
     }, NEVER);
@@ -50,40 +50,40 @@ test('changes that come together are one write, and each sees those before it', 
 
 test('one that is refused harms no other, and a disk that fails changes nothing', async () => {
   const store = memory();
-  await using book = new KeyBook({ store, keys_max: 10 });
-  const refused = book.change(() => {
+  await using registry = new KeyRegistry({ store, keys_max: 10 });
+  const refused = registry.change(() => {
     throw new Error('no');
   }, NEVER);
-  const [, kept] = await Promise.allSettled([refused, book.change(() => record('zoo'), NEVER)]);
+  const [, kept] = await Promise.allSettled([refused, registry.change(() => record('zoo'), NEVER)]);
   await assert.rejects(refused, /no/);
   assert.equal(kept.status, 'fulfilled');
   store.failure = new Error('the disk is full');
-  const before = book.index;
+  const before = registry.index;
   await assert.rejects(
-    book.change(() => record('acme'), NEVER),
+    registry.change(() => record('acme'), NEVER),
     /full/,
   );
-  assert.equal(book.index, before);
+  assert.equal(registry.index, before);
 });
 
 test('keys are bounded, and versions never go back', async () => {
-  await using book = new KeyBook({ store: memory(), keys_max: 1 });
-  await book.change(() => record('acme'), NEVER);
+  await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
+  await registry.change(() => record('acme'), NEVER);
   await assert.rejects(
-    book.change(() => record('zoo'), NEVER),
+    registry.change(() => record('zoo'), NEVER),
     (error) => isRonError(error, 'storage_full'),
   );
-  await book.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
+  await registry.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
   await assert.rejects(
-    book.change(() => record('acme'), NEVER),
+    registry.change(() => record('acme'), NEVER),
     (error) => isRonError(error, 'internal'),
   );
 });
 
 test('a version is found by its name; the current one without', async () => {
-  await using book = new KeyBook({ store: memory(), keys_max: 1 });
-  await book.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
-  const { index } = book;
+  await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
+  await registry.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
+  const { index } = registry;
   assert.equal(index.find(name('acme')).version.version, 2);
   assert.equal(index.find(`${name('acme')}#v1`).version.version, 1);
   assert.equal(index.current(`${name('acme')}#v2`).version.version, 2);

@@ -8,7 +8,7 @@
 import { isRonError, sched, sleep, type Watch } from '@ron/kernel';
 import type { TransparencyLog, Witness } from '@ron/tlog';
 
-export interface WitnessWatchInit {
+export interface WitnessClientInit {
   readonly witness: Pick<Witness, 'cosign'> | undefined;
   readonly log: TransparencyLog | undefined;
   /** Changes with each checkpoint. */
@@ -18,14 +18,14 @@ export interface WitnessWatchInit {
 
 const RETRY_MS = 5000;
 
-export class WitnessWatch {
-  readonly #init: WitnessWatchInit;
+export class WitnessClient {
+  readonly #init: WitnessClientInit;
   #shown = 0;
   /** It knows better than we do: nothing more will be shown to it. */
   #isRolledBack = false;
   #problem: string | undefined;
 
-  constructor(init: WitnessWatchInit) {
+  constructor(init: WitnessClientInit) {
     this.#init = init;
   }
 
@@ -37,14 +37,14 @@ export class WitnessWatch {
   async run(stopping: AbortSignal): Promise<void> {
     const covered = this.#init.covered.subscribe();
     for (;;) {
-      await this.look(stopping);
+      await this.submit(stopping);
       if (this.#problem === undefined) await covered.changed(stopping);
       else await sleep(RETRY_MS * (0.5 + sched.random() / 2), stopping, 'witness');
     }
   }
 
   /** Shows the last checkpoint, if there is a new one. Rejects only when the signal aborts. */
-  async look(signal: AbortSignal): Promise<void> {
+  async submit(signal: AbortSignal): Promise<void> {
     const { witness, log, onRolledBack } = this.#init;
     const checkpoint = log?.checkpoint;
     if (witness === undefined || log === undefined || checkpoint === undefined || checkpoint.size <= this.#shown)

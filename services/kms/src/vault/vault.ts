@@ -27,16 +27,16 @@ import {
   type NoteSigner,
   type TransparencyLogInit,
 } from '@ron/tlog';
-import { MemoryDisk } from './audit/memory-disk.ts';
-import { openBackend } from './backend/open-backend.ts';
-import type { KmsConfig } from './config.ts';
-import { KeyBook } from './keys/key-book.ts';
-import type { OpLedger } from './ops/op-ledger.ts';
-import { openUnlock } from './unlock.ts';
-import { checkpointOf, headOf, type Anchor, type LogHead, type Store } from './vault/anchor.ts';
-import { FreezingDisk } from './vault/freezing-disk.ts';
-import { notedBy, openKeys, openOps, partsIn, versionOf, type Keys, type Opening } from './vault/parts.ts';
-import { problemsOf, type Heads } from './vault/soundness.ts';
+import { MemoryDisk } from '../audit/memory-disk.ts';
+import { openBackend } from '../backend/open-backend.ts';
+import type { KmsConfig } from '../config.ts';
+import { KeyRegistry } from '../keys/key-registry.ts';
+import type { OpLedger } from '../ops/op-ledger.ts';
+import { openUnlock } from '../unlock.ts';
+import { checkpointOf, headOf, type Anchor, type LogHead, type Store } from './anchor.ts';
+import { FreezingDisk } from './freezing-disk.ts';
+import { notedBy, openKeys, openOps, partsIn, versionOf, type Keys, type Opening } from './parts.ts';
+import { problemsOf, type Heads } from './soundness.ts';
 
 export interface VaultInit {
   readonly config: KmsConfig;
@@ -51,7 +51,7 @@ export interface VaultInit {
 export interface Vault extends AsyncDisposable {
   readonly dir: string | undefined;
   readonly backend: Backend;
-  readonly book: KeyBook;
+  readonly registry: KeyRegistry;
   readonly ledger: OpLedger;
   /** Undefined when something is not sound; `problem` says what. */
   readonly log: TransparencyLog | undefined;
@@ -138,14 +138,14 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
 
   const backend = init.backend ?? (await openBackend({ config, env: init.env, file: custody, signal }));
   if (backend !== custody) opened.push(backend);
-  const book = opening.kept(new KeyBook({ store: keys.store, keys_max: config.kms.keys_max }));
+  const registry = opening.kept(new KeyRegistry({ store: keys.store, keys_max: config.kms.keys_max }));
   const close = async (): Promise<void> => {
     for (const each of opened.splice(0).toReversed()) await each[Symbol.asyncDispose]();
   };
   return {
     dir,
     backend,
-    book,
+    registry,
     ledger,
     log,
     origin: anchor?.origin ?? 'unknown',

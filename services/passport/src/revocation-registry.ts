@@ -30,7 +30,7 @@ export interface RevocationStore {
   update(change: (value: RevocationDocument) => RevocationDocument, signal: AbortSignal): Promise<unknown>;
 }
 
-export class RevocationBook implements RevocationEpochs {
+export class RevocationRegistry implements RevocationEpochs {
   readonly #store: RevocationStore;
   readonly #news: Watch<RevocationDocument>;
   readonly #revocations = new Revocations();

@@ -2,35 +2,35 @@
  * Keys as they are asked for: each change once for its op_id, with an entry in the audit log, and told to whoever listens.
  *
  * Promise: a key that was made under an op_id is made once, also when the process dies before it could say so: the id is
- * written down together with the key. Bound, overflow, cancellation: as the queue's and the book's.
+ * written down together with the key. Bound, overflow, cancellation: as the queue's and the registry's.
  */
 import { RonError, sched, type Deadline } from '@ron/kernel';
 import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
-import { formatKid, tenantOf } from '../kid.ts';
+import { formatKid, tenantOf } from './kid.ts';
 import { KEPT_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
-import type { KeyBook } from './key-book.ts';
+import type { KeyRegistry } from './key-registry.ts';
 import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
-import type { CreateRequest, ImportRequest, KeyWork } from './key-work.ts';
+import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
 
 export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
 
-export interface KeyDeskInit {
-  readonly book: KeyBook;
-  readonly work: KeyWork;
+export interface KeyServiceInit {
+  readonly registry: KeyRegistry;
+  readonly work: KeyOperations;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
   /** Throws while nothing may be done with the backend. */
   readonly requireReady: () => void;
   /** In its turn among the operations of all tenants. */
-  readonly inTurn: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
+  readonly enqueue: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
   readonly publish: (event: KeyEvent) => void;
 }
 
-export class KeyDesk {
-  readonly #init: KeyDeskInit;
+export class KeyService {
+  readonly #init: KeyServiceInit;
 
-  constructor(init: KeyDeskInit) {
+  constructor(init: KeyServiceInit) {
     this.#init = init;
   }
 
@@ -79,12 +79,12 @@ export class KeyDesk {
     attempt: Attempt,
     make: (made_by: OpMark | undefined) => Promise<KeyRecord>,
   ): Promise<string> {
-    const { ledger, book, auditor } = this.#init;
+    const { ledger, registry, auditor } = this.#init;
     if (op_id === undefined) return await this.#make(tenant, caller, attempt, () => make(undefined));
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
     let wasTried = false;
     const once = async (): Promise<string> => {
-      const kid = madeBefore(book, tenant, mark);
+      const kid = madeBefore(registry, tenant, mark);
       if (kid !== undefined) return kid;
       wasTried = true;
       return await this.#make(tenant, caller, attempt, () => make(mark));
@@ -92,14 +92,14 @@ export class KeyDesk {
     try {
       return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
     } catch (error) {
-      if (!wasTried) auditor.refused(caller, attempt, error);
+      if (!wasTried) auditor.recordRefusal(caller, attempt, error);
       throw error;
     }
   }
 
   async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<KeyRecord>): Promise<string> {
-    const { inTurn } = this.#init;
-    const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => inTurn(tenant, caller.deadline, work);
+    const { enqueue } = this.#init;
+    const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => enqueue(tenant, caller.deadline, work);
     return headName(await this.#entered(caller, attempt, turn, make, ofHead));
   }
 
@@ -109,7 +109,7 @@ export class KeyDesk {
 
   async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
     const used = ({ version }: KeyVersion): Used => {
-      const { record } = this.#init.book.index.find(kid);
+      const { record } = this.#init.registry.index.find(kid);
       return { kid: formatKid(record.name, version), record };
     };
     return await this.#entered(caller, { op, kid }, atOnce, work, used);
@@ -128,7 +128,7 @@ export class KeyDesk {
       requireReady();
       return await turn(ready);
     };
-    const { answer } = await auditor.entered(caller, attempt, whenReady, work, used);
+    const { answer } = await auditor.runRecorded(caller, attempt, whenReady, work, used);
     publish({ kind: 'key', change: attempt.op, kid: used(answer).kid });
     return answer;
   }
@@ -142,8 +142,8 @@ export function headName(record: KeyRecord): string {
 }
 
 /** The version that was made under this id, by a process that did not live to say so. */
-function madeBefore(book: KeyBook, tenant: string, mark: OpMark): string | undefined {
-  for (const record of book.index.records()) {
+function madeBefore(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
+  for (const record of registry.index.records()) {
     if (record.tenant !== tenant) continue;
     const version = record.versions.find(
       ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - KEPT_MS,

@@ -2,9 +2,9 @@
 import { MemoryBackend, type Alg, type Backend, type BackendState, type KeyHandle, type Signature } from '@ron/custody';
 import { RonError, sleep } from '@ron/kernel';
 
-export class MoodyBackend implements Backend {
+export class FaultyBackend implements Backend {
   readonly name = 'memory';
-  readonly attestation_class = 'test:moody';
+  readonly attestation_class = 'test:faulty';
   readonly #inner = new MemoryBackend();
   readonly algs = this.#inner.algs;
   /** Of each call. */
@@ -62,7 +62,7 @@ export class MoodyBackend implements Backend {
     return await this.#inner.derive(key, label, bytes, signal);
   }
 
-  async keep(): Promise<void> {
+  async probe(): Promise<void> {
     this.keeps += 1;
   }
 

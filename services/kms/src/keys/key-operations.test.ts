@@ -2,20 +2,20 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { MemoryBackend } from '@ron/custody';
 import { isRonError, NEVER } from '@ron/kernel';
-import { formatKid } from '../kid.ts';
-import { SecretWork } from '../secrets/secret-work.ts';
-import { KeyBook, type KeyStore } from './key-book.ts';
+import { formatKid } from './kid.ts';
+import { SecretOperations } from '../secrets/secret-operations.ts';
+import { KeyRegistry, type KeyDocumentStore } from './key-registry.ts';
 import { EMPTY_DOCUMENT, type KeyVersion } from './key-record.ts';
-import { KeyWork } from './key-work.ts';
+import { KeyOperations } from './key-operations.ts';
 
 const NOTHING = new Uint8Array(0);
 
 /** A key with two versions, the first of which wrapped something. Deletions need not wait. */
 async function setUp(backend: MemoryBackend) {
-  const store: KeyStore = { value: EMPTY_DOCUMENT, version: 0, replace: () => Promise.resolve() };
-  const book = new KeyBook({ store, keys_max: 10 });
-  const work = new KeyWork(book, backend, () => 0);
-  const secrets = new SecretWork(book, backend);
+  const store: KeyDocumentStore = { value: EMPTY_DOCUMENT, version: 0, replace: () => Promise.resolve() };
+  const registry = new KeyRegistry({ store, keys_max: 10 });
+  const work = new KeyOperations(registry, backend, () => 0);
+  const secrets = new SecretOperations(registry, backend);
   const { name } = await work.create({ tenant: 'acme', purpose: 'docs', alg: 'aes-256-gcm' }, NEVER);
   const old = formatKid(name, 1);
   const { bytes: wrapped } = await secrets.wrap(old, Buffer.from('a key'), NOTHING, NEVER);
@@ -23,10 +23,10 @@ async function setUp(backend: MemoryBackend) {
   const unwrap = async (): Promise<string> =>
     Buffer.from((await secrets.unwrap(old, wrapped, NOTHING, NEVER)).bytes).toString();
   const close = async (): Promise<void> => {
-    await book.close();
+    await registry.close();
     await backend.close();
   };
-  return { book, work, old, unwrap, [Symbol.asyncDispose]: close };
+  return { registry, work, old, unwrap, [Symbol.asyncDispose]: close };
 }
 
 const isRefused = (error: unknown): boolean => isRonError(error, 'conflict');

@@ -12,15 +12,15 @@ import { KeyIndex } from './key-index.ts';
 import { headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
 
 /** Where the document lies: a sealed file, or memory. */
-export interface KeyStore {
+export interface KeyDocumentStore {
   readonly value: KeyDocument;
   /** Grows with each replace; bound to the content, so that an older file shows. */
   readonly version: number;
   replace(next: KeyDocument, signal: AbortSignal): Promise<unknown>;
 }
 
-export interface KeyBookInit {
-  readonly store: KeyStore;
+export interface KeyRegistryInit {
+  readonly store: KeyDocumentStore;
   readonly keys_max: number;
 }
 
@@ -32,18 +32,18 @@ export type Edit = (index: KeyIndex) => KeyRecord;
 
 type Outcome = { readonly record: KeyRecord; readonly error?: undefined } | { readonly error: unknown };
 
-export class KeyBook implements AsyncDisposable {
-  readonly #store: KeyStore;
+export class KeyRegistry implements AsyncDisposable {
+  readonly #store: KeyDocumentStore;
   readonly #keys_max: number;
   readonly #index: Snapshot<KeyIndex>;
   readonly #changes: GroupCommit<Edit, Outcome>;
 
-  constructor({ store, keys_max }: KeyBookInit) {
+  constructor({ store, keys_max }: KeyRegistryInit) {
     this.#store = store;
     this.#keys_max = keys_max;
     this.#index = new Snapshot('key_index', KeyIndex.of(store.value));
     this.#changes = new GroupCommit({
-      name: 'key_book',
+      name: 'key_registry',
       queue_bytes_max: CHANGES_WAITING_MAX,
       batch_bytes_max: CHANGES_WAITING_MAX,
       commit: (edits) => this.#commit(edits),

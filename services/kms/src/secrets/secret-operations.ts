@@ -7,9 +7,9 @@
  */
 import { ALGORITHMS, type Backend, type Use } from '@ron/custody';
 import { RonError } from '@ron/kernel';
-import type { KeyBook } from '../keys/key-book.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { Found } from '../keys/key-index.ts';
-import { formatKid } from '../kid.ts';
+import { formatKid } from '../keys/kid.ts';
 
 /** A key that is wrapped, not a document. */
 export const PLAINTEXT_BYTES_MAX = 4096;
@@ -21,34 +21,34 @@ export const DERIVED_BYTES = 32;
 
 type SecretBackend = Pick<Backend, 'wrap' | 'unwrap' | 'derive'>;
 
-export class SecretWork {
-  readonly #book: Pick<KeyBook, 'index'>;
+export class SecretOperations {
+  readonly #registry: Pick<KeyRegistry, 'index'>;
   readonly #backend: SecretBackend;
 
-  constructor(book: Pick<KeyBook, 'index'>, backend: SecretBackend) {
-    this.#book = book;
+  constructor(registry: Pick<KeyRegistry, 'index'>, backend: SecretBackend) {
+    this.#registry = registry;
     this.#backend = backend;
   }
 
   /** Throws when there is no such key. */
   requireKey(kid: string): void {
-    this.#book.index.find(kid);
+    this.#registry.index.find(kid);
   }
 
   async wrap(kid: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<WithKid> {
-    const found = this.#book.index.current(kid);
+    const found = this.#registry.index.current(kid);
     const { handle, full } = usable(found, 'wrap');
     return { found, kid: full, bytes: await this.#backend.wrap(handle, plaintext, boundAad(full, aad), signal) };
   }
 
   async unwrap(kid: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<WithKid> {
-    const found = this.#book.index.find(kid);
+    const found = this.#registry.index.find(kid);
     const { handle, full } = usable(found, 'wrap');
     return { found, kid: full, bytes: await this.#backend.unwrap(handle, wrapped, boundAad(full, aad), signal) };
   }
 
   async derive(kid: string, label: string, signal: AbortSignal): Promise<WithKid> {
-    const found = this.#book.index.find(kid);
+    const found = this.#registry.index.find(kid);
     const { handle, full } = usable(found, 'derive');
     return { found, kid: full, bytes: await this.#backend.derive(handle, label, DERIVED_BYTES, signal) };
   }

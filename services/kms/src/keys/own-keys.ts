@@ -19,20 +19,20 @@ import {
 import type { Backend } from '@ron/custody';
 import { sched } from '@ron/kernel';
 import { scopesOf } from '@ron/proto';
-import type { KeyBook } from './keys/key-book.ts';
+import type { KeyRegistry } from './key-registry.ts';
 import { parseKid } from './kid.ts';
-import type { SecretWork } from './secrets/secret-work.ts';
-import { readSecretFile } from './unlock.ts';
+import type { SecretOperations } from '../secrets/secret-operations.ts';
+import { readSecretFile } from '../unlock.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
 const RENEW_MS = 30 * DAY_MS;
 
 /** Derives from the root, which is made when it is asked for the first time. */
-export function rootDeriver(book: KeyBook, backend: Backend, secrets: SecretWork): KeyDeriver {
+export function rootDeriver(registry: KeyRegistry, backend: Backend, secrets: SecretOperations): KeyDeriver {
   return {
     async derive(label, version, signal) {
-      if (book.index.get(AUDIENCE_ROOT) === undefined) await makeRoot(book, backend, signal);
+      if (registry.index.get(AUDIENCE_ROOT) === undefined) await makeRoot(registry, backend, signal);
       const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
       const { bytes, found } = await secrets.derive(kid, label, signal);
       return { version: found.version.version, version_min: found.record.min_version, secret: bytes };
@@ -40,12 +40,12 @@ export function rootDeriver(book: KeyBook, backend: Backend, secrets: SecretWork
   };
 }
 
-async function makeRoot(book: KeyBook, backend: Backend, signal: AbortSignal): Promise<void> {
+async function makeRoot(registry: KeyRegistry, backend: Backend, signal: AbortSignal): Promise<void> {
   const { name, tenant, purpose, alg } = parseKid(AUDIENCE_ROOT);
   const handle = await backend.create(alg, name, signal);
   const version = { version: 1, handle: handle.key, public: [], created_ms: sched.wall_ms() };
   const record = { name, tenant, purpose, alg, verify_mode: 'and', min_version: 1, imported: false } as const;
-  const made = await book.change((index) => index.get(name) ?? { ...record, versions: [version] }, signal);
+  const made = await registry.change((index) => index.get(name) ?? { ...record, versions: [version] }, signal);
   if (made.versions[0]?.handle !== handle.key) await backend.destroy(handle.key, signal);
 }
 
