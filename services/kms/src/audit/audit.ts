@@ -8,7 +8,7 @@ import { Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
 import type { KmsCounters } from '../metrics.ts';
-import { proofOf } from '../routes/audit.ts';
+import { proofOf } from './proof.ts';
 import { notSound, type Vault } from '../vault/vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
