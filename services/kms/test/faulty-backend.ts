@@ -23,7 +23,7 @@ export class FaultyBackend implements Backend {
   }
 
   async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     return await this.#inner.create(alg, label, signal);
   }
 
@@ -36,29 +36,29 @@ export class FaultyBackend implements Backend {
   }
 
   async sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     this.signatures += 1;
     return await this.#inner.sign(key, message, signal);
   }
 
   async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     this.signatures += messages.length;
     return await Promise.all(messages.map((message) => this.#inner.sign(key, message, signal)));
   }
 
   async wrap(key: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     return await this.#inner.wrap(key, plaintext, aad, signal);
   }
 
   async unwrap(key: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     return await this.#inner.unwrap(key, wrapped, aad, signal);
   }
 
   async derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array> {
-    await this.#mood(signal);
+    await this.#applyFault(signal);
     return await this.#inner.derive(key, label, bytes, signal);
   }
 
@@ -74,7 +74,7 @@ export class FaultyBackend implements Backend {
     return this.close();
   }
 
-  async #mood(signal: AbortSignal): Promise<void> {
+  async #applyFault(signal: AbortSignal): Promise<void> {
     this.calls += 1;
     if (this.isHanging) await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
     await this.gate;

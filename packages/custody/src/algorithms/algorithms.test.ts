@@ -4,7 +4,7 @@ import { ALGORITHMS, signCost_us, verifyCost_us } from './algorithms.ts';
 
 const LONG_BYTES = 64 * 1024;
 
-test('a long message costs what hashing it takes, once for each signature', () => {
+test('the cost of a long message includes one hash per signature', () => {
   assert.equal(signCost_us('ed25519', 32), ALGORITHMS.ed25519.use_us);
   assert.equal(verifyCost_us('ed25519', 32), ALGORITHMS.ed25519.verify_us);
   const once_us = signCost_us('ed25519', LONG_BYTES) - ALGORITHMS.ed25519.use_us;

@@ -1,23 +1,21 @@
-/**
- * The one list of algorithms: what each can do and what it is made of. What is not here does not exist.
- */
+/** The table of algorithms: the use of each, its parts and its cost. Only algorithms in this table exist. */
 
 export type Use = 'sign' | 'wrap' | 'derive';
 
 export interface AlgorithmRow {
-  /** What keys of it are for. A key does one thing only. */
+  /** The use of its keys. A key has exactly one use. */
   readonly use: Use;
-  /** The signatures that one sign makes, in this order. Empty when it does not sign. */
+  /** The signatures that one `sign` call returns, in this order. Empty unless the use is `sign`. */
   readonly signs: readonly SigningAlg[];
   readonly post_quantum: boolean;
-  /** CPU time of one use in software, and of one check, for a short message: see `signCost_us`. */
+  /** CPU time of one use in software, and of one verification, for a short message; see `signCost_us`. */
   readonly use_us: number;
   readonly verify_us: number;
-  /** One sentence for the reader of a key list. */
+  /** One line for a key list. */
   readonly what: string;
 }
 
-/** Algorithms of single signatures: what `verifyWith` checks. */
+/** Algorithms of a single signature, which `verifyWith` verifies. */
 export type SigningAlg = 'ed25519' | 'ml-dsa-44' | 'ml-dsa-65' | 'ml-dsa-87';
 
 export type Alg = SigningAlg | 'hybrid' | 'x-wing' | 'aes-256-gcm' | 'hmac-sha256';
@@ -34,17 +32,17 @@ const signing = (alg: SigningAlg, post_quantum: boolean, [use_us, verify_us]: Co
 });
 
 export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
-  ed25519: signing('ed25519', false, [40, 120], 'signatures of RFC 8032'),
-  'ml-dsa-44': signing('ml-dsa-44', true, [550, 120], 'signatures of FIPS 204, category 2'),
-  'ml-dsa-65': signing('ml-dsa-65', true, [900, 170], 'signatures of FIPS 204, category 3'),
-  'ml-dsa-87': signing('ml-dsa-87', true, [1100, 260], 'signatures of FIPS 204, category 5'),
+  ed25519: signing('ed25519', false, [40, 120], 'RFC 8032 signatures'),
+  'ml-dsa-44': signing('ml-dsa-44', true, [550, 120], 'FIPS 204 signatures, category 2'),
+  'ml-dsa-65': signing('ml-dsa-65', true, [900, 170], 'FIPS 204 signatures, category 3'),
+  'ml-dsa-87': signing('ml-dsa-87', true, [1100, 260], 'FIPS 204 signatures, category 5'),
   hybrid: {
     use: 'sign',
     signs: ['ed25519', 'ml-dsa-65'],
     post_quantum: true,
     use_us: 940,
     verify_us: 290,
-    what: 'an Ed25519 and an ML-DSA-65 signature of the same bytes',
+    what: 'an Ed25519 and an ML-DSA-65 signature over the same bytes',
   },
   'x-wing': {
     use: 'wrap',
@@ -52,7 +50,7 @@ export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
     post_quantum: true,
     use_us: 200,
     verify_us: 0,
-    what: 'X25519 and ML-KEM-768 in one, then AES-256-GCM: a fresh key for each wrap',
+    what: 'hybrid of X25519 and ML-KEM-768, then AES-256-GCM with a fresh key for each wrap',
   },
   'aes-256-gcm': {
     use: 'wrap',
@@ -72,16 +70,16 @@ export const ALGORITHMS: Readonly<Record<Alg, AlgorithmRow>> = {
   },
 };
 
-/** CPU time of hashing, for each KiB of a message and each signature over it. */
+/** CPU time of hashing, per KiB of the message and per signature over it. */
 const HASH_US_PER_KIB = 4;
 
-/** CPU time of signing a message of so many bytes in software: what sharing in fairness goes by. */
+/** CPU time of signing a message of this length in software. Fair queues use it as the cost of a request. */
 export function signCost_us(alg: Alg, message_bytes: number): number {
   const { use_us, signs } = ALGORITHMS[alg];
   return use_us + signs.length * hashCost_us(message_bytes);
 }
 
-/** As `signCost_us`, of one check. */
+/** Like `signCost_us`, for one verification. */
 export function verifyCost_us(alg: SigningAlg, message_bytes: number): number {
   return ALGORITHMS[alg].verify_us + hashCost_us(message_bytes);
 }

@@ -1,15 +1,16 @@
 /**
- * What `wrap` gives: one byte that says how, then what is needed to undo it.
+ * The format of `wrap` results: one byte for the form, then the data that `unwrap` needs.
  *
  *   aes-256-gcm   01 | nonce (12) | ciphertext | tag (16)          the key itself, a counted nonce
  *   x-wing        02 | X-Wing ciphertext (1120) | ciphertext | tag (16)
  *   derived       03 | salt (32) | ciphertext | tag (16)           a key derived in a token, for this salt only
- *   data key      04 | length (2) | wrapped data key | ciphertext | tag (16)    a key that a cloud wrapped for us
+ *   data key      04 | length (2) | wrapped data key | ciphertext | tag (16)    a data key wrapped by a cloud KMS
  *
  * The additional data of AES-GCM is `ron-kms/wrap/v1\n`, the first byte, and the caller's `aad`. In 02 to 04 the key is
  * used once, so the nonce is zero.
- * Promise: whatever was not made by this key with this `aad` is `validation`, and nothing says what was wrong with it.
- * Bound: the limits of backend.ts. Cancellation: nothing waits; 64 KiB take some 30 us.
+ * Contract: an envelope that was not made by this key with this `aad` fails with `validation`, and the error does not
+ * reveal the reason.
+ * Bound: the limits of backend.ts; 64 KiB take about 30 us.
  */
 import { createCipheriv, createDecipheriv, createSecretKey, hkdfSync, type KeyObject } from 'node:crypto';
 import { cannotUnwrap } from '../backend/backend.ts';
@@ -27,18 +28,18 @@ const CONTEXT = Buffer.from('ron-kms/wrap/v1\n');
 export const FORM = { counted: 1, x_wing: 2, derived: 3, data_key: 4 } as const;
 export type Form = (typeof FORM)[keyof typeof FORM];
 
-/** How many bytes of an envelope come between its first byte and the ciphertext. */
+/** Bytes between the first byte of an envelope and its ciphertext. */
 const PREFIX_BYTES = { 1: NONCE_BYTES, 2: X_WING_CIPHERTEXT_BYTES, 3: SALT_BYTES } as const;
 const LENGTH_BYTES = 2;
 
 export interface Envelope {
   /** Nonce, X-Wing ciphertext, or salt. */
   readonly prefix: Uint8Array;
-  /** With its tag. */
+  /** Includes the tag. */
   readonly ciphertext: Uint8Array;
 }
 
-/** The parts of an envelope of this form, or `validation`. */
+/** Splits an envelope of this form, or throws `validation`. */
 export function splitEnvelope(form: Form, wrapped: Uint8Array): Envelope {
   if (wrapped[0] !== form) throw cannotUnwrap();
   const from = form === FORM.data_key ? 1 + LENGTH_BYTES : 1;
@@ -53,7 +54,7 @@ export function joinEnvelope(form: Form, prefix: Uint8Array, ciphertext: Uint8Ar
   return Buffer.concat([Uint8Array.of(form), length, prefix, ciphertext]);
 }
 
-/** The additional data that binds an envelope to its form and to what the caller says. */
+/** The additional data, which binds an envelope to its form and to the caller's `aad`. */
 export function boundData(form: Form, aad: Uint8Array): Uint8Array {
   return Buffer.concat([CONTEXT, Uint8Array.of(form), aad]);
 }
@@ -79,10 +80,10 @@ export function openXWing(key: XWingPrivate, wrapped: Uint8Array, aad: Uint8Arra
   return gcmOpen(singleUseKey(decapsulated(key, prefix)), NONCE_OF_SINGLE_USE, ciphertext, boundData(FORM.x_wing, aad));
 }
 
-/** A form whose key is used once, and can be had again by whoever holds what `prefix` needs. */
+/** A form whose key is used once and can be recovered from its prefix. */
 export type SingleUse = typeof FORM.derived | typeof FORM.data_key;
 
-/** Seals under a key that was made for this prefix and nothing else. Zeroes the key. */
+/** Seals with a key that was made for this prefix only. Zeroes the key. */
 export function sealOnce(
   form: SingleUse,
   secret: Uint8Array,
@@ -104,7 +105,7 @@ export function gcmSeal(key: KeyObject, nonce: Uint8Array, plaintext: Uint8Array
   return Buffer.concat([cipher.update(plaintext), cipher.final(), cipher.getAuthTag()]);
 }
 
-/** Throws `validation` when it does not verify; then nothing of the plaintext remains. */
+/** Throws `validation` if the tag does not verify, and then discards the plaintext. */
 export function gcmOpen(key: KeyObject, nonce: Uint8Array, sealed: Uint8Array, aad: Uint8Array): Uint8Array {
   const tag_at = sealed.length - TAG_BYTES;
   if (tag_at < 0) throw cannotUnwrap();
@@ -124,7 +125,7 @@ function decapsulated(key: XWingPrivate, ciphertext: Uint8Array): Uint8Array {
   try {
     return xWingDecapsulate(key, ciphertext);
   } catch {
-    // A point that the curve refuses: made by somebody who knows no key.
+    // The curve rejects the point, so no sender with the public key made it.
     throw cannotUnwrap();
   }
 }

@@ -25,7 +25,7 @@ test('test cases 1 and 2 of RFC 5869', async () => {
   );
 });
 
-test('a label is bound with what it is used for', async () => {
+test('the label is prefixed with its context', async () => {
   const seen: string[] = [];
   await expand(
     (data) => {

@@ -1,6 +1,6 @@
 /**
- * HKDF-Expand of RFC 5869 over an HMAC-SHA256 that may be computed elsewhere, with the key as the pseudorandom key: keys
- * are uniformly random, so the extract step adds nothing (section 3.3 of the RFC). Software and tokens thus agree.
+ * HKDF-Expand of RFC 5869 over an HMAC-SHA256 that a token may compute. The key is used as the pseudorandom key: keys are
+ * uniformly random, so the extract step adds nothing (section 3.3). Software and tokens therefore derive the same bytes.
  *
  * The info is `ron-kms/derive/v1\n<label>`, so that no label collides with another use of the key.
  */

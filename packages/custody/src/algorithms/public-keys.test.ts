@@ -45,7 +45,7 @@ test('signatures made by the platform alone verify here', () => {
   }
 });
 
-test('a key of another algorithm, another encoding or no key at all is refused, and never passes as a wrong signature', () => {
+test('a key of another algorithm or encoding, or no key, is refused and never reported as an invalid signature', () => {
   const pair = generateKeyPairSync('ed25519');
   const pubkey_b64 = pair.publicKey.export({ type: 'spki', format: 'der' }).toString('base64');
   requirePublicPart({ alg: 'ed25519', pubkey_b64 });
@@ -64,7 +64,7 @@ test('a key of another algorithm, another encoding or no key at all is refused, 
   assert.throws(() => verifyWith(parts[0] as never, Buffer.alloc(1), Buffer.alloc(64)), isInvalid);
 });
 
-test('whatever text comes as a public key, the answer is validation', () => {
+test('arbitrary text as a public key fails with validation', () => {
   const part = fc.record({
     alg: fc.constantFrom<Alg>('ed25519', 'ml-dsa-44', 'x-wing'),
     pubkey_b64: fc.oneof(
@@ -76,7 +76,7 @@ test('whatever text comes as a public key, the answer is validation', () => {
   fc.assert(fc.property(part, (each) => assert.throws(() => requirePublicPart(each), isInvalid)));
 });
 
-test('the public key of an X-Wing handle is one', async () => {
+test('the public key of an X-Wing handle is a valid X-Wing key', async () => {
   await using backend = new MemoryBackend();
   const { public: parts } = await backend.create('x-wing', '', signal);
   for (const part of parts) requirePublicPart(part);

@@ -1,10 +1,9 @@
 /**
- * Public keys as others know them, and the check of a signature against one.
+ * Public keys in their exported form, and the verification of signatures.
  *
- * Promise: a signature verifies here exactly when OpenSSL says so. A public key that is not one of its algorithm is
- * `validation`, so that nobody takes a broken key for a wrong signature.
- * Bound: `CACHED_KEYS_MAX` parsed keys of each algorithm. Overflow: the one that was used longest ago is forgotten.
- * Cancellation: nothing waits; a check takes some 0.1 ms.
+ * Contract: a signature verifies here exactly if OpenSSL accepts it. A malformed public key, or one of another algorithm,
+ * fails with `validation` and is never reported as an invalid signature.
+ * Bound: `CACHED_KEYS_MAX` parsed keys per algorithm. Overflow: the least recently used key is evicted.
  */
 import { createPublicKey, verify, type KeyObject } from 'node:crypto';
 import { RonError } from '@ron/kernel';
@@ -12,21 +11,21 @@ import { isSpkiOfXWing } from './x-wing.ts';
 import type { Alg } from './algorithms.ts';
 import type { PublicPart } from '../backend/backend.ts';
 
-/** For each algorithm. */
+/** Per algorithm. */
 const CACHED_KEYS_MAX = 2048;
-/** The longest is that of ML-DSA-87: 3488 characters. */
+/** The longest key, of ML-DSA-87, has 3488 characters. */
 const PUBKEY_CHARS_MAX = 4096;
 const BASE64 = /^[A-Za-z0-9+/]+={0,2}$/;
 
-/** By algorithm and key; in order of use, the oldest first. */
+/** Least recently used first. */
 const parsed = new Map<Alg, Map<string, KeyObject>>();
 
-/** Whether `signature` is one of `message` under this key. */
+/** Whether `signature` is a signature over `message` by this key. */
 export function verifyWith(part: PublicPart, message: Uint8Array, signature: Uint8Array): boolean {
   return verify(null, message, publicKeyOf(part), signature);
 }
 
-/** Throws `validation` unless it is a public key of its algorithm, in the one right encoding. */
+/** Throws `validation` unless it is a public key of its algorithm in the canonical encoding. */
 export function requirePublicPart(part: PublicPart): void {
   if (part.alg === 'x-wing') {
     if (!isSpkiOfXWing(decode(part))) throw notAKey(part);
@@ -39,10 +38,10 @@ export function spkiOf(key: KeyObject): string {
   return key.export({ type: 'spki', format: 'der' }).toString('base64');
 }
 
-/** As the platform knows it; the same object for the same key while it is remembered. */
+/** Returns the same object for the same key while it is cached. */
 export function publicKeyOf(part: PublicPart): KeyObject {
-  // By what it claims to be as well: a key that passed as one algorithm must not pass as another. Not in one text with
-  // the key, for a new text has to be hashed again and that costs a fifth of the check.
+  // One map per algorithm: a key that was accepted for one algorithm must not be accepted for another. A joined map key
+  // would have to be hashed on every call, which costs a fifth of the verification.
   const keys = parsed.get(part.alg) ?? new Map<string, KeyObject>();
   const known = keys.get(part.pubkey_b64);
   const key = known ?? parse(part);

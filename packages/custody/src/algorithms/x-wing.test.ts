@@ -17,7 +17,7 @@ import {
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 const unhex = (text: string): Buffer => Buffer.from(text, 'hex');
 
-/** Appendix C of draft-connolly-cfrg-xwing-kem; of the long values the beginning and the end. */
+/** Appendix C of draft-connolly-cfrg-xwing-kem; long values by their first and last bytes. */
 const VECTORS = [
   {
     sk: '7f9c2ba4e88f827d616045507605853ed73b8093f6efbc88eb1a6eacfa66ef26',
@@ -41,8 +41,8 @@ for (const [index, { sk, pk, eseed, ct, ss }] of VECTORS.entries()) {
   test(`published vector ${index + 1}: the key of the seed opens the ciphertext to the shared secret`, () => {
     const key = xWingFromSeed(unhex(sk));
     assert.ok(hex(key.public).startsWith(pk[0]) && hex(key.public).endsWith(pk[1]));
-    // The platform encapsulates with its own randomness; the published one goes through the other implementation, whose
-    // secret depends on every byte of our public key.
+    // The platform encapsulates with its own randomness, so the published randomness goes through the other implementation,
+    // whose secret depends on every byte of our public key.
     const made = ml_kem768_x25519.encapsulate(key.public, unhex(eseed));
     assert.ok(hex(made.cipherText).startsWith(ct[0]) && hex(made.cipherText).endsWith(ct[1]));
     assert.equal(hex(made.sharedSecret), ss);
@@ -65,7 +65,7 @@ test('it agrees with another implementation in both directions', () => {
   );
 });
 
-test('a changed ciphertext gives another secret or is refused; each encapsulation is fresh', () => {
+test('a modified ciphertext gives another secret or is refused; each encapsulation is fresh', () => {
   const key = xWingFromSeed(randomBytes(32));
   const { shared, ciphertext } = xWingEncapsulate(key.public);
   assert.notDeepEqual(xWingEncapsulate(key.public).ciphertext, ciphertext);

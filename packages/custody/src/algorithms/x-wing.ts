@@ -7,8 +7,8 @@
  *   ciphertext (1120) = ML-KEM ciphertext (1088) | X25519 ephemeral public (32)
  *   shared = SHA3-256(ML-KEM shared | X25519 shared | X25519 ephemeral | X25519 public | label)
  *
- * Promise: the shared secret is safe as long as one of the two is. Private halves live in the platform's key objects;
- * intermediate secrets are zeroed. Bound: sizes are fixed. Cancellation: nothing waits; a call takes some 0.1 ms.
+ * Contract: the shared secret is safe while one of the two algorithms is. Private keys are the platform's key objects;
+ * intermediate secrets are zeroed. A call takes about 0.1 ms.
  */
 import {
   createPrivateKey,
@@ -30,19 +30,19 @@ const MLKEM_PUBLIC_BYTES = 1184;
 const MLKEM_CIPHERTEXT_BYTES = 1088;
 const MLKEM_SEED_BYTES = 64;
 const EXPANDED_BYTES = 96;
-/** The six characters of the draft: \.//^\ */
+/** The label of the draft: \.//^\ */
 const LABEL = Buffer.from('5c2e2f2f5e5c', 'hex');
-/** SubjectPublicKeyInfo of 1.3.6.1.4.1.62253.25722 up to the key. */
+/** DER of a SubjectPublicKeyInfo with OID 1.3.6.1.4.1.62253.25722, up to the key. */
 const SPKI_PREFIX = Buffer.from('308204d4300d060b2b0601040183e62d81c87a038204c100', 'hex');
 
 export interface XWingPrivate {
   readonly mlkem: KeyObject;
   readonly x25519: KeyObject;
-  /** Raw, `X_WING_PUBLIC_BYTES`. */
+  /** Raw bytes, `X_WING_PUBLIC_BYTES` of them. */
   readonly public: Uint8Array;
 }
 
-/** The key pair of a seed. The seed stays the caller's. */
+/** Derives the key pair of a seed. The caller keeps ownership of the seed. */
 export function xWingFromSeed(seed: Uint8Array): XWingPrivate {
   const expanded = hash('shake256', seed, { outputEncoding: 'buffer', outputLength: EXPANDED_BYTES });
   try {
@@ -62,7 +62,7 @@ export function xWingFromSeed(seed: Uint8Array): XWingPrivate {
   }
 }
 
-/** A fresh shared secret for a public key. The caller owns the secret and zeroes it. */
+/** Makes a fresh shared secret for a public key. The caller owns the secret and zeroes it. */
 export function xWingEncapsulate(publicKey: Uint8Array): { shared: Buffer; ciphertext: Buffer } {
   const to = splitPublic(publicKey);
   const ephemeral = generateKeyPairSync('x25519');
@@ -73,7 +73,7 @@ export function xWingEncapsulate(publicKey: Uint8Array): { shared: Buffer; ciphe
   return { shared, ciphertext: Buffer.concat([ciphertext, x25519_ciphertext]) };
 }
 
-/** The shared secret of a ciphertext. One that was made for another key gives another secret, or throws. */
+/** Recovers the shared secret of a ciphertext. A ciphertext for another key gives a different secret, or throws. */
 export function xWingDecapsulate(key: XWingPrivate, ciphertext: Uint8Array): Buffer {
   if (ciphertext.length !== X_WING_CIPHERTEXT_BYTES) throw new RonError('validation', 'not an X-Wing ciphertext');
   const x25519_ciphertext = ciphertext.subarray(MLKEM_CIPHERTEXT_BYTES);

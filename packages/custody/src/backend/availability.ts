@@ -1,53 +1,52 @@
 /**
- * Whether what is behind a backend answers, and when it makes sense to ask again.
+ * Tracks whether a remote backend responds, and limits calls to it while it does not: a circuit breaker with backoff.
  *
- * Promise: while it is away, calls are refused at once with the reason; one after each pause, which grows from
- * `PAUSE_MS_MIN` to `PAUSE_MS_MAX` with jitter, may find out whether it is back. The first answer ends it.
- * Bound: one reason. Overflow: none. Cancellation: nothing waits.
+ * Contract: after a failure, calls are refused immediately with its reason. One call per backoff interval is admitted as a
+ * probe; the interval doubles from `BACKOFF_MS_MIN` to `BACKOFF_MS_MAX`, with jitter. The first success closes the breaker.
  */
 import { RonError, sched, touch } from '@ron/kernel';
 import type { BackendState } from './backend.ts';
 
-const PAUSE_MS_MIN = 100;
-const PAUSE_MS_MAX = 5000;
+const BACKOFF_MS_MIN = 100;
+const BACKOFF_MS_MAX = 5000;
 
 export class Availability {
-  #away: RonError | undefined;
-  #pause_ms = 0;
-  #ask_again_ms = 0;
+  #failure: RonError | undefined;
+  #backoff_ms = 0;
+  #next_attempt_ms = 0;
 
   state(): BackendState {
     touch(this);
-    return this.#away === undefined ? { ok: true, reason: '' } : { ok: false, reason: this.#away.message };
+    return this.#failure === undefined ? { ok: true, reason: '' } : { ok: false, reason: this.#failure.message };
   }
 
-  /** Before a call: throws unless it is worth a try. */
+  /** Call before each operation. Throws unless the backend is available or a probe is due. */
   admit(): void {
     touch(this);
-    if (this.#away === undefined) return;
-    const wait_ms = this.#ask_again_ms - sched.now_ms();
+    if (this.#failure === undefined) return;
+    const wait_ms = this.#next_attempt_ms - sched.now_ms();
     if (wait_ms <= 0) {
-      this.#postpone(this.#pause_ms * 2);
+      this.#postpone(this.#backoff_ms * 2);
       return;
     }
-    if (!this.#away.retryable) throw this.#away;
-    throw new RonError('not_ready', this.#away.message, { retry_after_ms: Math.ceil(wait_ms) });
+    if (!this.#failure.retryable) throw this.#failure;
+    throw new RonError('not_ready', this.#failure.message, { retry_after_ms: Math.ceil(wait_ms) });
   }
 
-  answered(): void {
+  recordSuccess(): void {
     touch(this);
-    this.#away = undefined;
+    this.#failure = undefined;
   }
 
-  failed(error: RonError): void {
+  recordFailure(error: RonError): void {
     touch(this);
-    // Calls that were under way together fail together: that is one failure.
-    if (this.#away === undefined) this.#postpone(PAUSE_MS_MIN);
-    this.#away = error;
+    // Concurrent calls fail together and count as one failure.
+    if (this.#failure === undefined) this.#postpone(BACKOFF_MS_MIN);
+    this.#failure = error;
   }
 
-  #postpone(pause_ms: number): void {
-    this.#pause_ms = Math.min(PAUSE_MS_MAX, pause_ms);
-    this.#ask_again_ms = sched.now_ms() + this.#pause_ms * (0.5 + sched.random());
+  #postpone(backoff_ms: number): void {
+    this.#backoff_ms = Math.min(BACKOFF_MS_MAX, backoff_ms);
+    this.#next_attempt_ms = sched.now_ms() + this.#backoff_ms * (0.5 + sched.random());
   }
 }

@@ -1,20 +1,20 @@
 /**
- * What a place that holds keys can do. Every backend keeps these promises; `contract.ts` in the tests holds them to it.
+ * The interface of a key backend. The suite in `test/contract.ts` runs against every backend.
  *
- * Promise: a private key never leaves: no method returns one and no error, log or metric holds a byte of one. A handle
- * is good until its key is destroyed, over restarts too where the backend lasts. A call that resolves has taken effect
- * for good; one that rejects with `not_ready` may be tried again.
- * Bound: the limits below, checked by every backend; `keys_max` keys. Overflow: `payload_too_large`, `storage_full`.
- * Cancellation: every call takes a signal and rejects with its reason; work in native code that it cannot stop ends by
- * itself and is thrown away.
+ * Contract: a private key never leaves the backend: no method returns one, and no error, log line or metric contains a
+ * byte of one. A handle is valid until its key is destroyed, across restarts too if the backend is persistent. A call that
+ * resolved has taken effect durably; a call that rejected with `not_ready` may be retried.
+ * Bound: the limits below, enforced by every backend; `keys_max` keys. Overflow: `payload_too_large`, `storage_full`.
+ * Cancellation: every call takes a signal and rejects with its reason. Native code that cannot be interrupted runs to its
+ * end, and its result is discarded.
  *
- * | error | when |
+ * | error | cause |
  * | --- | --- |
- * | `not_found` | no such key, or it is of another algorithm |
- * | `validation` | the algorithm cannot do this, or what is to be unwrapped was not wrapped by this key with this `aad` |
- * | `payload_too_large` | above a limit below |
- * | `rotate_needed` | the key was used as often as is safe |
- * | `not_ready` | the backend is away; a later call may work |
+ * | `not_found` | the key does not exist, or has another algorithm |
+ * | `validation` | the algorithm does not support the operation, or the envelope was not made by this key with this `aad` |
+ * | `payload_too_large` | a limit below was exceeded |
+ * | `rotate_needed` | the key has reached its safe number of uses |
+ * | `not_ready` | the backend is unavailable; a later call may succeed |
  */
 import { RonError } from '@ron/kernel';
 import { ALGORITHMS, isAlg, type Alg, type SigningAlg, type Use } from '../algorithms/algorithms.ts';
@@ -24,23 +24,23 @@ export const WRAP_BYTES_MAX = 64 * 1024;
 export const AAD_BYTES_MAX = 64 * 1024;
 export const LABEL_CHARS_MAX = 256;
 export const DERIVED_BYTES_MAX = 1024;
-/** Messages of one `signMany`. */
+/** Messages per `signMany` call. */
 export const BATCH_MAX = 128;
 export const KEY_CHARS_MAX = 128;
-/** Keys that one backend holds unless told otherwise. */
+/** Default limit of keys per backend. */
 export const KEYS_MAX = 65_536;
 
-/** A public key that others can use: DER SubjectPublicKeyInfo in base64. */
+/** A public key: DER SubjectPublicKeyInfo in base64. */
 export interface PublicPart {
   readonly alg: Alg;
   readonly pubkey_b64: string;
 }
 
 export interface KeyHandle {
-  /** Names the key in its backend. No secret; at most `KEY_CHARS_MAX` characters of `[A-Za-z0-9._:-]`. */
+  /** Identifies the key in its backend. Not secret; at most `KEY_CHARS_MAX` characters of `[A-Za-z0-9._:-]`. */
   readonly key: string;
   readonly alg: Alg;
-  /** One for each signature of the algorithm, in its order; empty for symmetric keys. */
+  /** One per signature of the algorithm, in its order; empty for symmetric keys. */
   readonly public: readonly PublicPart[];
 }
 
@@ -51,39 +51,39 @@ export interface Signature {
 
 export interface BackendState {
   readonly ok: boolean;
-  /** Why not, for an operator; empty when it is. */
+  /** The cause for an operator; empty if `ok`. */
   readonly reason: string;
 }
 
-/** What a backend can say about itself to somebody who does not trust this process. Public. */
+/** Public evidence about a backend, for verifiers that do not trust this process. */
 export interface Attestation {
   readonly attestation_class: string;
-  /** JSON of what the backend reports: whose device, which model, how keys are kept. */
+  /** The backend's own report: manufacturer, model, how keys are protected. */
   readonly evidence: Readonly<Record<string, string | number | boolean>>;
   readonly issued_ms: number;
 }
 
 export interface Backend extends AsyncDisposable {
   readonly name: 'memory' | 'file' | 'pkcs11' | 'tpm' | 'cloud';
-  /** How keys are kept, for those who read a key list: `software:memory`, `token:<model>`, ... */
+  /** How keys are stored, for key lists: `software:memory`, `token:<model>`, ... */
   readonly attestation_class: string;
-  /** What `create` accepts. */
+  /** The algorithms that `create` accepts. */
   readonly algs: ReadonlySet<Alg>;
-  /** Whether it can work now. Cheap. */
+  /** Whether calls can succeed now. Cheap. */
   state(): BackendState;
-  /** Makes a key. `label` is for people who look into the backend; it need not be unique. */
+  /** Creates a key. `label` is shown by the backend's own tools and need not be unique. */
   create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle>;
-  /** The handle of a key that exists. */
+  /** Returns the handle of an existing key. */
   open(key: string, alg: Alg, signal: AbortSignal): Promise<KeyHandle>;
-  /** Ends a key for good. Destroying one that is gone is no error, so that it can be repeated. */
+  /** Destroys a key permanently. Idempotent: destroying a missing key succeeds. */
   destroy(key: string, signal: AbortSignal): Promise<void>;
-  /** One signature for each part of the algorithm, over exactly these bytes. */
+  /** Returns one signature per part of the algorithm, over exactly these bytes. */
   sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]>;
-  /** As `sign` for up to `BATCH_MAX` messages; all or none. */
+  /** Like `sign`, for up to `BATCH_MAX` messages; all or none. */
   signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]>;
   wrap(key: string, plaintext: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
   unwrap(key: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
-  /** The same key and label always give the same bytes; other labels give independent ones. */
+  /** Deterministic: the same key and label always give the same bytes. Other labels give independent bytes. */
   derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array>;
   attest?(signal: AbortSignal): Promise<Attestation>;
   /** Probes sessions and connections and reopens dead ones. The service calls it periodically, with backoff. */
@@ -93,14 +93,14 @@ export interface Backend extends AsyncDisposable {
 
 const KEY_PATTERN = /^[A-Za-z0-9._:-]+$/;
 
-/** Whether it could name a key; untrusted text goes no further otherwise. */
+/** Whether the text is a valid key name. Untrusted names must pass this check first. */
 export function isKeyName(key: string): boolean {
   return key.length <= KEY_CHARS_MAX && KEY_PATTERN.test(key);
 }
 
 /**
- * The algorithm of a key whose backend keeps only names: `<alg>.<id>`, for two secrets of a token look alike. Throws
- * `not_found` when it is no such name.
+ * The algorithm of a key whose backend stores only the name, `<alg>.<id>`: a token does not record the use of a secret key.
+ * Throws `not_found` for any other name.
  */
 export function algOfName(key: string): Alg {
   const alg = isKeyName(key) ? key.slice(0, Math.max(0, key.indexOf('.'))) : '';
@@ -113,20 +113,20 @@ export function noSuchKey(): RonError {
 }
 
 export function cannotUnwrap(): RonError {
-  return new RonError('validation', 'this was not wrapped by this key with this additional data');
+  return new RonError('validation', 'the data was not wrapped by this key with this additional data');
 }
 
-export function awayError(what: string, cause?: unknown): RonError {
+export function unavailable(what: string, cause?: unknown): RonError {
   return new RonError('not_ready', what, { retry_after_ms: 1000, ...(cause === undefined ? {} : { cause }) });
 }
 
-/** Refuses a key whose algorithm is for something else. */
+/** Throws `validation` unless the algorithm is for this use. */
 export function requireUse(alg: Alg, use: Use): void {
-  if (ALGORITHMS[alg].use !== use) throw new RonError('validation', `a key of ${alg} does not ${use}`);
+  if (ALGORITHMS[alg].use !== use) throw new RonError('validation', `keys of ${alg} do not ${use}`);
 }
 
 export function requireAlg(algs: ReadonlySet<Alg>, alg: Alg, name: string): void {
-  if (!algs.has(alg)) throw new RonError('validation', `the backend ${name} has no ${alg}`);
+  if (!algs.has(alg)) throw new RonError('validation', `the backend ${name} does not support ${alg}`);
 }
 
 function requireBytes(what: string, bytes: number, bytes_max: number): void {
@@ -145,7 +145,7 @@ export function requireBatch(messages: readonly Uint8Array[]): void {
   for (const message of messages) requireMessage(message);
 }
 
-/** What an envelope adds to its plaintext, at most. */
+/** Upper bound of the envelope's overhead. */
 export const ENVELOPE_BYTES_MAX = 2048;
 
 export function requireWrap(plaintext: Uint8Array, aad: Uint8Array): void {

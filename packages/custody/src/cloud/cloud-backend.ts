@@ -1,12 +1,12 @@
 /**
- * Keys in AWS KMS, for wrapping and deriving, by the official client over `Egress`.
+ * Keys in AWS KMS, for wrapping and deriving, through the official client over `Egress`.
  *
- * Promise: the keys never leave the cloud. Each wrap asks it for a data key, which is the AES key of one envelope (form
- * 04 of envelope.ts) and is zeroed; so plaintexts of any allowed size cost one call and never travel. Derived secrets
- * are its HMACs. `aad` is bound here and is not sent, for the cloud logs what it is sent.
- * A deleted key is unusable at once; the cloud erases it after its own waiting period of seven days.
- * Bound: one HTTPS call at a time for each caller, `call_ms_max` each; nothing is tried twice here.
- * Overflow: what the cloud refuses for its rate is `busy`. Cancellation: the signal ends the call.
+ * Contract: the keys never leave AWS KMS. Each wrap requests a data key, which becomes the AES key of one envelope (form 04
+ * of envelope.ts) and is zeroed: a plaintext of any allowed size costs one call and is never sent. Derived secrets are
+ * HMACs computed by KMS. `aad` is bound locally and not sent, because the cloud logs request parameters.
+ * A destroyed key is unusable immediately; AWS erases it after its own waiting period of seven days.
+ * Bound: `call_ms_max` per HTTPS call; this class does not retry. Overflow: throttling by AWS is `busy`.
+ * Cancellation: the signal aborts the call.
  */
 import type * as Aws from '@aws-sdk/client-kms';
 import type { EgressInit } from '@ron/egress';
@@ -15,7 +15,7 @@ import type { Alg } from '../algorithms/algorithms.ts';
 import { Availability } from '../backend/availability.ts';
 import {
   algOfName,
-  awayError,
+  unavailable,
   cannotUnwrap,
   isKeyName,
   noSuchKey,
@@ -36,18 +36,18 @@ import { expand } from '../algorithms/expand.ts';
 
 const CALL_MS_MAX = 5000;
 const DELETION_DAYS = 7;
-/** Bound to data keys by the cloud: what they were made for. */
+/** The encryption context, which AWS binds to data keys. */
 const CONTEXT = { 'ron-kms': 'wrap/v1' };
 
 export interface CloudBackendInit {
   region: string;
   /** Default: the public endpoint of the region. */
   endpoint?: string;
-  /** Default: wherever the official client looks for them (environment, profile, instance role). */
+  /** Default: the official client's lookup (environment, profile, instance role). */
   credentials?: { readonly accessKeyId: string; readonly secretAccessKey: string };
   /** Default 5000. */
   call_ms_max?: number;
-  /** Opens networks for an endpoint without a public address; plain HTTP needs that too. Default: none. */
+  /** Allows networks for an endpoint without a public address, and plain HTTP to them. Default: none. */
   egress?: Pick<EgressInit, 'networks' | 'ca'>;
   signal: AbortSignal;
 }
@@ -80,9 +80,9 @@ export class CloudBackend implements Backend {
     });
   }
 
-  /** Rejects when the cloud does not answer or does not know us. */
+  /** Rejects if AWS KMS does not respond or rejects the credentials. */
   static async open(init: CloudBackendInit): Promise<CloudBackend> {
-    // Loaded when it is needed: it is larger than everything else together.
+    // Loaded on demand: it is larger than the rest of the process.
     const backend = new CloudBackend(init, await import('@aws-sdk/client-kms'));
     try {
       await backend.probe(init.signal);
@@ -94,7 +94,7 @@ export class CloudBackend implements Backend {
   }
 
   state(): BackendState {
-    return this.#isClosed ? { ok: false, reason: 'it is closed' } : this.#availability.state();
+    return this.#isClosed ? { ok: false, reason: 'the backend is closed' } : this.#availability.state();
   }
 
   async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
@@ -127,13 +127,13 @@ export class CloudBackend implements Backend {
     try {
       await this.#call(signal, (options) => this.#client.send(command, options));
     } catch (error) {
-      // Gone, or about to go.
+      // Already deleted, or scheduled for deletion.
       if (!isRonError(error, 'not_found')) throw error;
     }
   }
 
   sign(): Promise<never> {
-    return Promise.reject(new RonError('validation', 'the backend cloud does not sign'));
+    return Promise.reject(new RonError('validation', 'the backend cloud does not support signing'));
   }
 
   signMany(): Promise<never> {
@@ -211,18 +211,18 @@ export class CloudBackend implements Backend {
   async #call<T>(
     signal: AbortSignal,
     send: (options: { abortSignal: AbortSignal }) => Promise<T>,
-    evenIfAway = false,
+    evenIfUnavailable = false,
   ): Promise<T> {
     signal.throwIfAborted();
-    if (this.#isClosed) throw awayError('the backend cloud is closed');
-    if (!evenIfAway) this.#availability.admit();
+    if (this.#isClosed) throw unavailable('the backend cloud is closed');
+    if (!evenIfUnavailable) this.#availability.admit();
     const deadline = Deadline.after('cloud', this.#init.call_ms_max ?? CALL_MS_MAX, { signal });
     try {
       const answer = await deadline.run((abortSignal) => send({ abortSignal }));
-      this.#availability.answered();
+      this.#availability.recordSuccess();
       return answer;
     } catch (error) {
-      // The caller went away: that says nothing about the cloud.
+      // The caller aborted: that is no evidence about the cloud.
       if (signal.aborted) throw signal.reason;
       throw this.#judge(error);
     } finally {
@@ -234,24 +234,21 @@ export class CloudBackend implements Backend {
     const name = error instanceof Error ? error.name : '';
     const meant = MEANINGS[name];
     if (meant !== undefined) {
-      this.#availability.answered();
+      this.#availability.recordSuccess();
       return meant();
     }
-    // Full queues on our side say nothing about the cloud.
+    // Local queues are full: that is no evidence about the cloud.
     if (isRonError(error, 'busy')) return error;
     const why = isRonError(error) ? error.message : name;
-    const away = isRonError(error, 'timeout')
-      ? error
-      : awayError(`the cloud does not answer as it should: ${why}`, error);
-    this.#availability.failed(away);
-    return away;
+    const failure = isRonError(error, 'timeout') ? error : unavailable(`AWS KMS is unavailable: ${why}`, error);
+    this.#availability.recordFailure(failure);
+    return failure;
   }
 }
 
-const busy = (): RonError =>
-  new RonError('busy', 'the cloud limits the rate of requests', { op: 'cloud', retry_after_ms: 1000 });
+const busy = (): RonError => new RonError('busy', 'AWS KMS throttles requests', { op: 'cloud', retry_after_ms: 1000 });
 
-/** Answers of the cloud that say something about the request. All others say that it is away. */
+/** AWS errors about the request itself. Any other error means that KMS is unavailable. */
 const MEANINGS: Readonly<Record<string, () => RonError>> = {
   NotFoundException: noSuchKey,
   InvalidArnException: noSuchKey,
@@ -261,12 +258,12 @@ const MEANINGS: Readonly<Record<string, () => RonError>> = {
   InvalidCiphertextException: cannotUnwrap,
   IncorrectKeyException: cannotUnwrap,
   ThrottlingException: busy,
-  LimitExceededException: () => new RonError('storage_full', 'the cloud holds no more keys for this account'),
+  LimitExceededException: () => new RonError('storage_full', 'the AWS account has reached its key limit'),
 };
 
 const idOf = (key: string): string => key.slice(key.indexOf('.') + 1);
 
 function given<T>(value: T | undefined): T {
-  if (value === undefined) throw awayError('the cloud left out what was asked for');
+  if (value === undefined) throw unavailable('AWS KMS returned an incomplete response');
   return value;
 }

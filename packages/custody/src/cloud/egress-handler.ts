@@ -1,8 +1,8 @@
 /**
- * Sends the requests of the AWS client through `Egress`, in place of the client's own HTTP.
+ * Sends the AWS client's requests through `Egress` instead of the client's own HTTP stack.
  *
- * Contract: as `Egress`; a request that is not `CreateKey` may be sent twice when a kept connection turns out
- * to be closed. Bound: `call_ms_max` for a call, `ANSWER_BYTES_MAX` for its answer. Cancellation: the `abortSignal`.
+ * Contract: as `Egress`. A request other than `CreateKey` may be sent twice if a pooled connection turns out to be closed.
+ * Bound: `call_ms_max` per call, `ANSWER_BYTES_MAX` per response. Cancellation: the `abortSignal`.
  *
  *   const client = new KMSClient({ region, requestHandler: new EgressHandler({ endpoint, call_ms_max: 5000 }) });
  */
@@ -14,13 +14,13 @@ const ANSWER_BYTES_MAX = 256 * 1024;
 const OF_THE_CONNECTION = new Set(['host', 'content-length']);
 
 export interface EgressHandlerInit {
-  /** Default: HTTPS on port 443, whatever the host. */
+  /** Default: HTTPS on port 443 of any host. */
   readonly endpoint: string | undefined;
   readonly call_ms_max: number;
   readonly egress: Pick<EgressInit, 'networks' | 'ca'>;
 }
 
-/** The part of the client's request that is used. */
+/** The members of the client's request that are used here. */
 interface AwsRequest {
   readonly protocol: string;
   readonly hostname: string;
@@ -49,7 +49,7 @@ export class EgressHandler {
       ...(endpoint === undefined ? {} : rulesFor(endpoint)),
       ...egress,
       limits: { first_byte_ms: call_ms_max, total_ms: call_ms_max, body_bytes_max: ANSWER_BYTES_MAX },
-      // `Availability` of the backend decides when the cloud is called.
+      // The backend's `Availability` is the circuit breaker.
       breaker: 'none',
     });
   }
@@ -57,7 +57,7 @@ export class EgressHandler {
   async handle(request: AwsRequest, options: { abortSignal?: unknown } = {}): Promise<AwsAnswer> {
     const { method, body } = request;
     if (method !== 'POST' || Object.keys(request.query ?? {}).length > 0 || !isBytes(body))
-      throw new RonError('internal', 'the AWS client sends a request of an unknown kind');
+      throw new RonError('internal', 'the AWS client sent a request with an unsupported body');
     const port = request.port === undefined ? '' : `:${request.port}`;
     const url = `${request.protocol}//${request.hostname}${port}${request.path}`;
     const named = Object.entries(request.headers).map(([name, value]) => [name.toLowerCase(), value] as const);
@@ -83,7 +83,7 @@ export class EgressHandler {
     return this.#egress.close();
   }
 
-  /** Part of the client's interface: there is nothing to configure from there. */
+  /** Required by the client's interface; nothing is configurable. */
   updateHttpClientConfig(): void {}
 
   httpHandlerConfigs(): Record<string, never> {

@@ -1,14 +1,14 @@
 /**
  * Keys in a token behind any PKCS #11 module: an HSM, a smart card, SoftHSM, or a TPM through tpm2-pkcs11.
  *
- * Promise: keys are made in the token and never leave it. Calls block in threads of their own, never the event loop. A
- * session that dies is reopened by the next call; while the token does not answer, calls are refused at once with
- * `not_ready`, and one at a time, after a jittered and growing pause, tries again. So does `keep`.
- * `aes-256-gcm` here: for each wrap the token makes a secret of a fresh salt, and that is the AES key of one envelope
- * (form 03 of envelope.ts). No nonce has to be remembered, and it works on tokens whose own GCM differs.
- * Bound: `sessions` threads with one session each, `queue_max` calls that wait. Overflow: `busy`.
- * Cancellation: the caller is answered at once; the call in native code ends by itself. One that takes longer than
- * `call_ms_max` is given up with its thread.
+ * Contract: keys are created in the token and never leave it. Calls block in dedicated threads, never the event loop. A dead
+ * session is reopened by the next call. While the token does not respond, calls are refused immediately with `not_ready`,
+ * except for one probe per backoff interval; `probe` is never refused.
+ * `aes-256-gcm`: for each wrap the token derives a secret from a fresh salt, which becomes the AES key of one envelope (form
+ * 03 of envelope.ts). No nonce has to be stored, and it does not depend on the token's own GCM.
+ * Bound: `sessions` threads with one session each, `queue_max` waiting calls. Overflow: `busy`.
+ * Cancellation: the caller gets the signal's reason immediately; the native call runs to its end. A call that takes longer
+ * than `call_ms_max` is abandoned together with its thread.
  */
 import { createHash } from 'node:crypto';
 import { BlockingPool, Deadline, isRonError, orAborted, sched } from '@ron/kernel';
@@ -16,7 +16,7 @@ import type { Alg } from '../algorithms/algorithms.ts';
 import { Availability } from '../backend/availability.ts';
 import {
   algOfName,
-  awayError,
+  unavailable,
   isKeyName,
   noSuchKey,
   requireAlg,
@@ -35,8 +35,8 @@ import {
 } from '../backend/backend.ts';
 import { FORM, openOnce, SALT_BYTES, sealOnce, splitEnvelope } from '../algorithms/envelope.ts';
 import { expand } from '../algorithms/expand.ts';
-import { gateOf, gone } from './module-gate.ts';
-import { isAway, OUTCOME, type TokenCall, type TokenConfig, type TokenFacts } from './token.ts';
+import { lockOf, threadExited } from './module-lock.ts';
+import { isUnavailable, OUTCOME, type TokenCall, type TokenConfig, type TokenFacts } from './token.ts';
 
 const NAME_BYTES = 16;
 const SESSIONS = 2;
@@ -51,11 +51,11 @@ export interface Pkcs11BackendInit {
   pin: string;
   /** `tpm` when the module is tpm2-pkcs11. Default `pkcs11`. */
   name?: 'pkcs11' | 'tpm';
-  /** Threads, each with a session. One for a TPM, which does one thing at a time anyway. Default 2. */
+  /** Threads, each with a session. Use 1 for a TPM, which processes one command at a time. Default 2. */
   sessions?: number;
   /** Calls that may wait for a thread. Default 64. */
   queue_max?: number;
-  /** After this a call in native code is given up, with its thread. Default 10 000. */
+  /** After this time a native call is abandoned with its thread. Default 10 000. */
   call_ms_max?: number;
   signal: AbortSignal;
 }
@@ -75,7 +75,7 @@ export class Pkcs11Backend implements Backend {
     this.#calls = calls;
   }
 
-  /** Rejects when the module cannot be loaded, the token is not there, or it refuses the PIN. */
+  /** Rejects if the module cannot be loaded, the token is missing, or it refuses the PIN. */
   static async open(init: Pkcs11BackendInit): Promise<Pkcs11Backend> {
     const calls = new TokenCalls(init);
     try {
@@ -144,7 +144,7 @@ export class Pkcs11Backend implements Backend {
     return expand((data) => this.#calls.run<Uint8Array>('hmac', [key, data], signal), label, bytes);
   }
 
-  /** What the token says about itself, and how keys are made in it. No token signs this: it is as good as the module. */
+  /** The token's own description, and the attributes of its keys. It is unsigned, so it is as trustworthy as the module. */
   async attest(signal: AbortSignal): Promise<Attestation> {
     const { info } = await this.#calls.run<TokenFacts>('facts', [], signal);
     return {
@@ -176,38 +176,38 @@ export class Pkcs11Backend implements Backend {
   }
 }
 
-/** Calls to the threads, while it makes sense to make them. */
+/** Calls to the threads, subject to the availability of the token. */
 class TokenCalls {
   readonly #pool: BlockingPool;
   readonly #config: TokenConfig;
   readonly #call_ms_max: number;
   readonly #availability = new Availability();
-  /** How the last call ended, written by the threads. */
+  /** The outcome of the last call, written by the threads. */
   readonly #outcome = new Int32Array(new SharedArrayBuffer(Int32Array.BYTES_PER_ELEMENT));
   #generation = 0;
   #isClosed = false;
 
   constructor(init: Pkcs11BackendInit) {
     const { module, token, pin, sessions = SESSIONS } = init;
-    const gate = gateOf(module);
-    this.#config = { module, token, pin, gate, outcome: this.#outcome };
+    const lock = lockOf(module);
+    this.#config = { module, token, pin, lock, outcome: this.#outcome };
     this.#call_ms_max = init.call_ms_max ?? 10_000;
     this.#pool = new BlockingPool('pkcs11', {
       threads: sessions,
       queue_max: init.queue_max ?? 64,
       module: new URL('./worker.ts', import.meta.url),
-      onThreadEnd: (thread) => gone(gate, thread),
+      onThreadEnd: (thread) => threadExited(lock, thread),
     });
   }
 
   state(): BackendState {
-    return this.#isClosed ? { ok: false, reason: 'it is closed' } : this.#availability.state();
+    return this.#isClosed ? { ok: false, reason: 'the backend is closed' } : this.#availability.state();
   }
 
-  async run<T>(fn: string, args: readonly unknown[], signal: AbortSignal, evenIfAway = false): Promise<T> {
+  async run<T>(fn: string, args: readonly unknown[], signal: AbortSignal, evenIfUnavailable = false): Promise<T> {
     signal.throwIfAborted();
-    if (this.#isClosed) throw awayError('the token is closed');
-    if (!evenIfAway) this.#availability.admit();
+    if (this.#isClosed) throw unavailable('the backend is closed');
+    if (!evenIfUnavailable) this.#availability.admit();
     const deadline = Deadline.after('pkcs11', this.#call_ms_max);
     const call: TokenCall = { config: this.#config, generation: this.#generation };
     const job = this.#pool.run<T>(fn, [call, ...args], deadline.signal).finally(() => deadline.cancel());
@@ -221,7 +221,7 @@ class TokenCalls {
     return orAborted(seen, signal);
   }
 
-  /** Handles that threads remember may come to mean something else. */
+  /** Invalidates cached object handles: a token may reuse the handle of a destroyed object. */
   forgetHandles(): void {
     this.#generation += 1;
   }
@@ -233,27 +233,27 @@ class TokenCalls {
     await this.#pool.close();
   }
 
-  /** Without it sessions stay open until the process ends; a token that does not let us is no reason not to end. */
+  /** Sessions would otherwise stay open until the process exits. Failures do not prevent the shutdown. */
   async #closeSessions(): Promise<void> {
     const deadline = Deadline.after('close', CLOSE_MS);
     await this.run('close', [], deadline.signal).catch(() => undefined);
     deadline.cancel();
   }
 
-  /** Threads are heard in any order: what the token did last is what they left, not what came last. */
+  /** Threads report in any order, so the shared word decides which outcome was the last. */
   #answered(): void {
-    if (Atomics.load(this.#outcome, 0) === OUTCOME.answered) this.#availability.answered();
+    if (Atomics.load(this.#outcome, 0) === OUTCOME.answered) this.#availability.recordSuccess();
   }
 
   #failed(error: unknown): never {
-    if (!isRonError(error) || !isAway(error)) {
+    if (!isRonError(error) || !isUnavailable(error)) {
       if (!isRonError(error, 'busy')) this.#answered();
       throw error;
     }
-    // Of these the thread could not tell itself.
-    if (error.code === 'timeout' || error.code === 'internal') Atomics.store(this.#outcome, 0, OUTCOME.away);
-    const away = error.code === 'internal' ? awayError('a thread of the token died', error) : error;
-    if (Atomics.load(this.#outcome, 0) === OUTCOME.away) this.#availability.failed(away);
-    throw away;
+    // The thread itself could not record these.
+    if (error.code === 'timeout' || error.code === 'internal') Atomics.store(this.#outcome, 0, OUTCOME.unavailable);
+    const failure = error.code === 'internal' ? unavailable('a thread of the PKCS #11 backend died', error) : error;
+    if (Atomics.load(this.#outcome, 0) === OUTCOME.unavailable) this.#availability.recordFailure(failure);
+    throw failure;
   }
 }

@@ -16,7 +16,7 @@ async function tempDir(t: TestContext): Promise<string> {
 
 const isNotReady = (error: unknown): boolean => isRonError(error, 'not_ready');
 
-test('a start that ends while it makes the key is no harm to the next one', async (t) => {
+test('a crash while the key is created does not break the next start', async (t) => {
   const dir = await tempDir(t);
   const full: FileSystem = {
     ...realFileSystem,
@@ -29,29 +29,29 @@ test('a start that ends while it makes the key is no harm to the next one', asyn
   const open = (fs: FileSystem) => openUnlock({ dir, env: {}, fs, warn: () => undefined });
   await assert.rejects(open(full), /no room/);
   const made = await open(realFileSystem);
-  assert.deepEqual(await open(realFileSystem), made, 'it is the same at the next start');
+  assert.deepEqual(await open(realFileSystem), made, 'the next start reads the same key');
   assert.equal((await stat(join(dir, 'kek'))).mode & 0o777, 0o600);
 });
 
-test('who comes second does not replace the key of who came first', async (t) => {
+test('of two concurrent starts, the second does not replace the key of the first', async (t) => {
   const dir = await tempDir(t);
   const open = (fs: FileSystem) => openUnlock({ dir, env: {}, fs, warn: () => undefined });
   const first = await open(realFileSystem);
-  let looks = 0;
+  let lists = 0;
   const late: FileSystem = {
     ...realFileSystem,
-    // It looked before the first had made it.
-    list: async (path) => (looks++ === 0 ? [] : await realFileSystem.list(path)),
+    // This process listed the directory before the other created the key.
+    list: async (path) => (lists++ === 0 ? [] : await realFileSystem.list(path)),
   };
   assert.deepEqual(await open(late), first);
   assert.deepEqual(await open(realFileSystem), first);
   using making = realFileSystem.lock!(join(dir, 'kek.lock'));
   assert.ok(making);
-  looks = 0;
+  lists = 0;
   await assert.rejects(open(late), (error) => isRonError(error, 'conflict'));
 });
 
-test('a secret is read from a file of ours alone: not from a pipe, a directory or something large', async (t) => {
+test('a secret file must be private, regular and small: not a pipe, a directory or a large file', async (t) => {
   const dir = await tempDir(t);
   const path = join(dir, 'secret');
   await writeFile(path, 'abc\n', { mode: 0o600 });

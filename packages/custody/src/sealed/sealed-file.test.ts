@@ -39,7 +39,7 @@ async function directory(t: TestContext): Promise<string> {
   return dir;
 }
 
-test('what was written is there after opening again, with the version, and in a file for its owner only', async (t) => {
+test('a written document and its version survive reopening, in a file with mode 0600', async (t) => {
   const path = join(await directory(t), 'new', 'store.sealed');
   for (const unlock of [KEK]) {
     const file = await open({ path, unlock });
@@ -55,20 +55,20 @@ test('what was written is there after opening again, with the version, and in a 
   assert.ok(!(await readFile(path)).includes('count'));
 });
 
-test('a passphrase opens what it sealed; another one, a key, or too short a one do not', async () => {
+test('only the passphrase that sealed a file opens it; short passphrases are refused', async () => {
   const fs = new CrashFileSystem();
   await (await open({ fs, unlock: PASSPHRASE })).replace({ count: 1 }, signal);
   assert.deepEqual((await open({ fs, unlock: PASSPHRASE })).value, { count: 1 });
   await rejectsWith(
     'not_ready',
     open({ fs, unlock: { passphrase: 'correct horse batterz' } }),
-    /another key or passphrase/,
+    /the key or passphrase is wrong/,
   );
-  await rejectsWith('not_ready', open({ fs, unlock: KEK }), /sealed with a passphrase, and a key was given/);
+  await rejectsWith('not_ready', open({ fs, unlock: KEK }), /sealed with a passphrase, but a key was given/);
   await rejectsWith('validation', open({ fs: new CrashFileSystem(), unlock: { passphrase: 'short' } }));
 });
 
-test('what opens it can be changed, whenever the power goes, and what opened it before does not any more', async () => {
+test('relock survives a power cut at any moment, and the old secret no longer opens the file', async () => {
   const fs = new CrashFileSystem();
   const file = await open({ fs });
   const sealed = file.seal('part', Buffer.from('secret'));
@@ -90,7 +90,7 @@ test('what opens it can be changed, whenever the power goes, and what opened it 
   assert.equal(Buffer.from(again.unseal('part', sealed)).toString(), 'secret');
 });
 
-test('a change of what opens it that fails changes nothing', async () => {
+test('a relock that fails changes nothing', async () => {
   let isFailing = false;
   const fs = new CrashFileSystem(new Map(), {
     before(operation) {
@@ -108,10 +108,10 @@ test('a change of what opens it that fails changes nothing', async () => {
 test('a file of another purpose does not open', async () => {
   const fs = new CrashFileSystem();
   await open({ fs });
-  await rejectsWith('not_ready', open({ fs, purpose: 'other' }), /does not open as other/);
+  await rejectsWith('not_ready', open({ fs, purpose: 'other' }), /cannot be opened as other/);
 });
 
-test('no flipped bit, no cut and no added byte gets past it', async () => {
+test('flipped bits, truncation and appended bytes are detected', async () => {
   const fs = new CrashFileSystem();
   await (await open({ fs, unlock: PASSPHRASE })).replace({ count: 1 }, signal);
   const whole = fs.files().get(PATH) as Uint8Array;
@@ -126,22 +126,22 @@ test('no flipped bit, no cut and no added byte gets past it', async () => {
   const property = fc.asyncProperty(damage, async (bytes) => {
     const damaged = new CrashFileSystem(new Map([[PATH, bytes]]));
     await rejectsWith('not_ready', open({ fs: damaged, unlock: PASSPHRASE }));
-    assert.deepEqual(damaged.files().get(PATH), bytes, 'it is left as it was found');
+    assert.deepEqual(damaged.files().get(PATH), bytes, 'the file is left unchanged');
   });
   await fc.assert(property, { numRuns: 150 });
 });
 
-test('an older copy, or none, is refused by whoever remembers the version', async () => {
+test('an older or missing file is refused if the version is known', async () => {
   const fs = new CrashFileSystem();
   const file = await open({ fs });
   const older = fs.files();
   await file.replace({ count: 1 }, signal);
   await open({ fs, version_min: 2 });
-  await rejectsWith('integrity', open({ fs: new CrashFileSystem(older), version_min: 2 }), /older copy/);
+  await rejectsWith('integrity', open({ fs: new CrashFileSystem(older), version_min: 2 }), /was rolled back/);
   await rejectsWith('integrity', open({ fs: new CrashFileSystem(), version_min: 2 }), /missing/);
 });
 
-test('changes that come together are one write, and one that refuses harms no other', async () => {
+test('concurrent changes share one write, and a refused change does not affect the others', async () => {
   const fs = new CrashFileSystem();
   const file = await open({ fs });
   const before = file.version;
@@ -156,7 +156,7 @@ test('changes that come together are one write, and one that refuses harms no ot
   assert.ok(file.version - before <= 2, `${file.version - before} writes`);
 });
 
-test('whenever the power goes, the file is whole and holds what was acknowledged', async () => {
+test('after a power cut at any moment the file is intact and holds every acknowledged change', async () => {
   const fs = new CrashFileSystem();
   const acknowledged: { at: number; count: number }[] = [];
   const file = await open({ fs });
@@ -177,7 +177,7 @@ test('whenever the power goes, the file is whole and holds what was acknowledged
   assert.ok(images > 50);
 });
 
-test('a disk that fails leaves the old document in force, and the next write works', async () => {
+test('after a disk failure the old document stays in force and the next write succeeds', async () => {
   for (const operation of ['create', 'write', 'sync', 'rename', 'syncDir']) {
     let isFailing = false;
     const faults: Faults = {
@@ -197,7 +197,7 @@ test('a disk that fails leaves the old document in force, and the next write wor
   }
 });
 
-test('two processes do not have it open at once, and nothing but the file and its lock is left', async (t) => {
+test('only one process can open the file, and only the file and its lock remain', async (t) => {
   const dir = await directory(t);
   const path = join(dir, 'store.sealed');
   await writeFile(`${path}.tmp`, 'left behind by a crash');
@@ -208,7 +208,7 @@ test('two processes do not have it open at once, and nothing but the file and it
   assert.deepEqual((await readdir(dir)).toSorted(), ['store.sealed', 'store.sealed.lock']);
 });
 
-test('parts are sealed by themselves, and open only as what they are', async () => {
+test('a separately sealed part opens only under its own name', async () => {
   const file = await open({ fs: new CrashFileSystem() });
   const sealed = file.seal('key 1', Buffer.from('secret'));
   assert.equal(Buffer.from(file.unseal('key 1', sealed)).toString(), 'secret');

@@ -1,15 +1,15 @@
 /**
- * A document in one sealed file: the keys of the `file` backend, and whatever else has to be kept from eyes and hands.
+ * A document in one encrypted and authenticated file: the keys of the `file` backend, and other secrets of a service.
  *
  *   RONSEAL1 | key box (100) | version (8, big-endian) | sealed document
  *
- * Everything before the sealed document, and the purpose of the file, are bound to it: another version number, another
- * file of the same owner, or a flipped bit do not open. See sealer.ts for the key box.
- * Promise: `update` resolves when the new document is on stable storage; after a crash the file is the old one or the new
- * one, whole. The version goes up with every write: whoever remembers the last one elsewhere sees that an older copy
- * was put in place (`version_min`). One process at a time has it open.
- * Bound: `DOCUMENT_BYTES_MAX`; `WAITING_MAX` changes wait while one write is under way, which then carries them together.
- * Overflow: `busy`, `storage_full`. Cancellation: a change whose signal aborts before its write began was not made.
+ * The header and the purpose of the file are bound to the document: a file with another version number, a file for another
+ * purpose, or a file with a flipped bit does not open. See sealer.ts for the key box.
+ * Contract: `update` resolves when the new document is on stable storage; after a crash the file holds the old document or
+ * the new one, whole. Every write increments the version, so an owner that stores the last version elsewhere detects a
+ * rollback (`version_min`). One process at a time may open the file.
+ * Bound: `DOCUMENT_BYTES_MAX`; `WAITING_MAX` changes wait during a write, and the next write commits them together.
+ * Overflow: `busy`, `storage_full`. Cancellation: a change whose signal aborts before its write begins is not applied.
  */
 import { dirname } from 'node:path';
 import type { KeyObject } from 'node:crypto';
@@ -41,7 +41,7 @@ const VERSION_AT = MAGIC.length + KEY_BOX_BYTES;
 const HEADER_BYTES = VERSION_AT + 8;
 const FILE_BYTES_MAX = HEADER_BYTES + SEAL_BYTES + DOCUMENT_BYTES_MAX;
 
-/** How a document becomes bytes. `encode` runs for every write; `decode` once and may throw. */
+/** Serialises a document. `encode` runs for every write; `decode` runs once and may throw. */
 export interface Codec<T> {
   encode(value: T): Uint8Array;
   decode(bytes: Uint8Array): T;
@@ -57,20 +57,20 @@ export function jsonCodec<T>(): Codec<T> {
 export interface SealedFileInit<T> {
   path: string;
   unlock: Unlock;
-  /** What is in it, for instance `kms-keys`: a file of one purpose does not open as another. */
+  /** The content, for instance `kms-keys`: a file for one purpose does not open as another. */
   purpose: string;
-  /** The document of a file that is not there yet. It is written at once. */
+  /** The document of a new file. It is written immediately. */
   initial: T;
   /** Default: JSON. */
   codec?: Codec<T>;
-  /** The last version that is known from elsewhere. A file that is older, or missing, is refused. Default 0: unknown. */
+  /** The last version known from elsewhere. An older or missing file is refused. Default 0: unknown. */
   version_min?: number;
   fs?: FileSystem;
   signal: AbortSignal;
 }
 
 type Change<T> = (value: T) => T;
-/** What a change came to: it may refuse by itself, without harm to those that are written with it. */
+/** The outcome of one change. A refused change does not affect the others in its write. */
 type Outcome = { readonly version: number } | { readonly refused: unknown };
 
 export class SealedFile<T> implements AsyncDisposable {
@@ -80,18 +80,18 @@ export class SealedFile<T> implements AsyncDisposable {
   readonly #codec: Codec<T>;
   #lock: Disposable | undefined;
   #box: Uint8Array;
-  /** The box that the next write carries, while what unlocks is being changed. */
+  /** The key box for the next write, while `relock` runs. */
   #boxNext: Uint8Array | undefined;
   readonly #master: KeyObject;
   readonly #writes: GroupCommit<Change<T>, Outcome>;
   #value: T;
   #version: number;
-  /** Higher than the version when a write failed: what it left behind must not be taken for the next one. */
+  /** Higher than the version after a failed write: the next write must not reuse its number. */
   #version_tried: number;
 
   private constructor(init: SealedFileInit<T>, lock: Disposable | undefined, opened: Opened<T>) {
     this.path = init.path;
-    // Not all of `init`: what unlocks is not kept.
+    // `init` is not stored, because it contains the unlock secret.
     this.#purpose = init.purpose;
     this.#fs = init.fs ?? realFileSystem;
     this.#codec = init.codec ?? jsonCodec();
@@ -130,29 +130,29 @@ export class SealedFile<T> implements AsyncDisposable {
     }
   }
 
-  /** The document as it is on the disk. Do not change it: give `update` another one. */
+  /** The document on disk. Do not modify it: call `update`. */
   get value(): T {
     return this.#value;
   }
 
-  /** How often it was written. */
+  /** The number of writes so far. */
   get version(): number {
     return this.#version;
   }
 
-  /** Writes another document; its version. */
+  /** Writes another document. Returns its version. */
   replace(next: T, signal: AbortSignal): Promise<number> {
     return this.update(() => next, signal);
   }
 
-  /** Writes what `change` makes of the document as it then is; its version. What `change` throws, only its caller gets. */
+  /** Writes the result of `change` and returns its version. An error of `change` rejects this call only. */
   async update(change: Change<T>, signal: AbortSignal): Promise<number> {
     const outcome = await this.#writes.append(change, 1, signal);
     if ('refused' in outcome) throw outcome.refused;
     return outcome.version;
   }
 
-  /** From now on it opens with this, and no longer with what opened it before. Older copies of the file still do. */
+  /** Replaces the key or passphrase that opens the file. Older copies of the file still open with the old one. */
   async relock(unlock: Unlock, signal: AbortSignal): Promise<void> {
     const box = await newKeyBox(unlock, Buffer.from(this.#purpose), this.#master, signal);
     this.#boxNext = box;
@@ -163,12 +163,12 @@ export class SealedFile<T> implements AsyncDisposable {
     }
   }
 
-  /** Seals a part by itself, so that the document in memory holds no secret. `context` says which part it is. */
+  /** Seals one part separately, so that the document in memory holds no secret. `context` names the part. */
   seal(context: string, plaintext: Uint8Array): Uint8Array {
     return sealBytes(this.#master, this.#partContext(context), plaintext);
   }
 
-  /** The caller zeroes what it gets. */
+  /** The caller zeroes the result. */
   unseal(context: string, sealed: Uint8Array): Uint8Array {
     return unsealBytes(this.#master, this.#partContext(context), sealed);
   }
@@ -212,7 +212,7 @@ export class SealedFile<T> implements AsyncDisposable {
   #encode(value: T, version: number, box: Uint8Array): Uint8Array {
     const document = this.#codec.encode(value);
     if (document.length > DOCUMENT_BYTES_MAX) {
-      throw new RonError('storage_full', `${this.path} would grow beyond ${DOCUMENT_BYTES_MAX} bytes`);
+      throw new RonError('storage_full', `${this.path} would exceed ${DOCUMENT_BYTES_MAX} bytes`);
     }
     const header = Buffer.alloc(HEADER_BYTES);
     header.set(MAGIC);
@@ -231,7 +231,7 @@ interface Opened<T> {
 
 async function openNew<T>(init: SealedFileInit<T>): Promise<Opened<T>> {
   if ((init.version_min ?? 0) > 0) {
-    throw new RonError('integrity', `${init.path} is missing, and it was there before: put it back`, { op: 'missing' });
+    throw new RonError('integrity', `${init.path} is missing; restore it from a backup`, { op: 'missing' });
   }
   const master = newMaster();
   const box = await newKeyBox(init.unlock, Buffer.from(init.purpose), master, init.signal);
@@ -248,7 +248,7 @@ async function openExisting<T>(fs: FileSystem, init: SealedFileInit<T>): Promise
   const version = Number(header.readBigUInt64BE(VERSION_AT));
   const { master, document } = await unsealDocument(init, box, header, bytes.subarray(HEADER_BYTES));
   if (version < (init.version_min ?? 0)) {
-    const message = `${init.path} has version ${version}, and version ${init.version_min} was seen before: an older copy was put in its place`;
+    const message = `${init.path} was rolled back: it has version ${version}, and version ${init.version_min} was written before`;
     throw new RonError('integrity', message, { op: 'rollback' });
   }
   try {
@@ -269,10 +269,10 @@ async function unsealDocument<T>(
     return { master, document: unsealBytes(master, fileContext(header, init.purpose), sealed) };
   } catch (error) {
     if (!isRonError(error)) throw error;
-    if (error.code === 'not_ready') throw refused(init.path, `does not open: ${error.message}`);
+    if (error.code === 'not_ready') throw refused(init.path, `cannot be opened: ${error.message}`);
     throw refused(
       init.path,
-      `does not open as ${init.purpose}: another key or passphrase sealed it, or it was damaged`,
+      `cannot be opened as ${init.purpose}: the key or passphrase is wrong, or the file is damaged`,
     );
   }
 }

@@ -6,7 +6,7 @@ import { kekFromText, newKeyBox, newMaster, openKeyBox, sealBytes, unsealBytes }
 const { signal } = new AbortController();
 const KEK = { kek: new Uint8Array(32).fill(1) };
 
-test('a key is read from hex or base64, and nothing else passes or is repeated', () => {
+test('a key is parsed from hex or base64; other text is refused and not echoed', () => {
   const hex = '00ff'.repeat(16);
   assert.deepEqual(kekFromText(`${hex}\n`), Buffer.from(hex, 'hex'));
   assert.deepEqual(kekFromText(Buffer.from(hex, 'hex').toString('base64')), Buffer.from(hex, 'hex'));
@@ -20,7 +20,7 @@ test('a key is read from hex or base64, and nothing else passes or is repeated',
 
 const HERE = Buffer.from('here');
 
-test('scrypt parameters from a file cannot cost more than the limit', async () => {
+test('scrypt parameters from a file cannot exceed the limits', async () => {
   const unlock = { passphrase: 'long enough', scrypt: { log2_n: 10, r: 8, p: 1 } };
   const box = await newKeyBox(unlock, HERE, newMaster(), signal);
   await openKeyBox(unlock, HERE, box, signal);
@@ -47,7 +47,7 @@ test('the default cost of a passphrase is 128 MiB', async () => {
   assert.deepEqual([...box.subarray(0, 4)], [1, 17, 8, 1]);
 });
 
-test('a box opens with what closed it, for what it was closed, and with nothing else', async () => {
+test('a key box opens only with its own secret and context', async () => {
   const master = newMaster();
   const box = await newKeyBox(KEK, HERE, master, signal);
   assert.ok((await openKeyBox(KEK, HERE, box, signal)).equals(master));

@@ -18,7 +18,7 @@ function open(fs: CrashFileSystem, init: Partial<FileBackendInit> = {}): Promise
 const nonceOf = (wrapped: Uint8Array): string => Buffer.from(wrapped.subarray(1, 13)).toString('hex');
 const numberOf = (wrapped: Uint8Array): number => Buffer.from(wrapped).readUInt32BE(9);
 
-test('nonces never repeat over crashes, wherever the power goes', async () => {
+test('nonces never repeat across power cuts at any moment', async () => {
   const fs = new CrashFileSystem();
   const backend = await open(fs);
   const { key } = await backend.create('aes-256-gcm', '', signal);
@@ -32,13 +32,13 @@ test('nonces never repeat over crashes, wherever the power goes', async () => {
     const before = wraps.filter((each) => each.at <= at).map((each) => each.wrapped);
     for (const image of fs.imagesAt(at, 64, Math.random)) {
       const next = await (await open(new CrashFileSystem(image))).wrap(key, EMPTY, EMPTY, signal);
-      assert.ok(!before.map(numberOf).includes(numberOf(next)), `number ${numberOf(next)} came twice`);
+      assert.ok(!before.map(numberOf).includes(numberOf(next)), `number ${numberOf(next)} repeats`);
     }
   }
   assert.equal(numberOf(wraps[0]?.wrapped ?? EMPTY), 0);
 });
 
-test('nonces never repeat when an older copy of the file is put in place', async () => {
+test('nonces never repeat after a rollback of the file', async () => {
   const fs = new CrashFileSystem();
   const backend = await open(fs);
   const { key } = await backend.create('aes-256-gcm', '', signal);
@@ -59,15 +59,15 @@ test('a block of wraps costs one write', async () => {
   assert.equal(new Set(wraps.map(nonceOf)).size, BLOCK_USES);
 });
 
-test('the file never holds a secret in the clear, and keys of another file do not open in it', async () => {
+test('the file contains no plaintext secret, and keys of another file do not open in it', async () => {
   const fs = new CrashFileSystem();
   const backend = await open(fs);
   const { key } = await backend.create('hmac-sha256', 'a label', signal);
   const bytes = Buffer.from(fs.files().get(PATH) ?? EMPTY);
-  for (const text of [key, 'a label', 'hmac-sha256']) assert.ok(!bytes.includes(text), `${text} can be read`);
+  for (const text of [key, 'a label', 'hmac-sha256']) assert.ok(!bytes.includes(text), `${text} is in plaintext`);
 });
 
-test('a full backend says so, and a destroyed key makes room', async () => {
+test('a full backend refuses with storage_full, and destroying a key makes room', async () => {
   for (const backend of [await open(new CrashFileSystem(), { keys_max: 2 }), new MemoryBackend({ keys_max: 2 })]) {
     const { key } = await backend.create('ed25519', '', signal);
     await backend.create('ed25519', '', signal);
@@ -77,7 +77,7 @@ test('a full backend says so, and a destroyed key makes room', async () => {
   }
 });
 
-test('a disk that fails while a key is made leaves no key and harms no other', async () => {
+test('a disk failure during create leaves no key and does not affect others', async () => {
   let isFailing = false;
   const fs = new CrashFileSystem(new Map(), {
     before(operation) {
@@ -96,19 +96,19 @@ test('a disk that fails while a key is made leaves no key and harms no other', a
 
 const REQUEST_BYTES_MAX = 1024 * 1024;
 
-test('batches of any algorithm give way to others', async () => {
+test('batches of any algorithm yield the event loop', async () => {
   await using backend = new MemoryBackend();
   for (const alg of ['ed25519', 'ml-dsa-65', 'hybrid'] as const) {
     const { key } = await backend.create(alg, '', signal);
-    // As much as one request brings.
+    // As much as one request can contain.
     const messages = Array.from({ length: BATCH_MAX }, () => Buffer.alloc(REQUEST_BYTES_MAX / BATCH_MAX));
     const held_us = await longestCpu_us(() => backend.signMany(key, messages, signal));
-    // By CPU: what else the machine does is not held against it.
-    assert.ok(held_us < 15_000, `${alg} kept the thread for ${held_us} us`);
+    // CPU time, so that other load on the machine does not count.
+    assert.ok(held_us < 15_000, `${alg} held the event loop for ${held_us} us`);
   }
 });
 
-/** The most that this thread computed between two turns of its event loop. */
+/** The longest CPU time of this thread between two turns of its event loop. */
 async function longestCpu_us(work: () => Promise<unknown>): Promise<number> {
   const state = { isDone: false };
   const working = work().finally(() => (state.isDone = true));

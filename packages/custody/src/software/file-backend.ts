@@ -1,11 +1,10 @@
 /**
- * Keys in one sealed file; see sealed-file.ts and sealer.ts for its format.
+ * Keys in one sealed file; see sealed-file.ts and sealer.ts for the format.
  *
- * Promise: a key that `create` returned survives any crash; one that `destroy` ended does not come back, unless an older
- * copy of the file is put in its place, which `version_min` detects. Each secret is sealed by itself inside of the
- * document, so it is in the clear only for the moment in which it becomes a key object.
- * Bound: `keys_max` keys, some 200 bytes each. Creations that come together are one write.
- * Cancellation: see sealed-file.ts.
+ * Contract: a key that `create` returned survives any crash. A destroyed key does not return, unless the file is rolled
+ * back, which `version_min` detects. Each secret is sealed separately inside the document, so it is in plaintext only
+ * while it is loaded into a key object.
+ * Bound: `keys_max` keys of about 200 bytes; concurrent creations share one write. Cancellation: see sealed-file.ts.
  */
 import { assert, NEVER } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
@@ -16,7 +15,7 @@ import type { Unlock } from '../sealed/sealer.ts';
 import { noRoom, SoftBackend, type KeyStore, type StoredKey } from './soft-backend.ts';
 
 const PURPOSE = 'custody-keys';
-/** Every write carries the whole file: 16 384 keys are 3 MB. */
+/** Every write rewrites the whole file: 16 384 keys are 3 MB. */
 const FILE_KEYS_MAX = 16_384;
 
 export interface FileBackendInit {
@@ -24,9 +23,9 @@ export interface FileBackendInit {
   unlock: Unlock;
   /** Default 16 384. */
   keys_max?: number;
-  /** The last `version` that is known from elsewhere; an older file is refused. Default 0: unknown. */
+  /** The last `version` known from elsewhere; an older file is refused. Default 0: unknown. */
   version_min?: number;
-  /** A few words of the owner that every write carries, sealed with the keys: any JSON. Default none. */
+  /** A short JSON value of the owner, sealed into every write. Default none. */
   note?: () => unknown;
   fs?: FileSystem;
   signal: AbortSignal;
@@ -34,7 +33,7 @@ export interface FileBackendInit {
 
 export class FileBackend extends SoftBackend {
   readonly #file: SealedFile<Entries>;
-  /** The note that the file had when it was opened. */
+  /** The note of the file when it was opened. */
   readonly noted: unknown;
 
   private constructor(file: SealedFile<Entries>, keys_max: number, noted: unknown) {
@@ -59,12 +58,12 @@ export class FileBackend extends SoftBackend {
     return new FileBackend(file, init.keys_max ?? FILE_KEYS_MAX, noted);
   }
 
-  /** Changes the key or passphrase that opens the file; see sealed-file.ts. */
+  /** Replaces the key or passphrase that opens the file; see sealed-file.ts. */
   relock(unlock: Unlock, signal: AbortSignal): Promise<void> {
     return this.#file.relock(unlock, signal);
   }
 
-  /** Goes up with every change of the file: remember it elsewhere to notice an older copy. */
+  /** Incremented by every write. Store it elsewhere to detect a rollback. */
   get version(): number {
     return this.#file.version;
   }
@@ -80,7 +79,7 @@ interface EntryFields {
 }
 
 interface Entry extends EntryFields {
-  /** As it lies in the file, so that a write does not encode what did not change. */
+  /** The encoded line, so that a write does not encode unchanged entries. */
   readonly line: Uint8Array;
 }
 
@@ -90,7 +89,7 @@ function entryOf(fields: EntryFields): Entry {
   return { ...fields, line: Buffer.from(`${JSON.stringify(fields)}\n`) };
 }
 
-/** A line for each key; before them one with the owner's note, if there is one. */
+/** One line per key, preceded by a line with the owner's note if there is one. */
 function codecOf(note: () => unknown, onNote: (found: unknown) => void): Codec<Entries> {
   return {
     encode(entries) {
@@ -160,7 +159,7 @@ class FileStore implements KeyStore {
     return this.#file.close();
   }
 
-  /** A map that may be changed: one copy for all changes of a write. Nobody else sees a map before it is written. */
+  /** A mutable copy, shared by all changes of a write. It is not visible to readers before it is written. */
   #draft(entries: Entries): Map<string, Entry> {
     return entries === this.#file.value ? new Map(entries) : (entries as Map<string, Entry>);
   }

@@ -22,7 +22,7 @@ export class MemoryBackend extends SoftBackend {
   }
 }
 
-/** Only counts: the key objects of the backend are the keys. */
+/** Only counts keys: the backend's key objects are the keys. */
 class MemoryStore implements KeyStore {
   readonly #keys_max: number;
   readonly #keys = new Set<string>();

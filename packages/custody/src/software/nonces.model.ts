@@ -1,7 +1,7 @@
 /**
- * Nonces over crashes, with a disk that makes a reservation durable when the explorer says so, and may fail.
+ * Model of the nonce counter across crashes. The explorer decides when a reservation is durable and when the disk fails.
  *
- * A crash takes what was not durable, and the process begins again with what was.
+ * A crash discards reservations that are not durable; the restarted process continues from the durable state.
  */
 import assert from 'node:assert/strict';
 import { isRonError } from '@ron/kernel';
@@ -11,7 +11,7 @@ import type { NonceTracker, NonceTrackerInit } from './nonces.ts';
 export type TrackerClass = new (init: NonceTrackerInit) => NonceTracker;
 
 export interface NoncesModelInit {
-  /** Callers at once, before and after the crash. */
+  /** Concurrent callers, before and after the crash. */
   takers: number;
   takersAfterCrash: number;
   mayFail: boolean;
@@ -42,7 +42,7 @@ export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
             failures_left -= 1;
             throw new Error('the disk failed');
           }
-          assert.ok(spent > durable, 'a reservation goes up');
+          assert.ok(spent > durable, 'a reservation increases');
           durable = spent;
         },
       });
@@ -54,7 +54,7 @@ export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
         const mine = life;
         const given = await tracker.next(signal).catch((error: unknown) => error as Error);
         answered += 1;
-        // Whoever is answered after the crash is not there any more.
+        // Callers of the crashed process no longer exist.
         if (mine !== life) return;
         if (given instanceof Uint8Array) use(given);
         else if (isRonError(given, 'rotate_needed')) refused += 1;
@@ -77,11 +77,11 @@ export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
     return {
       state: () => JSON.stringify([used, durable, life, failures_left, answered, asked, refused, tracker.used]),
       final: () => {
-        assert.equal(answered, asked, 'everybody is answered');
+        assert.equal(answered, asked, 'every call is answered');
         assert.ok(used.length <= init.uses_max && durable <= init.uses_max, 'the limit holds');
         if (init.takersAfterCrash > 0 || init.mayFail) return;
-        assert.equal(used.length, Math.min(init.takers, init.uses_max), 'nobody is refused without need');
-        assert.equal(refused, Math.max(0, init.takers - init.uses_max), 'whoever is above the limit must rotate');
+        assert.equal(used.length, Math.min(init.takers, init.uses_max), 'no call is refused below the limit');
+        assert.equal(refused, Math.max(0, init.takers - init.uses_max), 'every call above the limit is refused');
       },
     };
   };

@@ -6,7 +6,7 @@ import { BLOCK_USES, NonceTracker, USES_MAX } from './nonces.ts';
 const { signal } = new AbortController();
 const hex = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');
 
-test('nonces are 12 bytes and never the same, and one reservation serves a block', async () => {
+test('nonces have 12 bytes and never repeat, and one reservation covers a block', async () => {
   const reserved: number[] = [];
   const tracker = new NonceTracker({ spent: 0, reserve: async (spent) => void reserved.push(spent) });
   const given = await Promise.all(Array.from({ length: BLOCK_USES + 1 }, () => tracker.next(signal)));
@@ -16,7 +16,7 @@ test('nonces are 12 bytes and never the same, and one reservation serves a block
   assert.equal(tracker.used, BLOCK_USES + 1);
 });
 
-test('after a restored backup the same numbers come under other block ids', async () => {
+test('after a restored backup, repeated numbers have new block ids', async () => {
   const lives = await Promise.all(
     [0, 0, 0].map((spent) => new NonceTracker({ spent, reserve: async () => undefined }).next(signal)),
   );
@@ -24,7 +24,7 @@ test('after a restored backup the same numbers come under other block ids', asyn
   assert.equal(new Set(lives.map(hex)).size, 3);
 });
 
-test('the last use before 2^32 works, and the next must rotate, for good', async () => {
+test('the last use before 2^32 succeeds, and every later one fails with rotate_needed', async () => {
   const tracker = new NonceTracker({ spent: USES_MAX - 1, reserve: async () => undefined });
   assert.equal(hex((await tracker.next(signal)).subarray(8)), 'ffffffff');
   for (let again = 0; again < 2; again++) {
@@ -32,7 +32,7 @@ test('the last use before 2^32 works, and the next must rotate, for good', async
   }
 });
 
-test('who gives up leaves; the others get their numbers', async () => {
+test('an aborted caller leaves; the others get their nonces', async () => {
   const gate = Promise.withResolvers<void>();
   const tracker = new NonceTracker({ spent: 0, reserve: () => gate.promise });
   const controller = new AbortController();

@@ -1,13 +1,13 @@
 /**
- * Nonces of one AES-GCM key, counted. Whoever uses one nonce twice gives the key away.
+ * A durable nonce counter for one AES-GCM key. Reusing a nonce would expose the key.
  *
  *   nonce (12) = random id of the block (8) | number of the use (4)
  *
- * Promise: no nonce is given out twice, whatever happens. Numbers come in blocks, and a block is given out only after
- * `reserve` has made it durable that its numbers are spent: a crash loses numbers, it never repeats one. A restored
- * backup does repeat numbers, which no counter can see; there the random id tells the blocks apart.
- * Bound: `uses_max` nonces, 2^32 and never more; after that `rotate_needed` for good. Those who wait are the callers.
- * Overflow: none. Cancellation: a caller that gives up leaves; the reservation goes on for the others.
+ * Contract: no nonce is returned twice. Numbers are reserved in blocks, and a block is used only after `reserve` has durably
+ * recorded it as spent: a crash loses numbers and never repeats one. A restored backup does repeat numbers, which no counter
+ * can detect; then the random block id differs.
+ * Bound: `uses_max` nonces, at most 2^32; then `rotate_needed` permanently.
+ * Cancellation: an aborted caller leaves; the reservation continues for the others.
  */
 import { assert, RonError, sched, touch, WaitList } from '@ron/kernel';
 
@@ -16,13 +16,13 @@ export const BLOCK_USES = 1024;
 const ID_BYTES = 8;
 
 export interface NonceTrackerInit {
-  /** The first number that was never reserved, as it was last made durable. */
+  /** The first number that was never reserved, as last recorded durably. */
   spent: number;
-  /** Numbers of a block: what a crash may lose. Default `BLOCK_USES`. */
+  /** Numbers per block, which is the most that a crash loses. Default `BLOCK_USES`. */
   block?: number;
   /** Default `USES_MAX`. */
   uses_max?: number;
-  /** Makes it durable that every number below `spent` is used up. Retried with the same value when it fails. */
+  /** Records durably that every number below `spent` is used. Retried with the same value after a failure. */
   reserve(spent: number): Promise<void>;
 }
 
@@ -31,7 +31,7 @@ export class NonceTracker {
   readonly #uses_max: number;
   readonly #init: NonceTrackerInit;
   readonly #waiting: WaitList<void, undefined>;
-  /** The numbers from `#next` to `#end` are ours to give. */
+  /** The reserved numbers that are still unused are `#next` to `#end`. */
   #next: number;
   #end: number;
   #id: Uint8Array = new Uint8Array(ID_BYTES);
@@ -40,7 +40,7 @@ export class NonceTracker {
   constructor(init: NonceTrackerInit) {
     this.#block = init.block ?? BLOCK_USES;
     this.#uses_max = init.uses_max ?? USES_MAX;
-    assert(this.#uses_max <= USES_MAX && init.spent <= this.#uses_max, 'a nonce has room for 2^32 uses');
+    assert(this.#uses_max <= USES_MAX && init.spent <= this.#uses_max, 'a nonce counter has at most 2^32 uses');
     this.#init = init;
     this.#next = init.spent;
     this.#end = init.spent;
@@ -52,13 +52,13 @@ export class NonceTracker {
     return this.#next;
   }
 
-  /** A nonce that nobody had before. */
+  /** Returns a fresh nonce. */
   async next(signal: AbortSignal): Promise<Uint8Array> {
     signal.throwIfAborted();
     touch(this);
     while (this.#next === this.#end) {
       if (this.#end >= this.#uses_max) {
-        throw new RonError('rotate_needed', `the key was used ${this.#uses_max} times: rotate it`);
+        throw new RonError('rotate_needed', `the key has reached its limit of ${this.#uses_max} uses: rotate it`);
       }
       if (!this.#isReserving) this.#startReserving();
       await this.#waiting.park(signal, undefined);
@@ -73,7 +73,7 @@ export class NonceTracker {
 
   #startReserving(): void {
     this.#isReserving = true;
-    // It never rejects: those who wait get the error.
+    // Never rejects: the waiting callers get the error.
     void sched.task('nonce.reserve', () => this.#reserveBlock());
   }
 

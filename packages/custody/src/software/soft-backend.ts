@@ -1,19 +1,19 @@
 /**
- * A backend whose keys are in this process; where they are kept beyond it is the business of its store.
+ * A backend whose keys are in this process; a `KeyStore` persists them.
  *
- * Promise: see backend.ts. `signMany` leaves the event loop, and the platform's thread pool with the disk behind it, to
- * others: it has threads of its own, and all that is asked for at about the same time goes there together. `sign` is made
- * at once and waits behind no batch: that is what signs the audit log.
- * Bound: `keys_max` keys; `WAITING_MAX` signatures that wait. Overflow: `storage_full`, `busy`.
- * Cancellation: looked at before anything is made. What a signal finds in a thread is done in a few milliseconds and is
- * thrown away: ending the thread would cost the next one more.
+ * Contract: see backend.ts. `signMany` runs in dedicated threads, so it blocks neither the event loop nor the platform's
+ * thread pool, which file I/O needs; concurrent calls are batched. `sign` runs immediately and never waits behind a batch,
+ * because it signs audit checkpoints.
+ * Bound: `keys_max` keys; `WAITING_MAX` waiting signatures. Overflow: `storage_full`, `busy`.
+ * Cancellation: checked before the work begins. Work in a thread takes a few milliseconds, so it completes and its result
+ * is discarded: replacing the thread would cost more.
  */
 import type { KeyObject } from 'node:crypto';
 import { availableParallelism } from 'node:os';
 import { assert, RonError, sched } from '@ron/kernel';
 import { ALGS, signCost_us, type Alg, type Use } from '../algorithms/algorithms.ts';
 import {
-  awayError,
+  unavailable,
   isKeyName,
   noSuchKey,
   requireAlg,
@@ -31,18 +31,18 @@ import {
 } from '../backend/backend.ts';
 import { distinct } from '../threads/check-threads.ts';
 import { NonceTracker } from './nonces.ts';
-import { deriveSoftly, newSecret, publicParts, signSoftly, softKey, unwrapSoftly, wrapSoftly } from './soft-keys.ts';
+import { softDerive, newSecret, publicParts, softSign, softKey, softUnwrap, softWrap } from './soft-keys.ts';
 import type { SoftKey } from './soft-keys.ts';
 import { packed, unpacked } from '../threads/packed.ts';
 import { ThreadBatches } from '../threads/thread-batches.ts';
 
 const WAITING_MAX = 4096;
 const THREADS_MAX = 4;
-/** Signatures that are made here before others have a turn, while there is no thread. */
+/** Signatures per turn of the event loop while no thread is running. */
 const AT_ONCE_MAX = 32;
 const KEY_BYTES = 16;
 
-/** A key at rest. */
+/** A stored key. */
 export interface StoredKey {
   readonly alg: Alg;
   /** The first nonce number that was never reserved. */
@@ -51,18 +51,18 @@ export interface StoredKey {
   secret(): Uint8Array;
 }
 
-/** Where keys are kept. Its methods resolve when the change will survive whatever the store promises to survive. */
+/** Stores keys. A method resolves when the change is as durable as the store promises. */
 export interface KeyStore {
   get(key: string): StoredKey | undefined;
-  /** Keeps a copy of the secret. */
+  /** Stores a copy of the secret. */
   add(key: string, alg: Alg, label: string, secret: Uint8Array, signal: AbortSignal): Promise<void>;
   remove(key: string, signal: AbortSignal): Promise<void>;
-  /** Makes it last that nonce numbers below `spent` are used up. */
+  /** Records durably that nonce numbers below `spent` are used. */
   reserve(key: string, spent: number): Promise<void>;
   close(): Promise<void>;
 }
 
-interface Live {
+interface LoadedKey {
   readonly handle: KeyHandle;
   readonly soft: SoftKey;
   readonly nonces: NonceTracker;
@@ -79,8 +79,8 @@ export class SoftBackend implements Backend {
   readonly attestation_class: string;
   readonly algs: ReadonlySet<Alg> = new Set(ALGS);
   readonly #store: KeyStore;
-  /** Keys that were used, as key objects. As many as the store holds at most. */
-  readonly #live = new Map<string, Live>();
+  /** Loaded keys, as key objects; at most as many as the store holds. */
+  readonly #loaded = new Map<string, LoadedKey>();
   readonly #threads = new ThreadBatches<ToSign, Uint8Array>({
     name: 'custody.sign',
     threads: Math.min(THREADS_MAX, availableParallelism()),
@@ -99,7 +99,7 @@ export class SoftBackend implements Backend {
   }
 
   state(): BackendState {
-    return this.#isClosed ? { ok: false, reason: 'it is closed' } : { ok: true, reason: '' };
+    return this.#isClosed ? { ok: false, reason: 'the backend is closed' } : { ok: true, reason: '' };
   }
 
   async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
@@ -110,7 +110,7 @@ export class SoftBackend implements Backend {
     const secret = newSecret(alg);
     try {
       await this.#store.add(key, alg, label, secret, signal);
-      return this.#enliven(key, alg, 0, secret).handle;
+      return this.#load(key, alg, 0, secret).handle;
     } finally {
       secret.fill(0);
     }
@@ -127,13 +127,13 @@ export class SoftBackend implements Backend {
     this.#begin(signal);
     if (!isKeyName(key)) return;
     await this.#store.remove(key, signal);
-    this.#live.delete(key);
+    this.#loaded.delete(key);
   }
 
   async sign(key: string, message: Uint8Array, signal: AbortSignal): Promise<Signature[]> {
     const { soft } = this.#for(key, 'sign', signal);
     requireMessage(message);
-    return await signSoftly(soft, message);
+    return await softSign(soft, message);
   }
 
   async signMany(key: string, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
@@ -146,24 +146,24 @@ export class SoftBackend implements Backend {
     const { handle, soft, nonces } = this.#for(key, 'wrap', signal);
     requireWrap(plaintext, aad);
     const nonce = handle.alg === 'aes-256-gcm' ? await nonces.next(signal) : new Uint8Array(0);
-    return wrapSoftly(soft, nonce, plaintext, aad);
+    return softWrap(soft, nonce, plaintext, aad);
   }
 
   async unwrap(key: string, wrapped: Uint8Array, aad: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
     const { soft } = this.#for(key, 'wrap', signal);
     requireUnwrap(wrapped, aad);
-    return unwrapSoftly(soft, wrapped, aad);
+    return softUnwrap(soft, wrapped, aad);
   }
 
   async derive(key: string, label: string, bytes: number, signal: AbortSignal): Promise<Uint8Array> {
     const { soft } = this.#for(key, 'derive', signal);
     requireDerive(label, bytes);
-    return deriveSoftly(soft, label, bytes);
+    return softDerive(soft, label, bytes);
   }
 
   async close(): Promise<void> {
     this.#isClosed = true;
-    this.#live.clear();
+    this.#loaded.clear();
     await this.#threads.close();
     await this.#store.close();
   }
@@ -173,8 +173,8 @@ export class SoftBackend implements Backend {
   }
 
   async #sign(alg: Alg, soft: SoftKey, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
-    assert(soft.use === 'sign', 'it signs');
-    if (!this.#threads.isReady) return await signSlowly(soft, messages, signal);
+    assert(soft.use === 'sign', 'the key signs');
+    if (!this.#threads.isReady) return await signOnEventLoop(soft, messages, signal);
     const { signers } = soft;
     const items = messages.flatMap((message) => signers.map(({ key }) => ({ key, message })));
     const cost_us = messages.reduce((sum, message) => sum + signCost_us(alg, message.length), 0);
@@ -186,45 +186,49 @@ export class SoftBackend implements Backend {
 
   #begin(signal: AbortSignal): void {
     signal.throwIfAborted();
-    if (this.#isClosed) throw awayError(`the backend ${this.name} is closed`);
+    if (this.#isClosed) throw unavailable(`the backend ${this.name} is closed`);
   }
 
-  #for(key: string, use: Use, signal: AbortSignal): Live {
+  #for(key: string, use: Use, signal: AbortSignal): LoadedKey {
     this.#begin(signal);
     const live = this.#find(key);
     requireUse(live.handle.alg, use);
     return live;
   }
 
-  #find(key: string): Live {
-    const live = this.#live.get(key);
+  #find(key: string): LoadedKey {
+    const live = this.#loaded.get(key);
     if (live !== undefined) return live;
     const stored = isKeyName(key) ? this.#store.get(key) : undefined;
     if (stored === undefined) throw noSuchKey();
     const secret = stored.secret();
     try {
-      return this.#enliven(key, stored.alg, stored.spent, secret);
+      return this.#load(key, stored.alg, stored.spent, secret);
     } finally {
       secret.fill(0);
     }
   }
 
-  #enliven(key: string, alg: Alg, spent: number, secret: Uint8Array): Live {
+  #load(key: string, alg: Alg, spent: number, secret: Uint8Array): LoadedKey {
     const soft = softKey(alg, secret);
     const nonces = new NonceTracker({ spent, reserve: (upto) => this.#store.reserve(key, upto) });
-    const live: Live = { handle: { key, alg, public: publicParts(soft) }, soft, nonces };
-    // Two trackers of one key would give out the same numbers.
-    assert(!this.#live.has(key), 'a key is brought to life once');
-    this.#live.set(key, live);
+    const live: LoadedKey = { handle: { key, alg, public: publicParts(soft) }, soft, nonces };
+    // Two counters for one key would return the same nonces.
+    assert(!this.#loaded.has(key), 'a key is loaded once');
+    this.#loaded.set(key, live);
     return live;
   }
 }
 
-/** Until a thread runs: one after another, and others have their turns in between. */
-async function signSlowly(soft: SoftKey, messages: readonly Uint8Array[], signal: AbortSignal): Promise<Signature[][]> {
+/** Used until a thread runs: signs on the event loop and yields between signatures. */
+async function signOnEventLoop(
+  soft: SoftKey,
+  messages: readonly Uint8Array[],
+  signal: AbortSignal,
+): Promise<Signature[][]> {
   const signed: Signature[][] = [];
   for (const message of messages) {
-    signed.push(await signSoftly(soft, message));
+    signed.push(await softSign(soft, message));
     if (signed.length % AT_ONCE_MAX === 0) await sched.pause('sign');
     signal.throwIfAborted();
   }
@@ -241,7 +245,7 @@ function packMessages(items: readonly ToSign[]): readonly unknown[] {
   return [all, which, packed(items.map(({ message }) => message))];
 }
 
-/** For stores: the place is full. */
+/** For stores that have reached their limit. */
 export function noRoom(keys_max: number): RonError {
-  return new RonError('storage_full', `the backend holds ${keys_max} keys, and no more fit`);
+  return new RonError('storage_full', `the backend has reached its limit of ${keys_max} keys`);
 }

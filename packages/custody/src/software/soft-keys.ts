@@ -1,10 +1,10 @@
 /**
- * Keys in this process, as the platform's key objects: their bytes lie outside of the JavaScript heap.
+ * Keys in this process, as platform key objects: their bytes are outside of the JavaScript heap.
  *
- * Promise: secret bytes exist as an array only while a key is made or loaded, and are zeroed then. A secret is 32 bytes
- * for each part of the algorithm: the seed of FIPS 204, the private key of RFC 8032, the seed of X-Wing, the key itself.
- * ML-DSA signs on the platform's thread pool; Ed25519, twenty times faster than the way there, at once.
- * Bound: a key. Cancellation: what a signal finds already running is thrown away when it ends.
+ * Contract: secret bytes exist as an array only while a key is created or loaded, and are then zeroed. A secret has 32 bytes
+ * per part of the algorithm: the seed of FIPS 204, the private key of RFC 8032, the seed of X-Wing, or the key itself.
+ * ML-DSA signs on the platform's thread pool. Ed25519 signs synchronously: a round trip to the pool takes twenty times longer.
+ * Cancellation: a signature in progress completes and is discarded.
  */
 import { createHmac, createPrivateKey, createPublicKey, createSecretKey, sign, type KeyObject } from 'node:crypto';
 import { assert, sched } from '@ron/kernel';
@@ -27,7 +27,7 @@ export type SoftKey =
   | { readonly use: 'x-wing'; readonly pair: XWingPrivate }
   | { readonly use: 'secret'; readonly secret: KeyObject };
 
-/** Fresh secret bytes for a key of this algorithm. The caller zeroes them. */
+/** Generates secret bytes for a key of this algorithm. The caller zeroes them. */
 export function newSecret(alg: Alg): Uint8Array {
   return sched.randomBytes(secretBytes(alg));
 }
@@ -36,7 +36,7 @@ export function secretBytes(alg: Alg): number {
   return SECRET_PART_BYTES * Math.max(1, ALGORITHMS[alg].signs.length);
 }
 
-/** The key of these secret bytes, which stay the caller's to zero. */
+/** Loads a key from secret bytes. The caller keeps ownership of the bytes and zeroes them. */
 export function softKey(alg: Alg, secret: Uint8Array): SoftKey {
   assert(secret.length === secretBytes(alg), `a secret of ${alg} has ${secretBytes(alg)} bytes`);
   const { signs } = ALGORITHMS[alg];
@@ -63,8 +63,8 @@ export function publicParts(key: SoftKey): PublicPart[] {
   return [{ alg: 'x-wing', pubkey_b64: spkiOfXWing(key.pair.public).toString('base64') }];
 }
 
-export async function signSoftly(key: SoftKey, message: Uint8Array): Promise<Signature[]> {
-  assert(key.use === 'sign', 'it signs');
+export async function softSign(key: SoftKey, message: Uint8Array): Promise<Signature[]> {
+  assert(key.use === 'sign', 'the key signs');
   const signatures: Signature[] = [];
   for (const { alg, key: signer } of key.signers) {
     const signature = alg === 'ed25519' ? sign(null, message, signer) : await signOnPool(message, signer);
@@ -79,18 +79,18 @@ function signOnPool(message: Uint8Array, key: KeyObject): Promise<Uint8Array> {
   return parked.promise;
 }
 
-export function wrapSoftly(key: SoftKey, nonce: Uint8Array, plaintext: Uint8Array, aad: Uint8Array): Uint8Array {
-  assert(key.use !== 'sign', 'it wraps');
+export function softWrap(key: SoftKey, nonce: Uint8Array, plaintext: Uint8Array, aad: Uint8Array): Uint8Array {
+  assert(key.use !== 'sign', 'the key wraps');
   if (key.use === 'x-wing') return sealXWing(key.pair.public, plaintext, aad);
   return sealCounted(key.secret, nonce, plaintext, aad);
 }
 
-export function unwrapSoftly(key: SoftKey, wrapped: Uint8Array, aad: Uint8Array): Uint8Array {
-  assert(key.use !== 'sign', 'it unwraps');
+export function softUnwrap(key: SoftKey, wrapped: Uint8Array, aad: Uint8Array): Uint8Array {
+  assert(key.use !== 'sign', 'the key unwraps');
   return key.use === 'x-wing' ? openXWing(key.pair, wrapped, aad) : openCounted(key.secret, wrapped, aad);
 }
 
-export function deriveSoftly(key: SoftKey, label: string, bytes: number): Promise<Uint8Array> {
-  assert(key.use === 'secret', 'it derives');
+export function softDerive(key: SoftKey, label: string, bytes: number): Promise<Uint8Array> {
+  assert(key.use === 'secret', 'the key derives');
   return expand((data) => createHmac('sha256', key.secret).update(data).digest(), label, bytes);
 }

@@ -1,7 +1,7 @@
 /**
- * Checks of signatures, made in threads: a signature of ML-DSA-87 takes 0.26 ms, and many requests come at once.
+ * Verifies signatures in threads: one ML-DSA-87 verification takes 0.26 ms, and many requests arrive at once.
  *
- * Promise: as `verifyWith`. Until a thread runs, checks are made on the spot.
+ * Contract: as `verifyWith`. Until a thread is running, signatures are verified on the event loop.
  * Bound, overflow, cancellation: as `ThreadBatches`.
  */
 import type { KeyObject } from 'node:crypto';
@@ -40,7 +40,7 @@ export class CheckThreads implements AsyncDisposable {
     });
   }
 
-  /** Whether each is good. */
+  /** Whether each signature verifies. */
   verify(checks: readonly Check[], signal: AbortSignal): Promise<boolean[]> {
     if (!this.#batches.isReady) {
       return Promise.resolve(checks.map(({ part, message, signature }) => verifyWith(part, message, signature)));
@@ -67,7 +67,7 @@ function packChecks(checks: readonly ToCheck[]): readonly unknown[] {
   return [all, which, packed(checks.flatMap(({ message, signature }) => [message, signature]))];
 }
 
-/** Each once, and for each place which one it is. */
+/** The distinct items, and for each position the index of its item among them. */
 export function distinct<T>(items: readonly T[]): { readonly all: readonly T[]; readonly which: Uint16Array } {
   const places = new Map<T, number>();
   const which = new Uint16Array(items.length);

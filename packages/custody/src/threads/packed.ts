@@ -1,9 +1,9 @@
-/** Many pieces of bytes on their way to a thread and back. Imports nothing, so that a thread starts fast. */
+/** Packs many byte arrays into one for a message to a thread. No imports, so that a thread starts fast. */
 
-/** Pieces of different lengths, one behind the other: one copy for all of them. */
+/** Byte arrays of different lengths, concatenated: one copy for all of them. */
 export interface Packed {
   readonly bytes: Uint8Array;
-  /** Where each ends. */
+  /** The end offset of each. */
   readonly ends: Uint32Array;
 }
 

@@ -15,7 +15,7 @@ const FAILURE: BatchesModelInit = { threads: 1, calls: [SMALL, { items: ['c'], c
 const TWO_THREADS: BatchesModelInit = { threads: 2, calls: [SMALL, LARGE, LARGE_TOO] };
 const ALL: BatchesModelInit = { threads: 2, calls: [SMALL, LARGE], leaves: true, deaths: 1, failures: 1 };
 
-test('each call is answered once and with its own, whoever leaves, fails or dies; never more hops than threads', async () => {
+test('each call settles once with its own results despite aborts, failures and dead threads; never more batches than threads', async () => {
   for (const init of [LEAVES, DEATH, FAILURE, TWO_THREADS, ALL]) {
     await assertHolds(threadBatches(ThreadBatches, init));
   }
@@ -23,42 +23,42 @@ test('each call is answered once and with its own, whoever leaves, fails or dies
 
 const MUTANTS: { bug: string; find: string; replace: string; init: BatchesModelInit; caught: RegExp }[] = [
   {
-    bug: 'what waited while a hop was under way is forgotten when it ends',
-    find: 'this.#hops -= 1;\n      this.#send();',
-    replace: 'this.#hops -= 1;',
+    bug: 'calls that waited during a batch are never sent',
+    find: 'this.#batches_running -= 1;\n      this.#send();',
+    replace: 'this.#batches_running -= 1;',
     init: FAILURE,
     caught: /deadlock/,
   },
   {
-    bug: 'it does not look whether somebody still waits',
+    bug: 'aborted calls are computed',
     find: 'if (next.signal.aborted) {',
     replace: 'if (next === undefined) {',
     init: LEAVES,
-    caught: /nobody waits for/,
+    caught: /is computed for an aborted call/,
   },
   {
-    bug: 'a hop whose thread died is not made again',
+    bug: 'a batch whose thread died is not retried',
     find: "if (!isRonError(error, 'internal')) throw error;",
     replace: 'throw error;',
     init: DEATH,
     caught: /cost a call its answer/,
   },
   {
-    bug: 'there is a hop more than threads',
-    find: 'if (this.#hops < this.#running) return true;',
-    replace: 'if (this.#hops <= this.#running) return true;',
+    bug: 'there is one batch more than threads',
+    find: 'if (this.#batches_running < this.#running) return true;',
+    replace: 'if (this.#batches_running <= this.#running) return true;',
     init: TWO_THREADS,
-    caught: /3 hops at once for 2 threads/,
+    caught: /3 batches at once for 2 threads/,
   },
   {
-    bug: 'who left takes along the results of the next',
+    bug: 'an aborted call shifts the results of the next',
     find: 'else answer.wake(results.slice(at, at + items.length));\n        at += items.length;',
     replace: 'else {\n answer.wake(results.slice(at, at + items.length));\n at += items.length;\n }',
     init: { threads: 1, calls: [SMALL, { items: ['c'], cost_us: 10 }].toReversed(), leaves: true },
     caught: /the results are its own/,
   },
   {
-    bug: 'a failure is told only to the first call of its hop',
+    bug: 'a failure rejects only the first call of its batch',
     find: 'for (const { answer } of batch) answer.fail(error);',
     replace: 'batch[0]!.answer.fail(error);',
     init: FAILURE,

@@ -1,9 +1,9 @@
 /**
- * Batches for threads, on the real code: threads start, answer, fail and die when the explorer says so, and a client
- * leaves at any moment.
+ * Model of thread batches on the real code. The explorer decides when threads start, answer, fail and die, and when a client
+ * aborts.
  *
- * Every call is answered once, with its own results or the error of a hop that it was in. What nobody waited for when its
- * hop began is not computed. A thread that dies costs no call its answer. There are never more hops than threads.
+ * Every call settles once, with its own results or the error of its batch. A call that was aborted before its batch began is
+ * not computed. A dead thread costs no call its result. There are never more batches than threads.
  */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
@@ -16,19 +16,19 @@ export interface BatchesModelInit {
   readonly threads: number;
   /** The items and the cost of each call. */
   readonly calls: readonly { readonly items: readonly string[]; readonly cost_us: number }[];
-  /** Whether the client of the last call leaves, at some moment. */
+  /** Whether the client of the last call aborts at some moment. */
   readonly leaves?: boolean;
-  /** Hops, or starts of a thread, that may end with the death of the thread. */
+  /** Batches, or starts of a thread, that may end with the death of the thread. */
   readonly deaths?: number;
-  /** Hops that may fail for another reason. */
+  /** Batches that may fail for another reason. */
   readonly failures?: number;
 }
 
-class HopFailed extends Error {
+class BatchFailed extends Error {
   readonly items: readonly string[];
 
   constructor(items: readonly string[]) {
-    super(`the hop of ${items.join(' ')} failed`);
+    super(`the batch of ${items.join(' ')} failed`);
     this.items = items;
   }
 }
@@ -39,11 +39,11 @@ export function threadBatches(Batches: BatchesClass, init: BatchesModelInit): Bu
     const { signal: stays } = new AbortController();
     const left = new Error('the client left');
     const last = init.calls.at(-1)!;
-    /** Arguments of hops that have begun: who makes one of them again made a hop once more. */
+    /** Arguments of batches that have begun: the same arguments again mean a retry. */
     const begun = new Set<unknown>();
     let deaths_left = init.deaths ?? 0;
     let failures_left = init.failures ?? 0;
-    let hops = 0;
+    let dispatched = 0;
     let answered = 0;
 
     const outcome = (label: string, mayFail: boolean): 'goes well' | 'dies' | 'fails' => {
@@ -61,21 +61,18 @@ export function threadBatches(Batches: BatchesClass, init: BatchesModelInit): Bu
       const items = args[0] as readonly string[];
       if (!begun.has(args)) {
         for (const item of items)
-          assert.ok(
-            !client.signal.aborted || !last.items.includes(item),
-            `nobody waits for ${item}, which is computed`,
-          );
+          assert.ok(!client.signal.aborted || !last.items.includes(item), `${item} is computed for an aborted call`);
       }
       begun.add(args);
-      hops += 1;
-      assert.ok(hops <= init.threads, `${hops} hops at once for ${init.threads} threads`);
-      await world.io(`hop of ${items.join(' ')}`);
-      hops -= 1;
-      const how = outcome('hop', failures_left > 0);
+      dispatched += 1;
+      assert.ok(dispatched <= init.threads, `${dispatched} batches at once for ${init.threads} threads`);
+      await world.io(`batch of ${items.join(' ')}`);
+      dispatched -= 1;
+      const how = outcome('batch', failures_left > 0);
       if (how === 'dies') throw new RonError('internal', 'a thread ended');
       if (how === 'goes well') return items.map((item) => `${item}!`);
       failures_left -= 1;
-      throw new HopFailed(items);
+      throw new BatchFailed(items);
     };
     const batches = new Batches<string, string>({
       name: 'batches',
@@ -92,7 +89,7 @@ export function threadBatches(Batches: BatchesClass, init: BatchesModelInit): Bu
       const { items, cost_us } = call;
       const mayLeave = init.leaves === true && call === last;
       world.task(`call ${items.join(' ')}`, async () => {
-        // As its users do: asking starts a thread.
+        // Like the production callers: reading it starts a thread.
         void batches.isReady;
         const given = await batches
           .run(items, cost_us, mayLeave ? client.signal : stays)
@@ -109,18 +106,18 @@ export function threadBatches(Batches: BatchesClass, init: BatchesModelInit): Bu
         const { error } = given;
         if (mayLeave && error === left) return;
         assert.ok(!isRonError(error, 'internal'), 'a thread that died cost a call its answer');
-        assert.ok(error instanceof HopFailed, String(error));
+        assert.ok(error instanceof BatchFailed, String(error));
         assert.ok(
           items.every((item) => error.items.includes(item)),
-          'the error is of a hop of others',
+          'the error belongs to another batch',
         );
       });
     }
     if (init.leaves === true) world.task('leave', async () => client.abort(left));
     return {
       final: () => {
-        assert.equal(answered, init.calls.length, 'everybody is answered');
-        assert.equal(hops, 0);
+        assert.equal(answered, init.calls.length, 'every call is answered');
+        assert.equal(dispatched, 0);
       },
     };
   };

@@ -1,33 +1,33 @@
 /**
- * Small computations that are made in threads, many with one hop: the way there and back costs as much as one of them.
+ * Runs small computations in threads, in batches: the round trip to a thread costs as much as one computation.
  *
- * Promise: what is asked for in one turn of the event loop goes together, and so does what comes while threads work. Each
- * call is answered once, with its own results or the error of its hop. A hop whose thread died is made once more: nothing
- * was given out. What nobody waits for any more when its hop begins is not computed.
- * Bound: `threads` hops at once, each of some `HOP_US` of work, or of one call; `queue_max` calls that wait.
+ * Contract: calls in one turn of the event loop share a batch, and so do calls that arrive while all threads are busy. Each
+ * call settles once, with its own results or the error of its batch. A batch whose thread died is retried once; none of its
+ * results were delivered. A call that was aborted before its batch begins is not computed.
+ * Bound: `threads` concurrent batches, each of about `BATCH_US` of work or a single call; `queue_max` waiting calls.
  * Overflow: `busy`.
- * Cancellation: by the signal of each, looked at before its hop and after it: a hop takes a few milliseconds, and a
- * listener for each call would cost more than it saves.
+ * Cancellation: the signal of a call is checked before and after its batch. A batch takes a few milliseconds, so a listener
+ * per call would cost more than it saves.
  *
- *     ask ask ask --> [waiting] --> hop: one message there, one back --> answers
+ *     run run run --> [waiting] --> batch: one message to a thread, one back --> results
  */
 import { BlockingPool, isRonError, NEVER, RonError, sched, type Parked } from '@ron/kernel';
 
-/** Work of one hop. Whoever comes next waits no longer than that for a thread. */
-const HOP_US = 2000;
-/** So much has to wait before a second thread is worth its hop. */
-const MORE_US = 400;
+/** Work per batch, which bounds the wait of the next call. */
+const BATCH_US = 2000;
+/** The amount of waiting work that justifies a second thread. */
+const SECOND_THREAD_US = 400;
 
 export interface ThreadBatchesInit<I, O> {
   readonly name: string;
   readonly threads: number;
   readonly queue_max: number;
   readonly module: URL;
-  /** The exported function that does a hop. */
+  /** The exported function that computes a batch. */
   readonly fn: string;
-  /** Arguments of a hop. */
+  /** Arguments of a batch. */
   readonly pack: (items: readonly I[]) => readonly unknown[];
-  /** What it gave, one for each item. */
+  /** The results of a batch, one per item. */
   readonly unpack: (answer: never) => O[];
   /** Default: threads that run `module`. */
   readonly pool?: Pick<BlockingPool, 'run' | 'close'>;
@@ -45,9 +45,9 @@ export class ThreadBatches<I, O> {
   readonly #pool: Pick<BlockingPool, 'run' | 'close'>;
   #waiting: Waiting<I, O>[] = [];
   #waiting_us = 0;
-  #hops = 0;
+  #batches_running = 0;
   #isGathering = false;
-  /** Threads that were told to start, and those that have: no hop waits for one that has yet to. */
+  /** Threads that were started, and those that are running: no batch waits for a thread that is still starting. */
   #starting = 0;
   #running = 0;
 
@@ -57,13 +57,13 @@ export class ThreadBatches<I, O> {
     this.#pool = init.pool ?? new BlockingPool(name, { threads, queue_max: threads, module });
   }
 
-  /** Whether a thread runs. Asking starts one: until it does, the caller computes by itself. */
+  /** Whether a thread is running. The first read starts one; until then the caller computes on the event loop. */
   get isReady(): boolean {
     if (this.#starting === 0) this.#start();
     return this.#running > 0;
   }
 
-  /** A result for each item. `cost_us`: CPU time of all of them together. */
+  /** Returns one result per item. `cost_us`: total CPU time of the items. */
   run(items: readonly I[], cost_us: number, signal: AbortSignal): Promise<O[]> {
     if (signal.aborted) return Promise.reject(signal.reason);
     if (this.#waiting.length >= this.#init.queue_max) {
@@ -80,7 +80,7 @@ export class ThreadBatches<I, O> {
     return this.#pool.close();
   }
 
-  /** Lets what comes in the same turn of the event loop come along. */
+  /** Waits one turn of the event loop, so that concurrent calls share a batch. */
   #gather(): void {
     if (this.#isGathering) return;
     this.#isGathering = true;
@@ -91,17 +91,17 @@ export class ThreadBatches<I, O> {
   }
 
   #send(): void {
-    while (this.#waiting.length > 0 && this.#mayHop()) {
+    while (this.#waiting.length > 0 && this.#maySend()) {
       const batch = this.#take();
-      // It never rejects: each item is answered.
-      if (batch.length > 0) void this.#hop(batch);
+      // Never rejects: each call gets its own error.
+      if (batch.length > 0) void this.#runBatch(batch);
     }
   }
 
-  #mayHop(): boolean {
-    if (this.#hops === 0) return true;
-    if (this.#waiting_us < MORE_US) return false;
-    if (this.#hops < this.#running) return true;
+  #maySend(): boolean {
+    if (this.#batches_running === 0) return true;
+    if (this.#waiting_us < SECOND_THREAD_US) return false;
+    if (this.#batches_running < this.#running) return true;
     if (this.#starting === this.#running && this.#starting < this.#init.threads) this.#start();
     return false;
   }
@@ -120,7 +120,7 @@ export class ThreadBatches<I, O> {
   #take(): Waiting<I, O>[] {
     const batch: Waiting<I, O>[] = [];
     let at = 0;
-    for (let us = 0; at < this.#waiting.length && us < HOP_US; at++) {
+    for (let us = 0; at < this.#waiting.length && us < BATCH_US; at++) {
       const next = this.#waiting[at]!;
       this.#waiting_us -= next.cost_us;
       if (next.signal.aborted) {
@@ -134,9 +134,9 @@ export class ThreadBatches<I, O> {
     return batch;
   }
 
-  async #hop(batch: readonly Waiting<I, O>[]): Promise<void> {
+  async #runBatch(batch: readonly Waiting<I, O>[]): Promise<void> {
     const { unpack } = this.#init;
-    this.#hops += 1;
+    this.#batches_running += 1;
     try {
       const results = unpack((await this.#compute(batch)) as never);
       let at = 0;
@@ -148,7 +148,7 @@ export class ThreadBatches<I, O> {
     } catch (error) {
       for (const { answer } of batch) answer.fail(error);
     } finally {
-      this.#hops -= 1;
+      this.#batches_running -= 1;
       this.#send();
     }
   }

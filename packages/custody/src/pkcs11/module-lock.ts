@@ -1,43 +1,43 @@
 /**
- * Who is in a PKCS #11 module at this moment, over all threads of this process.
+ * A readers-writer lock on a PKCS #11 module, across all threads of this process.
  *
- * Promise: `alone` runs its work while no other thread is in a call of the module, and `enter` lets nobody in meanwhile. So
- * a module is started and ended under nobody: most do not survive that, and the process would go with them. A thread
- * whose call never returns keeps its place for as long as it lives; when it is gone, whoever owns it says so (`gone`).
- * Bound: `THREADS_MAX` threads for each module. Overflow: `not_ready`.
- * Cancellation: none, it runs in threads that block; every wait has its limit.
+ * Contract: `runExclusive` runs its work while no other thread is in a call of the module, and no thread enters meanwhile.
+ * Modules are started and finalized only this way: most of them crash the process otherwise. A thread whose call never
+ * returns stays registered until it exits; then its owner calls `threadExited`.
+ * Bound: `THREADS_MAX` threads per module. Overflow: `not_ready`.
+ * Cancellation: the threads block, but every wait has a time limit.
  *
- *     [holder | restarts | calls that went well | thread, inside | thread, inside | ...]
+ *     [holder | restarts | successful calls | thread, inside | thread, inside | ...]
  *
- * A thread says that it is inside before it looks for a holder, and a holder takes its place before it looks who is
- * inside: one of the two sees the other.
+ * A reader sets its `inside` flag before it reads the holder, and a writer sets the holder before it reads the flags, so at
+ * least one of the two sees the other.
  */
 import { threadId } from 'node:worker_threads';
 import { sched } from '@ron/kernel';
-import { awayError } from '../backend/backend.ts';
+import { unavailable } from '../backend/backend.ts';
 
-/** Threads of all backends of one module, those that hang in a call included. */
+/** Threads of all backends of one module, including those that hang in a call. */
 const THREADS_MAX = 256;
 const HOLDER = 0;
 const RESTARTS = 1;
 const WORKED = 2;
 const PLACES = 3;
 const WORDS = PLACES + 2 * THREADS_MAX;
-/** How long a caller waits for whoever starts the module. */
+/** How long a caller waits while another thread starts the module. */
 const ENTER_MS_MAX = 1000;
 
-const gates = new Map<string, SharedArrayBuffer>();
+const locks = new Map<string, SharedArrayBuffer>();
 
-/** The gate of a module, one for the whole process. To be asked on the main thread. */
-export function gateOf(module: string): SharedArrayBuffer {
-  const gate = gates.get(module) ?? new SharedArrayBuffer(WORDS * Int32Array.BYTES_PER_ELEMENT);
-  gates.set(module, gate);
-  return gate;
+/** The lock of a module, one per process. Call it on the main thread. */
+export function lockOf(module: string): SharedArrayBuffer {
+  const lock = locks.get(module) ?? new SharedArrayBuffer(WORDS * Int32Array.BYTES_PER_ELEMENT);
+  locks.set(module, lock);
+  return lock;
 }
 
-/** The thread is gone, whatever it did last. */
-export function gone(gate: SharedArrayBuffer, thread: number): void {
-  const words = new Int32Array(gate);
+/** Releases everything that an exited thread held. */
+export function threadExited(lock: SharedArrayBuffer, thread: number): void {
+  const words = new Int32Array(lock);
   for (let place = PLACES; place < WORDS; place += 2) {
     if (Atomics.load(words, place) !== thread) continue;
     leave(words, place + 1);
@@ -46,30 +46,30 @@ export function gone(gate: SharedArrayBuffer, thread: number): void {
   if (Atomics.compareExchange(words, HOLDER, thread, 0) === thread) Atomics.notify(words, HOLDER);
 }
 
-/** The gate as one thread uses it. */
-export class ModuleGate {
+/** The lock as used by one thread. */
+export class ModuleLock {
   readonly #words: Int32Array;
-  /** Where this thread says whether it is inside. */
+  /** The index of this thread's `inside` flag. */
   readonly #inside: number;
 
-  /** Throws `not_ready` when too many threads hang. */
-  constructor(gate: SharedArrayBuffer) {
-    this.#words = new Int32Array(gate);
+  /** Throws `not_ready` if too many threads hang. */
+  constructor(lock: SharedArrayBuffer) {
+    this.#words = new Int32Array(lock);
     this.#inside = claim(this.#words) + 1;
   }
 
-  /** How often the module was started anew: what was open before is not any more. */
+  /** How often the module was restarted. Sessions and handles from before a restart are invalid. */
   get restarts(): number {
     return Atomics.load(this.#words, RESTARTS);
   }
 
-  /** How many calls went well, of all threads. */
+  /** The number of successful calls of all threads. */
   get worked(): number {
     return Atomics.load(this.#words, WORKED);
   }
 
-  /** Runs `call` among others. Throws `not_ready` when the module is being started for too long. */
-  among<T>(call: () => T): T {
+  /** Runs `call` concurrently with other shared calls. Throws `not_ready` if the module takes too long to start. */
+  runShared<T>(call: () => T): T {
     this.#enter();
     try {
       const value = call();
@@ -80,8 +80,8 @@ export class ModuleGate {
     }
   }
 
-  /** Runs `work` when nobody is inside, or gives false when somebody is for longer than `wait_ms`. */
-  alone(wait_ms: number, work: () => void): boolean {
+  /** Runs `work` while no thread is inside. Returns false if a thread stays inside for longer than `wait_ms`. */
+  runExclusive(wait_ms: number, work: () => void): boolean {
     const words = this.#words;
     const ends_ms = sched.now_ms() + wait_ms;
     if (!take(words, ends_ms)) return false;
@@ -95,7 +95,7 @@ export class ModuleGate {
     }
   }
 
-  /** To be told inside of `alone`. */
+  /** Call it inside `runExclusive`. */
   restarted(): void {
     Atomics.add(this.#words, RESTARTS, 1);
   }
@@ -109,7 +109,7 @@ export class ModuleGate {
       if (holder === 0) return;
       leave(words, this.#inside);
       const left_ms = ends_ms - sched.now_ms();
-      if (left_ms <= 0) throw awayError('the module of the token does not start');
+      if (left_ms <= 0) throw unavailable('the PKCS #11 module does not start');
       Atomics.wait(words, HOLDER, holder, left_ms);
     }
   }
@@ -119,7 +119,7 @@ function claim(words: Int32Array): number {
   for (let place = PLACES; place < WORDS; place += 2) {
     if (Atomics.compareExchange(words, place, 0, threadId) === 0) return place;
   }
-  throw awayError('too many calls hang in the module of the token');
+  throw unavailable('too many calls hang in the PKCS #11 module');
 }
 
 function take(words: Int32Array, ends_ms: number): boolean {
