@@ -54,7 +54,7 @@ test('a checkpoint that was kept: the log goes on from it, or was put back or re
   assert.equal((await run(before)).code, 0, 'by itself nobody can know');
   const putBack = await run(before, '--since', 'late');
   assert.equal(putBack.code, 65);
-  assert.match(putBack.stderr, /covers 300 entries, and late knows of 700: the log was put back/);
+  assert.match(putBack.stderr, /covers 300 entries, but late covers 700: the log was rolled back/);
   const other = await temporaryDir(t);
   const { vkey } = await logIn(other, 'forged');
   const stranger = await run(join(other, 'log'), '--since', join(work, 'early'));
@@ -82,7 +82,7 @@ test('a proof that was kept: by itself, and held against the log', async (t) => 
     assert.match(alone.text, /entry 650 of 700, as it was signed\nentry +entry 650$/m);
   }
   assert.equal((await run(dir, '--proof', 'proof.json')).code, 0);
-  assert.match((await run(before, '--proof', 'proof.json')).stderr, /the log was put back/);
+  assert.match((await run(before, '--proof', 'proof.json')).stderr, /the log was rolled back/);
   const bad: [unknown, RegExp][] = [
     [{ ...proof, entry_b64: base64(Buffer.from('entry 651')) }, /does not lead from entry 650/],
     [{ ...proof, log_index: 651 }, /does not lead from entry 651/],

@@ -78,7 +78,7 @@ export function shutdown(parts: Parts, clients: number): Build {
       deadline: () => Deadline.after('checkpoint', 1e9),
       interval_ms: () => 1e6,
       every_ops: () => 1e6,
-      memory: { before: async () => undefined },
+      recorder: { beforePublish: async () => undefined },
       onMissed: () => (missed = true),
     });
     const queue = new parts.BatchQueue('sign', { capacity: 8, batch_max: 2, newBatch: () => BATCH });

@@ -16,50 +16,50 @@ const MODELS: readonly AuditOrderInit[] = [
 ];
 
 for (const model of MODELS) {
-  test(`indexes are contiguous and a checkpoint covers what came before it: ${JSON.stringify(model)}`, async () => {
+  test(`indexes are contiguous and a checkpoint covers every earlier append: ${JSON.stringify(model)}`, async () => {
     await assertHolds(auditOrder(TransparencyLog, vkey, model));
   });
 }
 
 const MUTANTS = [
   {
-    bug: 'appends do not take turns',
+    bug: 'appends run concurrently',
     find: 'return await this.#appends.run(signal, () => this.#append(entries));',
     replace: 'return await this.#append(entries);',
-    caught: /two entries have the index|as many entries as/,
+    caught: /two entries have the index|exactly the acknowledged entries/,
     model: MODELS[0]!,
   },
   {
     bug: 'entries are acknowledged before they are synced',
     find: 'await file.sync();',
     replace: 'void file.sync();',
-    caught: /are signed and/,
+    caught: /are signed, but only/,
     model: MODELS[1]!,
   },
   {
-    bug: 'the checkpoint that is there is taken for the new one',
+    bug: 'an existing checkpoint is returned as the new one',
     find: 'if (current?.size === size && ',
     replace: 'if (current !== undefined && ',
-    caught: /leaves out/,
+    caught: /does not cover all/,
     model: { appenders: [[1, 1]], checkpointers: [2] },
   },
   {
-    bug: 'checkpoints do not take turns',
-    find: 'return await this.#checkpoints.run(signal, async () => {\n      // Its turn',
+    bug: 'checkpoints run concurrently',
+    find: 'return await this.#checkpoints.run(signal, async () => {\n      // In the order',
     replace:
-      'return await (async (run: () => Promise<SignedCheckpoint>) => await run())(async () => {\n      // Its turn',
-    caught: /older one|go back/,
+      'return await (async (run: () => Promise<SignedCheckpoint>) => await run())(async () => {\n      // In the order',
+    caught: /older one|shrink/,
     model: MODELS[2]!,
   },
   {
-    bug: 'what a failed sync left is not taken back',
-    find: 'this.#isBroken = true;',
+    bug: 'the writes of a failed sync are not rolled back',
+    find: 'this.#needsRepair = true;',
     replace: '',
-    caught: /as many entries as|not the one that was acknowledged|are signed and/,
+    caught: /exactly the acknowledged entries|not the acknowledged one|are signed, but only/,
     model: MODELS[3]!,
   },
   {
-    bug: 'it goes on with a descriptor whose sync failed',
+    bug: 'a descriptor is used after its sync failed',
     find: 'await this.#files.dropWriters();',
     replace: '',
     caught: /used again/,

@@ -1,8 +1,8 @@
 /**
- * The real log on a disk whose writes and syncs end when the explorer says so: appends and checkpoints at the same time.
+ * Model of concurrent appends and checkpoints on the real log. The explorer decides when writes and syncs end.
  *
- * A sync makes durable what had been written to that file when it began. The files hold their bytes, because the log
- * reads them when it is opened.
+ * A sync makes durable the bytes that had been written to that file when it began. The files hold real bytes, because the
+ * log reads them when it is opened.
  */
 import assert from 'node:assert/strict';
 import { basename } from 'node:path';
@@ -18,15 +18,15 @@ import type { NoteSigner } from '../note/note-key.ts';
 import { parseNote } from '../note/note.ts';
 import { recordBytes } from './records.ts';
 
-/** The class under test; a mutant of it in the tests of the model. */
+/** The class under test, or a mutant of it. */
 export type LogClass = Pick<typeof TransparencyLog, 'open'>;
 
 export interface AuditOrderInit {
-  /** How many entries each append of each appender has. */
+  /** The number of entries of each append, per appender. */
   appenders: readonly (readonly number[])[];
-  /** How many checkpoints each checkpointer writes, one after another. */
+  /** The number of sequential checkpoints, per checkpointer. */
   checkpointers: readonly number[];
-  /** Whether a sync of entries may fail, once. */
+  /** Whether one sync of `entries` may fail. */
   syncMayFail?: boolean;
   closes?: boolean;
 }
@@ -37,11 +37,11 @@ const RECORD_BYTES = recordBytes(ENTRY_BYTES);
 class ModelDisk implements FileSystem {
   readonly #world: World;
   readonly #contents = new Map<string, Uint8Array>();
-  /** Syncs of entries that may still fail. */
+  /** Syncs of `entries` that may still fail. */
   failures_left = 0;
-  /** Bytes of `entries` that a crash would leave. */
+  /** Bytes of `entries` that survive a crash. */
   durable_bytes = 0;
-  /** A descriptor whose sync failed was used again. */
+  /** Whether a descriptor was used again after its sync failed. */
   misused = false;
 
   constructor(world: World) {
@@ -78,7 +78,7 @@ class ModelDisk implements FileSystem {
       write: async (buffers, position) => {
         this.misused ||= hasFailed;
         const bytes = Buffer.concat(buffers);
-        // The hashes are written at the same time as the entries; only the entries' order matters here.
+        // Hashes are written concurrently with entries; only the order of the entries matters here.
         if (name === 'entries') await this.#world.io('write entries');
         touch(this);
         const grown = new Uint8Array(Math.max(this.content(name).length, position + bytes.length));
@@ -115,7 +115,7 @@ class ModelDisk implements FileSystem {
   }
 }
 
-/** A signer that takes its time; what it was asked to sign must be durable by then. */
+/** A slow signer. The signed entries must be durable when it runs. */
 function modelSigner(world: World, vkey: string, onSign: (checkpoint: Checkpoint) => void): NoteSigner {
   return {
     vkey,
@@ -133,13 +133,13 @@ export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): B
   return (world) => {
     const disk = new ModelDisk(world);
     const { signal } = new AbortController();
-    /** By index: the entry that was acknowledged there. */
+    /** The acknowledged entry at each index. */
     const acknowledged: number[] = [];
     let key_last = 0;
     let signed_last = 0;
     const signer = modelSigner(world, vkey, ({ size }) => {
       const durable = Math.floor(disk.durable_bytes / RECORD_BYTES);
-      assert.ok(size <= durable, `${size} entries are signed and ${durable} are durable`);
+      assert.ok(size <= durable, `${size} entries are signed, but only ${durable} are durable`);
     });
 
     const append = async (log: TransparencyLog, count: number): Promise<void> => {
@@ -156,12 +156,12 @@ export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): B
       const before = acknowledged.length;
       const { size, root } = await log.writeCheckpoint(signal);
       touch(disk);
-      assert.ok(size >= before, `a checkpoint over ${size} entries leaves out some of ${before}`);
+      assert.ok(size >= before, `a checkpoint over ${size} entries does not cover all ${before}`);
       const file = decodeCheckpoint(parseNote(disk.content('checkpoint')).text);
       assert.ok(file.size >= size, 'a newer checkpoint was replaced by an older one');
-      assert.ok(file.size >= signed_last, 'checkpoints go back');
+      assert.ok(file.size >= signed_last, 'checkpoints shrink');
       signed_last = file.size;
-      assert.deepEqual(Buffer.from(root), rootOf(disk.content('entries'), size), 'the root is not that of the entries');
+      assert.deepEqual(Buffer.from(root), rootOf(disk.content('entries'), size), 'the root does not match the entries');
     };
     const orFails = async (work: Promise<void>): Promise<void> => {
       if (init.syncMayFail !== true && init.closes !== true) return await work;
@@ -189,13 +189,13 @@ export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): B
       invariant: () => assert.ok(!disk.misused, 'a descriptor whose sync failed is used again'),
       final: () => {
         const entries = disk.content('entries');
-        assert.equal(acknowledged.length * RECORD_BYTES, entries.length, 'as many entries as were acknowledged');
+        assert.equal(
+          acknowledged.length * RECORD_BYTES,
+          entries.length,
+          'the log has exactly the acknowledged entries',
+        );
         for (const [index, key] of acknowledged.entries()) {
-          assert.equal(
-            entries[index * RECORD_BYTES + 2],
-            key,
-            `entry ${index} is not the one that was acknowledged there`,
-          );
+          assert.equal(entries[index * RECORD_BYTES + 2], key, `entry ${index} is not the acknowledged one`);
         }
       },
     };

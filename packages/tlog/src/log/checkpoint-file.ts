@@ -1,9 +1,8 @@
 /**
- * The file `checkpoint`: the last one that was signed.
+ * The file `checkpoint`: the latest signed checkpoint.
  *
- * Promise: it is replaced as a whole, and durable when `replace` resolves; a crash leaves the old one or the new one. One
- * that was not signed by a known key, or speaks of another log, is refused when it is read.
- * Bound: one note in memory. Cancellation: none; file calls end by themselves, and the owner calls one at a time.
+ * Contract: the file is replaced atomically and is durable when `replace` resolves; a crash leaves the old note or the new
+ * one. A note that no known key signed, or that belongs to another log, is refused. The owner serialises the calls.
  */
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
@@ -23,7 +22,7 @@ export interface CheckpointFileInit {
   fs: FileSystem;
   dir: string;
   origin: string;
-  /** At least one of them must have signed what is there. */
+  /** At least one of them must have signed the existing note. */
   keys: readonly NoteKey[];
 }
 
@@ -63,7 +62,7 @@ export class CheckpointFile {
     return next;
   }
 
-  /** Adds signature lines; those of keys that have signed already are left out. */
+  /** Adds signature lines. Keys that have already signed are skipped. */
   async addSignatures(lines: string): Promise<void> {
     if (this.#current === undefined) return;
     const note = parseNote(this.#current.text);
@@ -77,7 +76,7 @@ export class CheckpointFile {
   }
 }
 
-/** The bytes of the checkpoint of a log; undefined when it has none. */
+/** The note of a log; undefined if it has none. */
 export async function readNote(fs: FileSystem, dir: string): Promise<Buffer | undefined> {
   let file: File;
   try {
@@ -94,7 +93,7 @@ export async function readNote(fs: FileSystem, dir: string): Promise<Buffer | un
   }
 }
 
-/** Reads a checkpoint and checks who signed it. */
+/** Parses a checkpoint and verifies its signatures. */
 export function readCheckpoint(
   bytes: Uint8Array,
   origin: string | undefined,
@@ -105,7 +104,7 @@ export function readCheckpoint(
     verifyNote(note, keys);
     const checkpoint = decodeCheckpoint(note.text);
     if (origin !== undefined && checkpoint.origin !== origin) {
-      throw new RonError('audit_integrity', `the checkpoint is of the log ${checkpoint.origin}, not of ${origin}`);
+      throw new RonError('audit_integrity', `the checkpoint belongs to the log ${checkpoint.origin}, not to ${origin}`);
     }
     return { ...checkpoint, text: Buffer.from(bytes).toString('utf8') };
   } catch (error) {

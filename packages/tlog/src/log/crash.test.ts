@@ -1,4 +1,4 @@
-/** Every crash point of small histories: what was acknowledged is there, what was signed still holds, and it goes on. */
+/** Every crash point of small histories: acknowledged entries and signed checkpoints survive, and the log can continue. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -13,11 +13,11 @@ const { signal } = new AbortController();
 const signers = [memorySigner(ORIGIN)];
 const IMAGES_MAX = 60;
 
-/** How many entries an append has, or a checkpoint. */
+/** An append of so many entries, or a checkpoint. */
 type Step = number | 'checkpoint';
 
 interface Acknowledged {
-  /** Operations that had been done by then. */
+  /** The number of disk operations at this point. */
   readonly at: number;
   readonly size: number;
   readonly checkpoint: SignedCheckpoint | undefined;
@@ -47,12 +47,12 @@ async function checkImage(
   size_max: number,
 ): Promise<void> {
   const log = await open(new CrashFileSystem(image));
-  assert.ok(log.size >= (known?.size ?? 0), `only ${log.size} of ${known?.size} acknowledged entries are there`);
-  assert.ok(log.size <= size_max, 'there are entries that nobody appended');
-  assert.ok((log.checkpoint?.size ?? 0) >= (known?.checkpoint?.size ?? 0), 'an acknowledged checkpoint is gone');
+  assert.ok(log.size >= (known?.size ?? 0), `only ${log.size} of ${known?.size} acknowledged entries survived`);
+  assert.ok(log.size <= size_max, 'the log has entries that were never appended');
+  assert.ok((log.checkpoint?.size ?? 0) >= (known?.checkpoint?.size ?? 0), 'an acknowledged checkpoint was lost');
   const { size } = log;
   if (size > 0) assert.deepEqual(Buffer.from(await log.entry(size - 1)), entryOf(size - 1));
-  // It can go on, and is then what it would be without the crash.
+  // The log can continue, and its root is then the same as without the crash.
   await log.append(entriesOf(size, size + 3), signal);
   const { root } = await log.writeCheckpoint(signal);
   assert.deepEqual(Buffer.from(root), rootOf(size + 3));
@@ -91,7 +91,7 @@ function randomFrom(seed: number): () => number {
 
 test('no acknowledged entry or checkpoint is lost at any crash point of a small history', async () => {
   const images = await checkEveryCrash([2, 'checkpoint', 1, 3, 'checkpoint', 250, 4, 'checkpoint', 1]);
-  assert.ok(images >= 100, `only ${images} disks were tried`);
+  assert.ok(images >= 100, `only ${images} disk images were tried`);
 });
 
 test('no acknowledged entry or checkpoint is lost at sampled crash points of any history', async () => {
@@ -109,7 +109,7 @@ test('no acknowledged entry or checkpoint is lost at sampled crash points of any
   );
 });
 
-/** The disk with some syncs left out, as a log with that bug would leave them out. */
+/** A disk that omits some syncs, as a log with that bug would. */
 function forgetting(disk: CrashFileSystem, which: (operation: string, path: string) => boolean): FileSystem {
   const file = (path: string, found: File): File =>
     which('sync', path) ? { ...found, sync: async () => undefined } : found;
@@ -126,10 +126,15 @@ function forgetting(disk: CrashFileSystem, which: (operation: string, path: stri
 
 const BUGS = [
   ['entries are acknowledged before they are synced', 'sync', /entries$/, /acknowledged entries/],
-  ['hashes are not synced before the checkpoint', 'sync', /hashes/, /damaged|are not those/],
-  ['the ends of bundles are not synced before the checkpoint', 'sync', /bundles/, /damaged|are not those|cut/],
+  ['hashes are not synced before the checkpoint', 'sync', /hashes/, /damaged|differ from those/],
+  [
+    'the ends of bundles are not synced before the checkpoint',
+    'sync',
+    /bundles/,
+    /damaged|differ from those|truncated/,
+  ],
   ['the checkpoint is renamed before it is synced', 'sync', /checkpoint/, /cannot be trusted/],
-  ['names are not synced', 'syncDir', /log/, /acknowledged|damaged|cut/],
+  ['names are not synced', 'syncDir', /log/, /acknowledged|damaged|truncated/],
 ] as const;
 
 for (const [bug, operation, path, message] of BUGS) {

@@ -1,12 +1,12 @@
-/** What an audit found to be wrong: where, and what. */
+/** The first damage that an audit found. */
 export interface Damage {
   /** The resource or file. */
   readonly where: string;
   readonly what: string;
 }
 
-/** Thrown inside of an audit to end it. */
-export class DamageFound extends Error {
+/** Ends an audit with the damage that it found. */
+export class DamageError extends Error {
   readonly damage: Damage;
 
   constructor(where: string, what: string) {

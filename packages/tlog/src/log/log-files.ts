@@ -1,14 +1,14 @@
 /**
- * The files of a log. Only `entries` is the truth; `hashes.*` and `bundles` follow from it.
+ * The files of a log. `entries` is the source of truth; `hashes.*` and `bundles` are derived from it.
  *
  *     entries      every entry, see records.ts
- *     bundles      u64, big end first, for each full bundle of 256 entries: where it ends in `entries`
- *     hashes.L     the hashes of level L of the tiles, 32 bytes each: tile n lies at n * 8192
- *     checkpoint   the last signed checkpoint, replaced as a whole
+ *     bundles      u64, big-endian, per full bundle of 256 entries: its end in `entries`
+ *     hashes.L     the hashes of tile level L, 32 bytes each: tile n is at n * 8192
+ *     checkpoint   the latest signed checkpoint, replaced atomically
  *
- * Promise: reading goes on while the descriptors for writing are replaced after a failure. A file that is made has a
- * durable name before it is used. No descriptor is closed under a read: `close` waits for those under way. Bound: two descriptors for each of at most nine files, opened when first needed.
- * Cancellation: none; file calls end by themselves.
+ * Contract: reads continue while write descriptors are replaced after a failure. The name of a new file is durable before
+ * the file is used. No descriptor is closed during a read: `close` waits for reads in progress.
+ * Bound: two descriptors for each of at most nine files, opened on first use.
  */
 import { join } from 'node:path';
 import { RonError, sched, type Parked } from '@ron/kernel';
@@ -18,7 +18,7 @@ import { bundleOf, RECORD_BYTES_MAX } from './records.ts';
 import { TILE_WIDTH } from '../tiles/tiles.ts';
 
 export const OFFSET_BYTES = 8;
-/** A bundle of the longest entries. */
+/** The size of a bundle of maximum-length entries. */
 export const BUNDLE_BYTES_MAX = TILE_WIDTH * RECORD_BYTES_MAX;
 
 export const hashesName = (level: number): string => `hashes.${level}`;
@@ -43,32 +43,32 @@ export class LogFiles {
     return new LogFiles(fs, dir, new Set(await fs.list(dir)));
   }
 
-  /** Whether it was there when the log was opened, or was made since by us. */
+  /** Whether the file existed when the log was opened, or was created since by this process. */
   has(name: string): boolean {
     return this.#names.has(name);
   }
 
-  /** To read from; stays open. */
+  /** A descriptor for reading; it stays open. */
   reader(name: string): Promise<File> {
-    return kept(this.#readers, name, () => this.fs.open(join(this.dir, name), 'read'));
+    return openOnce(this.#readers, name, () => this.fs.open(join(this.dir, name), 'read'));
   }
 
-  /** To write to; made when it is not there. */
+  /** A descriptor for writing; the file is created if it does not exist. */
   writer(name: string): Promise<File> {
-    return kept(this.#writers, name, async () => {
+    return openOnce(this.#writers, name, async () => {
       if (this.#names.has(name)) return await this.fs.open(join(this.dir, name), 'write');
       return await this.#create(name);
     });
   }
 
-  /** After a failed sync the system may have dropped what was to be written: the descriptor is not used again. */
+  /** After a failed sync the kernel may have dropped dirty pages, so the descriptors must not be used again. */
   async dropWriters(): Promise<void> {
     const writers = [...this.#writers.values()];
     this.#writers.clear();
     await closeAll(writers);
   }
 
-  /** Makes durable what was written to the files that follow from the entries. */
+  /** Syncs the files that are derived from the entries. */
   async syncDerived(): Promise<void> {
     const derived = [...this.#writers].filter(([name]) => name !== 'entries');
     const synced = await Promise.allSettled(derived.map(async ([, file]) => (await file).sync()));
@@ -76,7 +76,7 @@ export class LogFiles {
     if (failed !== undefined) throw failed.reason;
   }
 
-  /** How long a file is now; another process may have made it just now. */
+  /** The current length of a file; 0 if it does not exist. Another process may have created it since. */
   async sizeOf(name: string): Promise<number> {
     const file = await this.reader(name).catch((error: NodeJS.ErrnoException) => {
       if (error.code !== 'ENOENT') throw error;
@@ -84,23 +84,23 @@ export class LogFiles {
     return file === undefined ? 0 : await file.size();
   }
 
-  /** `width` hashes of a tile, as many as the caller knows to be there. */
+  /** Reads `width` hashes of a tile. The caller must know that they exist. */
   async readHashes(level: number, tile: number, width: number): Promise<Buffer> {
     return await this.#readExactly(hashesName(level), width * HASH_BYTES, tile * TILE_WIDTH * HASH_BYTES);
   }
 
-  /** Where a bundle begins in `entries`; all bundles before it must be full. */
+  /** The start of a bundle in `entries`; all bundles before it must be full. */
   async bundleStart(bundle: number): Promise<number> {
     if (bundle === 0) return 0;
     const bytes = await this.#readExactly('bundles', OFFSET_BYTES, (bundle - 1) * OFFSET_BYTES);
     return Number(bytes.readBigUInt64BE(0));
   }
 
-  /** The first `width` entries of a bundle that ends at `end` (or later, when it is wider). */
+  /** Reads the first `width` entries of a bundle that ends at `end`, or later if it has more entries. */
   async readBundle(bundle: number, width: number, end: number): Promise<Buffer> {
     const start = await this.bundleStart(bundle);
-    if (start >= end) throw damaged('bundles', `bundle ${bundle} begins at ${start}, behind its end`);
-    // The last one of a log that grows may be followed by others; a wrong end must not cost more memory than a bundle.
+    if (start >= end) throw damaged('bundles', `bundle ${bundle} begins at ${start}, after its end`);
+    // The last bundle of a growing log may be followed by others, and a wrong `end` must not cost more memory than a bundle.
     const bytes = Math.min(end - start, BUNDLE_BYTES_MAX);
     const found = bundleOf(await this.#readExactly('entries', bytes, start), width);
     if (found === undefined) throw damaged('entries', `bundle ${bundle} does not hold ${width} entries`);
@@ -159,8 +159,8 @@ export function damaged(name: string, what: string): RonError {
   return new RonError('audit_integrity', `the file ${name} of the log is damaged: ${what}`);
 }
 
-/** The file of that name in `files`, opened when it is not there; one attempt that failed is not kept. */
-function kept(files: Map<string, Promise<File>>, name: string, open: () => Promise<File>): Promise<File> {
+/** Returns the open file of that name or opens it. A failed attempt is not cached. */
+function openOnce(files: Map<string, Promise<File>>, name: string, open: () => Promise<File>): Promise<File> {
   const known = files.get(name);
   if (known !== undefined) return known;
   const opened = open();

@@ -28,7 +28,7 @@ const entryOf = (index: number): Buffer => Buffer.from(`entry ${index} ${'x'.rep
 const entriesOf = (from: number, to: number): Buffer[] =>
   Array.from({ length: to - from }, (_, index) => entryOf(from + index));
 
-test('what is appended is there after a restart, with the same root and proofs', async (t) => {
+test('appended entries survive a restart with the same root and proofs', async (t) => {
   const dir = tempDir(t);
   const log = await open(dir);
   assert.equal(log.checkpoint, undefined);
@@ -69,7 +69,7 @@ test('a checkpoint is signed by every signer, in text and in the subtree structu
   assert.deepEqual([origin, size], [ORIGIN, '3']);
 });
 
-test('tiles and bundles are served as far as a checkpoint covers them, and nothing else is', async (t) => {
+test('only tiles and bundles that a checkpoint covers are served', async (t) => {
   const dir = tempDir(t);
   await using log = await open(dir);
   await log.append(entriesOf(0, 300), signal);
@@ -109,7 +109,7 @@ test('an entry that is too long, a missing index and a size beyond the end are r
   await assert.rejects(log.consistency(2, 1), { code: 'not_found' });
 });
 
-test('nothing is signed twice: a checkpoint over what is signed already is the one that is there', async (t) => {
+test('nothing is signed twice: without new entries the current checkpoint is returned', async (t) => {
   const dir = tempDir(t);
   let signatures = 0;
   const counting = {
@@ -124,7 +124,7 @@ test('nothing is signed twice: a checkpoint over what is signed already is the o
   assert.equal(await log.writeCheckpoint(signal), await log.writeCheckpoint(signal));
   assert.equal(signatures, 1);
   await log.close();
-  // With another key among the signers it is signed anew; the old key is still trusted when it is named.
+  // With a new signer it is signed again. The old key is trusted only if it is listed in `vkeys`.
   const other = memorySigner(ORIGIN);
   await assert.rejects(open(dir, { signers: [other] }), { code: 'audit_integrity' });
   const rotated = await open(dir, { signers: [other], vkeys: [counting.vkey] });
@@ -133,7 +133,7 @@ test('nothing is signed twice: a checkpoint over what is signed already is the o
   await rotated.close();
 });
 
-test('a log has one process, and closes once', async (t) => {
+test('only one process can open a log, and close is idempotent', async (t) => {
   const dir = tempDir(t);
   const log = await open(dir);
   await assert.rejects(open(dir), { code: 'conflict' });
@@ -144,7 +144,7 @@ test('a log has one process, and closes once', async (t) => {
   assert.ok(!readdirSync(dir).includes('checkpoint.tmp'));
 });
 
-test('a log that is closed while it is read lets the reads end, and no new ones begin', async (t) => {
+test('close waits for reads in progress and refuses new ones', async (t) => {
   const log = await open(tempDir(t));
   await log.append(entriesOf(0, 600), signal);
   await log.writeCheckpoint(signal);
@@ -158,7 +158,7 @@ test('a log that is closed while it is read lets the reads end, and no new ones 
   await assert.rejects(log.readTile('tile/0/000'), { code: 'closed' });
 });
 
-test('more appends than may wait are refused at once', async (t) => {
+test('appends beyond the queue limit are refused immediately', async (t) => {
   await using log = await open(tempDir(t));
   const results = await Promise.allSettled(
     Array.from({ length: 40 }, (_, index) => log.append([entryOf(index)], signal)),

@@ -1,15 +1,15 @@
 /**
- * A log that can only grow, and whose signed checkpoints prove it: RFC 6962 over SHA-256, readable as C2SP tlog-tiles.
+ * An append-only log with signed checkpoints: a Merkle tree of RFC 6962 over SHA-256, readable as C2SP tlog-tiles.
  *
- * Promise: an append that was acknowledged survives any crash, and indexes are contiguous. A checkpoint covers every append
- * that was acknowledged before it was asked for, nothing that is not durable is signed, and each one continues the one
- * before. A log that is opened is what it was when its last checkpoint was signed, and what `known` says, or it is not
- * opened at all (`audit_integrity`). One process has a log.
+ * Contract: an acknowledged append survives any crash, and indexes are contiguous. A checkpoint covers every append that was
+ * acknowledged before the call and only durable entries, and each checkpoint extends the one before. `open` verifies that
+ * the log extends its last checkpoint and every checkpoint in `known`, or rejects with `audit_integrity`. One process at a
+ * time may open a log.
  * Bound: one append at a time, `WAITERS_MAX` wait; memory does not grow with the log. Overflow: `busy`.
- * Cancellation: an append that waits leaves by its signal; one that has begun ends by itself, written or failed as a whole.
- * A checkpoint that is aborted before it is written leaves the old one.
- * Failure: a full disk or a failed sync fails the call (`storage_full`, `not_ready`) and takes back what it wrote; the
- * next call goes on with new descriptors.
+ * Cancellation: a waiting append leaves with its signal's reason; an append that has begun completes or fails as a whole. A
+ * checkpoint that is aborted before it is written leaves the old one in place.
+ * Failure: a full disk or a failed sync fails the call (`storage_full`, `not_ready`) and its writes are rolled back; the
+ * next call uses new descriptors.
  */
 import { join } from 'node:path';
 import { assert, Mutex, orAborted, RonError } from '@ron/kernel';
@@ -19,7 +19,7 @@ import { leafHash } from '../tree/hash.ts';
 import { damaged, LogFiles } from './log-files.ts';
 import { parseVkey, signCheckpoint, type NoteSigner } from '../note/note-key.ts';
 import { encodeRecords, recordBytes } from './records.ts';
-import { expectGood, recover, type KnownCheckpoint } from './recovery.ts';
+import { requireConsistent, recover, type KnownCheckpoint } from './recovery.ts';
 import { TileCache, TileHashes } from '../tiles/tile-hashes.ts';
 import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from '../tiles/tiles.ts';
 import { TreeBatch, type Extent } from '../tree/tree-batch.ts';
@@ -27,9 +27,9 @@ import { consistencyProof, inclusionProof, isSame, type InclusionProof } from '.
 
 /** Appends, and checkpoints, that may wait for the mutex. */
 const WAITERS_MAX = 16;
-/** Tiles that are kept for proofs: 1 MiB. */
+/** Tiles cached for proofs: 1 MiB. */
 const TILES_MAX = 64;
-/** Bytes of the entries of one append. */
+/** Total bytes of the entries of one append. */
 const APPEND_BYTES_MAX = 64 * 1024 * 1024;
 
 export interface TransparencyLogInit {
@@ -38,22 +38,22 @@ export interface TransparencyLogInit {
   origin: string;
   /** Each signs every checkpoint. */
   signers: readonly NoteSigner[];
-  /** Keys that signed earlier checkpoints and may no longer be among the signers. Default none. */
+  /** Keys that signed earlier checkpoints and may have been retired since. Default none. */
   vkeys?: readonly string[];
   fs?: FileSystem;
-  /** What others remember of the log. Default nothing. */
+  /** Checkpoints of this log that are stored elsewhere. Default none. */
   known?: readonly KnownCheckpoint[];
   signal: AbortSignal;
-  /** Told how many bytes of an unfinished entry were cut off at the end. */
+  /** Called with the number of bytes of a torn write that were cut off at the end. */
   onCut?(bytes: number): void;
 }
 
-/** Those who remember what was signed. */
-export interface CheckpointMemory {
-  /** Called before it is published: when this fails the checkpoint is not published. */
-  before(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
-  /** While it is being published. */
-  beside?(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+/** Stores checkpoints outside of the log, to detect a rollback. */
+export interface CheckpointRecorder {
+  /** Called before the checkpoint is published. If it rejects, the checkpoint is not published. */
+  beforePublish(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+  /** Called while the checkpoint is being published. */
+  duringPublish?(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
 }
 
 export class TransparencyLog implements AsyncDisposable {
@@ -64,10 +64,10 @@ export class TransparencyLog implements AsyncDisposable {
   readonly #tiles = new TileCache(TILES_MAX);
   readonly #appends = new Mutex('log.append', { waiters_max: WAITERS_MAX });
   readonly #checkpoints = new Mutex('log.checkpoint', { waiters_max: WAITERS_MAX });
-  /** What is durable. */
+  /** The durable part of the log. */
   #extent: Extent;
-  /** A write or sync failed: what it wrote must be taken back before the next. */
-  #isBroken = false;
+  /** A write or sync failed: it must be rolled back before the next one. */
+  #needsRepair = false;
   #closing: Promise<void> | undefined;
 
   private constructor(
@@ -86,7 +86,7 @@ export class TransparencyLog implements AsyncDisposable {
     await fs.makeDir(dir).catch(rethrowDisk);
     const lock = fs.lock?.(join(dir, 'lock'));
     if (fs.lock !== undefined && lock === undefined) {
-      throw new RonError('conflict', `another process has ${dir} open: stop it first`);
+      throw new RonError('conflict', `${dir} is in use by another process: stop it first`);
     }
     try {
       return await TransparencyLog.#open(init, await LogFiles.open(fs, dir), lock);
@@ -117,39 +117,39 @@ export class TransparencyLog implements AsyncDisposable {
     }
   }
 
-  /** Entries that are durable. */
+  /** The number of durable entries. */
   get size(): number {
     return this.#extent.frontier.size;
   }
 
-  /** The last one that was signed. */
+  /** The latest signed checkpoint. */
   get checkpoint(): SignedCheckpoint | undefined {
     return this.#checkpointFile.current;
   }
 
-  /** Adds entries that get consecutive indexes from `first` on; resolves when they are durable. */
+  /** Appends entries with consecutive indexes from `first`; resolves when they are durable. */
   async append(entries: readonly Uint8Array[], signal: AbortSignal): Promise<{ first: number }> {
     let bytes = 0;
     for (const entry of entries) {
       if (entry.length > ENTRY_BYTES_MAX) {
-        throw new RonError('payload_too_large', `an entry has at most ${ENTRY_BYTES_MAX} bytes, not ${entry.length}`);
+        throw new RonError('payload_too_large', `the entry has ${entry.length} bytes, the limit is ${ENTRY_BYTES_MAX}`);
       }
       bytes += entry.length;
     }
     assert(entries.length > 0, 'an append has an entry');
     if (bytes > APPEND_BYTES_MAX) {
-      throw new RonError('payload_too_large', `one append has at most ${APPEND_BYTES_MAX} bytes, not ${bytes}`);
+      throw new RonError('payload_too_large', `the append has ${bytes} bytes, the limit is ${APPEND_BYTES_MAX}`);
     }
     return await this.#appends.run(signal, () => this.#append(entries));
   }
 
   /**
-   * Signs what is durable and replaces the checkpoint. Nothing is signed when nothing is new. `memory` records it before
-   * it is published.
+   * Signs the durable entries and replaces the checkpoint; returns the current one if it already covers them. `recorder`
+   * stores the new one before it is published.
    */
-  async writeCheckpoint(signal: AbortSignal, memory?: CheckpointMemory): Promise<SignedCheckpoint> {
+  async writeCheckpoint(signal: AbortSignal, recorder?: CheckpointRecorder): Promise<SignedCheckpoint> {
     return await this.#checkpoints.run(signal, async () => {
-      // Its turn among the appends: it sees all that came before, and none writes while files are synced.
+      // In the order of the appends: it covers every earlier append, and no append writes during the sync.
       const extent = await this.#appends.run(signal, () => this.#syncAll());
       const { origin, signers } = this.#init;
       const { size } = extent.frontier;
@@ -157,15 +157,15 @@ export class TransparencyLog implements AsyncDisposable {
       if (current?.size === size && this.#checkpointFile.isSignedByAll(signers)) return current;
       const checkpoint = { origin, size, root: extent.frontier.root() };
       const text = await orAborted(signCheckpoint(checkpoint, signers, signal), signal);
-      await memory?.before({ ...checkpoint, text }, signal);
-      const beside = memory?.beside?.({ ...checkpoint, text }, signal);
+      await recorder?.beforePublish({ ...checkpoint, text }, signal);
+      const beside = recorder?.duringPublish?.({ ...checkpoint, text }, signal);
       const ended = await Promise.allSettled([this.#checkpointFile.replace(text), beside]);
       for (const each of ended) if (each.status === 'rejected') throw each.reason;
       return this.checkpoint!;
     });
   }
 
-  /** Adds the signature lines of witnesses to the checkpoint over `size` entries; false when it is no longer the last. */
+  /** Adds witness signatures to the checkpoint over `size` entries. Returns false if it is no longer the latest. */
   async addCosignatures(size: number, lines: string, signal: AbortSignal): Promise<boolean> {
     return await this.#checkpoints.run(signal, async () => {
       if (this.checkpoint?.size !== size) return false;
@@ -174,7 +174,7 @@ export class TransparencyLog implements AsyncDisposable {
     });
   }
 
-  /** That entry `index` is in the tree of the first `size` entries. Default: the tree of the last checkpoint. */
+  /** Proves that entry `index` is in the tree of the first `size` entries. Default: the tree of the latest checkpoint. */
   async proof(index: number, size = this.checkpoint?.size ?? 0): Promise<InclusionProof> {
     this.#expectSize(size);
     const hashes = this.#hashes(size);
@@ -182,13 +182,13 @@ export class TransparencyLog implements AsyncDisposable {
     return { index, size, leaf: await hashes.node(0, index), path };
   }
 
-  /** That the first `from` entries are the beginning of the first `to`. */
+  /** Proves that the first `from` entries are a prefix of the first `to`. */
   async consistency(from: number, to: number): Promise<Uint8Array[]> {
     this.#expectSize(to);
     return await consistencyProof(this.#hashes(to), from, to).catch(rethrowDisk);
   }
 
-  /** A tile or bundle that the last checkpoint covers, by its path; undefined when there is none. */
+  /** Returns a tile or bundle by its path; undefined if the latest checkpoint does not cover it. */
   async readTile(path: string): Promise<Uint8Array | undefined> {
     const tile = parseTilePath(path);
     if (tile === undefined) return undefined;
@@ -200,7 +200,7 @@ export class TransparencyLog implements AsyncDisposable {
 
   async entry(index: number): Promise<Uint8Array> {
     if (!Number.isSafeInteger(index) || index < 0 || index >= this.size) {
-      throw new RonError('not_found', `there is no entry ${index} in a log of ${this.size}`);
+      throw new RonError('not_found', `the log has ${this.size} entries and no entry ${index}`);
     }
     const bundle = Math.floor(index / TILE_WIDTH);
     const within = index % TILE_WIDTH;
@@ -208,12 +208,12 @@ export class TransparencyLog implements AsyncDisposable {
     const entry = decodeBundle(bytes)?.at(-1);
     const leaf = await this.#hashes(this.size).node(0, index).catch(rethrowDisk);
     if (entry === undefined || !isSame(leafHash(entry), leaf)) {
-      throw damaged('entries', `entry ${index} does not have the hash that it was logged with`);
+      throw damaged('entries', `entry ${index} does not match its leaf hash`);
     }
     return entry;
   }
 
-  /** Completes appends under way and closes the files. Signs nothing: the owner signs the last checkpoint. */
+  /** Completes appends in progress and closes the files. Signs nothing: the owner signs the final checkpoint first. */
   close(): Promise<void> {
     this.#closing ??= this.#close();
     return this.#closing;
@@ -231,7 +231,7 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   async #append(entries: readonly Uint8Array[]): Promise<{ first: number }> {
-    await this.#mend();
+    await this.#repair();
     const { bytes, frontier } = this.#extent;
     const batch = new TreeBatch(this.#extent);
     const leaves = entries.map(leafHash);
@@ -241,8 +241,8 @@ export class TransparencyLog implements AsyncDisposable {
       end += recordBytes((entries[index] as Uint8Array).length);
       batch.add(leaf, end);
     }
-    await this.#orBroken(async () => {
-      // The hashes need no sync: they can be made again. But there must be room for them before anything is acknowledged.
+    await this.#repairOnFailure(async () => {
+      // Hashes need no sync, because they can be rebuilt. But they must fit on the disk before the entries are acknowledged.
       const written = await Promise.allSettled([this.#writeEntries(records, bytes), batch.write(this.#files)]);
       for (const each of written) if (each.status === 'rejected') throw each.reason;
     });
@@ -257,24 +257,24 @@ export class TransparencyLog implements AsyncDisposable {
   }
 
   async #syncAll(): Promise<Extent> {
-    await this.#mend();
-    await this.#orBroken(() => this.#files.syncDerived());
+    await this.#repair();
+    await this.#repairOnFailure(() => this.#files.syncDerived());
     return this.#extent;
   }
 
-  /** When `work` fails, what it wrote is taken back, at once if the disk lets us. */
-  async #orBroken(work: () => Promise<void>): Promise<void> {
+  /** If `work` fails, rolls back its writes, immediately if the disk permits. */
+  async #repairOnFailure(work: () => Promise<void>): Promise<void> {
     try {
       await work();
     } catch (error) {
-      this.#isBroken = true;
-      await this.#mend().catch(() => undefined);
+      this.#needsRepair = true;
+      await this.#repair().catch(() => undefined);
       throw diskError(error);
     }
   }
 
-  async #mend(): Promise<void> {
-    if (!this.#isBroken) return;
+  async #repair(): Promise<void> {
+    if (!this.#needsRepair) return;
     const { bytes, frontier } = this.#extent;
     try {
       await this.#files.dropWriters();
@@ -283,9 +283,9 @@ export class TransparencyLog implements AsyncDisposable {
       const { signal } = new AbortController();
       const extent = await recover(this.#files, { checkpoint: this.checkpoint, known: [], signal });
       if (extent.frontier.size !== frontier.size || !isSame(extent.frontier.root(), frontier.root())) {
-        throw damaged('entries', `it held ${frontier.size} entries, and holds ${extent.frontier.size} others now`);
+        throw damaged('entries', `it had ${frontier.size} entries and now has ${extent.frontier.size} different ones`);
       }
-      this.#isBroken = false;
+      this.#needsRepair = false;
     } catch (error) {
       throw diskError(error);
     }
@@ -314,21 +314,21 @@ function openCheckpoint(files: LogFiles, init: Omit<TransparencyLogInit, 'dir' |
 }
 
 export interface InspectedLog {
-  /** Whole entries, also those behind the checkpoint. */
+  /** Complete entries, including those after the checkpoint. */
   readonly size: number;
   readonly checkpoint: SignedCheckpoint | undefined;
 }
 
 /**
- * What `TransparencyLog.open` would look at before it changes anything: throws `audit_integrity` as it would. Reads only,
- * and makes nothing.
+ * Runs the checks of `TransparencyLog.open` without changing or creating anything, and throws `audit_integrity` in the same
+ * cases.
  */
 export async function inspectLog(init: TransparencyLogInit): Promise<InspectedLog> {
   const { dir, fs = realFileSystem, known = [], signal } = init;
   const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
   try {
     const checkpoint = (await openCheckpoint(files, init)).current;
-    return { checkpoint, size: await expectGood(files, { checkpoint, known, signal }) };
+    return { checkpoint, size: await requireConsistent(files, { checkpoint, known, signal }) };
   } catch (error) {
     return rethrowDisk(error);
   } finally {

@@ -1,17 +1,17 @@
 /**
- * How entries lie in the file `entries`, one after another:
+ * The records of the file `entries`:
  *
- *     | length u16, big end first | entry | the first 8 bytes of its leaf hash |
+ *     | length u16, big-endian | entry | the first 8 bytes of its leaf hash |
  *
- * Promise: what a crash left of a write that was never synced (a part, zeros, pages in any order) is told from a whole
- * record by the hash. Bound: one chunk in memory while a file is scanned. Cancellation: between two chunks.
+ * Contract: the hash distinguishes a complete record from a torn write (a part, zeros, pages in any order).
+ * Bound: one chunk in memory during a scan. Cancellation: between two chunks.
  */
 import type { File } from '@ron/log';
 import { leafHash } from '../tree/hash.ts';
 import { ENTRY_BYTES_MAX, LENGTH_BYTES } from '../tiles/tiles.ts';
 
 const TAG_BYTES = 8;
-/** Some hundred records: no other work waits long while they are hashed. */
+/** A few hundred records, so that hashing a chunk does not block the event loop for long. */
 const CHUNK_BYTES = 256 * 1024;
 export const RECORD_BYTES_MAX = LENGTH_BYTES + ENTRY_BYTES_MAX + TAG_BYTES;
 
@@ -19,7 +19,7 @@ export const recordBytes = (entry_bytes: number): number => LENGTH_BYTES + entry
 
 export interface FoundRecord {
   readonly leaf: Buffer;
-  /** Where the record ends in the file. */
+  /** The end of the record in the file. */
   readonly end: number;
 }
 
@@ -36,14 +36,14 @@ export function encodeRecords(entries: readonly Uint8Array[], leaves: readonly U
   return bytes;
 }
 
-/** The entry that begins at `at`, without a look at its tag; undefined when it is not all there. */
+/** The entry at `at`, without a check of its tag; undefined if it is incomplete. */
 export function entryAt(bytes: Buffer, at: number): Buffer | undefined {
   if (at + LENGTH_BYTES > bytes.length) return undefined;
   const end = at + LENGTH_BYTES + bytes.readUInt16BE(at);
   return end + TAG_BYTES <= bytes.length ? bytes.subarray(at + LENGTH_BYTES, end) : undefined;
 }
 
-/** The first `count` records of `bytes` as a bundle, which is the same without tags; undefined when there are fewer. */
+/** Converts the first `count` records to a bundle, which has no tags; undefined if there are fewer. */
 export function bundleOf(bytes: Buffer, count: number): Buffer | undefined {
   const bundle = Buffer.allocUnsafe(bytes.length);
   let [from, to] = [0, 0];
@@ -57,7 +57,7 @@ export function bundleOf(bytes: Buffer, count: number): Buffer | undefined {
   return bundle.subarray(0, to);
 }
 
-/** The whole records from `from` on, many at a time, up to the first one that is not whole. */
+/** Yields the complete records from `from` on, many at a time, up to the first incomplete one. */
 export async function* scanRecords(
   file: File,
   from: number,

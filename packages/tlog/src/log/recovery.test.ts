@@ -1,4 +1,4 @@
-/** What a log does about a disk that crashed, failed, or was tampered with. */
+/** How a log handles a disk that crashed, failed, or was tampered with. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem, type Faults } from '@ron/log/testing';
@@ -43,7 +43,7 @@ const flipped = (bytes: Uint8Array, index: number): Uint8Array => {
   return copy;
 };
 
-test('a log that is shorter than its checkpoint is refused and stays as it is', async () => {
+test('a log that is shorter than its checkpoint is refused and left unchanged', async () => {
   for (const [size, kept] of [
     [5, 4],
     [300, 299],
@@ -57,27 +57,30 @@ test('a log that is shorter than its checkpoint is refused and stays as it is', 
     const entries = kept === 0 ? new Uint8Array(0) : short.disk.files().get(at('entries'))!;
     const cut = files(disk, (all) => all.set(at('entries'), entries));
     const before = cut.files();
-    await assert.rejects(open(cut), { code: 'audit_integrity', message: /was cut/ }, `${kept} of ${size}`);
+    await assert.rejects(open(cut), { code: 'audit_integrity', message: /was truncated/ }, `${kept} of ${size}`);
     assert.deepEqual(cut.files(), before);
   }
   const { disk } = await logOf(3, 3);
   await assert.rejects(open(files(disk, (all) => all.delete(at('entries')))), { code: 'audit_integrity' });
 });
 
-test('a log with another root than the one that was signed is refused', async () => {
+test('a log whose root differs from the signed one is refused', async () => {
   const { disk } = await logOf(300, 300);
   const damage = (name: string, index: number): CrashFileSystem =>
     files(disk, (all) => all.set(at(name), flipped(all.get(at(name))!, index)));
-  // In the last bundle an entry counts, before it the hash over the whole bundle.
+  // In the last bundle the entries are read; before it, only the hash over each full bundle.
   const entries = disk.files().get(at('entries'))!;
-  await assert.rejects(open(damage('entries', entries.length - 20)), { code: 'audit_integrity', message: /was cut/ });
-  await assert.rejects(open(damage('hashes.1', 5)), { code: 'audit_integrity', message: /are not those/ });
+  await assert.rejects(open(damage('entries', entries.length - 20)), {
+    code: 'audit_integrity',
+    message: /was truncated/,
+  });
+  await assert.rejects(open(damage('hashes.1', 5)), { code: 'audit_integrity', message: /differ from those/ });
   await assert.rejects(open(files(disk, (all) => all.delete(at('hashes.1')))), { code: 'audit_integrity' });
   await assert.rejects(open(damage('bundles', 7)), { code: 'audit_integrity' });
   await assert.rejects(open(damage('checkpoint', 0)), { code: 'audit_integrity', message: /cannot be trusted/ });
 });
 
-test('what somebody else remembers must be the beginning of the log, whole', async () => {
+test('the log must extend every checkpoint that is stored elsewhere', async () => {
   const { disk, checkpoint } = await logOf(700, 600);
   const old = (await logOf(100, 100)).checkpoint;
   const rolledBack = (await logOf(400, 300)).disk;
@@ -88,41 +91,41 @@ test('what somebody else remembers must be the beginning of the log, whole', asy
   await assert.rejects(open(new CrashFileSystem(), { known: [checkpoint] }), { code: 'audit_integrity' });
   for (const size of [100, 256, 600, 650]) {
     const known = { origin: ORIGIN, size, root: treeHash(entriesOf(1, size + 1)) };
-    await assert.rejects(open(disk, { known: [known] }), { code: 'audit_integrity', message: /are not those/ });
+    await assert.rejects(open(disk, { known: [known] }), { code: 'audit_integrity', message: /differ from those/ });
   }
 });
 
-test('a log that is refused is left as it was, however long its tail is', async () => {
+test('a refused log is left unchanged, however long its tail is', async () => {
   const { disk } = await logOf(40_000, 300);
   const image = disk.files();
-  // What a crash left of the files that follow from the entries would be written anew, if the log were good.
+  // Derived files that a crash tore would be rebuilt if the log were accepted.
   image.set(at('hashes.0'), image.get(at('hashes.0'))!.slice(0, 300 * 32));
   image.set(at('entries'), Buffer.concat([image.get(at('entries'))!, Buffer.from('torn')]));
   const refusing = new CrashFileSystem(image);
   const known = [{ size: 40_001, root: new Uint8Array(32), by: 'the anchor' }];
   await assert.rejects(open(refusing, { known }), {
     code: 'audit_integrity',
-    message: /40000 .*40001.* says the anchor/,
+    message: /40000 .*40001.* according to the anchor/,
   });
   assert.equal(refusing.operations, 0, 'nothing was written');
 });
 
-test('a checkpoint is remembered before anybody can see it, and not published when that fails', async () => {
+test('a checkpoint is recorded before it is published, and not published if that fails', async () => {
   const { disk } = await logOf(3, 3);
   const log = await open(disk);
   await log.append(entriesOf(3, 5), signal);
   const published = (): Checkpoint =>
     decodeCheckpoint(parseNote(Buffer.from(disk.files().get(at('checkpoint'))!).toString()).text);
-  const forgetful = log.writeCheckpoint(signal, { before: () => Promise.reject(new Error('no room')) });
+  const forgetful = log.writeCheckpoint(signal, { beforePublish: () => Promise.reject(new Error('no room')) });
   await assert.rejects(forgetful, /no room/);
   assert.deepEqual([log.checkpoint?.size, published().size], [3, 3]);
   const seen: number[] = [];
-  await log.writeCheckpoint(signal, { before: async ({ size }) => void seen.push(size, published().size) });
+  await log.writeCheckpoint(signal, { beforePublish: async ({ size }) => void seen.push(size, published().size) });
   assert.deepEqual([seen, published().size], [[5, 3], 5]);
   await log.close();
 });
 
-test('the end of a write that a crash tore is cut off, and the whole entries before it are kept', async () => {
+test('a torn write is cut off, and the complete entries before it are kept', async () => {
   const { disk } = await logOf(303, 300);
   const whole = disk.files().get(at('entries'))!;
   const tails = [Uint8Array.of(0), new Uint8Array(4096), Buffer.from([0, 3, 1, 2]), whole.subarray(-30, -1)];
@@ -139,11 +142,11 @@ test('the end of a write that a crash tore is cut off, and the whole entries bef
   }
 });
 
-test('what a killed process had written but not synced is durable before it counts', async () => {
+test('unsynced entries of a killed process become durable before they count', async () => {
   const disk = new CrashFileSystem();
   const log = await open(disk);
   await log.append(entriesOf(0, 3), signal);
-  // The process is gone before the sync; the system still has what it wrote, until the power goes.
+  // The process died before the sync; the kernel still has the written bytes, until the power fails.
   const file = await disk.open(at('entries'), 'write');
   const longer = (await logOf(4, 4)).disk.files().get(at('entries'))!;
   await file.write([longer], 0);
@@ -156,7 +159,7 @@ test('what a killed process had written but not synced is durable before it coun
   }
 });
 
-test('hashes that a crash left behind the checkpoint do not matter', async () => {
+test('hashes after the checkpoint do not matter after a crash', async () => {
   const { disk, checkpoint } = await logOf(1000, 300);
   for (const spoil of [(bytes: Uint8Array) => new Uint8Array(bytes.length), () => new Uint8Array(0)]) {
     const spoilt = files(disk, (all) => {
@@ -176,7 +179,7 @@ test('hashes that a crash left behind the checkpoint do not matter', async () =>
   }
 });
 
-/** A disk on which the operations that `which` chooses fail, while `on`. */
+/** A disk on which the operations selected by `which` fail while `on` is set. */
 function failing(
   which: (operation: string, path: string) => boolean,
   code: string,
@@ -191,14 +194,14 @@ function failing(
 }
 
 const FAILURES = [
-  ['the disk is full for entries', 'write', 'entries', 'ENOSPC', 'storage_full'],
-  ['the disk is full for hashes', 'write', 'hashes.0', 'ENOSPC', 'storage_full'],
-  ['an entry cannot be synced', 'sync', 'entries', 'EIO', 'not_ready'],
+  ['no space for entries', 'write', 'entries', 'ENOSPC', 'storage_full'],
+  ['no space for hashes', 'write', 'hashes.0', 'ENOSPC', 'storage_full'],
+  ['a sync of entries fails', 'sync', 'entries', 'EIO', 'not_ready'],
   ['the disk is dead', 'write', '', 'EIO', 'not_ready'],
 ] as const;
 
 for (const [what, operation, name, code, expected] of FAILURES) {
-  test(`${what}: the append fails, leaves nothing, and the log goes on when it can`, async () => {
+  test(`${what}: the append fails and is rolled back, and the log recovers`, async () => {
     const state = failing((done, path) => done === operation && path.startsWith(at(name)), code);
     const log = await open(state.disk);
     await log.append(entriesOf(0, 300), signal);
@@ -219,7 +222,7 @@ for (const [what, operation, name, code, expected] of FAILURES) {
   });
 }
 
-test('a checkpoint that cannot be made durable is not published, and what it was to cover is not lost', async () => {
+test('a checkpoint that cannot be made durable is not published, and its entries are not lost', async () => {
   for (const [operation, name] of [
     ['sync', 'hashes.0'],
     ['sync', 'checkpoint.tmp'],
@@ -237,7 +240,7 @@ test('a checkpoint that cannot be made durable is not published, and what it was
     state.on = false;
     const { root } = await log.writeCheckpoint(signal);
     assert.deepEqual(Buffer.from(root), treeHash(entriesOf(0, 270)));
-    // Whatever the failed sync lost, the disk holds what the checkpoint covers.
+    // Regardless of the failed sync, the disk has everything that the checkpoint covers.
     for (const image of state.disk.imagesAt(state.disk.operations, 50, () => 0.3)) {
       const again = await open(new CrashFileSystem(image));
       assert.deepEqual(Buffer.from(again.checkpoint!.root), Buffer.from(root));
@@ -247,7 +250,7 @@ test('a checkpoint that cannot be made durable is not published, and what it was
   }
 });
 
-test('a signer that hangs costs the checkpoint its deadline, and the next one nothing', async () => {
+test('a hanging signer fails only its own checkpoint, at its deadline', async () => {
   const disk = new CrashFileSystem();
   let isHanging = true;
   const signer = {

@@ -1,12 +1,12 @@
 /**
- * What a log does when it is opened: finds out how far it reaches, and whether it still is what was signed.
+ * Recovery when a log is opened: finds the end of the log and verifies it against the signed checkpoints.
  *
- * Promise: refuses with `audit_integrity`, and changes nothing, when the log is shorter than a checkpoint it is held
- * against or has another root there: all of that is known before the first write. Whole entries behind the last checkpoint are kept (a crash came before the next
- * one); what follows the last whole entry is cut off. The files that follow from the entries are written anew from the
- * bundle on that the last checkpoint ends in, so what a crash left of them does not matter.
- * Bound: reads the right edge of the tree and the entries since the last checkpoint, not the whole log; `verifyLog` reads
- * every byte. Cancellation: between two chunks of entries.
+ * Contract: rejects with `audit_integrity`, before the first write, if the log is shorter than an expected checkpoint or has
+ * another root at its size. Complete entries after the last checkpoint are kept (the crash preceded the next checkpoint);
+ * bytes after the last complete entry are cut off. The derived files are rebuilt from the bundle of the last checkpoint on,
+ * so their state after a crash does not matter.
+ * Bound: reads the right edge of the tree and the entries since the last checkpoint; `verifyLog` reads every byte.
+ * Cancellation: between two chunks of entries.
  */
 import { RonError } from '@ron/kernel';
 import type { Checkpoint } from '../note/checkpoint.ts';
@@ -22,30 +22,30 @@ import { isSame, rangeHash } from '../tree/tree.ts';
 /** Leaves whose hashes are written together. */
 const FLUSH_LEAVES = 16_384;
 
-/** What somebody remembers of a log. */
+/** A checkpoint of the log that is stored elsewhere. */
 export interface KnownCheckpoint extends Pick<Checkpoint, 'size' | 'root'> {
-  /** Who remembers it, for messages. */
+  /** Where it is stored, for messages. */
   readonly by?: string;
 }
 
-export interface HeldAgainst {
-  /** The last checkpoint that the log itself has. */
+export interface ExpectedState {
+  /** The last checkpoint in the log's own directory. */
   checkpoint: Checkpoint | undefined;
-  /** What others remember of the log. */
+  /** Checkpoints that are stored elsewhere. */
   known: readonly KnownCheckpoint[];
   signal: AbortSignal;
 }
 
-export interface RecoveryInit extends HeldAgainst {
-  /** Told how many bytes after the last whole entry are cut off. */
+export interface RecoveryInit extends ExpectedState {
+  /** Called with the number of bytes that were cut off after the last complete entry. */
   onCut?(bytes: number): void;
 }
 
 export async function recover(files: LogFiles, init: RecoveryInit): Promise<Extent> {
-  await expectGood(files, init);
-  const { from, start, edge } = await beginning(files, init.checkpoint);
+  await requireConsistent(files, init);
+  const { from, start, edge } = await scanStart(files, init.checkpoint);
   const entries = await files.writer('entries');
-  // What was written but not synced before a crash will count from now on, so the next crash must not take it.
+  // Unsynced bytes from before the crash count as entries from now on, so they must survive the next crash.
   await entries.sync();
   const bytes_found = await entries.size();
   const batch = new TreeBatch({ frontier: await Frontier.read(edge, from), bytes: start });
@@ -64,14 +64,17 @@ export async function recover(files: LogFiles, init: RecoveryInit): Promise<Exte
   return extent;
 }
 
-/** Throws `audit_integrity` unless the log is what it is held against; gives how many entries it has. Reads only. */
-export async function expectGood(files: LogFiles, { checkpoint, known, signal }: HeldAgainst): Promise<number> {
+/** Throws `audit_integrity` unless the log extends every expected checkpoint. Returns its number of entries. Reads only. */
+export async function requireConsistent(
+  files: LogFiles,
+  { checkpoint, known, signal }: ExpectedState,
+): Promise<number> {
   const held: readonly KnownCheckpoint[] = checkpoint === undefined ? known : [checkpoint, ...known];
   if (!files.has('entries')) {
     for (const each of held) if (each.size > 0) throw shorter(0, each);
     return 0;
   }
-  const { from, start, edge } = await beginning(files, checkpoint);
+  const { from, start, edge } = await scanStart(files, checkpoint);
   for (const each of held) if (each.size < from) expectRoot(each, await rangeHash(edge, 0, each.size));
   const entries = await files.reader('entries');
   if ((await entries.size()) < start) throw shorter(undefined, checkpoint!);
@@ -92,8 +95,8 @@ export async function expectGood(files: LogFiles, { checkpoint, known, signal }:
   return frontier.size;
 }
 
-/** Where the entries begin that have to be read: with the bundle that the last checkpoint ends in. */
-async function beginning(
+/** Where to start reading entries: at the bundle in which the last checkpoint ends. */
+async function scanStart(
   files: LogFiles,
   checkpoint: Checkpoint | undefined,
 ): Promise<{ from: number; start: number; edge: TileHashes }> {
@@ -102,7 +105,7 @@ async function beginning(
   return { from, start: await files.bundleStart(from / TILE_WIDTH), edge };
 }
 
-/** Cuts off what belongs to entries that are not there: hashes of a batch that a crash or a failure took back. */
+/** Truncates derived files to the existing entries: a crash or failure may have left hashes of a batch without entries. */
 async function trim(files: LogFiles, { frontier: { size } }: Extent): Promise<void> {
   await cutTo(files, 'bundles', hashesAt(1, size) * OFFSET_BYTES);
   for (let level = 0; level <= LEVELS_MAX; level++) {
@@ -119,15 +122,16 @@ async function cutTo(files: LogFiles, name: string, bytes: number): Promise<void
 function expectRoot({ size, root, by }: KnownCheckpoint, found: Uint8Array): void {
   if (isSame(found, root)) return;
   const details = { size, expected: hex(root), found: hex(found) };
-  const message = `the first ${size} entries of the log are not those that ${signedBy(by)}: its root is ${details.found}`;
+  const message = `the first ${size} entries of the log differ from those that ${signedBy(by)}: its root is ${details.found}`;
   throw new RonError('audit_integrity', message, { details });
 }
 
 function shorter(found: number | undefined, { size, by }: KnownCheckpoint): RonError {
   const has = found === undefined ? 'fewer' : `only ${found}`;
-  const message = `the log was cut: it has ${has} entries, and ${size} ${signedBy(by)}`;
+  const message = `the log was truncated: it has ${has} entries, but ${size} ${signedBy(by)}`;
   return new RonError('audit_integrity', message, { details: { expected: size } });
 }
 
-const signedBy = (by: string | undefined): string => (by === undefined ? 'were signed' : `were signed, says ${by}`);
+const signedBy = (by: string | undefined): string =>
+  by === undefined ? 'were signed' : `were signed according to ${by}`;
 const hex = (hash: Uint8Array): string => Buffer.from(hash).toString('hex');

@@ -1,9 +1,9 @@
 /**
- * What a log says about itself: its name, how many entries it has, and the root over them (C2SP tlog-checkpoint).
+ * A checkpoint (C2SP tlog-checkpoint): the name of a log, its number of entries, and its root hash.
  *
- * Promise: encoding and decoding are inverse; a text that could be read in another way is refused. We write no extension
- * lines, because nobody could audit them, and read none, so that every signature covers the whole text.
- * Bound: an origin has at most 255 bytes, which the ML-DSA signature's format demands. Cancellation: none.
+ * Contract: encoding and decoding are inverse; a non-canonical text is refused. Extension lines are neither written, because
+ * an auditor could not verify them, nor accepted, so that every signature covers the whole text.
+ * Bound: an origin has at most 255 bytes, which the ML-DSA signature format requires.
  */
 import { RonError } from '@ron/kernel';
 import { HASH_BYTES } from '../tree/hash.ts';
@@ -27,16 +27,18 @@ export function encodeCheckpoint({ origin, size, root }: Checkpoint): string {
 export function decodeCheckpoint(text: string): Checkpoint {
   const [origin, size, root, end, ...more] = text.split('\n');
   if (origin === undefined || size === undefined || root === undefined || end !== '' || more.length > 0) {
-    throw malformed('it has three lines: origin, size, root');
+    throw malformed('it must have three lines: origin, size, root');
   }
-  if (origin === '' || Buffer.byteLength(origin) > ORIGIN_BYTES_MAX) throw malformed('the origin has 1 to 255 bytes');
-  if (!SIZE.test(size) || !Number.isSafeInteger(Number(size))) throw malformed('the size is a whole number below 2^53');
+  if (origin === '' || Buffer.byteLength(origin) > ORIGIN_BYTES_MAX)
+    throw malformed('the origin must have 1 to 255 bytes');
+  if (!SIZE.test(size) || !Number.isSafeInteger(Number(size)))
+    throw malformed('the size must be an integer below 2^53');
   const hash = fromBase64(root);
-  if (hash?.length !== HASH_BYTES) throw malformed('the root is 32 bytes in base64');
+  if (hash?.length !== HASH_BYTES) throw malformed('the root must be 32 bytes in base64');
   return { origin, size: Number(size), root: hash };
 }
 
-/** Standard base64 with padding, in the one way it can be written; undefined otherwise. */
+/** Decodes canonical base64 with padding; undefined for any other text. */
 export function fromBase64(text: string): Buffer | undefined {
   const bytes = Buffer.from(text, 'base64');
   return bytes.toString('base64') === text ? bytes : undefined;

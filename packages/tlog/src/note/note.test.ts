@@ -11,7 +11,7 @@ const { signal } = new AbortController();
 const ORIGIN = 'example.com/audit';
 const checkpoint = { origin: ORIGIN, size: 20_852_163, root: new Uint8Array(32).fill(7) };
 
-/** The example in the documentation of Go's sumdb/note. */
+/** The example from the documentation of Go's sumdb/note. */
 const GO_VKEY = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
 const GO_SEED = 'gQoUAtUUbI2E8kQzMPVAgOv5juF9nHT2JS/F1ccoMXM=';
 const GO_TEXT = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
@@ -19,7 +19,7 @@ const GO_NOTE = `${GO_TEXT}
 — PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=
 `;
 
-test("a note that Go signed is read and verified, and signed by us it is Go's note to the byte", () => {
+test("a note signed by Go verifies here, and our signature of it is identical to Go's", () => {
   const key = parseVkey(GO_VKEY);
   const note = parseNote(GO_NOTE);
   assert.equal(note.text, GO_TEXT);
@@ -32,7 +32,7 @@ test("a note that Go signed is read and verified, and signed by us it is Go's no
   assert.throws(() => verifyNote(changed, [key]), { code: 'audit_integrity' });
 });
 
-test('a checkpoint is its three lines', () => {
+test('a checkpoint has exactly three lines', () => {
   const text = encodeCheckpoint(checkpoint);
   assert.equal(text, 'example.com/audit\n20852163\nBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwcHBwc=\n');
   assert.deepEqual({ ...decodeCheckpoint(text), root: checkpoint.root }, checkpoint);
@@ -54,7 +54,7 @@ test('a checkpoint is its three lines', () => {
   }
 });
 
-test('both kinds of key sign a checkpoint, and a change of anything in it is found', async () => {
+test('both key types sign a checkpoint, and any modification is detected', async () => {
   const signers = [memorySigner(ORIGIN), memorySigner(ORIGIN, KeyType.mlDsa44)];
   const keys = signers.map((signer) => parseVkey(signer.vkey));
   const note = parseNote(await signCheckpoint(checkpoint, signers, signal));
@@ -71,7 +71,7 @@ test('both kinds of key sign a checkpoint, and a change of anything in it is fou
   }
 });
 
-test('signatures of unknown keys are ignored, and a note without a known one is refused', async () => {
+test('signatures of unknown keys are ignored, and a note without a known key is refused', async () => {
   const [mine, other] = [memorySigner(ORIGIN), memorySigner(ORIGIN)];
   const note = parseNote(await signCheckpoint(checkpoint, [other, mine], signal));
   assert.equal(verifyNote(note, [parseVkey(mine.vkey)]).length, 1);
@@ -79,7 +79,7 @@ test('signatures of unknown keys are ignored, and a note without a known one is 
   assert.throws(() => verifyNote(note, []), { code: 'audit_integrity' });
 });
 
-test('the structure that ML-DSA signs is the one of the format, byte for byte', () => {
+test('the ML-DSA message has the documented format, byte for byte', () => {
   const root = Buffer.alloc(32, 7);
   const message = subtreeMessage('w.example', 1, { origin: 'log.example', size: 258, root });
   const expected =
@@ -104,7 +104,7 @@ test("a witness's cosignature covers the time and the text", () => {
   assert.throws(() => verifyNote({ text, signatures: [short] }, [key]), { code: 'audit_integrity' });
 });
 
-test('a key that is not written as it must be is refused', () => {
+test('a malformed key is refused', () => {
   assert.equal(parseVkey('EnochRoot+af0cfe78+ATtqJ7zOtqQtYqOo0CpvDXNlMhV3HeJDpjrASKGLWdop').name, 'EnochRoot');
   for (let at = 0; at < GO_VKEY.length; at++) {
     assert.throws(() => parseVkey(GO_VKEY.slice(0, at)), { code: 'validation' });
@@ -113,14 +113,14 @@ test('a key that is not written as it must be is refused', () => {
   }
 });
 
-test('a signature has a key id and a byte more', () => {
+test('a signature is longer than its key id', () => {
   for (const short of ['', 'AAAA', 'AAAAAA==', 'AAAAAAAA==', 'AAAAAAB=']) {
     assert.throws(() => parseNote(`text\n\n— a ${short}\n`), { code: 'validation' }, short);
   }
   assert.equal(parseNote('text\n\n— a AAAAAAA=\n').signatures[0]?.signature.length, 1);
 });
 
-test('any bytes are a note or are refused, and a note is formatted as it was read', () => {
+test('arbitrary bytes are refused or round-trip through parsing and formatting', () => {
   const parse = (bytes: Uint8Array | string): void => {
     try {
       const text = typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString();

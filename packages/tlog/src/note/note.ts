@@ -1,12 +1,12 @@
 /**
- * Text that somebody signed (C2SP signed-note), as Go's `sumdb/note` writes and reads it:
+ * Signed notes (C2SP signed-note), compatible with Go's `sumdb/note`:
  *
  *     <text, one line or more>
  *     <empty line>
  *     — <key name> <base64 of: key id, 4 bytes || signature>
  *
- * Promise: parsing and formatting are inverse. What is no valid note is refused with `validation`.
- * Bound: a note has at most 1 MiB and 100 signatures. Cancellation: none, nothing waits.
+ * Contract: parsing and formatting are inverse. Any other text is refused with `validation`.
+ * Bound: a note has at most 1 MiB and 100 signatures.
  */
 import { isUtf8 } from 'node:buffer';
 import { RonError } from '@ron/kernel';
@@ -21,7 +21,7 @@ export interface NoteSignature {
 }
 
 export interface Note {
-  /** With its final newline, without the empty line. */
+  /** Includes its final newline, but not the empty line. */
   readonly text: string;
   readonly signatures: readonly NoteSignature[];
 }
@@ -30,7 +30,7 @@ export const NOTE_BYTES_MAX = 1024 * 1024;
 const SIGNATURES_MAX = 100;
 const KEY_ID_BYTES = 4;
 const SIGNATURE_LINE = /^\u2014 (\S+) (\S+)$/;
-// oxlint-disable-next-line no-control-regex -- they are what is looked for
+// oxlint-disable-next-line no-control-regex -- the pattern matches them on purpose
 const CONTROL = /[\u0000-\u0009\u000b-\u001f]/;
 
 export function isKeyName(name: string): boolean {
@@ -41,7 +41,7 @@ export function parseNote(bytes: Uint8Array | string): Note {
   if (bytes.length > NOTE_BYTES_MAX) throw malformed('it is too large');
   if (typeof bytes !== 'string' && !isUtf8(bytes)) throw malformed('it is not UTF-8');
   const whole = typeof bytes === 'string' ? bytes : Buffer.from(bytes).toString('utf8');
-  if (CONTROL.test(whole) || !whole.isWellFormed()) throw malformed('it has control characters');
+  if (CONTROL.test(whole) || !whole.isWellFormed()) throw malformed('it contains control characters');
   const border = whole.lastIndexOf('\n\n');
   if (border === -1 || !whole.endsWith('\n')) throw malformed('it has no signatures');
   const lines = whole.slice(border + 2, -1).split('\n');
@@ -53,7 +53,7 @@ export function parseSignature(line: string): NoteSignature {
   const [, name = '', encoded = ''] = SIGNATURE_LINE.exec(line) ?? [];
   const bytes = fromBase64(encoded);
   if (!isKeyName(name) || bytes === undefined || bytes.length <= KEY_ID_BYTES) {
-    throw malformed('a signature line is a dash, a name and base64');
+    throw malformed('a signature line must be a dash, a name and base64');
   }
   return { name, key_id: bytes.readUInt32BE(0), signature: bytes.subarray(KEY_ID_BYTES) };
 }
@@ -66,7 +66,7 @@ export function formatSignature({ name, key_id, signature }: NoteSignature): str
 }
 
 export function formatNote({ text, signatures }: Note): string {
-  if (!text.endsWith('\n')) throw malformed('its text ends with a newline');
+  if (!text.endsWith('\n')) throw malformed('its text must end with a newline');
   return `${text}\n${signatures.map(formatSignature).join('')}`;
 }
 

@@ -1,4 +1,4 @@
-/** Signers whose keys lie in memory. */
+/** Signers with keys in memory. */
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { KeyType, noteSigner, type NoteSigner } from '../note/note-key.ts';
 

@@ -8,7 +8,7 @@ const SIZE = 5 * 256 + 100;
 const entries = Array.from({ length: SIZE }, (_, index) => Buffer.from(`entry ${index}`));
 const leaves = entries.map(leafHash);
 
-test('tiles are read once while the cache has room, and the ones that were unused for longest go', async () => {
+test('tiles are read once while the cache has room; the least recently used are evicted', async () => {
   const reads: number[] = [];
   const cache = new TileCache(3);
   const reader = (size: number): TileHashes =>
@@ -29,14 +29,14 @@ test('tiles are read once while the cache has room, and the ones that were unuse
     return [...reads];
   };
   assert.deepEqual(await read(SIZE, 0, 1, 2, 0, 1, 2), [0, 1, 2]);
-  assert.deepEqual(await read(SIZE, 0, 3, 0, 2, 1), [3, 1], 'tile 1 was unused for longest');
+  assert.deepEqual(await read(SIZE, 0, 3, 0, 2, 1), [3, 1], 'tile 1 was the least recently used');
   assert.deepEqual(await read(SIZE, 4, 5), [4, 5]);
-  // A tile that was not full is another one when it has grown.
+  // A partial tile counts as another tile once it has grown.
   assert.deepEqual(await read(SIZE - 50, 5), [5]);
   assert.deepEqual(await read(SIZE, 5), []);
 });
 
-test('what is not in the tree is not given', async () => {
+test('nodes outside of the tree are refused', async () => {
   const reader = new TileHashes(10, async () => Buffer.concat(leaves.slice(0, 10)));
   await assert.rejects(reader.node(0, 10), { code: 'internal' });
   await assert.rejects(reader.node(3, 1), { code: 'internal' });

@@ -1,18 +1,17 @@
 /**
- * Subtree hashes out of tiles: what a proof needs, from wherever tiles come.
+ * Subtree hashes for proofs, computed from tiles.
  *
- * A tile holds the lowest of its eight levels, the others are hashed when they are asked for. That is most of the cost of
- * a proof; so tiles are kept with what was hashed (what a tile holds up to some width never changes), and all proofs of a
- * log share those near its root and at its end.
- * Bound: the cache keeps `tiles_max` tiles of at most 16 KiB. Overflow: the one that was unused for longest goes.
- * Cancellation: none here.
+ * A tile stores the lowest of its eight levels; the others are computed on demand. That is most of the cost of a proof, so
+ * tiles are cached together with their computed levels (the first hashes of a tile never change), and all proofs of a log
+ * share the tiles near its root and at its end.
+ * Bound: the cache holds `tiles_max` tiles of at most 16 KiB. Overflow: the least recently used tile is evicted.
  */
 import { assert } from '@ron/kernel';
 import { HASH_BYTES, hashPairs } from '../tree/hash.ts';
 import { LEVELS_MAX, TILE_HEIGHT, widthAt } from './tiles.ts';
 import type { HashReader } from '../tree/tree.ts';
 
-/** Two for each level. */
+/** Two per level. */
 const TILES_OF_A_PROOF = 2 * (LEVELS_MAX + 1);
 
 /** Reads the first `width` hashes of a tile. */
@@ -26,7 +25,7 @@ class TileTree {
     this.#levels = [hashes];
   }
 
-  /** The hash over the `2^height` hashes of the tile that begin at `index * 2^height`. */
+  /** The hash over the tile's `2^height` hashes from `index * 2^height`. */
   node(height: number, index: number): Uint8Array {
     while (this.#levels.length <= height) this.#levels.push(hashPairs(this.#levels.at(-1)!));
     const at = index * HASH_BYTES;
@@ -47,7 +46,7 @@ export class TileCache {
   get(key: string): TileTree | undefined {
     const found = this.#tiles.get(key);
     if (found === undefined) return undefined;
-    // The map keeps the order of insertion: who is used goes to its end.
+    // A map iterates in insertion order: reinsert the tile as the most recently used.
     this.#tiles.delete(key);
     this.#tiles.set(key, found);
     return found;
@@ -66,7 +65,7 @@ export class TileHashes implements HashReader {
   readonly #size: number;
   readonly #cache: TileCache;
 
-  /** Tiles of a tree of `size` leaves. */
+  /** Reads tiles of a tree of `size` leaves. */
   constructor(size: number, read: ReadHashes, cache = new TileCache(TILES_OF_A_PROOF)) {
     this.#size = size;
     this.#read = read;
@@ -88,7 +87,7 @@ export class TileHashes implements HashReader {
     const known = this.#cache.get(key);
     if (known !== undefined) return known;
     const hashes = await this.#read(level, index, width);
-    assert(hashes.length === width * HASH_BYTES, 'a tile is as wide as was asked for');
+    assert(hashes.length === width * HASH_BYTES, 'a tile has the requested width');
     const tile = new TileTree(hashes);
     this.#cache.set(key, tile);
     return tile;

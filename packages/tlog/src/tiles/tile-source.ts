@@ -1,8 +1,8 @@
 /**
- * Where the resources of a log come from: a directory that a log wrote, a directory of C2SP files, or a server.
+ * Sources of a log's resources: a directory written by a log, a directory of C2SP files, or a server.
  *
- * Promise: a source only reads, and what it says is not trusted: `verifyLog` checks it.
- * Bound: a resource has at most `RESOURCE_BYTES_MAX` bytes, one is read at a time; a request has a deadline.
+ * Contract: a source is read-only and untrusted; `verifyLog` verifies its data.
+ * Bound: a resource has at most `RESOURCE_BYTES_MAX` bytes; one is read at a time; a request has a deadline.
  * Cancellation: by the signal of each read.
  */
 import { join } from 'node:path';
@@ -18,21 +18,21 @@ const RESOURCE_BYTES_MAX = BUNDLE_BYTES_MAX;
 const REQUEST_MS = 30_000;
 
 export interface TileSource extends AsyncDisposable {
-  /** What it is, for people. */
+  /** A description for messages. */
   readonly name: string;
-  /** The signed note; undefined when there is none. */
+  /** The signed note; undefined if there is none. */
   checkpoint(signal: AbortSignal): Promise<Uint8Array | undefined>;
-  /** A tile or bundle by its path; undefined when there is none. */
+  /** A tile or bundle by its path; undefined if there is none. */
   tile(path: string, signal: AbortSignal): Promise<Uint8Array | undefined>;
-  /** The files themselves, when they are at hand: they hold more than tiles do. */
+  /** The log's own files if they are local: they hold more than tiles do. */
   readonly files?: LogFiles;
 }
 
-/** A directory: one that a log wrote, or a copy of the resources under their paths. */
+/** A directory written by a log, or a copy of the C2SP resources. */
 export async function dirSource(dir: string, fs: FileSystem = realFileSystem): Promise<TileSource> {
   const files = await LogFiles.open(fs, dir).catch((error: NodeJS.ErrnoException) => {
     if (error.code === 'ENOENT' || error.code === 'ENOTDIR')
-      throw new RonError('not_found', `there is no log in ${dir}`);
+      throw new RonError('not_found', `${dir} does not contain a log`);
     return rethrowDisk(error);
   });
   return files.has('entries') ? filesSource(dir, files) : copySource(dir, fs);
@@ -54,7 +54,7 @@ function filesSource(dir: string, files: LogFiles): TileSource {
   };
 }
 
-/** The end of a bundle in `entries`; of the last one, which may be growing, as far as it can reach. */
+/** The end of a bundle in `entries`. For the last bundle, which may be growing, the largest possible end. */
 async function endOfBundle(files: LogFiles, bundle: number): Promise<number> {
   const bundles = Math.floor((await files.sizeOf('bundles')) / OFFSET_BYTES);
   return bundle < bundles ? await files.bundleStart(bundle + 1) : await files.sizeOf('entries');
@@ -86,7 +86,7 @@ function copySource(dir: string, fs: FileSystem): TileSource {
 export interface UrlSourceInit {
   /** Sent with every request, such as an `authorization`. Default none. */
   headers?: Readonly<Record<string, string>>;
-  /** For one request. Default 30 s. */
+  /** Per request. Default 30 s. */
   deadline_ms?: number;
 }
 
@@ -96,7 +96,7 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
   const read = async (path: string, bytes_max: number, signal: AbortSignal): Promise<Uint8Array | undefined> => {
     using deadline = Deadline.after('tlog_read', init.deadline_ms ?? REQUEST_MS, { signal });
     return await deadline.run(async (until) => {
-      // Not to where a server sends us: the headers may hold a secret that is meant for it alone.
+      // Redirects are refused: the headers may contain a secret for this server only.
       const request = { headers: { ...init.headers }, signal: until, redirect: 'error' } as const;
       const response = await fetch(`${prefix}/${path}`, request).catch(unreachable);
       if (response.status === 404) {
@@ -107,7 +107,7 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
         await response.body?.cancel();
         const code = { 401: 'unauthorized', 403: 'forbidden' } as const;
         const { [response.status as 401]: known = 'unreachable' } = code;
-        throw new RonError(known, `${path} was answered with ${response.status}`);
+        throw new RonError(known, `${path} failed with status ${response.status}`);
       }
       return await bodyOf(response, bytes_max).catch(unreachable);
     });
@@ -120,13 +120,13 @@ export function urlSource(url: string, init: UrlSourceInit = {}): TileSource {
   };
 }
 
-/** A body of at most `bytes_max`. */
+/** Reads a body of at most `bytes_max`. */
 export async function bodyOf(response: Response, bytes_max: number): Promise<Uint8Array> {
   const pieces: Uint8Array[] = [];
   let bytes = 0;
   for await (const piece of response.body ?? []) {
     bytes += piece.length;
-    if (bytes > bytes_max) throw new RonError('payload_too_large', `the answer has more than ${bytes_max} bytes`);
+    if (bytes > bytes_max) throw new RonError('payload_too_large', `the response has more than ${bytes_max} bytes`);
     pieces.push(piece);
   }
   return Buffer.concat(pieces);
@@ -136,10 +136,10 @@ export function unreachable(cause: unknown): never {
   if (cause instanceof RonError) throw cause;
   const { message, cause: inner } = cause as Error;
   const why = inner instanceof Error ? inner.message : message;
-  throw new RonError('unreachable', `the other side cannot be reached: ${why}`, { cause });
+  throw new RonError('unreachable', `the server cannot be reached: ${why}`, { cause });
 }
 
-/** A tile or bundle of a tree; a partial one may be gone when the full one is there, then it is cut out of that. */
+/** Reads a tile or bundle of a tree. If a partial tile was deleted after the full one appeared, it is cut from that. */
 export async function readWidth(source: TileSource, tile: Tile, signal: AbortSignal): Promise<Uint8Array | undefined> {
   const found = await source.tile(tilePath(tile), signal);
   if (found !== undefined || tile.width === TILE_WIDTH) return found;

@@ -3,13 +3,13 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { decodeBundle, encodeBundle, parseTilePath, tilePath, widthAt, type Tile } from './tiles.ts';
 
-test('paths are those of the format', () => {
+test('paths have the documented format', () => {
   assert.equal(tilePath({ level: 0, index: 1_234_067, width: 256 }), 'tile/0/x001/x234/067');
   assert.equal(tilePath({ level: 'entries', index: 1000, width: 1 }), 'tile/entries/x001/000.p/1');
   assert.equal(tilePath({ level: 2, index: 0, width: 17 }), 'tile/2/000.p/17');
 });
 
-test('a tree of 70 000 entries has the tiles that the format says', () => {
+test('a tree of 70 000 entries has the documented tiles', () => {
   const size = 70_000;
   assert.deepEqual([widthAt(0, 272, size), widthAt(0, 273, size), widthAt(0, 274, size)], [256, 112, 0]);
   assert.deepEqual([widthAt(1, 0, size), widthAt(1, 1, size)], [256, 17]);
@@ -17,7 +17,7 @@ test('a tree of 70 000 entries has the tiles that the format says', () => {
   assert.deepEqual([widthAt('entries', 273, size), widthAt(0, 0, 256), widthAt(1, 0, 256)], [112, 256, 1]);
 });
 
-test('a path that is read names what it was made of, and no other text is a path', () => {
+test('paths round-trip, and any other text is refused', () => {
   const level = fc.oneof(fc.integer({ min: 0, max: 63 }), fc.constant<'entries'>('entries'));
   const tile: fc.Arbitrary<Tile> = fc.record(
     { level, index: fc.maxSafeNat(), width: fc.integer({ min: 1, max: 256 }) },
@@ -44,7 +44,7 @@ test('a path that is read names what it was made of, and no other text is a path
   }
 });
 
-test('a bundle holds its entries, and any bytes are a bundle or are refused', () => {
+test('bundles round-trip, and malformed bytes are refused', () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 20 }), (entries) => {
       assert.deepEqual(decodeBundle(encodeBundle(entries))?.map(asArray), entries.map(asArray));

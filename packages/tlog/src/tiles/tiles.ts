@@ -1,13 +1,12 @@
 /**
- * How a tree is cut into files that never change (C2SP tlog-tiles): tiles of 256 hashes, every eighth level of the tree,
- * and bundles of 256 entries.
+ * Immutable files of a tree (C2SP tlog-tiles): tiles of 256 hashes for every eighth level, and bundles of 256 entries.
  *
  *     tile/0/x001/234           the leaf hashes 1234*256 ... 1234*256+255
- *     tile/1/004.p/210          the first 210 hashes of a tile that is not full, each over a full tile below
- *     tile/entries/x001/234     the entries themselves, each after its length as 16 bits, big end first
+ *     tile/1/004.p/210          the first 210 hashes of a partial tile, each over a full tile below
+ *     tile/entries/x001/234     the entries, each preceded by its length as a big-endian u16
  *
- * Promise: `parseTilePath` takes exactly the paths that `tilePath` makes, so a resource has one name and no name leads
- * anywhere else. Bound: an entry has at most 65 535 bytes. Cancellation: none, nothing waits.
+ * Contract: `parseTilePath` accepts exactly the paths that `tilePath` makes, so a resource has one name and no path escapes
+ * the directory. Bound: an entry has at most 65 535 bytes.
  */
 import { assert } from '@ron/kernel';
 import { HASH_BYTES } from '../tree/hash.ts';
@@ -17,7 +16,7 @@ export const TILE_HEIGHT = 8;
 export const TILE_WIDTH = 2 ** TILE_HEIGHT;
 export const TILE_BYTES = TILE_WIDTH * HASH_BYTES;
 export const ENTRY_BYTES_MAX = 65_535;
-/** Levels that a tree of 2^53 leaves can have. */
+/** The levels of a tree of 2^53 leaves. */
 export const LEVELS_MAX = 7;
 export const LENGTH_BYTES = 2;
 
@@ -28,18 +27,18 @@ export interface Tile {
   readonly width: number;
 }
 
-/** Hashes (or entries) that a tree of `size` leaves has in all tiles of a level. */
+/** The number of hashes (or entries) in all tiles of a level, for a tree of `size` leaves. */
 export function hashesAt(level: number | 'entries', size: number): number {
   return level === 'entries' ? size : Math.floor(size / TILE_WIDTH ** level);
 }
 
-/** How wide a tile is in a tree of `size` leaves; 0 when it does not begin there. */
+/** The width of a tile in a tree of `size` leaves; 0 if the tile does not exist. */
 export function widthAt(level: number | 'entries', index: number, size: number): number {
   return Math.min(Math.max(hashesAt(level, size) - index * TILE_WIDTH, 0), TILE_WIDTH);
 }
 
 export function tilePath({ level, index, width }: Tile): string {
-  assert(width >= 1 && width <= TILE_WIDTH, 'a tile holds 1 to 256');
+  assert(width >= 1 && width <= TILE_WIDTH, 'a tile has 1 to 256 hashes');
   const digits = String(index);
   const groups = digits.padStart(Math.ceil(digits.length / 3) * 3, '0').match(/.{3}/g)!;
   const number = groups.map((group, at) => (at === groups.length - 1 ? group : `x${group}`)).join('/');
@@ -48,7 +47,7 @@ export function tilePath({ level, index, width }: Tile): string {
 
 const PATH = /^tile\/(entries|\d{1,2})\/((?:x\d{3}\/){0,5}\d{3})(?:\.p\/(\d{1,3}))?$/;
 
-/** What a path names; undefined unless it is the one way to write it. */
+/** Parses a canonical path; undefined for any other text. */
 export function parseTilePath(path: string): Tile | undefined {
   const [, level, number, width] = PATH.exec(path) ?? [];
   if (level === undefined || number === undefined) return undefined;
@@ -61,7 +60,7 @@ export function parseTilePath(path: string): Tile | undefined {
   return tilePath(tile) === path ? tile : undefined;
 }
 
-/** Entries as a bundle. */
+/** Encodes entries as a bundle. */
 export function encodeBundle(entries: readonly Uint8Array[]): Buffer {
   const bytes = Buffer.allocUnsafe(entries.reduce((sum, entry) => sum + LENGTH_BYTES + entry.length, 0));
   let at = 0;
@@ -74,7 +73,7 @@ export function encodeBundle(entries: readonly Uint8Array[]): Buffer {
   return bytes;
 }
 
-/** The entries of a bundle; undefined when they do not end where it ends. */
+/** Decodes a bundle; undefined if its last entry is incomplete. */
 export function decodeBundle(bytes: Uint8Array): Uint8Array[] | undefined {
   const entries: Uint8Array[] = [];
   let at = 0;

@@ -1,18 +1,18 @@
 /**
- * The right edge of a growing tree: all that is needed to go on with it.
+ * The right edge of a growing tree: the state that is needed to append to it.
  *
  *     7 leaves:    [ 0 1 2 3 ] [ 4 5 ] [ 6 ]      three full subtrees, whose hashes are the peaks
  *
- * Promise: after n leaves the root is that of RFC 6962 over them. Each hash that a tile holds is given to `onTileHash`
- * once, when the last leaf below it arrives, in order within its level.
- * Bound: one hash for each bit of the size, at most 53. Cancellation: none, nothing waits.
+ * Contract: after n leaves the root is that of RFC 6962 over them. Each hash of a tile is passed to `onTileHash` once, when
+ * the last leaf below it arrives, in order within its level.
+ * Bound: one hash per bit of the size, at most 53.
  */
 import { nodeHash } from './hash.ts';
 import { foldPeaks, subtreesOf, type HashReader } from './tree.ts';
 import { TILE_HEIGHT } from '../tiles/tiles.ts';
 
 export class Frontier {
-  /** By height: the hash of the full subtree that ends the tree there, if there is one. */
+  /** By height: the hash of the full subtree of that height at the end of the tree, if there is one. */
   readonly #peaks: (Uint8Array | undefined)[];
   #size: number;
 
@@ -25,7 +25,7 @@ export class Frontier {
     return new Frontier(0, []);
   }
 
-  /** The edge of the first `size` leaves, read from what was kept. */
+  /** Reads the edge of the first `size` leaves from stored hashes. */
   static async read(reader: HashReader, size: number): Promise<Frontier> {
     const peaks: (Uint8Array | undefined)[] = [];
     for (const { height, index } of subtreesOf(0, size)) peaks[height] = await reader.node(height, index);

@@ -1,14 +1,14 @@
 /**
  * The hashes of an RFC 6962 tree over SHA-256: a leaf is H(0x00 || entry), a node H(0x01 || left || right).
  *
- * `crypto.hash` that answers with a string costs a third of one that answers with a buffer, and a tree is nothing but
- * hashes; so the digest is taken as latin1 and written where it belongs.
+ * `crypto.hash` with a string result costs a third of one with a buffer result, and hashing dominates the cost of a tree; so
+ * the digest is requested as latin1 and written to its destination.
  */
 import { hash } from 'node:crypto';
 import { assert } from '@ron/kernel';
 
 export const HASH_BYTES = 32;
-/** The root of a tree without leaves: the hash of nothing. */
+/** The root of an empty tree: the hash of the empty string. */
 export const EMPTY_ROOT: Uint8Array = hash('sha256', new Uint8Array(0), 'buffer');
 
 const LEAF = 0x00;
@@ -33,7 +33,7 @@ export function nodeHash(left: Uint8Array, right: Uint8Array): Buffer {
   return digest(nodeInput);
 }
 
-/** The hashes over each two neighbours of `hashes`; one without a neighbour is left out. */
+/** The parent hashes of each pair of `hashes`; a last hash without a sibling is omitted. */
 export function hashPairs(hashes: Uint8Array): Buffer {
   const pairs = Math.floor(hashes.length / (2 * HASH_BYTES));
   const above = Buffer.allocUnsafe(pairs * HASH_BYTES);

@@ -1,24 +1,24 @@
 /**
- * Entries that are being added to the tree, and what follows from them in the other files.
+ * Entries that are being appended, and their data in the derived files.
  *
- * Promise: nothing of the log changes until the caller takes over `frontier` and `bytes`. Bound: the hashes of one batch.
+ * Contract: the log does not change until the caller adopts `frontier` and `bytes`. Bound: the hashes of one batch.
  */
 import type { Frontier } from './frontier.ts';
 import { HASH_BYTES } from './hash.ts';
 import { hashesName, OFFSET_BYTES, type LogFiles } from '../log/log-files.ts';
 import { hashesAt, TILE_WIDTH } from '../tiles/tiles.ts';
 
-/** How far a log reaches. Never changed, only replaced. */
+/** The extent of a log. Immutable. */
 export interface Extent {
   readonly frontier: Frontier;
-  /** Bytes of whole records in `entries`. */
+  /** Bytes of complete records in `entries`. */
   readonly bytes: number;
 }
 
 export class TreeBatch {
   readonly #frontier: Frontier;
   #bytes: number;
-  /** Size of the tree when the pending hashes begin. */
+  /** The size of the tree before the pending hashes. */
   #from: number;
   #levels: Uint8Array[][] = [];
   #bundleEnds: number[] = [];
@@ -52,7 +52,7 @@ export class TreeBatch {
     return { frontier: this.#frontier.copy(), bytes: this.#bytes };
   }
 
-  /** Writes the hashes and ends of bundles that are pending; nothing of it is synced. */
+  /** Writes the pending hashes and bundle ends, without a sync. */
   async write(files: LogFiles): Promise<void> {
     const writes = this.#levels.map(async (hashes, level) => {
       const file = await files.writer(hashesName(level));

@@ -1,9 +1,5 @@
-/**
- * A tree that is computed anew from its leaves, tile by tile.
- *
- * Bound: one tile of each level. Cancellation: none, nothing waits.
- */
-import { DamageFound } from '../log/damage.ts';
+/** Recomputes a tree from its leaves, tile by tile. Bound: one tile per level. */
+import { DamageError } from '../log/damage.ts';
 import { Frontier } from './frontier.ts';
 import { HASH_BYTES, hashPairs } from './hash.ts';
 import type { KnownCheckpoint } from '../log/recovery.ts';
@@ -14,17 +10,17 @@ export interface WalkedTile {
   readonly level: number;
   readonly index: number;
   readonly width: number;
-  /** What it must hold. */
+  /** The expected content. */
   readonly hashes: Buffer;
 }
 
 export class TreeWalk {
   readonly #frontier = Frontier.empty();
-  /** By level: hashes of the tile that is not full yet. */
+  /** By level: the hashes of the tile that is still partial. */
   readonly #open: Uint8Array[][] = [];
   readonly #full: WalkedTile[] = [];
   readonly #full_count: number[] = [];
-  /** What somebody remembers of the beginning of the log, the shortest first. */
+  /** Checkpoints that are stored elsewhere, smallest first. */
   readonly #known: KnownCheckpoint[];
 
   constructor(known: readonly KnownCheckpoint[] = []) {
@@ -35,20 +31,20 @@ export class TreeWalk {
     return this.#frontier.size;
   }
 
-  /** Holds the root over all leaves against the one that was signed. */
+  /** Compares the root over all leaves with the signed one. */
   expectRoot(root: Uint8Array): void {
     const found = this.#frontier.root();
     if (isSame(found, root)) return;
-    const what = `the root over ${this.size} entries is ${hex(found)}, and ${hex(root)} was signed`;
-    throw new DamageFound('checkpoint', what);
+    const what = `the root over ${this.size} entries is ${hex(found)}, but ${hex(root)} was signed`;
+    throw new DamageError('checkpoint', what);
   }
 
-  /** That everything which is remembered was walked over; at the end. */
+  /** Call it at the end: throws if a known checkpoint is larger than the log. */
   expectKnown(): void {
     const beyond = this.#known.at(-1);
     if (beyond === undefined) return;
-    const what = `it covers ${this.size} entries, and ${beyond.by ?? 'somebody'} knows of ${beyond.size}: the log was put back`;
-    throw new DamageFound('checkpoint', what);
+    const what = `it covers ${this.size} entries, but ${beyond.by ?? 'a known checkpoint'} covers ${beyond.size}: the log was rolled back`;
+    throw new DamageError('checkpoint', what);
   }
 
   add(leaf: Uint8Array): void {
@@ -58,18 +54,18 @@ export class TreeWalk {
       if (hashes.length === TILE_WIDTH) this.#full.push(this.#take(level));
     });
     while (this.#known[0]?.size === this.size) {
-      const { by = 'somebody', root } = this.#known.shift()!;
+      const { by = 'a known checkpoint', root } = this.#known.shift()!;
       if (isSame(this.#frontier.root(), root)) continue;
-      throw new DamageFound('entries', `the first ${this.size} are not those that ${by} knows`);
+      throw new DamageError('entries', `the first ${this.size} entries differ from those that ${by} covers`);
     }
   }
 
-  /** The tiles that have become full since the last call. */
+  /** Takes the tiles that have become full since the last call. */
   takeFull(): WalkedTile[] {
     return this.#full.splice(0);
   }
 
-  /** The tiles at the right edge that are not full. After this, no leaf is added. */
+  /** Takes the partial tiles at the right edge. No leaf may be added afterwards. */
   takeRest(): WalkedTile[] {
     const levels = [...this.#open.keys()].filter((level) => (this.#open[level] ?? []).length > 0);
     return levels.map((level) => this.#take(level));
@@ -91,7 +87,7 @@ export class TreeWalk {
   }
 }
 
-/** Which hash differs first; undefined when none does. */
+/** The index of the first hash that differs; undefined if none does. */
 export function firstDifference(expected: Uint8Array, found: Uint8Array): number | undefined {
   if (Buffer.compare(expected, found) === 0) return undefined;
   const length = Math.min(expected.length, found.length);

@@ -45,7 +45,7 @@ class Tree {
 
 const asBuffers = (hashes: readonly Uint8Array[]): Buffer[] => hashes.map((hash) => Buffer.from(hash));
 
-test('the roots are those of Certificate Transparency', () => {
+test('roots match the Certificate Transparency vectors', () => {
   assert.equal(
     Buffer.from(EMPTY_ROOT).toString('hex'),
     'e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855',
@@ -57,7 +57,7 @@ test('the roots are those of Certificate Transparency', () => {
   }
 });
 
-test('proofs are those of the RFC, and hold, for every index and size of small trees', async () => {
+test('proofs match the RFC and verify, for every index and size of small trees', async () => {
   const all = entriesOf(33);
   const tree = new Tree(all);
   for (let size = 1; size <= all.length; size++) {
@@ -81,7 +81,7 @@ const SIZE_MAX = 1400;
 const large = entriesOf(SIZE_MAX);
 const largeTree = new Tree(large);
 
-test('proofs out of tiles are those of the RFC, for any tree', async () => {
+test('proofs from tiles match the RFC, for any tree', async () => {
   const sizes = fc.tuple(fc.integer({ min: 1, max: SIZE_MAX }), fc.nat(), fc.nat());
   await fc.assert(
     fc.asyncProperty(sizes, async ([size, a, b]) => {
@@ -96,7 +96,7 @@ test('proofs out of tiles are those of the RFC, for any tree', async () => {
   );
 });
 
-test('an edge that was read goes on as the one that grew', async () => {
+test('a frontier that was read continues like the one that grew', async () => {
   for (const size of [0, 1, 255, 256, 257, 511, 512, 1000]) {
     const frontier = await Frontier.read(largeTree.hashes(size), size);
     for (const entry of large.slice(size)) frontier.append(leafHash(entry), () => undefined);
@@ -104,7 +104,7 @@ test('an edge that was read goes on as the one that grew', async () => {
   }
 });
 
-test('a proof with any change does not hold', async () => {
+test('a modified proof does not verify', async () => {
   const size = 300;
   const root = treeHash(large.slice(0, size));
   const arbitrary = fc.record({
@@ -144,7 +144,7 @@ function changed(hashes: readonly Uint8Array[], what: string, at: number): Uint8
   return copy;
 }
 
-test('whatever is given to be checked, nothing is thrown', () => {
+test('verification never throws, for any input', () => {
   const hash = fc.uint8Array({ minLength: 0, maxLength: 33 });
   const number = fc.oneof(fc.nat(), fc.integer(), fc.double(), fc.constantFrom(2 ** 53, 2 ** 60, -1, 0.5));
   fc.assert(

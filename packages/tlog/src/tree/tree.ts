@@ -1,30 +1,29 @@
 /**
- * Proofs over an RFC 6962 tree, made from any source of subtree hashes and checked with nothing but hashes.
+ * Proofs over an RFC 6962 tree, made from any source of subtree hashes and verified with hashes alone.
  *
- * Promise: a proof that `verifyInclusion` or `verifyConsistency` accepts holds unless SHA-256 is broken; they never
- * throw, whatever they are given. Bound: a path has at most 53 hashes for inclusion and 54 for consistency, the work is
- * linear in it. Cancellation: none; the source's reads end by themselves.
+ * Contract: a proof that `verifyInclusion` or `verifyConsistency` accepts holds unless SHA-256 is broken. They never throw,
+ * for any input. Bound: a path has at most 53 hashes for inclusion and 54 for consistency; the work is linear in it.
  *
- * Sizes are whole numbers up to 2^53, so no arithmetic here uses the 32-bit operators.
+ * Sizes are integers up to 2^53, so no arithmetic here uses the 32-bit operators.
  */
 import { assert, RonError } from '@ron/kernel';
 import { EMPTY_ROOT, HASH_BYTES, nodeHash } from './hash.ts';
 
-/** Where subtree hashes come from. */
+/** A source of subtree hashes. */
 export interface HashReader {
-  /** The hash over the 2^height leaves that begin at leaf `index * 2^height`; all of them must be there. */
+  /** The hash over the 2^height leaves from leaf `index * 2^height`; all of them must exist. */
   node(height: number, index: number): Promise<Uint8Array>;
 }
 
-/** A full subtree: its height, and its place among those of the same height. */
+/** A full subtree: its height, and its index among those of the same height. */
 export interface Subtree {
   readonly height: number;
   readonly index: number;
 }
 
 /**
- * The full subtrees that make up leaves `start` to `end`, largest first. `start` must be a border of the largest, as it is
- * for every range that occurs in a proof.
+ * The full subtrees that cover leaves `start` to `end`, largest first. `start` must be a boundary of the largest one, which
+ * holds for every range in a proof.
  */
 export function subtreesOf(start: number, end: number): Subtree[] {
   const subtrees: Subtree[] = [];
@@ -32,14 +31,14 @@ export function subtreesOf(start: number, end: number): Subtree[] {
   while (at < end) {
     let height = 0;
     while (2 ** (height + 1) <= end - at) height += 1;
-    assert(at % 2 ** height === 0, 'a range of a tree begins at a border of its largest subtree');
+    assert(at % 2 ** height === 0, 'a range begins at a boundary of its largest subtree');
     subtrees.push({ height, index: at / 2 ** height });
     at += 2 ** height;
   }
   return subtrees;
 }
 
-/** The hash over subtrees that lie beside each other, largest first; of none it is the empty root. */
+/** The hash over adjacent subtrees, largest first; the empty root for none. */
 export function foldPeaks(peaks: readonly Uint8Array[]): Uint8Array {
   return (
     peaks.reduceRight<Uint8Array | undefined>(
@@ -56,7 +55,7 @@ export async function rangeHash(reader: HashReader, start: number, end: number):
   return foldPeaks(peaks);
 }
 
-/** Where a range of more than one leaf divides: the largest power of two below its length. */
+/** The split point of a range of more than one leaf: the largest power of two below its length. */
 function splitOf(length: number): number {
   let split = 1;
   while (split * 2 < length) split *= 2;
@@ -66,7 +65,7 @@ function splitOf(length: number): number {
 /** The path from leaf `index` to the root of the tree of the first `size` leaves, lowest first. */
 export async function inclusionProof(reader: HashReader, index: number, size: number): Promise<Uint8Array[]> {
   if (!isSize(index) || !isSize(size) || index >= size) {
-    throw new RonError('not_found', `there is no entry ${index} in a tree of ${size}`);
+    throw new RonError('not_found', `a tree of ${size} entries has no entry ${index}`);
   }
   const siblings: [number, number][] = [];
   let [start, end] = [0, size];
@@ -78,10 +77,10 @@ export async function inclusionProof(reader: HashReader, index: number, size: nu
   return await hashesOf(reader, siblings);
 }
 
-/** What shows that the tree of the first `from` leaves is the beginning of the tree of the first `to`. */
+/** Proves that the tree of the first `from` leaves is a prefix of the tree of the first `to`. */
 export async function consistencyProof(reader: HashReader, from: number, to: number): Promise<Uint8Array[]> {
   if (!isSize(from) || !isSize(to) || from > to) {
-    throw new RonError('not_found', `a tree of ${to} has no beginning of ${from}`);
+    throw new RonError('not_found', `a tree of ${to} entries has no prefix of ${from}`);
   }
   if (from === 0 || from === to) return [];
   const needed: [number, number][] = [];
@@ -91,7 +90,7 @@ export async function consistencyProof(reader: HashReader, from: number, to: num
     needed.push(from <= middle ? [middle, end] : [start, middle]);
     [start, end] = from <= middle ? [start, middle] : [middle, end];
   }
-  // The old tree itself need not be told: who checks has its root.
+  // The root of the old tree is omitted: the verifier has it.
   if (start > 0) needed.push([start, end]);
   return await hashesOf(reader, needed);
 }
@@ -102,7 +101,7 @@ async function hashesOf(reader: HashReader, topDown: readonly [number, number][]
   return hashes;
 }
 
-/** That a leaf is in a tree; to be held against its root. */
+/** Proves that a leaf is in a tree; to be verified against the tree's root. */
 export interface InclusionProof {
   readonly index: number;
   readonly size: number;
@@ -119,7 +118,7 @@ export function verifyInclusion({ leaf, index, size, path, root }: Inclusion): b
   if (!isSize(index) || !isSize(size) || index >= size) return false;
   if (![leaf, root, ...path].every(isHash)) return false;
   const rest = [...path];
-  /** The hash over the range, from the leaf and the siblings along the way; the uppermost sibling lies last. */
+  /** The hash over the range, from the leaf and its siblings; the topmost sibling is last. */
   const climb = (start: number, end: number): Uint8Array | undefined => {
     if (end - start === 1) return rest.length === 0 ? leaf : undefined;
     const sibling = rest.pop();
@@ -148,7 +147,7 @@ export function verifyConsistency({ from, from_root, to, to_root, path }: Consis
   if (from === to) return path.length === 0 && isSame(from_root, to_root);
   if (from === 0) return path.length === 0 && isSame(from_root, EMPTY_ROOT);
   const rest = [...path];
-  /** What the range hashes to in the old tree and in the new one. */
+  /** The hash of the range in the old tree and in the new one. */
   const climb = (start: number, end: number): { old: Uint8Array; now: Uint8Array } | undefined => {
     const own = rest.pop();
     if (from === end) {

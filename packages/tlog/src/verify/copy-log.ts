@@ -1,9 +1,9 @@
 /**
- * Writes a log out as the files of C2SP tlog-tiles, so that any web server can serve it and other tools can check it.
+ * Exports a log as C2SP tlog-tiles files, which any web server can serve and other tools can verify.
  *
- * Promise: what was copied before is not copied again, since tiles never change; the checkpoint comes last, when all that it
- * covers is there. Partial tiles of earlier copies are left. It does not verify: `verifyLog` of the copy does.
- * Bound: one resource in memory. Cancellation: between two resources; the copy can be taken up again.
+ * Contract: resources of an earlier export are not copied again, since tiles are immutable; the checkpoint is written last.
+ * Partial tiles of earlier exports are left in place. The data is not verified: run `verifyLog` on the copy.
+ * Bound: one resource in memory. Cancellation: between two resources; a later call resumes the copy.
  */
 import { access, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -19,7 +19,7 @@ export interface CopyLogInit {
   signal: AbortSignal;
 }
 
-/** Copies what the checkpoint of `source` covers to `dir`; how many resources were written. */
+/** Copies the resources that the checkpoint of `source` covers to `dir`. Returns the number of files written. */
 export async function copyLog(source: TileSource, dir: string, { signal }: CopyLogInit): Promise<number> {
   const note = await source.checkpoint(signal);
   if (note === undefined) throw new RonError('not_found', `${source.name} has no checkpoint`);
@@ -30,7 +30,7 @@ export async function copyLog(source: TileSource, dir: string, { signal }: CopyL
     const path = join(dir, tilePath(tile));
     if (await isThere(path)) continue;
     const bytes = await readWidth(source, tile, signal);
-    if (bytes === undefined) throw new RonError('audit_integrity', `${tilePath(tile)} is missing in ${source.name}`);
+    if (bytes === undefined) throw new RonError('audit_integrity', `${tilePath(tile)} is missing from ${source.name}`);
     await replaceFile(path, bytes);
     written += 1;
   }
@@ -53,7 +53,7 @@ async function isThere(path: string): Promise<boolean> {
   );
 }
 
-/** Whole or not at all, so that a copy that was interrupted does not look like one. */
+/** Replaces atomically, so that an interrupted copy leaves no partial file. */
 async function replaceFile(path: string, bytes: Uint8Array): Promise<void> {
   try {
     await makeDirectory(dirname(path), 0o777);

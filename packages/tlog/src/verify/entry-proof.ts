@@ -1,9 +1,9 @@
 /**
- * A proof that an entry is in a log, with everything that is needed to check it: the entry, the way to the root, and the
- * signed checkpoint that has this root. Written as JSON, as kms gives it out.
+ * A self-contained proof that an entry is in a log: the entry, the path to the root, and the signed checkpoint with that
+ * root. The JSON form is the one that kms returns.
  *
- * Promise: what is accepted was signed by all of the given keys and holds unless SHA-256 is broken; anything else is an
- * `audit_integrity` that says what is wrong. Bound: `PROOF_BYTES_MAX`. Cancellation: nothing waits.
+ * Contract: an accepted proof was signed by all given keys and holds unless SHA-256 is broken; otherwise `audit_integrity`
+ * with the reason. Bound: `PROOF_BYTES_MAX`.
  */
 import { RonError } from '@ron/kernel';
 import { readCheckpoint, type SignedCheckpoint } from '../log/checkpoint-file.ts';
@@ -13,7 +13,7 @@ import { parseVkey, verifyNote } from '../note/note-key.ts';
 import { parseNote } from '../note/note.ts';
 import { verifyInclusion } from '../tree/tree.ts';
 
-/** The longest entry, in base64, and what stands around it. */
+/** The longest entry in base64, plus the other members. */
 export const PROOF_BYTES_MAX = 256 * 1024;
 
 export interface ProvenEntry {
@@ -22,7 +22,7 @@ export interface ProvenEntry {
   readonly checkpoint: SignedCheckpoint;
 }
 
-/** Reads a checkpoint that all of `vkeys` must have signed. */
+/** Parses a checkpoint that all of `vkeys` must have signed. */
 export function readSigned(text: string, vkeys: readonly string[]): SignedCheckpoint {
   const keys = vkeys.map(parseVkey);
   const checkpoint = readCheckpoint(Buffer.from(text), undefined, keys);
@@ -32,17 +32,16 @@ export function readSigned(text: string, vkeys: readonly string[]): SignedCheckp
   return checkpoint;
 }
 
-/** `text`: the JSON of a proof, or of an answer that has one as its `proof`. */
+/** `text`: the JSON of a proof, or of a response that contains one as `proof`. */
 export function checkEntryProof(text: string, vkeys: readonly string[]): ProvenEntry {
   const { log_index, tree_size, path_b64, entry_b64, checkpoint: note } = fieldsOf(text);
   const [entry, ...path] = [entry_b64, ...path_b64].map(fromBase64);
-  if (entry === undefined || path.some((hash) => hash === undefined)) throw refused('it is not in base64');
+  if (entry === undefined || path.some((hash) => hash === undefined)) throw refused('it is not valid base64');
   const checkpoint = readSigned(note, vkeys);
   const { size, root } = checkpoint;
-  if (size !== tree_size) throw refused(`it is for a log of ${tree_size} entries, and its checkpoint is over ${size}`);
+  if (size !== tree_size) throw refused(`it is for a log of ${tree_size} entries, but its checkpoint covers ${size}`);
   const inclusion = { leaf: leafHash(entry), index: log_index, size, path: path as Uint8Array[], root };
-  if (!verifyInclusion(inclusion))
-    throw refused(`it does not lead from entry ${log_index} to the root that was signed`);
+  if (!verifyInclusion(inclusion)) throw refused(`it does not lead from entry ${log_index} to the signed root`);
   return { index: log_index, entry, checkpoint };
 }
 

@@ -1,12 +1,12 @@
 /**
- * The audit of the files that a log wrote: in one pass, everything that a checkpoint covers, and the entries behind it.
+ * Verifies the files that a log wrote, in one pass: everything that a checkpoint covers, and the entries after it.
  *
- * What follows from entries that are not signed yet is left out: it is written anew when the log is opened. The log may be
- * running: a last entry that is not whole is looked at again before it counts as damage.
+ * Derived data of unsigned entries is not verified: it is rebuilt when the log is opened. The log may be running, so an
+ * incomplete last entry is read again before it counts as damage.
  */
 import { sched, sleep } from '@ron/kernel';
 import type { SignedCheckpoint } from '../log/checkpoint-file.ts';
-import { DamageFound } from '../log/damage.ts';
+import { DamageError } from '../log/damage.ts';
 import { hashesName, type LogFiles } from '../log/log-files.ts';
 import { scanRecords, type FoundRecord } from '../log/records.ts';
 import { TILE_WIDTH } from '../tiles/tiles.ts';
@@ -14,10 +14,10 @@ import { firstDifference, type TreeWalk, type WalkedTile } from '../tree/tree-wa
 import type { VerifyLogInit } from './verify.ts';
 
 const TRIES_MAX = 3;
-/** For a write that is under way to end. */
-const AGAIN_MS = 100;
+/** Time for a write in progress to complete. */
+const RETRY_MS = 100;
 
-/** Checks the files; how many whole entries lie behind the checkpoint. */
+/** Verifies the files. Returns the number of complete entries after the checkpoint. */
 export async function verifyFiles(
   files: LogFiles,
   walk: TreeWalk,
@@ -27,7 +27,7 @@ export async function verifyFiles(
   const entries = await files.reader('entries');
   let [end, unsigned, bytes] = [0, 0, 0];
   for (let tries = 0; tries < TRIES_MAX; tries++) {
-    if (tries > 0) await sleep(AGAIN_MS, init.signal, 'verify');
+    if (tries > 0) await sleep(RETRY_MS, init.signal, 'verify');
     bytes = await entries.size();
     for await (const records of scanRecords(entries, end, init.signal)) {
       const signed = records.slice(0, size - walk.size);
@@ -40,9 +40,10 @@ export async function verifyFiles(
     if (walk.size < size || end >= bytes) break;
   }
   if (walk.size < size || end < bytes) {
-    const reason = walk.size < size ? 'it was changed or cut' : 'it was changed, or a crash tore the last write';
+    const reason =
+      walk.size < size ? 'it was modified or truncated' : 'it was modified, or a crash tore the last write';
     const entry = walk.size + unsigned;
-    throw new DamageFound('entries', `entry ${entry}, at byte ${end} of ${bytes}, is not whole: ${reason}`);
+    throw new DamageError('entries', `entry ${entry}, at byte ${end} of ${bytes}, is incomplete or corrupt: ${reason}`);
   }
   for (const tile of walk.takeRest()) await compareHashes(files, tile);
   walk.expectRoot(root);
@@ -56,7 +57,7 @@ async function checkRecords(files: LogFiles, walk: TreeWalk, records: readonly F
     const bundle = walk.size / TILE_WIDTH - 1;
     const found = await files.bundleStart(bundle + 1);
     if (found === end) continue;
-    throw new DamageFound('bundles', `bundle ${bundle} ends at byte ${end} of the entries, not at ${found}`);
+    throw new DamageError('bundles', `bundle ${bundle} ends at byte ${end} of the entries, not at ${found}`);
   }
   for (const tile of walk.takeFull()) await compareHashes(files, tile);
 }
@@ -66,5 +67,5 @@ async function compareHashes(files: LogFiles, { level, index, width, hashes }: W
   if (at === undefined) return;
   const hash = index * TILE_WIDTH + at;
   const of = level === 0 ? `entry ${hash}` : `tile ${hash} of the level below`;
-  throw new DamageFound(hashesName(level), `hash ${hash} is not that of the ${of}`);
+  throw new DamageError(hashesName(level), `hash ${hash} does not match ${of}`);
 }

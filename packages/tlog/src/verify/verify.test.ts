@@ -48,7 +48,7 @@ function tempDir(t: TestContext): string {
   return dir;
 }
 
-test('a whole log passes: as files, as a copy and over HTTP', async (t) => {
+test('an intact log passes: as files, as a copy and over HTTP', async (t) => {
   const dir = tempDir(t);
   await using log = await write(undefined, join(dir, 'log'), 1030, 1000);
   const expected = { ok: true, checkpoint: log.checkpoint, signed_by: vkeys } as const;
@@ -80,7 +80,7 @@ test('a whole log passes: as files, as a copy and over HTTP', async (t) => {
   server.closeAllConnections();
 });
 
-test('a partial tile that is gone is cut out of the full one', async (t) => {
+test('a deleted partial tile is cut from the full one', async (t) => {
   const dir = tempDir(t);
   const log = await write(undefined, join(dir, 'log'), 300, 300);
   await using files = await dirSource(join(dir, 'log'));
@@ -90,7 +90,7 @@ test('a partial tile that is gone is cut out of the full one', async (t) => {
   await log.writeCheckpoint(signal);
   await log.close();
   await copyLog(files, join(dir, 'copy'), { signal });
-  // The old checkpoint against a copy that has only full tiles where it had partial ones.
+  // An old checkpoint with a copy that has only the full versions of its partial tiles.
   writeFileSync(join(dir, 'copy/checkpoint'), note);
   for (const path of ['tile/0/001.p', 'tile/entries/001.p']) rmSync(join(dir, 'copy', path), { recursive: true });
   await using copy = await dirSource(join(dir, 'copy'));
@@ -98,7 +98,7 @@ test('a partial tile that is gone is cut out of the full one', async (t) => {
   assert.ok(found.ok, JSON.stringify(found));
 });
 
-test('one flipped bit anywhere in the files is found', async () => {
+test('a flipped bit anywhere in the files is detected', async () => {
   const disk = new CrashFileSystem();
   await (await write(disk, DIR, 530, 520)).close();
   const before = disk.files();
@@ -114,7 +114,7 @@ test('one flipped bit anywhere in the files is found', async () => {
   await fc.assert(
     fc.asyncProperty(fc.constantFrom(...names), fc.nat(), fc.integer({ min: 0, max: 7 }), async (name, at, bit) => {
       const bytes = Uint8Array.from(before.get(name)!);
-      // Hashes behind the checkpoint are nobody's: they are made anew when the log is opened.
+      // Hashes after the checkpoint are not verified: they are rebuilt when the log is opened.
       const index = at % (name.endsWith('hashes.0') ? 520 * 32 : bytes.length);
       bytes[index]! ^= 1 << bit;
       const found = await audit(new CrashFileSystem(new Map([...before, [name, bytes]])));
@@ -124,7 +124,7 @@ test('one flipped bit anywhere in the files is found', async () => {
   );
 });
 
-test('one flipped bit anywhere in a copy is found, and the right file is named', async (t) => {
+test('a flipped bit anywhere in a copy is detected, and the right file is named', async (t) => {
   const dir = tempDir(t);
   const log = await write(undefined, join(dir, 'log'), 520, 520);
   await log.close();
@@ -145,7 +145,7 @@ test('one flipped bit anywhere in a copy is found, and the right file is named',
       const found = await verifyLog(source, vkeys, { signal });
       writeFileSync(join(copy, path), bytes);
       assert.ok(!found.ok, path);
-      // Of a tile that is not full nobody above knows the hash: there it is the tile or the bundle.
+      // No parent tile has the hash of a partial tile, so the tile or the bundle may be named.
       const isTold = !path.includes('.p/') || path.startsWith('tile/1');
       if (isTold) assert.equal(found.damage.where, path, JSON.stringify(found.damage));
     }),
@@ -153,7 +153,7 @@ test('one flipped bit anywhere in a copy is found, and the right file is named',
   );
 });
 
-test('what is wrong is told in words', async () => {
+test('damage is described', async () => {
   const disk = new CrashFileSystem();
   await (await write(disk, DIR, 300, 300)).close();
   const damaged = async (name: string, change: (bytes: Uint8Array) => Uint8Array | undefined): Promise<string> => {
@@ -166,20 +166,20 @@ test('what is wrong is told in words', async () => {
     return `${found.damage.where}: ${found.damage.what}`;
   };
   const flip = (at: number) => (bytes: Uint8Array) => bytes.with(at, bytes[at]! ^ 1);
-  assert.match(await damaged('entries', flip(40)), /^entries: entry 2, at byte 34 of \d+, is not whole/);
-  assert.match(await damaged('entries', (bytes) => bytes.slice(0, -1)), /entry 299, .* changed or cut/);
+  assert.match(await damaged('entries', flip(40)), /^entries: entry 2, at byte 34 of \d+, is incomplete or corrupt/);
+  assert.match(await damaged('entries', (bytes) => bytes.slice(0, -1)), /entry 299, .* modified or truncated/);
   assert.match(
     await damaged('entries', (bytes) => Buffer.concat([bytes, Buffer.alloc(9)])),
     /entry 300, .* tore the last write/,
   );
-  assert.match(await damaged('hashes.0', flip(33)), /^hashes.0: hash 1 is not that of the entry 1$/);
-  assert.match(await damaged('hashes.1', flip(0)), /^hashes.1: hash 0 is not that of the tile 0 of the level below/);
+  assert.match(await damaged('hashes.0', flip(33)), /^hashes.0: hash 1 does not match entry 1$/);
+  assert.match(await damaged('hashes.1', flip(0)), /^hashes.1: hash 0 does not match tile 0 of the level below/);
   assert.match(await damaged('bundles', flip(7)), /^bundles: bundle 0 ends at byte/);
-  assert.match(await damaged('checkpoint', () => undefined), /^checkpoint: there is none/);
+  assert.match(await damaged('checkpoint', () => undefined), /^checkpoint: it is missing/);
   assert.match(await damaged('hashes.1', () => undefined), /hashes.1 of the log is damaged: it is missing/);
 });
 
-test('a log that was rewritten without a fault is found out by its root', async (t) => {
+test('a consistent rewrite of the log is detected by its root', async (t) => {
   const dir = tempDir(t);
   await (await write(undefined, join(dir, 'log'), 300, 300)).close();
   const other = await TransparencyLog.open({ dir: join(dir, 'other'), origin: ORIGIN, signers, signal });
@@ -197,7 +197,7 @@ test('a log that was rewritten without a fault is found out by its root', async 
   }
 });
 
-test('all keys must have signed, unless one is enough; and the log must be the one that was meant', async () => {
+test('all keys must have signed unless `any` is set, and the origin must match', async () => {
   const disk = new CrashFileSystem();
   await (await write(disk, DIR, 3, 3)).close();
   await using source = await dirSource(DIR, disk);
@@ -207,7 +207,7 @@ test('all keys must have signed, unless one is enough; and the log must be the o
   const any = await verifyLog(source, more, { signal, signatures: 'any' });
   assert.deepEqual(any.ok && any.signed_by, vkeys);
   const other = await verifyLog(source, vkeys, { signal, origin: 'example.com/other' });
-  assert.ok(!other.ok && other.damage.what.includes('not of example.com/other'));
+  assert.ok(!other.ok && other.damage.what.includes('not to example.com/other'));
 });
 
 test('a source that cannot be reached is an error, not damage', async () => {

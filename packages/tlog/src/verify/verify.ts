@@ -1,15 +1,15 @@
 /**
- * A full audit: reads every byte of a log, computes the whole tree anew and holds it against what was signed.
+ * A full audit: reads every byte of a log, recomputes the whole tree and compares it with the signed checkpoint.
  *
- * Promise: when it says `ok`, every key that was given signed the checkpoint, and every entry, tile and bundle is what that
- * signature covers. Otherwise it tells the first damage it found: where, and what. Of files that a log wrote it also
- * reads what was appended after the last checkpoint. It changes nothing, and may run beside the log.
- * Bound: memory for one bundle and one tile of each level, however long the log is.
+ * Contract: if the result is `ok`, every given key signed the checkpoint, and every entry, tile and bundle is covered by it.
+ * Otherwise the result names the first damage. For files that a log wrote, entries after the last checkpoint are read too.
+ * The audit changes nothing and may run concurrently with the log.
+ * Bound: memory for one bundle and one tile per level, regardless of the log's size.
  * Cancellation: between two reads. A source that cannot be read is an error, not damage.
  */
 import { isRonError, sched } from '@ron/kernel';
 import { readCheckpoint, type SignedCheckpoint } from '../log/checkpoint-file.ts';
-import { DamageFound, type Damage } from '../log/damage.ts';
+import { DamageError, type Damage } from '../log/damage.ts';
 import { HASH_BYTES, leafHash } from '../tree/hash.ts';
 import { parseVkey, verifyNote, type NoteKey } from '../note/note-key.ts';
 import { parseNote } from '../note/note.ts';
@@ -25,14 +25,14 @@ export interface AuditOk {
   readonly checkpoint: SignedCheckpoint;
   /** The keys that signed it. */
   readonly signed_by: readonly string[];
-  /** Whole entries behind the checkpoint: appended, and not signed yet. Only known of files. */
+  /** Complete entries after the checkpoint, which are not signed yet. Known for files only. */
   readonly unsigned: number;
 }
 
 export interface AuditDamaged {
   readonly ok: false;
   readonly damage: Damage;
-  /** Entries that were checked before. */
+  /** Entries verified before the damage. */
   readonly checked: number;
 }
 
@@ -40,13 +40,13 @@ export type Audit = AuditOk | AuditDamaged;
 
 export interface VerifyLogInit {
   signal: AbortSignal;
-  /** The name the log must have. Default: any. */
+  /** The expected name of the log. Default: any. */
   origin?: string;
-  /** Whether all of the keys must have signed, or one is enough. Default 'all'. */
+  /** Whether all keys must have signed, or one is sufficient. Default 'all'. */
   signatures?: 'all' | 'any';
-  /** What is remembered elsewhere, and the log must go on from. Default nothing. */
+  /** Checkpoints that are stored elsewhere, which the log must extend. Default none. */
   known?: readonly KnownCheckpoint[];
-  /** Called now and then. */
+  /** Called periodically. */
   onProgress?(checked: number, size: number): void;
 }
 
@@ -62,8 +62,8 @@ export async function verifyLog(source: TileSource, vkeys: readonly string[], in
     walk.expectKnown();
     return { ok: true, checkpoint, signed_by: signed.map((key) => key.vkey), unsigned };
   } catch (error) {
-    if (error instanceof DamageFound) return { ok: false, damage: error.damage, checked: walk.size };
-    // Files that end too early, or do not hold what they must.
+    if (error instanceof DamageError) return { ok: false, damage: error.damage, checked: walk.size };
+    // Files that are truncated or inconsistent.
     if (isRonError(error, 'audit_integrity')) {
       return { ok: false, damage: { where: source.name, what: error.message }, checked: walk.size };
     }
@@ -77,12 +77,12 @@ async function checkpointOf(
   init: VerifyLogInit,
 ): Promise<{ checkpoint: SignedCheckpoint; signed: NoteKey[] }> {
   const bytes = await source.checkpoint(init.signal);
-  if (bytes === undefined) throw new DamageFound('checkpoint', 'there is none');
+  if (bytes === undefined) throw new DamageError('checkpoint', 'it is missing');
   const checkpoint = trusted(bytes, keys, init.origin);
   const signed = verifyNote(parseNote(checkpoint.text), keys);
   const missing = keys.find((key) => !signed.includes(key));
   if (missing !== undefined && init.signatures !== 'any') {
-    throw new DamageFound('checkpoint', `${missing.name} did not sign it with the key ${hex32(missing.key_id)}`);
+    throw new DamageError('checkpoint', `${missing.name} did not sign it with the key ${hex32(missing.key_id)}`);
   }
   return { checkpoint, signed };
 }
@@ -91,11 +91,11 @@ function trusted(bytes: Uint8Array, keys: readonly NoteKey[], origin: string | u
   try {
     return readCheckpoint(bytes, origin, keys);
   } catch (error) {
-    throw new DamageFound('checkpoint', (error as Error).message);
+    throw new DamageError('checkpoint', (error as Error).message);
   }
 }
 
-/** Through the resources that everybody can read. */
+/** Verifies the public resources. */
 async function verifyTiles(
   source: TileSource,
   walk: TreeWalk,
@@ -125,28 +125,28 @@ async function bundleOf(
   const tile = { level: 'entries', index, width } as const;
   const path = tilePath(tile);
   const bytes = await readWidth(source, tile, signal);
-  if (bytes === undefined) throw new DamageFound(path, 'it is missing');
+  if (bytes === undefined) throw new DamageError(path, 'it is missing');
   const entries = decodeBundle(bytes);
-  if (entries === undefined) throw new DamageFound(path, 'its last entry is cut');
-  if (entries.length !== width) throw new DamageFound(path, `it has ${entries.length} entries instead of ${width}`);
+  if (entries === undefined) throw new DamageError(path, 'its last entry is truncated');
+  if (entries.length !== width) throw new DamageError(path, `it has ${entries.length} entries, not ${width}`);
   return entries;
 }
 
 async function compareTile(source: TileSource, tile: WalkedTile, size: number, signal: AbortSignal): Promise<void> {
   const path = tilePath(tile);
   const found = await readWidth(source, tile, signal);
-  if (found === undefined) throw new DamageFound(path, 'it is missing');
+  if (found === undefined) throw new DamageError(path, 'it is missing');
   const at = firstDifference(tile.hashes, found);
   if (at === undefined) return;
   const { level, index } = tile;
-  if (level > 0) throw new DamageFound(path, `its hash ${at} is not that of the tile ${index * TILE_WIDTH + at} below`);
+  if (level > 0) throw new DamageError(path, `its hash ${at} does not match tile ${index * TILE_WIDTH + at} below`);
   const entry = index * TILE_WIDTH + at;
-  // Whose fault it is can be told when the tile above knows the hash of this one.
+  // If the tile matches its parent tile, the entry is at fault; otherwise the tile is.
   const isTileGood = await fitsParent(source, tile, found, size, signal);
   const where = isTileGood ? tilePath({ ...tile, level: 'entries' }) : path;
-  throw new DamageFound(
+  throw new DamageError(
     where,
-    isTileGood ? `entry ${entry} was changed` : `it does not have the hash of entry ${entry}`,
+    isTileGood ? `entry ${entry} was modified` : `it does not match the hash of entry ${entry}`,
   );
 }
 

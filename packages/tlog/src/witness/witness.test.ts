@@ -11,7 +11,7 @@ import { parseNote } from '../note/note.ts';
 import { memorySigner, startWitness, treeHash } from '../testing/index.ts';
 import { Witness } from './witness.ts';
 
-/** The witnesses of these tests speak plain HTTP on loopback. */
+/** The test witnesses speak plain HTTP on loopback. */
 const egress = { networks: ['127.0.0.0/8'] };
 const ORIGIN = 'example.com/audit';
 const { signal } = new AbortController();
@@ -32,7 +32,7 @@ async function logOf(t: TestContext, size: number): Promise<TransparencyLog> {
   return log;
 }
 
-test('a witness signs each checkpoint that continues the one before, and its signature is published', async (t) => {
+test('a witness signs each checkpoint that extends the previous one, and its signature is published', async (t) => {
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 10);
   const witness = new Witness({ url: server.url, vkeys: [server.vkey], egress });
@@ -51,7 +51,7 @@ test('a witness signs each checkpoint that continues the one before, and its sig
   assert.equal(witness.size, 301);
 });
 
-test('a witness that knows more than we remember says so, and is asked again from there', async (t) => {
+test('a witness with a later size reports it, and the request is repeated from there', async (t) => {
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 20);
   server.latest = { origin: ORIGIN, size: 7, root: treeHash(entriesOf(0, 7)) };
@@ -61,13 +61,13 @@ test('a witness that knows more than we remember says so, and is asked again fro
   assert.equal(server.latest?.size, 20);
 });
 
-test('a log that was rolled back or rewritten is found out by its witness', async (t) => {
+test('a witness detects a log that was rolled back or rewritten', async (t) => {
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 20);
   const seen = [
-    [{ origin: ORIGIN, size: 21, root: treeHash(entriesOf(0, 21)) }, /seen 21 entries, and there are 20/],
-    [{ origin: ORIGIN, size: 20, root: treeHash(entriesOf(1, 21)) }, /other entries among the first 20/],
-    [{ origin: ORIGIN, size: 7, root: treeHash(entriesOf(1, 8)) }, /does not continue/],
+    [{ origin: ORIGIN, size: 21, root: treeHash(entriesOf(0, 21)) }, /seen 21 entries, but the log has 20/],
+    [{ origin: ORIGIN, size: 20, root: treeHash(entriesOf(1, 21)) }, /different entries among the first 20/],
+    [{ origin: ORIGIN, size: 7, root: treeHash(entriesOf(1, 8)) }, /does not extend/],
   ] as const;
   for (const [latest, message] of seen) {
     server.latest = latest;
@@ -77,7 +77,7 @@ test('a log that was rolled back or rewritten is found out by its witness', asyn
   }
 });
 
-test('what else a witness answers says nothing about the log, and is told apart', async (t) => {
+test('other responses of a witness say nothing about the log and have distinct errors', async (t) => {
   await using server = await startWitness(ORIGIN, [signer.vkey]);
   const log = await logOf(t, 5);
   const consistency = (from: number, to: number) => log.consistency(from, to);
@@ -106,7 +106,7 @@ test('what else a witness answers says nothing about the log, and is told apart'
     await assert.rejects(ask(), { code }, `${status} ${text}`);
   }
   server.override = undefined;
-  // Signed, but not by the key that we trust.
+  // Signed, but with a key that is not trusted.
   const stranger = await startWitness(ORIGIN, []);
   await stranger[Symbol.asyncDispose]();
   await assert.rejects(ask([stranger.vkey]), { code: 'validation' });
@@ -115,11 +115,11 @@ test('what else a witness answers says nothing about the log, and is told apart'
 });
 
 for (const [what, listener] of [
-  ['does not answer', () => undefined],
-  ['never ends its answer', (_, response) => void response.writeHead(200).write('x')],
-  ['never ends its refusal', (_, response) => void response.writeHead(409).write('1')],
+  ['does not respond', () => undefined],
+  ['never completes its response', (_, response) => void response.writeHead(200).write('x')],
+  ['never completes its refusal', (_, response) => void response.writeHead(409).write('1')],
 ] satisfies [string, RequestListener][])
-  test(`a witness that ${what} costs its deadline`, async (t) => {
+  test(`a witness that ${what} fails at its deadline`, async (t) => {
     const server = createServer(listener);
     await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
     t.after(() => {

@@ -1,11 +1,10 @@
 /**
- * Shows our checkpoints to a witness (C2SP tlog-witness), which remembers the size of the log and signs that it
- * only grew.
+ * Submits checkpoints to a witness (C2SP tlog-witness), which remembers the size of the log and signs that it only grew.
  *
- * Promise: cosignatures that are given back were checked against the witness's keys. A witness that has seen more entries
- * than we have, or others, is an `audit_integrity`: the log was rolled back or rewritten. Anything else that goes wrong
- * says nothing about the log.
- * Bound: `TRIES_MAX` requests under one deadline, an answer of at most 64 KiB. Cancellation: by the signal.
+ * Contract: returned cosignatures were verified with the witness's keys. A witness that has seen more entries than the log
+ * has, or different ones, is `audit_integrity`: the log was rolled back or rewritten. Any other failure says nothing about
+ * the log.
+ * Bound: `TRIES_MAX` requests under one deadline, a response of at most 64 KiB. Cancellation: by the signal.
  */
 import { Egress, rulesFor, type EgressInit } from '@ron/egress';
 import { Deadline, RonError } from '@ron/kernel';
@@ -15,17 +14,17 @@ import { formatNote, formatSignature, parseNote, parseSignature } from '../note/
 
 const DEADLINE_MS = 5000;
 const ANSWER_BYTES_MAX = 64 * 1024;
-/** The witness may move on between two requests, if another client shows it our checkpoints too. */
+/** The witness may advance between two requests if another client submits our checkpoints too. */
 const TRIES_MAX = 3;
 
 export interface WitnessInit {
-  /** The submission prefix: `/add-checkpoint` is added. */
+  /** The submission prefix; `/add-checkpoint` is appended. */
   url: string;
-  /** Keys that the witness signs with. */
+  /** The witness's verification keys. */
   vkeys: readonly string[];
-  /** For one checkpoint. Default 5 s. */
+  /** Per checkpoint. Default 5 s. */
   deadline_ms?: number;
-  /** Opens networks for a witness without a public address; plain HTTP needs that too. Default: none. */
+  /** Allows networks for a witness without a public address, and plain HTTP to them. Default: none. */
   egress?: Pick<EgressInit, 'networks' | 'ca'>;
 }
 
@@ -36,7 +35,7 @@ export interface Cosigned {
   readonly signed_by: readonly string[];
 }
 
-/** Gives the consistency proof between two sizes: `TransparencyLog.consistency`. */
+/** Returns the consistency proof between two sizes: `TransparencyLog.consistency`. */
 export type Consistencies = (from: number, to: number) => Promise<readonly Uint8Array[]>;
 
 export class Witness {
@@ -49,7 +48,7 @@ export class Witness {
 
   constructor(init: WitnessInit) {
     this.#keys = init.vkeys.map(parseVkey);
-    if (this.#keys.length === 0) throw new RonError('validation', 'a witness has a key');
+    if (this.#keys.length === 0) throw new RonError('validation', 'a witness needs at least one key');
     this.name = this.#keys[0]!.name;
     this.#url = `${init.url.replace(/\/+$/, '')}/add-checkpoint`;
     this.#deadline_ms = init.deadline_ms ?? DEADLINE_MS;
@@ -64,54 +63,52 @@ export class Witness {
     });
   }
 
-  /** The largest size that it is known to have cosigned, in this process. */
+  /** The largest size that the witness is known to have cosigned, in this process. */
   get size(): number {
     return this.#size;
   }
 
-  /** Asks for a cosignature over `checkpoint`. */
+  /** Requests a cosignature over `checkpoint`. */
   async cosign(checkpoint: SignedCheckpoint, consistency: Consistencies, signal: AbortSignal): Promise<Cosigned> {
     using deadline = Deadline.after('witness', this.#deadline_ms, { signal });
     return await deadline.run(async () => {
       for (let tries = 0; tries < TRIES_MAX; tries++) {
         const old = Math.min(this.#size, checkpoint.size);
         const proof = await consistency(old, checkpoint.size);
-        const answer = await this.#ask(requestBody(old, proof, checkpoint.text), deadline);
+        const answer = await this.#submit(requestBody(old, proof, checkpoint.text), deadline);
         if (answer.status !== 409) return this.#accept(checkpoint, answer);
         this.#size = this.#conflict(old, checkpoint, answer.text);
       }
-      throw new RonError('unreachable', `the witness ${this.name} changes faster than it can be asked`);
+      throw new RonError('unreachable', `the witness ${this.name} advances faster than checkpoints can be submitted`);
     });
   }
 
-  async #ask(body: string, deadline: Deadline): Promise<{ status: number; text: string }> {
-    // Adding a checkpoint twice has the effect of adding it once.
+  async #submit(body: string, deadline: Deadline): Promise<{ status: number; text: string }> {
+    // Submitting a checkpoint is idempotent.
     const request = { url: this.#url, method: 'POST', body: Buffer.from(body), idempotent: true } as const;
     const answer = await this.#egress.whole(request, { deadline });
     return { status: answer.status, text: Buffer.from(answer.body).toString('utf8') };
   }
 
-  /** What the witness has cosigned last; throws when that cannot be the beginning of our log. */
+  /** The size that the witness cosigned last. Throws if that cannot be a prefix of our log. */
   #conflict(old: number, { size }: SignedCheckpoint, text: string): number {
     const found = /^(0|[1-9]\d{0,15})\n$/.exec(text)?.[1];
-    if (found === undefined) throw new RonError('unreachable', `the witness ${this.name} does not name its size`);
+    if (found === undefined) throw new RonError('unreachable', `the witness ${this.name} returned no valid size`);
     const theirs = Number(found);
-    if (theirs > size) throw rolledBack(`the witness ${this.name} has seen ${theirs} entries, and there are ${size}`);
+    if (theirs > size) throw rolledBack(`the witness ${this.name} has seen ${theirs} entries, but the log has ${size}`);
     if (theirs !== old) return theirs;
-    // It was asked from where it says to be: then only another root of the same size is a reason to refuse.
-    if (theirs === size) throw rolledBack(`the witness ${this.name} has seen other entries among the first ${size}`);
-    throw new RonError(
-      'unreachable',
-      `the witness ${this.name} contradicts itself: it is at ${theirs}, as it was told`,
-    );
+    // The request started at the size that the witness reports, so the only valid conflict is another root at the same size.
+    if (theirs === size)
+      throw rolledBack(`the witness ${this.name} has seen different entries among the first ${size}`);
+    throw new RonError('unreachable', `the witness ${this.name} contradicts itself: it refuses its own size ${theirs}`);
   }
 
   #accept(checkpoint: SignedCheckpoint, { status, text }: { status: number; text: string }): Cosigned {
     if (status === 422)
-      throw rolledBack(`the witness ${this.name} finds that the log does not continue what it has seen`);
+      throw rolledBack(`the witness ${this.name} reports that the log does not extend the checkpoint that it cosigned`);
     if (status === 404) throw new RonError('not_found', `the witness ${this.name} does not know ${checkpoint.origin}`);
     if (status === 403) throw new RonError('forbidden', `the witness ${this.name} does not trust the keys of the log`);
-    if (status !== 200) throw new RonError('unreachable', `the witness ${this.name} answered with ${status}`);
+    if (status !== 200) throw new RonError('unreachable', `the witness ${this.name} responded with status ${status}`);
     try {
       const signatures = text
         .split('\n')
@@ -125,7 +122,7 @@ export class Witness {
       this.#size = checkpoint.size;
       return { lines: mine.map(formatSignature).join(''), signed_by: signed.map((key) => key.vkey) };
     } catch (cause) {
-      throw new RonError('validation', `the witness ${this.name} gave no signature of its own`, { cause });
+      throw new RonError('validation', `the witness ${this.name} returned no valid signature`, { cause });
     }
   }
 }

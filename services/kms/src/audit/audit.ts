@@ -85,7 +85,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     deadline: () => runtime.deadline('checkpoint'),
     interval_ms: () => config.value.audit.checkpoint_interval,
     every_ops: () => config.value.audit.checkpoint_ops,
-    memory: vault.memory,
+    recorder: vault.recorder,
     onMissed: (error) => {
       counters.integrity_failed();
       log.error({ err: error }, 'an audit checkpoint was missed');
@@ -136,6 +136,6 @@ function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & C
         await vault.begin(signal);
         return await sound.append(entries, signal);
       }),
-    writeCheckpoint: (signal, memory) => whenSound((sound) => sound.writeCheckpoint(signal, memory)),
+    writeCheckpoint: (signal, recorder) => whenSound((sound) => sound.writeCheckpoint(signal, recorder)),
   };
 }

@@ -31,7 +31,7 @@ function setUp() {
     deadline: () => Deadline.after('checkpoint', DEADLINE_MS),
     interval_ms: () => INTERVAL_MS,
     every_ops: () => 100,
-    memory: { before: async () => undefined },
+    recorder: { beforePublish: async () => undefined },
     onMissed: () => (state.missed += 1),
   });
   const stop = new AbortController();

@@ -7,12 +7,12 @@
  * and counts all the same when it is there in the end: a slow disk makes checkpoints late, and not none.
  * Bound: one checkpoint at a time. Cancellation: each is bounded by its deadline; waiters by their signals.
  */
-import type { CheckpointMemory, SignedCheckpoint } from '@ron/tlog';
+import type { CheckpointRecorder, SignedCheckpoint } from '@ron/tlog';
 import { Deadline, isRonError, sched, sleep, type Mpsc, type Watch } from '@ron/kernel';
 
 export interface CheckpointLog {
   readonly size: number;
-  writeCheckpoint(signal: AbortSignal, memory: CheckpointMemory): Promise<SignedCheckpoint>;
+  writeCheckpoint(signal: AbortSignal, recorder: CheckpointRecorder): Promise<SignedCheckpoint>;
 }
 
 export interface CheckpointerInit {
@@ -28,7 +28,7 @@ export interface CheckpointerInit {
   /** So many entries ask for one at once. */
   readonly every_ops: () => number;
   /** Knows of each before it is published. */
-  readonly memory: CheckpointMemory;
+  readonly recorder: CheckpointRecorder;
   readonly onMissed: (error: unknown) => void;
 }
 
@@ -96,13 +96,13 @@ export class Checkpointer {
 
   /** One checkpoint, now. Never rejects; false when it was missed. */
   async write(): Promise<boolean> {
-    const { log, deadline, flushed, memory, onMissed } = this.#init;
+    const { log, deadline, flushed, recorder, onMissed } = this.#init;
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
       await budget.run(async (signal) => {
         await flushed(signal);
-        this.#written(await log.writeCheckpoint(signal, memory), began_ms);
+        this.#written(await log.writeCheckpoint(signal, recorder), began_ms);
       });
       return true;
     } catch (error) {

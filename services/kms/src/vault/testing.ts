@@ -30,7 +30,7 @@ export async function log(vault: Vault, count = 1): Promise<void> {
 }
 
 export async function sign(vault: Vault): Promise<void> {
-  await vault.log!.writeCheckpoint(NEVER, vault.memory);
+  await vault.log!.writeCheckpoint(NEVER, vault.recorder);
 }
 
 export async function doOnce(vault: Vault, op_id: string, answer: string): Promise<string> {

@@ -21,7 +21,7 @@ import {
   KeyType,
   noteSigner,
   TransparencyLog,
-  type CheckpointMemory,
+  type CheckpointRecorder,
   type InspectedLog,
   type KnownCheckpoint,
   type NoteSigner,
@@ -60,7 +60,7 @@ export interface Vault extends AsyncDisposable {
   /** Why nothing may be signed: something is older than it was. */
   readonly problem: string | undefined;
   /** Remembers checkpoints, and what belongs to them. */
-  readonly memory: CheckpointMemory;
+  readonly recorder: CheckpointRecorder;
   /** Since when the log may lack what was done, because the last process did not stop in good order. */
   readonly interrupted_ms: number | undefined;
   /** Before anything is done: a crash from now on shows. Does nothing the second time. */
@@ -152,7 +152,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     vkeys,
     problem,
     interrupted_ms: log !== undefined && log.size > 0 && anchor!.is_closed !== true ? anchor!.time_ms : undefined,
-    ...memoryOf({ keys, opsHead, ledger, log }),
+    ...recorderOf({ keys, opsHead, ledger, log }),
     freeze,
     close,
     [Symbol.asyncDispose]: close,
@@ -167,12 +167,12 @@ interface Remembering {
 }
 
 /** What the anchor is told, and when. Nobody asks for it while something is not sound. */
-function memoryOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'memory' | 'begin' | 'end'> {
+function recorderOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'recorder' | 'begin' | 'end'> {
   const { anchors, index, custody } = keys;
   const anchored = (): Anchor => anchors!.value!;
   return {
-    memory: {
-      async before(checkpoint, until) {
+    recorder: {
+      async beforePublish(checkpoint, until) {
         const versions = { index_version: index.version, custody_version: versionOf(custody) };
         // What is known to be everywhere, also when a crash comes now.
         const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
@@ -180,7 +180,7 @@ function memoryOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'mem
         const state = { checkpoint: headOf(checkpoint), published, ...versions, ops: ledger.extent };
         await anchors!.replace({ ...rest, ...state, time_ms: sched.wall_ms() }, until);
       },
-      async beside(checkpoint) {
+      async duringPublish(checkpoint) {
         // Not to be given up: by now the checkpoint is on its way to where everybody sees it.
         await opsHead!.replace(headOf(checkpoint), NEVER);
         await ledger.prune(anchored().ops!);
