@@ -44,7 +44,7 @@ import { kmsCounters, measureKms } from './metrics.ts';
 import { routes } from './routes.ts';
 import { SecretOperations } from './secrets/secret-operations.ts';
 import { SigningService } from './sign/signing-service.ts';
-import { Signer, SignRound } from './sign/signer.ts';
+import { Signer, SignBatch } from './sign/signer.ts';
 import { openUnlock } from './unlock.ts';
 import { notSound, openVault, type Vault, type VaultInit } from './vault/vault.ts';
 import { checkSemaphore, Freshness, Verifier } from './verify/verifier.ts';
@@ -145,7 +145,7 @@ export async function startKms(init: KmsInit): Promise<Kms> {
   // Operations with private keys, each in its turn.
   const queue = runtime.own('work_sign', (capacity) => {
     const { sign_batch: batch_max } = init.config.kms;
-    return new BatchQueue('sign', { capacity, batch_max, newBatch: () => new SignRound(backend) });
+    return new BatchQueue('sign', { capacity, batch_max, newBatch: () => new SignBatch(backend) });
   });
   const enqueue = <A>(tenant: string, deadline: Deadline, work: () => Promise<A>): Promise<A> =>
     queue.submit(tenant, OTHER_WORK_US, deadline, work);

@@ -1,4 +1,4 @@
-/** What can be changed while kms runs. */
+/** Configuration keys that take effect while kms runs. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
@@ -27,7 +27,7 @@ async function poster(kms: Kms): Promise<(path: string, body: unknown) => Promis
   return (path, body) => send(kms.url, 'POST', `/v1/kms${path}`, { headers, body: JSON.stringify(body) });
 }
 
-test('a configuration that is published while kms starts is not missed', async () => {
+test('a configuration that is published during the start is applied', async () => {
   const source = sourceOf(load());
   const backend = new FaultyBackend();
   const starting = startKms({ config: source.value, source, metrics: new Metrics('kms'), log, backend, env: {} });
@@ -43,7 +43,7 @@ test('a configuration that is published while kms starts is not missed', async (
   );
 });
 
-test('a reloaded configuration is in force for the next request', async () => {
+test('a reloaded configuration applies to the next request', async () => {
   const source = sourceOf(load());
   const { watch } = source;
   const backend = new FaultyBackend();
@@ -61,12 +61,12 @@ test('a reloaded configuration is in force for the next request', async () => {
   watch.set(load('--kms.sign_deadline=50ms', '--kms.verify_ttl=1ms', '--kms.keep_interval=10ms'));
   const began_ms = performance.now();
   assert.equal((await post('/sign', { kid, payload_b3: B3 })).status, 504);
-  assert.ok(performance.now() - began_ms < 1500, 'the shorter deadline counts');
+  assert.ok(performance.now() - began_ms < 1500, 'the shorter deadline applies');
   backend.isHanging = false;
   const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
   backend.isAway = true;
   await eventually(
-    'what is known is too old at once',
+    'the cached keys expire immediately',
     async () => (await post('/verify', { kid, payload_b3: B3, sigs })).status === 503,
   );
 });

@@ -1,4 +1,4 @@
-/** A backend that does as it is told: slow, away, or counted. Keys are in memory. */
+/** A backend with injected faults: slow, hanging or unavailable. It counts calls; keys are in memory. */
 import { MemoryBackend, type Alg, type Backend, type BackendState, type KeyHandle, type Signature } from '@ron/custody';
 import { RonError, sleep } from '@ron/kernel';
 
@@ -7,7 +7,7 @@ export class FaultyBackend implements Backend {
   readonly attestation_class = 'test:faulty';
   readonly #inner = new MemoryBackend();
   readonly algs = this.#inner.algs;
-  /** Of each call. */
+  /** Delay of each call. */
   delay_ms = 0;
   /** Calls wait until it resolves. */
   gate: Promise<void> | undefined;

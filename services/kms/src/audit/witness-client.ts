@@ -1,9 +1,9 @@
 /**
- * Shows each checkpoint to a witness, who remembers what we may have been made to forget.
+ * Submits each checkpoint to a witness, which detects a rollback of all local state.
  *
- * Promise: a witness that has seen more than we have is told to `onRolledBack`, once. A witness that does not answer says
- * nothing about the log: it is asked again, and `problem` says so. Without a witness it does nothing.
- * Bound: one question at a time. Cancellation: by the signal.
+ * Contract: if the witness has seen a later or different log, `onRolledBack` is called once. A witness that does not respond
+ * says nothing about the log: the submission is retried, and `problem` states the reason. Without a witness it does nothing.
+ * Bound: one request at a time. Cancellation: by the signal.
  */
 import { isRonError, sched, sleep, type Watch } from '@ron/kernel';
 import type { TransparencyLog, Witness } from '@ron/tlog';
@@ -21,7 +21,7 @@ const RETRY_MS = 5000;
 export class WitnessClient {
   readonly #init: WitnessClientInit;
   #shown = 0;
-  /** It knows better than we do: nothing more will be shown to it. */
+  /** The witness reported a rollback: no more checkpoints are submitted. */
   #isRolledBack = false;
   #problem: string | undefined;
 
@@ -29,7 +29,7 @@ export class WitnessClient {
     this.#init = init;
   }
 
-  /** Why the witness did not see the last checkpoint. */
+  /** Why the witness did not receive the latest checkpoint. */
   get problem(): string | undefined {
     return this.#problem;
   }
@@ -43,7 +43,7 @@ export class WitnessClient {
     }
   }
 
-  /** Shows the last checkpoint, if there is a new one. Rejects only when the signal aborts. */
+  /** Submits the latest checkpoint if it is new. Rejects only if the signal aborts. */
   async submit(signal: AbortSignal): Promise<void> {
     const { witness, log, onRolledBack } = this.#init;
     const checkpoint = log?.checkpoint;
@@ -57,7 +57,7 @@ export class WitnessClient {
       this.#problem = undefined;
     } catch (error) {
       signal.throwIfAborted();
-      this.#problem = isRonError(error) ? error.message : 'the witness cannot be asked';
+      this.#problem = isRonError(error) ? error.message : 'the witness cannot be reached';
       if (!isRonError(error, 'audit_integrity')) return;
       this.#isRolledBack = true;
       onRolledBack(error.message);

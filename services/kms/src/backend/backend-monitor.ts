@@ -1,8 +1,8 @@
 /**
- * Looks after the backend: brings back sessions that died, and tells the rest of the service whether it is there.
+ * Probes the backend, which reopens dead sessions, and reports its availability to the service.
  *
- * Promise: it looks every `interval_ms`; while the backend is away it tries again after 100 ms to 5 s, doubling, with
- * jitter. Each change is told once. Bound: one look at a time, within its deadline. Cancellation: by the signal.
+ * Contract: it probes every `interval_ms`; while the backend is unavailable it backs off from 100 ms to 5 s, doubling, with
+ * jitter. Each change is reported once. Bound: one probe at a time, within its deadline. Cancellation: by the signal.
  */
 import type { Backend } from '@ron/custody';
 import { isRonError, sched, sleep, type Deadline } from '@ron/kernel';
@@ -11,12 +11,12 @@ export interface BackendMonitorInit {
   readonly backend: Pick<Backend, 'state' | 'probe'>;
   readonly interval_ms: () => number;
   readonly deadline: () => Deadline;
-  /** Whether the service is on its way down: then sessions are left as they are. */
+  /** Whether the service is shutting down: then sessions are not reopened. */
   readonly isStopping: () => boolean;
-  /** After each look. */
-  readonly onProbe: (isThere: boolean) => void;
+  /** Called after each probe. */
+  readonly onProbe: (isAvailable: boolean) => void;
   readonly onChange: (problem: string | undefined) => void;
-  /** Tries again, within the deadline, where that may help. */
+  /** Retries within the deadline. */
   readonly retry: (work: (signal: AbortSignal) => Promise<void>, deadline: Deadline) => Promise<void>;
 }
 
@@ -32,7 +32,7 @@ export class BackendMonitor {
     this.#init = init;
   }
 
-  /** Why the backend cannot be used. Asks the backend itself, so that nothing waits for the next look. */
+  /** Why the backend cannot be used. Reads the state of the backend itself, so that it does not lag behind the probes. */
   get problem(): string | undefined {
     const { ok, reason } = this.#init.backend.state();
     return ok ? this.#problem : reason;
@@ -55,7 +55,7 @@ export class BackendMonitor {
       const { ok, reason } = backend.state();
       this.#problem = ok ? undefined : reason;
     } catch (error) {
-      this.#problem = isRonError(error) ? error.message : 'the backend does not answer';
+      this.#problem = isRonError(error) ? error.message : 'the backend does not respond';
     }
     this.#failures = this.#problem === undefined ? 0 : this.#failures + 1;
     onProbe(this.#problem === undefined);

@@ -10,7 +10,7 @@ import { KeyOperations } from './key-operations.ts';
 
 const NOTHING = new Uint8Array(0);
 
-/** A key with two versions, the first of which wrapped something. Deletions need not wait. */
+/** A key with two versions, the first of which has wrapped data. Deletions have no waiting period. */
 async function setUp(backend: MemoryBackend) {
   const store: KeyDocumentStore = { value: EMPTY_DOCUMENT, version: 0, replace: () => Promise.resolve() };
   const registry = new KeyRegistry({ store, keys_max: 10 });
@@ -31,7 +31,7 @@ async function setUp(backend: MemoryBackend) {
 
 const isRefused = (error: unknown): boolean => isRonError(error, 'conflict');
 
-test('a version that is being destroyed cannot be restored any more', async () => {
+test('a version that is being destroyed cannot be restored', async () => {
   const destroying = Promise.withResolvers<void>();
   const go = Promise.withResolvers<void>();
   class SlowBackend extends MemoryBackend {
@@ -52,7 +52,7 @@ test('a version that is being destroyed cannot be restored any more', async () =
   assert.deepEqual([isDeleted, handle], [true, undefined]);
 });
 
-test('a deletion that failed in the backend is gone on with, and not taken back', async () => {
+test('a deletion that failed in the backend is resumed and cannot be cancelled', async () => {
   let failures = 1;
   class FailingBackend extends MemoryBackend {
     override async destroy(key: string, signal: AbortSignal): Promise<void> {
@@ -67,7 +67,7 @@ test('a deletion that failed in the backend is gone on with, and not taken back'
   assert.deepEqual((await keys.work.delete(keys.old, NEVER)).handle, undefined);
 });
 
-test('of a restore and the second step of a deletion, whichever is first holds', async () => {
+test('of a concurrent restore and final deletion, the first one wins', async () => {
   await using keys = await setUp(new MemoryBackend());
   await keys.work.delete(keys.old, NEVER);
   const [restored, deleted] = await Promise.all([

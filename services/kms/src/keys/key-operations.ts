@@ -1,9 +1,9 @@
 /**
- * What is done with keys: made, imported, rotated, retired, deleted.
+ * Operations on keys: create, import, rotate, set the policy, delete and restore.
  *
- * Promise: a key is told about only when the backend has it and the registry has written it down. Material that was made for
- * a change which then did not happen is destroyed again. Deleting a version is two steps with a waiting period between
- * them, and never touches the current version; a version that was restored is whole.
+ * Contract: a key is reported only after the backend has created it and the registry has stored it. If the change is not
+ * stored, the new key material is destroyed. Deleting a version takes two calls with a waiting period between them and never
+ * affects the current version; a restored version is fully usable.
  * Bound: as the registry's and the backend's. Cancellation: by the signal, until the change is being written.
  */
 import { ALGORITHMS, requirePublicPart, type Alg, type Backend, type KeyHandle } from '@ron/custody';
@@ -46,7 +46,7 @@ export class KeyOperations {
     const { tenant, purpose, alg, verify_mode, min_version = 1 } = request;
     const name = `${tenant}/${purpose}/${alg}/${newUuid()}`;
     if (purpose === RAW_PURPOSE && ALGORITHMS[alg].use !== 'sign') {
-      throw new RonError('validation', 'keys of purpose raw sign: they are of a signature algorithm');
+      throw new RonError('validation', 'keys with purpose raw require a signature algorithm');
     }
     requireMode(alg, verify_mode);
     const handle = await this.#backend.create(alg, name, signal);
@@ -67,7 +67,7 @@ export class KeyOperations {
   async import(request: ImportRequest, signal: AbortSignal): Promise<KeyRecord> {
     const { tenant, alg, pubkey_b64 } = request;
     if (ALGORITHMS[alg].signs.length !== 1) {
-      throw new RonError('validation', `a public key of ${alg} cannot be imported: one of a single signature can`);
+      throw new RonError('validation', `public keys of ${alg} cannot be imported: use a single signature algorithm`);
     }
     const part = { alg, pubkey_b64 };
     requirePublicPart(part);
@@ -84,14 +84,14 @@ export class KeyOperations {
     return await this.#registry.change(() => record, signal);
   }
 
-  /** `kid` with a version: only if that is current, so that two who rotate the same version rotate once. */
+  /** If `kid` has a version, it must be current: two clients that rotate the same version rotate once. */
   async rotate(kid: string, made_by: OpMark | undefined, signal: AbortSignal): Promise<KeyRecord> {
     const { record } = this.#registry.index.current(kid);
     if (record.imported) throw verifyOnly(record.name);
     const handle = await this.#backend.create(record.alg, record.name, signal);
     return await this.#orDestroy(handle, () =>
       this.#registry.change((index) => {
-        // Looked up anew: another rotation may have come first.
+        // Look it up again: another rotation may have been first.
         const current = index.current(kid).record;
         const version = newVersion(headOf(current).version + 1, handle, made_by);
         return { ...current, versions: [...current.versions, version] };
@@ -99,28 +99,28 @@ export class KeyOperations {
     );
   }
 
-  /** Older versions no longer verify. It only goes up, to the current version at most. */
+  /** Makes older versions fail verification. It only increases, at most to the current version. */
   async setMinVersion(kid: string, min_version: number, signal: AbortSignal): Promise<KeyRecord> {
     return await this.#registry.change((index) => {
       const record = index.record(kid);
       const head = headOf(record).version;
       if (min_version < record.min_version || min_version > head) {
-        throw new RonError('conflict', `min_version is ${record.min_version} and goes up to ${head} at most`);
+        throw new RonError('conflict', `min_version must be between ${record.min_version} and ${head}`);
       }
       return { ...record, min_version };
     }, signal);
   }
 
-  /** The first call starts the waiting period, the first one after it deletes. */
+  /** The first call starts the waiting period; the first call after it deletes. */
   async delete(kid: string, signal: AbortSignal): Promise<KeyVersion> {
     const version = await this.#changeVersion(kid, (now, name) => this.#nextOfDeletion(now, name), signal);
     if (version.deleted !== true || version.handle === undefined) return version;
-    // Destroying it twice does no harm, forgetting to would: who asks again after a failure gets here again.
+    // Destroying is idempotent, and a retry after a failure gets here again.
     await this.#backend.destroy(version.handle, signal);
     return await this.#changeVersion(kid, destroyed, signal);
   }
 
-  /** Takes the first step of a deletion back. */
+  /** Cancels a deletion during its waiting period. */
   async restore(kid: string, signal: AbortSignal): Promise<KeyVersion> {
     return await this.#changeVersion(kid, restored, signal);
   }
@@ -130,11 +130,11 @@ export class KeyOperations {
     if (version.deleted === true) return version;
     if (version.deletable_ms === undefined) return { ...version, deletable_ms: now_ms + this.#delete_wait_ms() };
     if (version.deletable_ms > now_ms) {
-      throw new RonError('conflict', `${formatKid(name, version.version)} can be deleted from then on`, {
+      throw new RonError('conflict', `${formatKid(name, version.version)} can be deleted after the waiting period`, {
         details: { deletable_ms: version.deletable_ms },
       });
     }
-    // Written down before anything is destroyed: from here on nobody can take it back.
+    // Stored before the key is destroyed: from here on the deletion cannot be cancelled.
     return { ...version, deleted: true };
   }
 
@@ -143,19 +143,19 @@ export class KeyOperations {
     edit: (version: KeyVersion, name: string) => KeyVersion,
     signal: AbortSignal,
   ): Promise<KeyVersion> {
-    // Looked up once: without a number it is the current version, and another may be that by then.
+    // Resolve the version once: a kid without a version means the current one, which may change.
     const { version: number } = this.#registry.index.find(kid).version;
     const record = await this.#registry.change((index) => {
       const now = index.record(kid);
       const version = versionOf(now, number)!;
       if (version === headOf(now))
-        throw new RonError('conflict', 'the current version is not deleted: rotate the key first');
+        throw new RonError('conflict', 'the current version cannot be deleted: rotate the key first');
       return { ...now, versions: now.versions.with(number - 1, edit(version, now.name)) };
     }, signal);
     return versionOf(record, number)!;
   }
 
-  /** New material that is not used after all must not stay behind. */
+  /** Destroys new key material if the change fails. */
   async #orDestroy(handle: KeyHandle, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
     try {
       return await work();
@@ -168,7 +168,7 @@ export class KeyOperations {
 }
 
 function restored(version: KeyVersion): KeyVersion {
-  if (version.deleted === true) throw new RonError('conflict', 'this version was deleted');
+  if (version.deleted === true) throw new RonError('conflict', 'the version was deleted');
   const { deletable_ms: _, ...kept } = version;
   return kept;
 }

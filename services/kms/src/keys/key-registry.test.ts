@@ -33,7 +33,7 @@ function memory(): KeyDocumentStore & { writes: number; failure: Error | undefin
   };
 }
 
-test('changes that come together are one write, and each sees those before it', async () => {
+test('concurrent changes share one write, and each sees the earlier ones', async () => {
   const store = memory();
   await using registry = new KeyRegistry({ store, keys_max: 10 });
   await registry.change(() => record('acme'), NEVER);
@@ -48,7 +48,7 @@ test('changes that come together are one write, and each sees those before it', 
   assert.equal(headOf(store.value.keys[0]!).version, 4);
 });
 
-test('one that is refused harms no other, and a disk that fails changes nothing', async () => {
+test('a refused change does not affect the others, and a failing disk changes nothing', async () => {
   const store = memory();
   await using registry = new KeyRegistry({ store, keys_max: 10 });
   const refused = registry.change(() => {
@@ -66,7 +66,7 @@ test('one that is refused harms no other, and a disk that fails changes nothing'
   assert.equal(registry.index, before);
 });
 
-test('keys are bounded, and versions never go back', async () => {
+test('the number of keys is bounded, and versions never decrease', async () => {
   await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
   await registry.change(() => record('acme'), NEVER);
   await assert.rejects(
@@ -80,7 +80,7 @@ test('keys are bounded, and versions never go back', async () => {
   );
 });
 
-test('a version is found by its name; the current one without', async () => {
+test('a kid finds its version, or the current one without a version', async () => {
   await using registry = new KeyRegistry({ store: memory(), keys_max: 1 });
   await registry.change(() => ({ ...record('acme'), versions: [version(1), version(2)] }), NEVER);
   const { index } = registry;

@@ -1,20 +1,21 @@
 /**
- * The one place where keys change, and the snapshot from which everybody reads them.
+ * The registry of keys: serialises changes and publishes snapshots for readers.
  *
- * Promise: changes happen one after another, each sees all before it, and a reader sees a change only when it is on
- * disk. Versions of a key only grow. A change that is refused, or whose document cannot be written, leaves no trace.
- * Bound: `CHANGES_WAITING_MAX` changes wait; `keys_max` keys, `VERSIONS_MAX` versions of one. Overflow: `busy`; `storage_full`.
- * Cancellation: a change that waits is taken back; one that is being written ends as the disk decides.
+ * Contract: changes are applied one after another, each sees all earlier ones, and readers see a change only once it is on
+ * disk. The version of a key only increases. A refused change, or one that cannot be written, has no effect.
+ * Bound: `CHANGES_WAITING_MAX` waiting changes; `keys_max` keys, `VERSIONS_MAX` versions each. Overflow: `busy`,
+ * `storage_full`.
+ * Cancellation: a waiting change is withdrawn; a change that is being written runs to its end.
  */
 import { GroupCommit } from '@ron/log';
 import { NEVER, RonError, Snapshot } from '@ron/kernel';
 import { KeyIndex } from './key-index.ts';
 import { headOf, type KeyDocument, type KeyRecord } from './key-record.ts';
 
-/** Where the document lies: a sealed file, or memory. */
+/** Stores the document: a sealed file, or memory. */
 export interface KeyDocumentStore {
   readonly value: KeyDocument;
-  /** Grows with each replace; bound to the content, so that an older file shows. */
+  /** Incremented by every replace and bound to the content, so that a rollback is detectable. */
   readonly version: number;
   replace(next: KeyDocument, signal: AbortSignal): Promise<unknown>;
 }
@@ -27,7 +28,7 @@ export interface KeyRegistryInit {
 const CHANGES_WAITING_MAX = 256;
 export const VERSIONS_MAX = 4096;
 
-/** Looks at the keys as they are and gives the one that changes, as it is to be; throws when it may not. */
+/** Returns the changed or new record, given the current keys; throws to refuse the change. */
 export type Edit = (index: KeyIndex) => KeyRecord;
 
 type Outcome = { readonly record: KeyRecord; readonly error?: undefined } | { readonly error: unknown };
@@ -50,17 +51,17 @@ export class KeyRegistry implements AsyncDisposable {
     });
   }
 
-  /** The keys now. Load once and use that for everything that belongs together. */
+  /** The current keys. Load it once per operation to get a consistent view. */
   get index(): KeyIndex {
     return this.#index.load();
   }
 
-  /** Of the document on disk. */
+  /** The version of the document on disk. */
   get version(): number {
     return this.#store.version;
   }
 
-  /** Makes a change durable and gives the key as it is then. */
+  /** Applies a change durably and returns the resulting record. */
   async change(edit: Edit, signal: AbortSignal): Promise<KeyRecord> {
     const outcome = await this.#changes.append(edit, 1, signal);
     if (!('record' in outcome)) throw outcome.error;
@@ -98,10 +99,10 @@ export class KeyRegistry implements AsyncDisposable {
   #check(index: KeyIndex, record: KeyRecord): void {
     const known = index.get(record.name);
     if (known === undefined && index.size >= this.#keys_max) {
-      throw new RonError('storage_full', `there are ${this.#keys_max} keys, as many as kms.keys_max allows`);
+      throw new RonError('storage_full', `the limit of ${this.#keys_max} keys (kms.keys_max) is reached`);
     }
     if (record.versions.length > VERSIONS_MAX) {
-      throw new RonError('storage_full', `a key has at most ${VERSIONS_MAX} versions`);
+      throw new RonError('storage_full', `the key has reached its limit of ${VERSIONS_MAX} versions`);
     }
     if (known !== undefined && headOf(record).version < headOf(known).version) {
       throw new RonError('internal', `assertion failed: versions of ${record.name} only grow`);

@@ -1,14 +1,14 @@
 /**
- * Keys as they are asked for: each change once for its op_id, with an entry in the audit log, and told to whoever listens.
+ * Key operations as clients request them: idempotent by op_id, recorded in the audit log, and published as events.
  *
- * Promise: a key that was made under an op_id is made once, also when the process dies before it could say so: the id is
- * written down together with the key. Bound, overflow, cancellation: as the queue's and the registry's.
+ * Contract: a key is created once per op_id, even if the process dies before it responds: the id is stored together with
+ * the key. Bound, overflow, cancellation: as the queue's and the registry's.
  */
 import { RonError, sched, type Deadline } from '@ron/kernel';
 import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import { formatKid, tenantOf } from './kid.ts';
-import { KEPT_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
+import { RETENTION_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
 import type { KeyRegistry } from './key-registry.ts';
 import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
 import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
@@ -20,9 +20,9 @@ export interface KeyServiceInit {
   readonly work: KeyOperations;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
-  /** Throws while nothing may be done with the backend. */
+  /** Throws while the backend must not be used. */
   readonly requireReady: () => void;
-  /** In its turn among the operations of all tenants. */
+  /** Runs the work when the fair queue reaches it. */
   readonly enqueue: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
   readonly publish: (event: KeyEvent) => void;
 }
@@ -34,7 +34,7 @@ export class KeyService {
     this.#init = init;
   }
 
-  /** The name of the new key's first version. */
+  /** Returns the kid of the new key's first version. */
   async create(request: Omit<CreateRequest, 'made_by'>, op_id: string | undefined, caller: Caller): Promise<string> {
     const { tenant, purpose, alg } = request;
     const attempt = { op: 'create' as const, kid: `${tenant}/${purpose}/${alg}/`, op_id };
@@ -70,7 +70,7 @@ export class KeyService {
     );
   }
 
-  /** Makes a version, once for its op_id; gives the name of the version. */
+  /** Creates a version, once per op_id. Returns its kid. */
   async #made(
     tenant: string,
     op_id: string | undefined,
@@ -84,7 +84,7 @@ export class KeyService {
     const mark: OpMark = { op_id, request_hash: requestHash(request) };
     let wasTried = false;
     const once = async (): Promise<string> => {
-      const kid = madeBefore(registry, tenant, mark);
+      const kid = findVersionMadeBy(registry, tenant, mark);
       if (kid !== undefined) return kid;
       wasTried = true;
       return await this.#make(tenant, caller, attempt, () => make(mark));
@@ -100,11 +100,11 @@ export class KeyService {
   async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<KeyRecord>): Promise<string> {
     const { enqueue } = this.#init;
     const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => enqueue(tenant, caller.deadline, work);
-    return headName(await this.#entered(caller, attempt, turn, make, ofHead));
+    return headName(await this.#record(caller, attempt, turn, make, ofHead));
   }
 
   async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
-    return await this.#entered(caller, { op, kid }, atOnce, work, ofHead);
+    return await this.#record(caller, { op, kid }, atOnce, work, ofHead);
   }
 
   async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
@@ -112,11 +112,11 @@ export class KeyService {
       const { record } = this.#init.registry.index.find(kid);
       return { kid: formatKid(record.name, version), record };
     };
-    return await this.#entered(caller, { op, kid }, atOnce, work, used);
+    return await this.#record(caller, { op, kid }, atOnce, work, used);
   }
 
-  /** With an entry, and told to whoever listens. */
-  async #entered<A>(
+  /** Records the operation in the audit log and publishes an event. */
+  async #record<A>(
     caller: Caller,
     attempt: Attempt,
     turn: (work: () => Promise<A>) => Promise<A>,
@@ -141,12 +141,12 @@ export function headName(record: KeyRecord): string {
   return formatKid(record.name, headOf(record).version);
 }
 
-/** The version that was made under this id, by a process that did not live to say so. */
-function madeBefore(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
+/** The version that this operation created, if an earlier process died before it responded. */
+function findVersionMadeBy(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
   for (const record of registry.index.records()) {
     if (record.tenant !== tenant) continue;
     const version = record.versions.find(
-      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - KEPT_MS,
+      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - RETENTION_MS,
     );
     if (version === undefined) continue;
     if (version.made_by?.request_hash === mark.request_hash) return formatKid(record.name, version.version);

@@ -7,7 +7,7 @@ import { formatKid, nameOf, parseKid, tenantOf } from './kid.ts';
 const UUID = '0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const GOOD = `acme/docs/ed25519/${UUID}`;
 
-test('a kid comes apart into what it was made of', () => {
+test('a kid parses into its parts', () => {
   assert.deepEqual(parseKid(`${GOOD}#v12`), {
     name: GOOD,
     tenant: 'acme',
@@ -19,7 +19,7 @@ test('a kid comes apart into what it was made of', () => {
   assert.equal(formatKid(GOOD, 12), `${GOOD}#v12`);
 });
 
-test('what could be read in two ways is no kid', () => {
+test('ambiguous text is not a kid', () => {
   const bad = [
     '',
     'acme',
@@ -50,7 +50,7 @@ test('what could be read in two ways is no kid', () => {
     );
 });
 
-test('any text either is a kid that is written the same way again, or is refused', () => {
+test('any text is refused or round-trips as a kid', () => {
   const part = fc.oneof(fc.string({ maxLength: 8 }), fc.constantFrom('acme', 'docs', 'ed25519', UUID, '..', '#v1'));
   fc.assert(
     fc.property(fc.array(part, { maxLength: 6 }), fc.constantFrom('', '#v1', '#v999999', '#v'), (parts, end) => {

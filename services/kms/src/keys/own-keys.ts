@@ -1,9 +1,9 @@
 /**
- * The root of all audience keys, which kms itself keeps, and the capability of its owner.
+ * The root of all audience keys, which kms stores itself, and the owner's capability.
  *
- * Promise: the root is a key like any other, under a well-known name: it is rotated and retired as they are, and never
- * leaves. It is made once. The owner's capability has every scope of kms, is written for the owner alone (0600), and is
- * replaced when it nears its end or no longer verifies.
+ * Contract: the root is an ordinary key with a well-known name: it is rotated and retired like any other and never leaves
+ * the backend. It is created once. The owner's capability has every scope of kms, is written with mode 0600, and is replaced
+ * before it expires or when it no longer verifies.
  */
 import { open, rename, stat } from 'node:fs/promises';
 import {
@@ -28,7 +28,7 @@ const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
 const RENEW_MS = 30 * DAY_MS;
 
-/** Derives from the root, which is made when it is asked for the first time. */
+/** Derives from the root, which is created on first use. */
 export function rootDeriver(registry: KeyRegistry, backend: Backend, secrets: SecretOperations): KeyDeriver {
   return {
     async derive(label, version, signal) {
@@ -57,8 +57,8 @@ export interface OwnerFileInit {
 }
 
 /**
- * Leaves a capability for all of kms to the owner of the file. One that others could read is not replaced: that would
- * hide it, and the one that they may have read would still be good. The command that uses it refuses it and reports that.
+ * Writes a capability with all scopes of kms for the owner of the file. A file that other users can read is not replaced:
+ * that would hide the exposure, and the exposed capability would still be valid. Its user refuses the file and reports it.
  */
 export async function writeOwnerFile({ path, keys, epochs, signal }: OwnerFileInit): Promise<void> {
   const found = await stat(path).catch(() => undefined);

@@ -1,8 +1,8 @@
 /**
- * Work with keys that wrap and derive. What it gives back are secrets of the caller: nobody else keeps or sees them.
+ * Operations with keys that wrap and derive. Results are secrets of the caller and are neither stored nor logged.
  *
- * Promise: what was wrapped under one key version opens only under it, and only with the same additional data. New keys
- * are wrapped with the current version; older ones still unwrap, down to `min_version`.
+ * Contract: data wrapped under a key version unwraps only with that version and the same additional data. New data is
+ * wrapped with the current version; older versions unwrap down to `min_version`.
  * Bound: `PLAINTEXT_BYTES_MAX`, `AAD_BYTES_MAX`. Cancellation: by the signal.
  */
 import { ALGORITHMS, type Backend, type Use } from '@ron/custody';
@@ -11,10 +11,10 @@ import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { Found } from '../keys/key-index.ts';
 import { formatKid } from '../keys/kid.ts';
 
-/** A key that is wrapped, not a document. */
+/** Large enough for a key, not for a document. */
 export const PLAINTEXT_BYTES_MAX = 4096;
 export const AAD_BYTES_MAX = 4096;
-/** The envelope adds 1.2 KiB at most. */
+/** The envelope adds at most 1.2 KiB. */
 export const WRAPPED_BYTES_MAX = PLAINTEXT_BYTES_MAX + 2048;
 export const LABEL_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._:/-]{0,255}$';
 export const DERIVED_BYTES = 32;
@@ -30,7 +30,7 @@ export class SecretOperations {
     this.#backend = backend;
   }
 
-  /** Throws when there is no such key. */
+  /** Throws if the key does not exist. */
   requireKey(kid: string): void {
     this.#registry.index.find(kid);
   }
@@ -56,20 +56,20 @@ export class SecretOperations {
 
 export interface WithKid {
   readonly found: Found;
-  /** Of the version that was used. */
+  /** The kid of the version that was used. */
   readonly kid: string;
   readonly bytes: Uint8Array;
 }
 
 function usable({ record, version }: Found, use: Use): { handle: string; full: string } {
-  if (ALGORITHMS[record.alg].use !== use) throw new RonError('validation', `a key of ${record.alg} does not ${use}`);
+  if (ALGORITHMS[record.alg].use !== use) throw new RonError('validation', `keys of ${record.alg} do not ${use}`);
   const full = formatKid(record.name, version.version);
   if (version.deleted === true || version.handle === undefined) throw new RonError('conflict', `${full} was deleted`);
   if (version.version < record.min_version) throw new RonError('conflict', `${full} is below min_version`);
   return { handle: version.handle, full };
 }
 
-/** The version is bound: what one version wrapped is no other's. */
+/** Binds the version: data wrapped by one version does not unwrap with another. */
 function boundAad(kid: string, aad: Uint8Array): Uint8Array {
   return Buffer.concat([Buffer.from(`ron-kms/v1/wrap\n${kid}\n`), aad]);
 }

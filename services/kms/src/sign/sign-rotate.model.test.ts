@@ -7,24 +7,24 @@ import { Signer } from './signer.ts';
 
 const REAL: Parts = { KeyRegistry, KeyOperations, Signer };
 
-test('once a rotation was answered, the retired version signs no more', async () => {
+test('once a rotation was acknowledged, the retired version no longer signs', async () => {
   await assertHolds(signAgainstRotate(REAL, { rotators: 1, signers: ['any version', 'version 1'] }), {
     name: 'sign against rotate',
   });
 });
 
-test('rotations at the same time make versions of their own', async () => {
+test('concurrent rotations create separate versions', async () => {
   await assertHolds(signAgainstRotate(REAL, { rotators: 2, signers: ['any version'] }), { name: 'two rotations' });
 });
 
 const MUTANTS = [
   {
-    bug: 'it does not look again after signing',
+    bug: 'the version is not checked again after signing',
     part: 'Signer',
     module: import.meta.resolve('./signer.ts'),
     find: 'if (this.#registry.index.current(request.kid).version.version === version.version)\n        return',
     replace: 'return',
-    caught: /after the rotation to 2 was answered/,
+    caught: /after the rotation to 2 was acknowledged/,
   },
   {
     bug: 'a version signs before it is on disk',
@@ -35,12 +35,12 @@ const MUTANTS = [
     caught: /is not on disk/,
   },
   {
-    bug: 'a rotation builds upon what it saw before it waited',
+    bug: 'a rotation builds on a record from before it waited',
     part: 'KeyOperations',
     module: import.meta.resolve('../keys/key-operations.ts'),
     find: 'const current = index.current(kid).record;',
     replace: 'const current = record;',
-    caught: /a version of its own/,
+    caught: /its own version/,
   },
 ];
 

@@ -5,7 +5,7 @@ import type { Auditor } from '../audit/auditor.ts';
 import { KeyIndex } from '../keys/key-index.ts';
 import type { KeyRecord } from '../keys/key-record.ts';
 import { SigningService, type SignItem } from './signing-service.ts';
-import { Signer, type SignRound } from './signer.ts';
+import { Signer, type SignBatch } from './signer.ts';
 
 const NAME = 'acme/raw/ed25519/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10';
 const KEY: KeyRecord = {
@@ -19,15 +19,15 @@ const KEY: KeyRecord = {
   versions: [{ version: 1, handle: 'k1', public: [], created_ms: 0 }],
 };
 
-/** What the queue is told that a request costs, piece by piece. */
+/** The costs that a request submits to the queue, per piece. */
 async function costsOf(items: readonly SignItem[]): Promise<number[]> {
   const costs: number[] = [];
-  const round = { sign: () => Promise.resolve([]) } as unknown as SignRound;
-  const submit = async <A>(cost_us: number, work: Piece<SignRound, A>['work']): Promise<A> => {
+  const batch = { sign: () => Promise.resolve([]) } as unknown as SignBatch;
+  const submit = async <A>(cost_us: number, work: Piece<SignBatch, A>['work']): Promise<A> => {
     costs.push(cost_us);
-    return await work(round);
+    return await work(batch);
   };
-  const queue: Pick<BatchQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'> = {
+  const queue: Pick<BatchQueue<SignBatch>, 'pieces_max' | 'submit' | 'submitAll'> = {
     pieces_max: new FairQueue({ capacity: 512, keys_max: 1 }).together_max,
     submit: (_tenant, cost_us, _deadline, work) => submit(cost_us, work),
     submitAll: (_tenant, pieces) => Promise.all(pieces.map(({ cost_us, work }) => submit(cost_us, work))),
@@ -49,7 +49,7 @@ test('a long message counts as more work than a short one', async () => {
   assert.ok(long_us! > 3 * short_us!, `${short_us} and ${long_us}`);
 });
 
-test('a batch of long messages is more pieces than one of short ones', async () => {
+test('a batch of long messages has more pieces than one of short messages', async () => {
   const batch = async (bytes: number): Promise<number> =>
     (await costsOf(Array.from({ length: 16 }, () => itemOf(bytes)))).length;
   assert.ok((await batch(64 * 1024)) > (await batch(32)));

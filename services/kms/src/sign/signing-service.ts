@@ -1,9 +1,9 @@
 /**
- * Signing as it is asked for: one payload with one key or several, or a batch; once for each op_id; with an entry in the
- * audit log for every signature, and on request with a proof that the entry is there.
+ * Signing as clients request it: one payload with one key or several, or a batch; idempotent by op_id; with an audit entry
+ * per signature.
  *
- * Promise: nothing is signed while the vault is not sound or the backend is away. All keys of a request are of one
- * tenant. Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys of one. Overflow: `busy`, by the queue. Cancellation: the deadline.
+ * Contract: nothing is signed while the vault is not sound or the backend is unavailable. All keys of a request belong to
+ * one tenant. Bound: `ITEMS_MAX` items, `KID_SET_MAX` keys each. Overflow: `busy`, by the queue. Cancellation: the deadline.
  */
 import { RonError, type BatchQueue, type Piece } from '@ron/kernel';
 import { inputOf } from '../audit/event.ts';
@@ -12,15 +12,15 @@ import { toBase64 } from '../base64.ts';
 import { tenantOf } from '../keys/kid.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import type { Payload } from './message.ts';
-import type { Signed, Signer, SignRound } from './signer.ts';
+import type { Signed, Signer, SignBatch } from './signer.ts';
 
 export const ITEMS_MAX = 128;
 export const KID_SET_MAX = 8;
-/** Work of one piece of a batch. */
+/** The amount of work per piece of a batch. */
 const PIECE_US = 1000;
 
 export interface SignItem extends Payload {
-  /** Each signs the same payload with its own name. At least one. */
+  /** Each key signs the same payload under its own kid. At least one. */
   readonly kids: readonly string[];
   readonly op_id?: string | undefined;
 }
@@ -28,16 +28,16 @@ export interface SignItem extends Payload {
 export interface SignedItem {
   readonly kid: string;
   readonly sigs: readonly { readonly kid: string; readonly alg: string; readonly signature_b64: string }[];
-  /** The entry of the first signature; those of the others follow. Left out when the log did not keep up. */
+  /** The log index of the first signature's entry; those of the others follow. Omitted if the log has fallen behind. */
   readonly log_index?: number;
 }
 
 export interface SigningServiceInit {
-  readonly queue: Pick<BatchQueue<SignRound>, 'pieces_max' | 'submit' | 'submitAll'>;
+  readonly queue: Pick<BatchQueue<SignBatch>, 'pieces_max' | 'submit' | 'submitAll'>;
   readonly signer: Signer;
   readonly ledger: Pick<OpLedger, 'once'>;
   readonly auditor: Auditor;
-  /** Throws while nothing may be signed. */
+  /** Throws while signing is not allowed. */
   readonly requireReady: () => void;
 }
 
@@ -53,7 +53,7 @@ export class SigningService {
     const [only] = items;
     if (items.length === 1) return [await this.#once(tenant, only!, caller)];
     const plain = items.filter((item) => item.op_id === undefined);
-    // Those without an id go together; the others each by itself, because one may be answered from the ledger.
+    // Items without an id share a submission; the others are separate, because the ledger may answer them.
     const [together, ...alone] = await Promise.all([
       plain.length === 0 ? [] : this.#signAll(tenant, plain, caller),
       ...items.map((item) => (item.op_id === undefined ? undefined : this.#once(tenant, item, caller))),
@@ -86,9 +86,9 @@ export class SigningService {
 
   async #signOne(tenant: string, item: SignItem, caller: Caller): Promise<SignedItem> {
     const signed = await this.#audited([item], caller, (tried) =>
-      this.#init.queue.submit(tenant, this.#cost_us(item), caller.deadline, (round) => {
+      this.#init.queue.submit(tenant, this.#cost_us(item), caller.deadline, (batch) => {
         tried();
-        return this.#signItem(item, round);
+        return this.#signItem(item, batch);
       }),
     );
     return await this.#enter(item, signed, caller);
@@ -101,20 +101,20 @@ export class SigningService {
     return await Promise.all(signed.flat().map((each, at) => this.#enter(items[at]!, each, caller)));
   }
 
-  /** Items that are signed in one go: few enough that other requests do not wait long for them. */
-  #pieces(items: readonly SignItem[], tried: () => void): Piece<SignRound, Signed[][]>[] {
+  /** Splits the items into pieces that are small enough not to delay other requests. */
+  #pieces(items: readonly SignItem[], tried: () => void): Piece<SignBatch, Signed[][]>[] {
     const costs = items.map((item) => this.#cost_us(item));
     const sum_us = costs.reduce((sum, cost_us) => sum + cost_us, 0);
     const piece_us = Math.max(PIECE_US, sum_us / this.#init.queue.pieces_max);
-    const pieces: Piece<SignRound, Signed[][]>[] = [];
+    const pieces: Piece<SignBatch, Signed[][]>[] = [];
     for (let from = 0; from < items.length;) {
       let cost_us = costs[from]!;
       let to = from + 1;
       while (to < items.length && cost_us < piece_us) cost_us += costs[to++]!;
       const part = items.slice(from, to);
-      const work = (round: SignRound): Promise<Signed[][]> => {
+      const work = (batch: SignBatch): Promise<Signed[][]> => {
         tried();
-        return Promise.all(part.map((item) => this.#signItem(item, round)));
+        return Promise.all(part.map((item) => this.#signItem(item, batch)));
       };
       pieces.push({ cost_us, work });
       from = to;
@@ -122,13 +122,13 @@ export class SigningService {
     return pieces;
   }
 
-  /** Throws when one of its keys does not sign: what is for no key takes no place in the queue. */
+  /** Throws if one of the keys cannot sign: requests for unknown keys take no slot in the queue. */
   #cost_us({ kids, message }: SignItem): number {
     const { signer } = this.#init;
     return kids.reduce((sum, kid) => sum + signer.cost_us(kid, message?.length ?? 0), 0);
   }
 
-  /** When it is refused or fails, each signature that was asked for is told as such. `work` says when it is tried. */
+  /** If the work is refused or fails, records each requested signature. `work` calls `tried` when it begins. */
   async #audited<A>(items: readonly SignItem[], caller: Caller, work: (tried: () => void) => Promise<A>): Promise<A> {
     const { auditor, requireReady } = this.#init;
     auditor.begin(items.reduce((sum, { kids }) => sum + kids.length, 0));
@@ -142,10 +142,10 @@ export class SigningService {
     }
   }
 
-  async #signItem({ kids, payload_b3, message }: SignItem, round: SignRound): Promise<Signed[]> {
+  async #signItem({ kids, payload_b3, message }: SignItem, batch: SignBatch): Promise<Signed[]> {
     const { signer } = this.#init;
-    if (kids.length === 1) return [await signer.sign({ kid: kids[0]!, payload_b3, message }, round)];
-    return await Promise.all(kids.map((kid) => signer.sign({ kid, payload_b3, message }, round)));
+    if (kids.length === 1) return [await signer.sign({ kid: kids[0]!, payload_b3, message }, batch)];
+    return await Promise.all(kids.map((kid) => signer.sign({ kid, payload_b3, message }, batch)));
   }
 
   async #enter(item: SignItem, signed: readonly Signed[], caller: Caller): Promise<SignedItem> {
@@ -166,7 +166,7 @@ export class SigningService {
   }
 }
 
-/** The signatures that an item asks for, as the log tells of them. */
+/** The audit attempts of an item, one per signature. */
 export function attemptsOf(item: SignItem): Attempt[] {
   const input = inputOf(item);
   return item.kids.map((kid) => ({ op: 'sign', kid, op_id: item.op_id, ...input }));
@@ -175,5 +175,5 @@ export function attemptsOf(item: SignItem): Attempt[] {
 function oneTenant(items: readonly SignItem[]): string {
   const tenant = tenantOf(items[0]!.kids[0]!);
   if (items.every(({ kids }) => kids.every((kid) => tenantOf(kid) === tenant))) return tenant;
-  throw new RonError('validation', 'all keys of a request are of one tenant');
+  throw new RonError('validation', 'all keys of a request must belong to one tenant');
 }

@@ -1,4 +1,4 @@
-/** A vault on a disk in memory, and something to do with it. For tests. */
+/** A vault on an in-memory disk, and operations on it, for tests. */
 import { loadConfig, NEVER, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { schema } from '../config.ts';
@@ -12,7 +12,7 @@ export function openOn(fs: FileSystem): Promise<Vault> {
   return openVault({ config, env: { RON_KEK: KEK }, fs, signal: NEVER, warn: () => undefined });
 }
 
-/** Makes a key, as its owner would: in the backend and in the list. Its name, and its name in the backend. */
+/** Creates a key in the backend and the registry. Returns its name and its handle. */
 export async function makeKey(vault: Vault, id: string): Promise<{ name: string; handle: string }> {
   const name = `acme/docs/aes-256-gcm/${id}`;
   const { key: handle } = await vault.backend.create('aes-256-gcm', name, NEVER);
@@ -37,7 +37,7 @@ export async function doOnce(vault: Vault, op_id: string, answer: string): Promi
   return await vault.ledger.once({ tenant: 'acme', op_id, request: op_id }, async () => answer, NEVER);
 }
 
-/** A little of everything, up to a published checkpoint. */
+/** Uses every part of the vault, up to a published checkpoint. */
 export async function use(vault: Vault, id: string): Promise<void> {
   await log(vault, 3);
   await sign(vault);

@@ -1,16 +1,16 @@
 /**
- * Everything that kms keeps, opened and checked against each other.
+ * All state of kms, opened and checked for consistency.
  *
- *     <data_dir>/kek        what seals the rest, 0600, unless it comes from elsewhere
- *     <data_dir>/anchor     sealed: what is remembered of all the others, see vault/anchor.ts
- *     <data_dir>/custody    sealed: private keys (backend `file`), and those that sign the audit log
- *     <data_dir>/index      sealed: names, versions and public keys
- *     <data_dir>/audit/     the audit log, public; `vkeys` beside it: the keys to check it with
- *     <data_dir>/ops/       operations by their ids; `head`, sealed: the last checkpoint
+ *     <data_dir>/kek        the key that encrypts the rest, mode 0600, unless it comes from elsewhere
+ *     <data_dir>/anchor     encrypted: records about all other parts, see vault/anchor.ts
+ *     <data_dir>/custody    encrypted: private keys (backend `file`), and those that sign the audit log
+ *     <data_dir>/index      encrypted: names, versions and public keys
+ *     <data_dir>/audit/     the audit log, public, with its verification keys in `vkeys`
+ *     <data_dir>/ops/       operations by id; `head`, encrypted: the last checkpoint
  *
- * Promise: when some of it is older than the rest remembers, or gone, that is found at every start: then the vault still
- * opens if it can, `problem` says why nothing may be signed, and nothing at all is written, so that what is there stays as
- * it is. What a crash leaves is no problem. One process has it.
+ * Contract: every start detects a part that was rolled back or is missing. Then the vault still opens if it can, `problem`
+ * states why nothing may be signed, and nothing is written, so that the evidence is preserved. The state after a crash is
+ * not a problem. One process at a time may open it.
  */
 import { join } from 'node:path';
 import type { Backend } from '@ron/custody';
@@ -34,14 +34,14 @@ import { KeyRegistry } from '../keys/key-registry.ts';
 import type { OpLedger } from '../ops/op-ledger.ts';
 import { openUnlock } from '../unlock.ts';
 import { checkpointOf, headOf, type Anchor, type LogHead, type Store } from './anchor.ts';
-import { FreezingDisk } from './freezing-disk.ts';
+import { FreezableDisk } from './freezable-disk.ts';
 import { notedBy, openKeys, openOps, partsIn, versionOf, type Keys, type Opening } from './parts.ts';
 import { problemsOf, type Heads } from './soundness.ts';
 
 export interface VaultInit {
   readonly config: KmsConfig;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** Instead of the configured one. Keys of the log stay where they are. */
+  /** Replaces the configured backend. The keys of the log stay in the file backend. */
   readonly backend?: Backend | undefined;
   readonly fs?: FileSystem | undefined;
   readonly signal: AbortSignal;
@@ -53,21 +53,21 @@ export interface Vault extends AsyncDisposable {
   readonly backend: Backend;
   readonly registry: KeyRegistry;
   readonly ledger: OpLedger;
-  /** Undefined when something is not sound; `problem` says what. */
+  /** Undefined if the vault is not sound; `problem` states why. */
   readonly log: TransparencyLog | undefined;
   readonly origin: string;
   readonly vkeys: readonly string[];
-  /** Why nothing may be signed: something is older than it was. */
+  /** Why nothing may be signed: some part was rolled back. */
   readonly problem: string | undefined;
-  /** Remembers checkpoints, and what belongs to them. */
+  /** Records checkpoints and the state that belongs to them. */
   readonly recorder: CheckpointRecorder;
-  /** Since when the log may lack what was done, because the last process did not stop in good order. */
+  /** Since when operations may lack an entry, because the last process did not shut down cleanly. */
   readonly interrupted_ms: number | undefined;
-  /** Before anything is done: a crash from now on shows. Does nothing the second time. */
+  /** Call it before the first operation: a crash from now on is detectable. Idempotent. */
   begin(signal: AbortSignal): Promise<void>;
-  /** Everything that was done is in the log, and nothing more will be. */
+  /** Records a clean shutdown: every operation is in the log, and none will follow. */
   end(signal: AbortSignal): Promise<void>;
-  /** From now on nothing is written: everything stays as it is, for whoever finds out what happened. */
+  /** Stops all writes, so that the state is preserved for an investigation. */
   freeze(problem: string): void;
   close(): Promise<void>;
 }
@@ -89,9 +89,9 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const { config, signal } = init;
   const amnesia = config.amnesia.enabled;
   const dir = amnesia ? undefined : config.data_dir!;
-  const disk = new FreezingDisk(amnesia ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem));
+  const disk = new FreezableDisk(amnesia ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem));
   const there = dir === undefined ? new Set<string>() : await partsIn(disk, dir);
-  // Nothing is written before it is known that all of it belongs together.
+  // Nothing is written before all parts are known to be consistent.
   if (there.size > 0) disk.freeze(notMadeAnew);
   const unlock =
     dir === undefined ? undefined : await openUnlock({ config, dir, env: init.env, fs: disk, warn: init.warn });
@@ -102,7 +102,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     signal,
     at: (name) => join(dir ?? '/', name),
     problems: [],
-    kept: (part) => {
+    adopt: (part) => {
       opened.push({ [Symbol.asyncDispose]: () => part.close() });
       return part;
     },
@@ -129,16 +129,16 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   const freeze = (why: string): void => disk.freeze(() => notSound(why));
   if (problem === undefined) await disk.thaw();
   else freeze(problem);
-  const log = problem === undefined ? opening.kept(await TransparencyLog.open(logInit)) : undefined;
+  const log = problem === undefined ? opening.adopt(await TransparencyLog.open(logInit)) : undefined;
   const vkeys = signers.map((signer) => signer.vkey);
   if (log !== undefined) await writeVkeys(disk, logInit.dir, vkeys, init.warn);
   const opsHead = ops.head ?? (problem === undefined ? await ops.openHead() : undefined);
-  // Where the real one cannot be opened, nobody gets as far as to ask this one.
+  // If the real ledger cannot be opened, requests are refused before they reach this one.
   const ledger = ops.ledger ?? (await ops.openLedger(problem === undefined ? disk : new MemoryDisk(0)));
 
   const backend = init.backend ?? (await openBackend({ config, env: init.env, file: custody, signal }));
   if (backend !== custody) opened.push(backend);
-  const registry = opening.kept(new KeyRegistry({ store: keys.store, keys_max: config.kms.keys_max }));
+  const registry = opening.adopt(new KeyRegistry({ store: keys.store, keys_max: config.kms.keys_max }));
   const close = async (): Promise<void> => {
     for (const each of opened.splice(0).toReversed()) await each[Symbol.asyncDispose]();
   };
@@ -166,7 +166,7 @@ interface Remembering {
   readonly log: TransparencyLog | undefined;
 }
 
-/** What the anchor is told, and when. Nobody asks for it while something is not sound. */
+/** Records checkpoints and shutdowns in the anchor. Not used while the vault is not sound. */
 function recorderOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'recorder' | 'begin' | 'end'> {
   const { anchors, index, custody } = keys;
   const anchored = (): Anchor => anchors!.value!;
@@ -174,14 +174,14 @@ function recorderOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'r
     recorder: {
       async beforePublish(checkpoint, until) {
         const versions = { index_version: index.version, custody_version: versionOf(custody) };
-        // What is known to be everywhere, also when a crash comes now.
+        // The size that is known to be in every place, even if a crash comes now.
         const published = Math.min(log?.checkpoint?.size ?? 0, opsHead!.value?.size ?? 0);
         const { is_closed: _, ...rest } = anchored();
         const state = { checkpoint: headOf(checkpoint), published, ...versions, ops: ledger.extent };
         await anchors!.replace({ ...rest, ...state, time_ms: sched.wall_ms() }, until);
       },
       async duringPublish(checkpoint) {
-        // Not to be given up: by now the checkpoint is on its way to where everybody sees it.
+        // Not cancellable: the checkpoint is already being published.
         await opsHead!.replace(headOf(checkpoint), NEVER);
         await ledger.prune(anchored().ops!);
       },
@@ -232,12 +232,12 @@ async function signersOf(
     ];
   } catch (error) {
     if (!isRonError(error, 'not_found')) throw error;
-    problems.push('custody does not hold the keys that sign the audit log: an older copy was put in its place');
+    problems.push('custody was rolled back: it lacks the keys that sign the audit log');
     return [];
   }
 }
 
-/** For whoever checks the directory without us. They are public; whoever wants to be sure keeps a copy elsewhere. */
+/** Writes the public keys for auditors. An auditor who does not trust the directory keeps a copy elsewhere. */
 async function writeVkeys(
   fs: FileSystem,
   dir: string,
@@ -248,14 +248,14 @@ async function writeVkeys(
   const bytes = Buffer.from(vkeys.map((vkey) => `${vkey}\n`).join(''));
   const found = await readWhole(fs, path, VKEYS_BYTES_MAX);
   if (found?.equals(bytes) === true) return;
-  if (found !== undefined) warn(`${path} did not hold the keys of the log, and does again`);
+  if (found !== undefined) warn(`${path} did not contain the keys of the log and was rewritten`);
   await writeWhole(fs, path, bytes);
 }
 
 function notMadeAnew(path: string): RonError {
-  return new RonError('integrity', `${path.replace(/\.tmp$/, '')} is missing, and other parts are there: put it back`);
+  return new RonError('integrity', `${path.replace(/\.tmp$/, '')} is missing, but other parts exist: restore it`);
 }
 
 export function notSound(problem: string): RonError {
-  return new RonError('audit_integrity', `nothing is signed: ${problem}; see \`ron audit verify\``);
+  return new RonError('audit_integrity', `kms refuses to sign: ${problem}; run \`ron audit verify\``);
 }

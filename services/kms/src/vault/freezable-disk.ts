@@ -1,14 +1,14 @@
 /**
- * A disk that can be told to keep everything as it is: what may be evidence is not touched.
+ * A file system that can be frozen, so that possible evidence is preserved.
  *
- * Promise: while it is frozen nothing is written, made, renamed or removed; who tries is refused with the reason. Reading
- * goes on, and so do locks, which hold nothing. What a reader would cut off at the end of a file is cut when it thaws.
- * Bound: a few cuts wait. Overflow: none. Cancellation: none; file calls end by themselves.
+ * Contract: while it is frozen nothing is written, created, renamed or removed; attempts are refused with the reason. Reads
+ * and locks still work. A truncation that recovery requests while frozen is applied when the disk is thawed.
+ * Bound: a few deferred truncations.
  */
 import type { RonError } from '@ron/kernel';
 import type { File, FileSystem } from '@ron/log';
 
-export class FreezingDisk implements FileSystem {
+export class FreezableDisk implements FileSystem {
   readonly #disk: FileSystem;
   #refusal: ((path: string) => RonError) | undefined;
   readonly #cuts: { readonly path: string; readonly bytes: number }[] = [];
@@ -62,7 +62,7 @@ export class FreezingDisk implements FileSystem {
     return this.#refused(to) ?? this.#disk.rename(from, to);
   }
 
-  /** What is left over from before is removed at every start: then it stays for now. */
+  /** Leftover files are removed at every start; while frozen they stay. */
   async remove(path: string): Promise<void> {
     if (this.#refusal === undefined) await this.#disk.remove(path);
   }
