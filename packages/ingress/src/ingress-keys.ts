@@ -88,7 +88,7 @@ const POLICY_KEYS = {
     doc: 'Log every request. Then none is answered before it is parsed.',
   }),
   'tls.cert_file': key.optional(
-    key.text({ doc: 'PEM certificate chain; with key_file turns TLS on. Read again on SIGHUP.' }),
+    key.text({ doc: 'PEM certificate chain; with key_file it enables TLS. Read again on SIGHUP.' }),
   ),
   'tls.key_file': key.optional(key.text({ doc: 'PEM private key.' })),
 };

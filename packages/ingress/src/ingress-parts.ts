@@ -5,7 +5,7 @@
  */
 import { Admission, ERRORS, RonError } from '@ron/kernel';
 import type { Metrics } from '@ron/telemetry';
-import type { Answers, IngressLog } from './answer/answers.ts';
+import type { AnswerSender, IngressLog } from './answer/answer-sender.ts';
 import type { Exchange, ExchangeHost } from './request/exchange.ts';
 import { FastPath } from './fast/fast-path.ts';
 import type { FastPathInit } from './fast/fast-path.ts';
@@ -63,7 +63,7 @@ export interface ExchangeHostInit {
   readonly draining: AbortSignal;
   readonly parked: SlotLimit;
   readonly metrics: IngressMetrics;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   readonly access_log: boolean;
   readonly log: IngressLog | undefined;
 }

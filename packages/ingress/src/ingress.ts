@@ -13,18 +13,18 @@ import { isIPv6 } from 'node:net';
 import { Admission, RonError } from '@ron/kernel';
 import { warnAtMostEvery } from '@ron/telemetry';
 import type { Metrics } from '@ron/telemetry';
-import { connLimit, Gatekeeper } from './connection/accept.ts';
+import { connLimit, ConnectionLimiter } from './connection/connection-limiter.ts';
 import type { AccessCheck } from './guards/access.ts';
-import { Answers } from './answer/answers.ts';
-import type { IngressLog } from './answer/answers.ts';
+import { AnswerSender } from './answer/answer-sender.ts';
+import type { IngressLog } from './answer/answer-sender.ts';
 import { guardOpenReads, parseBind } from './listen/bind.ts';
 import { compileProxies } from './guards/client-ip.ts';
-import { Drain } from './connection/drain.ts';
-import { Passes } from './connection/passes.ts';
-import { PlainFront } from './fast/plain-front.ts';
+import { Drain } from './listen/drain.ts';
+import { FairScheduler } from './connection/fair-scheduler.ts';
+import { SocketFastPath } from './fast/socket-fast-path.ts';
 import type { FastSource } from './fast/fast-path.ts';
-import { Front } from './guards/front.ts';
-import { RequestGuards } from './guards/guards.ts';
+import { RequestGuards } from './guards/request-guards.ts';
+import { RequestChecks } from './guards/request-checks.ts';
 import { HostGuard } from './guards/host-guard.ts';
 import { healthRoutes } from './table/health.ts';
 import type { HealthReport } from './table/health.ts';
@@ -46,8 +46,8 @@ import { pathGuard } from './guards/path-guard.ts';
 import { Pipeline } from './request/pipeline.ts';
 import type { DeclaredDeadlines, LaneQueue } from './table/prepared-route.ts';
 import { Readiness } from './table/readiness.ts';
-import { Reasons } from './table/reasons.ts';
-import type { ReasonsInit } from './table/reasons.ts';
+import { Reasons } from './answer/reasons.ts';
+import type { ReasonsInit } from './answer/reasons.ts';
 import { Responder } from './answer/responder.ts';
 import { Router } from './table/router.ts';
 import { routeName } from './table/routes.ts';
@@ -141,7 +141,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     reasons,
   );
   const proxies = compileProxies(config.trusted_proxies);
-  const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
+  const limiter = new ConnectionLimiter(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
   const sweeper = new Sweeper({
     period_ms: config.sweep_ms,
     read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
@@ -153,7 +153,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
   });
   const closing = new AbortController();
   const onBusy = (): void => metrics.rejected.at('busy').inc();
-  const answers = new Answers({
+  const answers = new AnswerSender({
     config,
     metrics,
     responder,
@@ -168,7 +168,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     lanes: init.lanes ?? {},
     deadlines: init.deadlines,
     signal: closing.signal,
-    onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
+    onGranted: (ticket, grant) => limiter.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
@@ -182,7 +182,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     access_log: config.access_log,
     log: init.log,
   });
-  const guards_init = {
+  const checks_init = {
     header_count_max: config.header_count_max,
     path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
     health_paths: new Set(health.map((row) => row.path)),
@@ -193,54 +193,54 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       notReady: () => readiness.refusal(),
     },
   };
-  const guards = new RequestGuards({
-    ...guards_init,
+  const checks = new RequestChecks({
+    ...checks_init,
     scheme: tls === undefined ? 'http' : 'https',
     hosts: HostGuard.at(target, config.hosts),
     health_only: false,
   });
-  const health_guards = new RequestGuards({
-    ...guards_init,
+  const health_checks = new RequestChecks({
+    ...checks_init,
     scheme: 'http',
     hosts: HostGuard.at(metrics_target, config.hosts),
     health_only: true,
   });
-  const passes = new Passes();
-  const front = new Front({
+  const scheduler = new FairScheduler();
+  const guards = new RequestGuards({
     config,
     admission,
     responder,
     metrics,
     sweeper,
-    passes,
+    scheduler,
     host,
-    guards,
-    health_guards,
+    checks,
+    health_checks,
     answers,
   });
   const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
   const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
   const common = {
     config,
-    gatekeeper,
+    limiter,
     sweeper,
-    passes,
+    scheduler,
     responder,
     metrics,
-    handleExpectation: front.handleExpectation,
+    handleExpectation: guards.handleExpectation,
     onServerError,
   };
-  const main = new Listener({ ...common, tls, handle: front.handle, handleContinue: front.handleContinue });
+  const main = new Listener({ ...common, tls, handle: guards.handle, handleContinue: guards.handleContinue });
   const second =
     metrics_target === undefined
       ? undefined
       : new Listener({
           ...common,
           // Places of its own, so that probes get through when the main listener is full.
-          gatekeeper: new Gatekeeper(new Admission(HEALTH_ADMISSION), () => false),
+          limiter: new ConnectionLimiter(new Admission(HEALTH_ADMISSION), () => false),
           tls: undefined,
-          handle: front.handleHealth,
-          handleContinue: front.handleHealth,
+          handle: guards.handleHealth,
+          handleContinue: guards.handleHealth,
         });
   const router = new Router(routes, pipeline, answers);
   const fast =
@@ -256,8 +256,9 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
           answers,
           access_log: config.access_log,
         });
-  front.open(router, fast);
-  if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, passes, guards }));
+  guards.open(router, fast);
+  if (fast !== undefined)
+    main.useSocketFastPath(new SocketFastPath({ config, fast, admission, sweeper, scheduler, checks }));
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,

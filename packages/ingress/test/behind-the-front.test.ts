@@ -4,7 +4,7 @@ import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { bytes, FastEntry, json, route } from '@ron/ingress';
-import type { AccessCheck, AccessRequest, Answer, ByteSource, RamSource, Route } from '@ron/ingress';
+import type { AccessCheck, AccessRequest, RouteAnswer, ByteSource, RamSource, Route } from '@ron/ingress';
 import { Deadline, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
 import { eventually, RawClient, send, startIngress } from './support.ts';
@@ -290,7 +290,7 @@ test('a streamed body has the cap of its route, plain and compressed, on the wir
 test('a declared deadline is asked for each request, so that a reload counts', async () => {
   let budget_ms = 50;
   const deadlines = { deadline: (name: string) => Deadline.after(name, budget_ms) };
-  const handler = async (): Promise<Answer> => {
+  const handler = async (): Promise<RouteAnswer> => {
     await new Promise((resolve) => setTimeout(resolve, 200));
     return json(200, {});
   };

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { bytes, events, json, route, stream } from '@ron/ingress';
-import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
+import type { RouteAnswer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -285,9 +285,9 @@ for (const kind of ['stream', 'events'] as const)
         for await (const data of texts) yield { data };
       }
       let ended = false;
-      const answer = (context: RouteContext): Answer =>
+      const answer = (context: RouteContext): RouteAnswer =>
         kind === 'stream' ? stream(200, 'text/plain', items(context)) : events(asEvents(items(context)));
-      const handler = isAsync ? async (context: RouteContext): Promise<Answer> => answer(context) : answer;
+      const handler = isAsync ? async (context: RouteContext): Promise<RouteAnswer> => answer(context) : answer;
       await using x = await startIngress({ routes: [route({ ...base, path: '/source', deadline_ms: 200, handler })] });
       const client = await RawClient.open(x.port);
       client.write(get('/source'));
@@ -305,7 +305,7 @@ test('a client that leaves a stream is not an error', async () => {
   async function* endless(): AsyncGenerator<Uint8Array> {
     for (; ; pulled += 1) yield Buffer.alloc(64 * 1024);
   }
-  const handler = (): Answer => stream(200, 'text/plain', endless());
+  const handler = (): RouteAnswer => stream(200, 'text/plain', endless());
   await using x = await startIngress({ routes: [route({ ...base, path: '/endless', handler })] });
   for (let n = 0; n < 20; n += 1) {
     const client = await RawClient.open(x.port);

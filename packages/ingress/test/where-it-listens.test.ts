@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { request as plainRequest } from 'node:http';
+import { request as parseSimpleGet } from 'node:http';
 import { Agent, request } from 'node:https';
 import { connect as connectPlain } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -164,7 +164,7 @@ test('a Unix socket is 0600 in a directory of 0700; a dead one is replaced, a li
   const path = join(directory, 'run', 'notes.sock');
   const get = (): Promise<number> =>
     new Promise((resolve, reject) => {
-      plainRequest({ socketPath: path, path: '/greeting' }, (res) => {
+      parseSimpleGet({ socketPath: path, path: '/greeting' }, (res) => {
         res.resume();
         resolve(res.statusCode!);
       })

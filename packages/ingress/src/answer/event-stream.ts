@@ -46,9 +46,9 @@ export async function sendEvents(
   slots: SlotLimit,
   heartbeat_ms: number,
 ): Promise<void> {
-  const { res, corr_id, place } = exchange;
+  const { res, corr_id, permit } = exchange;
   const source = new ItemSource(answer.items);
-  if (!slots.tryTake(place.address)) {
+  if (!slots.tryTake(permit.address)) {
     exchange.runsUntil(source.ended());
     throw new RonError('busy', 'too many event streams are open');
   }
@@ -61,7 +61,7 @@ export async function sendEvents(
     res.end();
   } finally {
     heartbeat.stop();
-    slots.give(place.address);
+    slots.give(permit.address);
     exchange.runsUntil(source.ended());
   }
 }

@@ -9,7 +9,7 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { cutAnswer, watchFraming } from './cut-answer.ts';
 import { problemFor } from './problem.ts';
 import { lingerOnClose } from '../connection/linger.ts';
-import type { Reasons } from '../table/reasons.ts';
+import type { Reasons } from './reasons.ts';
 import type { AnswerHeaders } from '../table/routes.ts';
 
 /** An unread body up to this size is read and dropped, which costs less than a new connection. */

@@ -96,17 +96,17 @@ export class Body implements AsyncIterable<Uint8Array> {
 /** Called once, with the error or the body. */
 export type Gathered<Owner> = (owner: Owner, error: RonError | undefined, body: Uint8Array | undefined) => void;
 
-const kPlainBody = Symbol('ron.plain-body');
+const kBufferedBody = Symbol('ron.plain-body');
 
 interface Carrier extends IncomingMessage {
-  [kPlainBody]?: PlainBody<unknown>;
+  [kBufferedBody]?: BufferedBody<unknown>;
 }
 
 /**
  * Gathers a plain body that nothing has to look at on the way: the common small request, without a promise per chunk or a
  * closure per request. A body that breaks off ends by `fail`: its connection is gone, or its parser met an error.
  */
-export class PlainBody<Owner> {
+export class BufferedBody<Owner> {
   readonly #req: IncomingMessage;
   readonly #owner: Owner;
   readonly #gathered = new GrowingBytes();
@@ -120,9 +120,9 @@ export class PlainBody<Owner> {
     this.#bytes_max = bytes_max;
     this.#left = bytes_max;
     this.#done = done;
-    (req as Carrier)[kPlainBody] = this as PlainBody<unknown>;
-    req.on('data', onPlainData);
-    req.on('end', onPlainEnd);
+    (req as Carrier)[kBufferedBody] = this as BufferedBody<unknown>;
+    req.on('data', onBufferedData);
+    req.on('end', onBufferedEnd);
   }
 
   get waiting(): boolean {
@@ -154,12 +154,12 @@ export class PlainBody<Owner> {
   }
 }
 
-function onPlainData(this: Carrier, chunk: Uint8Array): void {
-  this[kPlainBody]!.add(chunk);
+function onBufferedData(this: Carrier, chunk: Uint8Array): void {
+  this[kBufferedBody]!.add(chunk);
 }
 
-function onPlainEnd(this: Carrier): void {
-  this[kPlainBody]!.end();
+function onBufferedEnd(this: Carrier): void {
+  this[kBufferedBody]!.end();
 }
 
 export function tooLarge(bytes_max: number): RonError {

@@ -11,8 +11,8 @@ import { fuzzRuns } from '../../test/fuzz-runs.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource, ServeBytesInit } from './bytes.ts';
 import { Connection } from '../connection/connection.ts';
-import { Share } from '../connection/passes.ts';
-import type { Flight, Ticket } from '../connection/connection.ts';
+import { AddressShare } from '../connection/fair-scheduler.ts';
+import type { InflightRequest, Ticket } from '../connection/connection.ts';
 import { CREDIT_BYTES_MAX } from '../connection/send-watch.ts';
 import { Sweeper } from '../connection/sweeper.ts';
 import type { TransferLimits } from '../connection/transfer-watch.ts';
@@ -39,7 +39,7 @@ interface Reply {
 }
 
 /** A request without a body, which keeps its connection under watch. */
-const NO_BODY: Flight = {
+const NO_BODY: InflightRequest = {
   connectionLost: () => {},
   bodyOverdue: () => false,
   wantsBytes: () => false,
@@ -94,7 +94,7 @@ async function bench(
       counted: false,
       probation: false,
     };
-    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }, new Share()).add(NO_BODY);
+    new Connection(socket, ticket, performance.now(), { headLate: () => undefined }, new AddressShare()).add(NO_BODY);
   });
   await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve));
   t.after(() => {

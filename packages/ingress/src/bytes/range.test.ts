@@ -4,14 +4,14 @@ import fc from 'fast-check';
 import { fuzzRuns } from '../../test/fuzz-runs.ts';
 import { assertLinearTime } from '../../test/linear-time.ts';
 import { parseRange } from './range.ts';
-import type { RangeVerdict } from './range.ts';
+import type { RangeResult } from './range.ts';
 
-const single = (start: number, end: number): RangeVerdict => ({ kind: 'single', start, end });
-const ignore: RangeVerdict = { kind: 'ignore' };
-const unsatisfiable: RangeVerdict = { kind: 'unsatisfiable' };
+const single = (start: number, end: number): RangeResult => ({ kind: 'single', start, end });
+const ignore: RangeResult = { kind: 'ignore' };
+const unsatisfiable: RangeResult = { kind: 'unsatisfiable' };
 const HUGE = '9'.repeat(400);
 
-const CORPUS: readonly [header: string | undefined, size: number, verdict: RangeVerdict][] = [
+const CORPUS: readonly [header: string | undefined, size: number, verdict: RangeResult][] = [
   [undefined, 10, { kind: 'none' }],
   ['bytes=0-0', 10, single(0, 1)],
   ['bytes=0-9', 10, single(0, 10)],

@@ -6,21 +6,21 @@
  * Bound: one pass over the text. Nothing is kept.
  */
 
-export type RangeVerdict =
+export type RangeResult =
   | { readonly kind: 'none' }
   | { readonly kind: 'ignore' }
   /** Bytes `start` to `end`, `end` exclusive; `0 <= start < end <= size`. */
   | { readonly kind: 'single'; readonly start: number; readonly end: number }
   | { readonly kind: 'unsatisfiable' };
 
-const NONE: RangeVerdict = { kind: 'none' };
-const IGNORE: RangeVerdict = { kind: 'ignore' };
-const UNSATISFIABLE: RangeVerdict = { kind: 'unsatisfiable' };
+const NONE: RangeResult = { kind: 'none' };
+const IGNORE: RangeResult = { kind: 'ignore' };
+const UNSATISFIABLE: RangeResult = { kind: 'unsatisfiable' };
 
 const COMMA = 44;
 const ZERO = 48;
 
-export function parseRange(header: string | undefined, size: number): RangeVerdict {
+export function parseRange(header: string | undefined, size: number): RangeResult {
   if (header === undefined) return NONE;
   const spec = soleSpec(header);
   if (spec === undefined) return IGNORE;
@@ -37,7 +37,7 @@ export function parseRange(header: string | undefined, size: number): RangeVerdi
   return { kind: 'single', start, end: last === '' ? size : Math.min(Number(last) + 1, size) };
 }
 
-function suffixRange(length: string, size: number): RangeVerdict {
+function suffixRange(length: string, size: number): RangeResult {
   if (length === '') return IGNORE;
   const suffix = Number(length);
   if (suffix === 0) return UNSATISFIABLE;

@@ -17,7 +17,7 @@ import { assert, RonError } from '@ron/kernel';
 import { FastEntry } from '../fast/fast-path.ts';
 import type { FastSource } from '../fast/fast-path.ts';
 import { bytes, route } from '../table/routes.ts';
-import type { Answer, AnswerHeaders, Route } from '../table/routes.ts';
+import type { RouteAnswer, AnswerHeaders, Route } from '../table/routes.ts';
 
 export interface StaticFile {
   readonly body: Uint8Array | string;
@@ -97,7 +97,7 @@ export class StaticFiles implements FastSource {
     return rows;
   }
 
-  #answer(path: string): Answer {
+  #answer(path: string): RouteAnswer {
     const entry = this.#entries.get(path);
     if (entry === undefined) throw new RonError('not_found', 'no such file');
     return bytes(entry.source);

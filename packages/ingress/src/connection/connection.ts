@@ -1,10 +1,10 @@
 /**
  * The record of one open connection.
  *
- * Contract: the requests in flight on it are known, so that everything they hold is given back when the connection dies,
+ * Contract: the requests in request on it are known, so that everything they hold is given back when the connection dies,
  * even if their response objects never report it. Requests are processed one at a time: those that the client pipelined
  * behind others wait here in their order, hold nothing, and are dropped when the connection closes.
- * Bound: one object per connection, one entry for the request in flight, as many waiting ones as `Turns` allows, and the
+ * Bound: one object per connection, one entry for the request in request, as many waiting ones as `RequestSequencer` allows, and the
  * packet that its reader holds.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,12 +13,12 @@ import type { Caller, ClientAddress, RonError } from '@ron/kernel';
 import { lingerOnClose, stopParsing } from './linger.ts';
 import { stopAfterThisRequest } from './node-internals.ts';
 import type { PacketReader } from './packet-reader.ts';
-import type { Share } from './passes.ts';
+import type { AddressShare } from './fair-scheduler.ts';
 import { SendWatch } from './send-watch.ts';
 import { TransferWatch } from './transfer-watch.ts';
 
-/** A request in flight, as its connection sees it. */
-export interface Flight {
+/** A request in request, as its connection sees it. */
+export interface InflightRequest {
   /** The connection is gone: give everything back. Idempotent. */
   connectionLost(): void;
   /** Whether a body that must be complete by a certain time is not. */
@@ -40,7 +40,7 @@ export interface Ticket {
   readonly opened_ms: number;
   /** Whose share its requests count for; undefined for Unix peers, trusted proxies and services of this node. */
   address: ClientAddress | undefined;
-  /** Whether its requests may use the in-flight reserve. */
+  /** Whether its requests may use the in-request reserve. */
   caller: Caller;
   /** Counted against the limit of its address; a valid capability lifts that. */
   counted: boolean;
@@ -73,8 +73,8 @@ export class Connection {
   readonly ticket: Ticket;
   readonly owner: ConnectionOwner;
   /** The part of each pass of the event loop that its address has. */
-  readonly share: Share;
-  readonly flights: Flight[] = [];
+  readonly share: AddressShare;
+  readonly inflight: InflightRequest[] = [];
   /** In the order in which they came. */
   readonly waiting: Waiting[] = [];
   /** Whether its newest request came behind another that was not answered yet. */
@@ -96,7 +96,7 @@ export class Connection {
   /** An answer that closes the connection is among those that are due. */
   #has_last_answer = false;
 
-  constructor(socket: Socket, ticket: Ticket, now_ms: number, owner: ConnectionOwner, share: Share) {
+  constructor(socket: Socket, ticket: Ticket, now_ms: number, owner: ConnectionOwner, share: AddressShare) {
     this.share = share;
     this.owner = owner;
     this.socket = socket;
@@ -110,16 +110,16 @@ export class Connection {
     return (socket as Carrier)[kConnection];
   }
 
-  /** No request in flight and nothing left to send. */
+  /** No request in request and nothing left to send. */
   get idle(): boolean {
-    if (this.has_unread || this.flights.length > 0 || this.waiting.length > 0) return false;
+    if (this.has_unread || this.inflight.length > 0 || this.waiting.length > 0) return false;
     return this.socket.writableLength === 0;
   }
 
   /** Whether the client still sends the body of an answered request, which is discarded. */
   get discards(): boolean {
     if (this.request === undefined || this.request.complete || this.socket.writableEnded) return false;
-    return this.flights.length === 0 && this.waiting.length === 0;
+    return this.inflight.length === 0 && this.waiting.length === 0;
   }
 
   /** Its last answer is on the way: further bytes are not requests. */
@@ -142,7 +142,7 @@ export class Connection {
    * Answers the requests that came before, then closes. `has_last_answer`: the last of these answers says that it is the
    * last, so Node closes after it.
    */
-  closeAfterFlights(has_last_answer: boolean): void {
+  closeAfterInflight(has_last_answer: boolean): void {
     if (has_last_answer) this.#has_last_answer = true;
     if (this.#closing) return;
     this.#closing = true;
@@ -154,19 +154,19 @@ export class Connection {
   /** Closes a connection that should close and has nothing left to answer. */
   closeIfDone(): void {
     if (!this.#closing || this.#has_last_answer) return;
-    if (this.flights.length === 0 && this.waiting.length === 0) this.socket.destroySoon();
+    if (this.inflight.length === 0 && this.waiting.length === 0) this.socket.destroySoon();
   }
 
-  add(flight: Flight): void {
-    this.flights.push(flight);
+  add(request: InflightRequest): void {
+    this.inflight.push(request);
   }
 
-  remove(flight: Flight): void {
-    const { flights } = this;
-    if (flights.length === 1 && flights[0] === flight) flights.pop();
+  remove(request: InflightRequest): void {
+    const { inflight } = this;
+    if (inflight.length === 1 && inflight[0] === request) inflight.pop();
     else {
-      const place = flights.indexOf(flight);
-      if (place >= 0) flights.splice(place, 1);
+      const index = inflight.indexOf(request);
+      if (index >= 0) inflight.splice(index, 1);
     }
     this.closeIfDone();
   }

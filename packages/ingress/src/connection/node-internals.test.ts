@@ -10,14 +10,14 @@ import { TLSSocket } from 'node:tls';
 import {
   answerStarted,
   keepDrainEvents,
-  onTurn,
+  onSocketAssigned,
   sentBytes,
   socketBelow,
   stopAfterThisRequest,
   stopListening,
   takeParserInput,
   takeParserListener,
-  waitsForTurn,
+  waitsForSocket,
 } from './node-internals.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
@@ -99,12 +99,12 @@ test('a response gets the socket, and says so, when the answer before it is out'
   const begun: number[] = [];
   await using served = await pair((_req, res) => {
     const n = seen.push(res) - 1;
-    if (waitsForTurn(res)) onTurn(res, () => void begun.push(n));
+    if (waitsForSocket(res)) onSocketAssigned(res, () => void begun.push(n));
   });
   served.client.write(GET.repeat(3));
   while (seen.length < 3) await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(
-    seen.map((res) => waitsForTurn(res)),
+    seen.map((res) => waitsForSocket(res)),
     [false, true, true],
   );
   for (let n = 0; n < 2; n += 1) {
@@ -113,7 +113,7 @@ test('a response gets the socket, and says so, when the answer before it is out'
     seen[n]!.end('answer');
     await closed;
     assert.equal(begun.length, n + 1);
-    assert.equal(waitsForTurn(seen[n + 1]!), false);
+    assert.equal(waitsForSocket(seen[n + 1]!), false);
   }
 });
 

@@ -119,7 +119,7 @@ export function takeParserInput(socket: Socket, read: (packet: Buffer) => void):
 }
 
 /** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */
-export function waitsForTurn(res: ServerResponse): boolean {
+export function waitsForSocket(res: ServerResponse): boolean {
   return res.socket === null;
 }
 
@@ -127,6 +127,6 @@ export function waitsForTurn(res: ServerResponse): boolean {
  * Calls `begin` when the response gets the socket, which is when the answer before it is out. Without the event `socket`
  * of responses: never, and the request is dropped with its connection.
  */
-export function onTurn(res: ServerResponse, begin: () => void): void {
+export function onSocketAssigned(res: ServerResponse, begin: () => void): void {
   res.once('socket', begin);
 }

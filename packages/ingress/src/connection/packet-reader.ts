@@ -2,9 +2,9 @@
  * Reads a connection that pipelines: gives Node's parser one request at a time, although a packet may hold hundreds.
  *
  * Contract: the parser gets all bytes in their order. The bytes behind a request stay unparsed until its answer is out and
- * its address has its turn (`Passes`); until then the socket is not read further. Bodies pass at once. A body that spans
+ * its address has its turn (`FairScheduler`); until then the socket is not read further. Bodies pass at once. A body that spans
  * packets, or is chunked, is not told from the requests behind it in its last packet: these are parsed with it, and wait
- * in `Turns`.
+ * in `RequestSequencer`.
  * Bound: one packet, and one more in the socket's own buffer. Cancellation: when the connection closes or has had its
  * last request, the bytes are dropped.
  *
@@ -14,7 +14,7 @@
 import type { ServerResponse } from 'node:http';
 import type { Connection } from './connection.ts';
 import { takeParserInput } from './node-internals.ts';
-import type { Passes } from './passes.ts';
+import type { FairScheduler } from './fair-scheduler.ts';
 
 const HEAD_END = '\r\n\r\n';
 const NEXT_REQUEST = ' HTTP/1.1\r\n';
@@ -23,22 +23,22 @@ const LF = 10;
 
 export class PacketReader {
   readonly #connection: Connection;
-  readonly #passes: Passes;
+  readonly #scheduler: FairScheduler;
   readonly #parse: (packet: Buffer) => void;
   /** Not parsed yet. */
   #rest: Buffer | undefined;
   /** The newest request, until it has arrived whole. */
   #newest: ServerResponse | undefined;
 
-  private constructor(connection: Connection, passes: Passes) {
+  private constructor(connection: Connection, scheduler: FairScheduler) {
     this.#connection = connection;
-    this.#passes = passes;
+    this.#scheduler = scheduler;
     this.#parse = takeParserInput(connection.socket, this.#onPacket);
   }
 
   /** The connection has a parser and showed that it pipelines. Idempotent. */
-  static takeOver(connection: Connection, passes: Passes): PacketReader {
-    return (connection.reader ??= new PacketReader(connection, passes));
+  static takeOver(connection: Connection, scheduler: FairScheduler): PacketReader {
+    return (connection.reader ??= new PacketReader(connection, scheduler));
   }
 
   /** The parser found a request. */
@@ -59,9 +59,9 @@ export class PacketReader {
       return;
     }
     connection.pipelined = 0;
-    if (this.#passes.tryBegin(connection.share)) return this.feed(packet);
+    if (this.#scheduler.tryBegin(connection.share)) return this.feed(packet);
     this.#hold(packet);
-    this.#passes.later(connection.share, this.#goOn);
+    this.#scheduler.later(connection.share, this.#goOn);
   };
 
   /** Parses the first request of a packet, and the others when it is answered. */
@@ -97,7 +97,7 @@ export class PacketReader {
 
   readonly #answered = (): void => {
     this.#connection.pipelined += 1;
-    this.#passes.later(this.#connection.share, this.#goOn);
+    this.#scheduler.later(this.#connection.share, this.#goOn);
   };
 
   readonly #goOn = (): void => {

@@ -24,7 +24,7 @@ export const CREDIT_BYTES_MAX = 1024 * 1024;
 /** The limit without progress when there is no minimum rate. */
 export const QUIET_MS_MAX = 120_000;
 
-export type SendVerdict = 'ok' | 'quiet' | 'cut';
+export type SendState = 'ok' | 'quiet' | 'cut';
 
 export class SendWatch {
   /** Bytes handed to the kernel when the connection was last idle. */
@@ -70,7 +70,7 @@ export class SendWatch {
   }
 
   /** `sent_bytes`: accepted by the kernel since the connection was opened. Call it only while more bytes wait. */
-  check(now_ms: number, sent_bytes: number, limits: TransferLimits): SendVerdict {
+  check(now_ms: number, sent_bytes: number, limits: TransferLimits): SendState {
     const { stall_ms, rate_bytes_per_s_min } = limits;
     if (!this.#running) this.#begin(now_ms, limits);
     if (this.#checked_ms === undefined) this.#checked_ms = this.#moved_ms = now_ms;

@@ -169,7 +169,7 @@ export class Sweeper {
   }
 
   #judge(connection: Connection, now_ms: number): void {
-    const { socket, writing, reading, flights } = connection;
+    const { socket, writing, reading, inflight } = connection;
     if (socket.writableLength === 0) writing.pause();
     else {
       const verdict = writing.check(now_ms, sentBytes(socket), this.#init.write);
@@ -180,9 +180,9 @@ export class Sweeper {
         return;
       }
     }
-    flights[0]?.clientStalled(writing.isStalled);
+    inflight[0]?.clientStalled(writing.isStalled);
     // Only the newest request of a connection can still be sending its body.
-    const newest = flights[flights.length - 1];
+    const newest = inflight[inflight.length - 1];
     if (newest?.bodyOverdue(now_ms) === true) newest.readStalled();
     const isOwed = newest === undefined ? connection.discards : newest.wantsBytes();
     if (!isOwed) reading.rest();

@@ -13,7 +13,7 @@ import type { Admission, ClientAddress } from '@ron/kernel';
 import { refusalError } from '../guards/access.ts';
 import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import { chooseVariant } from '../bytes/accept-encoding.ts';
-import type { Answers } from '../answer/answers.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
 import { ageNow, byteHead, varyByEncoding } from '../bytes/byte-answer.ts';
 import type { Batch, ByteSource } from '../bytes/bytes.ts';
 import type { Connection } from '../connection/connection.ts';
@@ -23,9 +23,9 @@ import type { ExchangeHost } from '../request/exchange.ts';
 import { hasBody } from '../guards/header-checks.ts';
 import type { HeaderView } from '../guards/header-scan.ts';
 import type { Pipeline } from '../request/pipeline.ts';
-import { Place } from '../guards/place.ts';
-import { acceptEncodingIn } from './plain-request.ts';
-import type { PlainRequest } from './plain-request.ts';
+import { InflightPermit } from '../guards/inflight-permit.ts';
+import { acceptEncodingIn } from './simple-get.ts';
+import type { SimpleGet } from './simple-get.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import type { Responder } from '../answer/responder.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
@@ -106,7 +106,7 @@ export interface FastPathInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   /** Every answer is logged, so none is sent without an exchange. */
   readonly access_log: boolean;
 }
@@ -152,7 +152,7 @@ export class FastPath {
   }
 
   /** For a plain GET: an entry that can be answered whole, or with 304, in one write. */
-  plainEntry({ target, if_none_match, headers }: PlainRequest): FastEntry | undefined {
+  entryFor({ target, if_none_match, headers }: SimpleGet): FastEntry | undefined {
     if (this.#route.row.scope !== null || this.#init.access_log) return undefined;
     const found = this.#init.source.lookup(target) ?? this.#openNow(target);
     const entry = found?.varies === true ? found.accepted(acceptEncodingIn(headers)) : found;
@@ -260,8 +260,8 @@ export class FastPath {
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
     const { admission, host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
-    const place = new Place(admission, arrival.address, true);
+    const permit = new InflightPermit(admission, arrival.address, true);
     sweeper.watch(connection);
-    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, place);
+    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, permit);
   }
 }

@@ -10,11 +10,11 @@
  */
 import type { IncomingMessage } from 'node:http';
 import { sched } from '@ron/kernel';
-import type { Connection, Flight } from '../connection/connection.ts';
+import type { Connection, InflightRequest } from '../connection/connection.ts';
 
 export function refuseLater(req: IncomingMessage, connection: Connection, wait_ms: number, answer: () => void): void {
   const timer = sched.timer(wait_ms, () => onDue(), 'ingress-refusal');
-  const flight: Flight = {
+  const flight: InflightRequest = {
     connectionLost: () => timer.cancel(),
     bodyOverdue: () => false,
     wantsBytes: () => false,

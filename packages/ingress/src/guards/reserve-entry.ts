@@ -11,7 +11,7 @@
  *
  *   const pending = reserve.begin(address, refusal);
  *   if (pending === undefined) return refuse(refusal);
- *   const place = Place.pending(admission, pending); // place.enterReserve(), or place.end()
+ *   const place = InflightPermit.pending(admission, pending); // place.enterReserve(), or place.end()
  */
 import { sched } from '@ron/kernel';
 import type { ClientAddress, EnterResult, RonError } from '@ron/kernel';

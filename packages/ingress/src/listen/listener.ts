@@ -3,7 +3,7 @@
  *
  * Promise: a connection is refused or accepted before a byte of it is read; a request that the parser
  * refuses gets a problem answer and is counted; every limit of Node that has a counterpart in `limits.ts` is set by it. Once
- * `answerPlainly` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
+ * `useSocketFastPath` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
  * the first packet that is not for it.
  * Bound: connections by the gatekeeper, headers and time by the options below.
  * Cancellation: `stop()` ends listening; connections are the owner's business.
@@ -11,8 +11,8 @@
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
-import { peerOf } from '../connection/accept.ts';
-import type { Gatekeeper } from '../connection/accept.ts';
+import { peerOf } from '../connection/connection-limiter.ts';
+import type { ConnectionLimiter } from '../connection/connection-limiter.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from '../connection/connection.ts';
@@ -29,8 +29,8 @@ import {
   takeParserListener,
 } from '../connection/node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from '../connection/parser-errors.ts';
-import type { Passes } from '../connection/passes.ts';
-import type { PlainFront } from '../fast/plain-front.ts';
+import type { FairScheduler } from '../connection/fair-scheduler.ts';
+import type { SocketFastPath } from '../fast/socket-fast-path.ts';
 import { answerRaw } from '../answer/raw-answer.ts';
 import type { Responder } from '../answer/responder.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
@@ -40,9 +40,9 @@ import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
 export interface ListenerInit {
   readonly config: IngressConfig;
   readonly tls: TlsMaterial | undefined;
-  readonly gatekeeper: Gatekeeper;
+  readonly limiter: ConnectionLimiter;
   readonly sweeper: Sweeper;
-  readonly passes: Passes;
+  readonly scheduler: FairScheduler;
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly handle: RequestListener;
@@ -57,7 +57,7 @@ export class Listener implements ConnectionOwner {
   /** Tickets of connections whose TLS handshake is not done. Empty without TLS. */
   readonly #handshaking = new Map<Socket, Ticket>();
   readonly #attachParser: (socket: Socket) => void;
-  #plain: PlainFront | undefined;
+  #fast_path: SocketFastPath | undefined;
   #kind: BindTarget['kind'] = 'tcp';
   #url: string | undefined;
 
@@ -96,8 +96,8 @@ export class Listener implements ConnectionOwner {
   }
 
   /** From now on plain requests for bytes in RAM are answered without a parser. Not over TLS. */
-  answerPlainly(front: PlainFront): void {
-    if (this.#init.tls === undefined) this.#plain = front;
+  useSocketFastPath(fast_path: SocketFastPath): void {
+    if (this.#init.tls === undefined) this.#fast_path = fast_path;
   }
 
   get url(): string {
@@ -119,13 +119,13 @@ export class Listener implements ConnectionOwner {
   #onConnection(socket: Socket): void {
     // For its whole life: Node removes its own listener at CONNECT, and an error without a listener ends the process.
     socket.on('error', ignore);
-    const { gatekeeper, responder, metrics, tls } = this.#init;
+    const { limiter, responder, metrics, tls } = this.#init;
     const ip = peerOf(socket, this.#kind);
     if (ip === undefined) {
       socket.destroy();
       return;
     }
-    const ticket = gatekeeper.admit(ip);
+    const ticket = limiter.admit(ip);
     if (ticket instanceof RonError) {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
@@ -133,7 +133,7 @@ export class Listener implements ConnectionOwner {
       this.#attachParser(socket);
       return;
     }
-    socket.once('close', () => gatekeeper.release(ticket));
+    socket.once('close', () => limiter.release(ticket));
     if (tls === undefined) return this.#begin(this.#open(socket, ticket));
     this.#handshaking.set(socket, ticket);
     socket.once('close', () => this.#handshaking.delete(socket));
@@ -141,8 +141,8 @@ export class Listener implements ConnectionOwner {
   }
 
   #begin(connection: Connection): void {
-    if (this.#plain === undefined) return this.#attachParser(connection.socket);
-    this.#plain.take(connection, this.#attachParser);
+    if (this.#fast_path === undefined) return this.#attachParser(connection.socket);
+    this.#fast_path.take(connection, this.#attachParser);
   }
 
   headLate(connection: Connection): void {
@@ -159,13 +159,13 @@ export class Listener implements ConnectionOwner {
   }
 
   #open(socket: Socket, ticket: Ticket): Connection {
-    const { passes, sweeper } = this.#init;
-    const connection = new Connection(socket, ticket, sched.now_ms(), this, passes.shareOf(ticket.address));
+    const { scheduler, sweeper } = this.#init;
+    const connection = new Connection(socket, ticket, sched.now_ms(), this, scheduler.shareOf(ticket.address));
     sweeper.open(connection);
     socket.once('close', () => {
       sweeper.closed(connection);
       connection.waiting.length = 0;
-      for (const flight of connection.flights.splice(0)) flight.connectionLost();
+      for (const flight of connection.inflight.splice(0)) flight.connectionLost();
     });
     return connection;
   }
@@ -198,14 +198,14 @@ export class Listener implements ConnectionOwner {
   /** An answer now would be taken for that of a request before it: those in flight are answered, then it closes. */
   #refuseInTurn(connection: Connection, refusal: RonError): void {
     const newest = connection.waiting.at(-1);
-    const current = connection.flights.at(-1);
+    const current = connection.inflight.at(-1);
     if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
     else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
     // An error behind pipelined requests ends the connection, whether it came while they were answered or after.
     else if (current === undefined && connection.pipelined > 0) this.#count(refusal);
     if (newest === undefined && current === undefined && connection.pipelined === 0)
       this.#refuseRaw(connection, refusal);
-    else connection.closeAfterFlights(false);
+    else connection.closeAfterInflight(false);
   }
 
   #count(refusal: RonError): void {
@@ -222,7 +222,7 @@ export class Listener implements ConnectionOwner {
     // The answer before it has been written as a whole, but is not out yet: it goes out, then it closes.
     if (socket.writableLength > 0 || answerStarted(socket)) {
       sweeper.watch(connection);
-      connection.closeAfterFlights(false);
+      connection.closeAfterInflight(false);
       return;
     }
     connection.refused();

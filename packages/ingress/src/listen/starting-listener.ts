@@ -14,7 +14,7 @@ import type { AddressInfo } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { parseBind, type BindTarget } from './bind.ts';
 import { newCorrId } from '../guards/corr-id.ts';
-import { RequestGuards } from '../guards/guards.ts';
+import { RequestChecks } from '../guards/request-checks.ts';
 import { newHeaderView, scanHeaders } from '../guards/header-scan.ts';
 import { HostGuard } from '../guards/host-guard.ts';
 import { createHttpServer } from './http-server.ts';
@@ -77,7 +77,7 @@ export class StartingListener implements AsyncDisposable {
   async #listen(bind: string, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
     const target: BindTarget = parseBind(bind);
     if (target.kind === 'unix') return;
-    const guards = new RequestGuards({
+    const checks = new RequestChecks({
       scheme: tls === undefined ? 'http' : 'https',
       header_count_max: config.header_count_max,
       hosts: HostGuard.at(target, config.hosts),
@@ -86,7 +86,7 @@ export class StartingListener implements AsyncDisposable {
       health_only: false,
       state: { draining: false, notReady: () => 'the service is opening its data' },
     });
-    const answer = answerer(guards);
+    const answer = answerer(checks);
     const server = createHttpServer(config, tls);
     server.on('request', answer);
     // For the whole life of the socket, whatever listeners Node removes: an error without one ends the process.
@@ -102,14 +102,14 @@ export class StartingListener implements AsyncDisposable {
   }
 }
 
-function answerer(guards: RequestGuards): RequestListener {
+function answerer(checks: RequestChecks): RequestListener {
   const view = newHeaderView();
   const refusalOf = (req: IncomingMessage): RonError | undefined => {
     scanHeaders(req.rawHeaders, view);
-    const refused = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
+    const refused = checks.toOriginForm(req, view) ?? checks.refusal(req, view);
     if (refused !== undefined) return refused;
     const isProbe = req.url === HEALTH_PATH && (req.method === 'GET' || req.method === 'HEAD');
-    return isProbe ? undefined : guards.workRefusal();
+    return isProbe ? undefined : checks.workRefusal();
   };
   return (req, res) => {
     const refusal = refusalOf(req);

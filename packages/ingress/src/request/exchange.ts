@@ -11,10 +11,10 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Deadline, RonError, sched } from '@ron/kernel';
 import { insist } from '../guards/access.ts';
 import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
-import type { Body, PlainBody } from '../body/body.ts';
-import type { Connection, Flight } from '../connection/connection.ts';
+import type { Body, BufferedBody } from '../body/body.ts';
+import type { Connection, InflightRequest } from '../connection/connection.ts';
 import type { RouteMetrics } from '../ingress-metrics.ts';
-import type { Place } from '../guards/place.ts';
+import type { InflightPermit } from '../guards/inflight-permit.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import { RequestHead } from './request-head.ts';
 import type { RouteContext } from '../table/routes.ts';
@@ -42,7 +42,7 @@ interface Carrier extends IncomingMessage {
 
 const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
 
-export class Exchange extends RequestHead implements Flight, RouteContext {
+export class Exchange extends RequestHead implements InflightRequest, RouteContext {
   readonly res: ServerResponse;
   readonly connection: Connection;
   readonly corr_id: string;
@@ -62,7 +62,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   /** The body, when it is streamed, encoded, or seen by the capability. */
   incoming: Body | undefined = undefined;
   /** The body, when it is gathered as it comes. */
-  plain: PlainBody<Exchange> | undefined = undefined;
+  buffered: BufferedBody<Exchange> | undefined = undefined;
   /** When a buffered body must be complete. */
   body_due_ms = Infinity;
   /** Its answer is a problem. */
@@ -73,7 +73,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
-  readonly #place: Place;
+  readonly #permit: InflightPermit;
   /** The place was given back for good. */
   #leftPlace = false;
   /** The answer has begun. */
@@ -93,7 +93,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     ip: string,
     start_ms: number,
     metrics: RouteMetrics,
-    place: Place,
+    permit: InflightPermit,
   ) {
     super(req);
     this.#host = host;
@@ -103,7 +103,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     this.ip = ip;
     this.start_ms = start_ms;
     this.metrics = metrics;
-    this.#place = place;
+    this.#permit = permit;
     (req as Carrier)[kExchange] = this;
     res.on('close', onClose);
     connection.add(this);
@@ -171,11 +171,11 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   /** It holds no in-flight place from now on: another limit counts it. */
   leavePlace(): void {
     this.#leftPlace = true;
-    this.#place.vacate();
+    this.#permit.vacate();
   }
 
   #retakePlace(): void {
-    if (this.#parks === 0 && !this.#leftPlace) this.#place.retake();
+    if (this.#parks === 0 && !this.#leftPlace) this.#permit.retake();
   }
 
   /** Work for this request runs until `work` settles, even if the client was answered or left before. */
@@ -186,7 +186,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
       this.#works -= 1;
       if (this.#works > 0 || !this.#over) return;
       this.#host.orphaned -= 1;
-      this.#place.end();
+      this.#permit.end();
     };
     work.then(onEnd, onEnd);
   }
@@ -197,7 +197,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
 
   async park<T>(wait: Promise<T>): Promise<T> {
     const { parked } = this.#host;
-    const { address } = this.#place;
+    const { address } = this.#permit;
     const refusal = this.#parkRefusal();
     if (refusal !== undefined) {
       // Its outcome is discarded: a rejection must not be unhandled.
@@ -205,7 +205,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
       throw refusal;
     }
     this.#parks += 1;
-    this.#place.vacate();
+    this.#permit.vacate();
     try {
       return await this.deadline.within(wait);
     } finally {
@@ -222,7 +222,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
         `${this.prepared.name}: a handler in a worker cannot park, it would hold the worker`,
       );
     }
-    if (this.#host.parked.tryTake(this.#place.address)) return undefined;
+    if (this.#host.parked.tryTake(this.#permit.address)) return undefined;
     return new RonError('busy', 'too many requests wait for an event');
   }
 
@@ -238,13 +238,13 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     return onePiece(this.body_bytes);
   }
 
-  get place(): Place {
-    return this.#place;
+  get permit(): InflightPermit {
+    return this.#permit;
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled) this.#place.stall();
-    else this.#place.unstall();
+    if (isStalled) this.#permit.stall();
+    else this.#permit.unstall();
   }
 
   bodyOverdue(now_ms: number): boolean {
@@ -255,7 +255,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     // A buffered body has a total time, which is stricter.
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
-    if (this.plain !== undefined) return this.plain.waiting;
+    if (this.buffered !== undefined) return this.buffered.waiting;
     // Bytes that the upstream has not taken fill the buffer: an empty one means that the client sends nothing.
     return this.is_forwarded && !this.req.complete && this.req.readableLength === 0;
   }
@@ -274,7 +274,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   /** Fails the reader of the body. False when there is none. */
   failBody(error: RonError): boolean {
     const reader =
-      this.plain?.waiting === true ? this.plain : this.incoming?.waiting === true ? this.incoming : undefined;
+      this.buffered?.waiting === true ? this.buffered : this.incoming?.waiting === true ? this.incoming : undefined;
     reader?.fail(error);
     return reader !== undefined;
   }
@@ -288,14 +288,14 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     if (this.#over) return;
     this.#over = true;
     this.connection.remove(this);
-    if (this.#works === 0) this.#place.end();
+    if (this.#works === 0) this.#permit.end();
     else this.#host.orphaned += 1;
     const left = !this.res.writableFinished;
     if (left) {
       this.#deadline?.cancel(clientLeft());
       this.#gone?.abort(clientLeft());
       this.incoming?.fail(clientLeft());
-      this.plain?.fail(clientLeft());
+      this.buffered?.fail(clientLeft());
     } else this.#deadline?.[Symbol.dispose]();
     const seconds = (sched.now_ms() - this.start_ms) / 1000;
     this.#host.finished(this, left ? 0 : this.res.statusCode, seconds);

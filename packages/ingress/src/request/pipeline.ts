@@ -9,10 +9,10 @@
 import { RonError, sched } from '@ron/kernel';
 import { refusalError } from '../guards/access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from '../guards/access.ts';
-import type { Answers } from '../answer/answers.ts';
-import { Body, PlainBody, tooLarge } from '../body/body.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
+import { Body, BufferedBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
-import { requestBudget_ms } from '../body/budget.ts';
+import { requestBudget_ms } from './budget.ts';
 import type { Connection, Ticket } from '../connection/connection.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
@@ -23,13 +23,13 @@ import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from '../table/prepa
 import { refusalDelay_ms } from '../guards/reserve-entry.ts';
 import { validationError } from '../table/route-errors.ts';
 import type { Validate } from '../table/route-errors.ts';
-import type { Answer, Route } from '../table/routes.ts';
+import type { RouteAnswer, Route } from '../table/routes.ts';
 import { SchemaCompiler } from '../table/schema-compiler.ts';
 
 export interface PipelineInit {
   readonly config: IngressConfig;
   readonly metrics: IngressMetrics;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   readonly access: AccessCheck | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
   readonly deadlines: DeclaredDeadlines | undefined;
@@ -43,7 +43,7 @@ export interface PipelineInit {
 
 export class Pipeline {
   readonly #init: PipelineInit;
-  readonly #answers: Answers;
+  readonly #answers: AnswerSender;
   readonly #prepared = new Map<string, PreparedRoute>();
   readonly #schemas = new SchemaCompiler();
 
@@ -120,7 +120,7 @@ export class Pipeline {
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
-    const { refusal } = exchange.place;
+    const { refusal } = exchange.permit;
     if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
     else if (!verdict.ok) throw refusalError(verdict);
@@ -135,11 +135,11 @@ export class Pipeline {
 
   /** For a request that found no open place. */
   #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
-    return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
+    return verdict?.ok === true && verdict.is_service === true && exchange.permit.enterReserve();
   }
 
   #refuseLoad(exchange: Exchange, refusal: RonError): void {
-    exchange.place.end();
+    exchange.permit.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
     this.#answers.failLater(exchange, refusal, wait_ms);
@@ -182,7 +182,7 @@ export class Pipeline {
   }
 
   #gather(exchange: Exchange, prepared: PreparedRoute): void {
-    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
+    exchange.buffered = new BufferedBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
   }
 
   readonly #onGathered: Gathered<Exchange> = (exchange, error, body) => {
@@ -212,14 +212,14 @@ export class Pipeline {
       if (refusal !== undefined) throw refusalError(refusal);
     }
     if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
-    exchange.place.queue();
-    const begin = (): Promise<Answer> => {
-      exchange.place.begin();
+    exchange.permit.queue();
+    const begin = (): Promise<RouteAnswer> => {
+      exchange.permit.begin();
       const work = (async () => prepared.row.handler(exchange))();
       exchange.runsUntil(work);
       return work;
     };
-    const key = exchange.place.address?.group ?? exchange.ip;
+    const key = exchange.permit.address?.group ?? exchange.ip;
     prepared.queue
       .submit(prepared.row.lane, exchange.deadline, begin, key)
       .then((answer) => this.#answers.answer(exchange, prepared, answer))

@@ -11,7 +11,7 @@
  */
 import { RonError } from '@ron/kernel';
 import findMyWay from 'find-my-way';
-import type { Answers } from '../answer/answers.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
 import type { Exchange } from '../request/exchange.ts';
 import type { Pipeline } from '../request/pipeline.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -41,7 +41,7 @@ class PathRows {
 
 export class Router {
   readonly #pipeline: Pipeline;
-  readonly #answers: Answers;
+  readonly #answers: AnswerSender;
   readonly #tree = findMyWay({
     maxParamLength: PARAM_LENGTH_MAX,
     caseSensitive: true,
@@ -53,7 +53,7 @@ export class Router {
   readonly #exact = new Map<string, PathRows>();
   readonly #server_wide: PreparedRoute;
 
-  constructor(rows: readonly Route[], pipeline: Pipeline, answers: Answers) {
+  constructor(rows: readonly Route[], pipeline: Pipeline, answers: AnswerSender) {
     this.#pipeline = pipeline;
     this.#answers = answers;
     const by_path = new Map<string, PathRows>();

@@ -68,7 +68,7 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
 }
 
 /** The result of a handler. */
-export type Answer =
+export type RouteAnswer =
   | { readonly kind: 'json'; readonly status: number; readonly value: unknown; readonly headers?: AnswerHeaders }
   | { readonly kind: 'empty'; readonly status: number; readonly headers?: AnswerHeaders }
   | {
@@ -85,19 +85,19 @@ export type Answer =
 
 export type AnswerHeaders = Readonly<Record<string, string>>;
 
-export const json = (status: number, value: unknown, headers?: AnswerHeaders): Answer =>
+export const json = (status: number, value: unknown, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'json', status, value } : { kind: 'json', status, value, headers };
 
-export const empty = (status: number, headers?: AnswerHeaders): Answer =>
+export const empty = (status: number, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'empty', status } : { kind: 'empty', status, headers };
 
-export const text = (status: number, media_type: string, body: string, headers?: AnswerHeaders): Answer =>
+export const text = (status: number, media_type: string, body: string, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined
     ? { kind: 'text', status, media_type, text: body }
     : { kind: 'text', status, media_type, text: body, headers };
 
 /** Bytes with a known size and tag: ranges and conditions are handled for you. */
-export const bytes = (source: ByteSource, headers?: AnswerHeaders): Answer =>
+export const bytes = (source: ByteSource, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'bytes', source } : { kind: 'bytes', source, headers };
 
 /** Items of unknown number, each flushed at once; see stream-answer.ts. A text item of ndjson ends with a line feed. */
@@ -106,13 +106,13 @@ export const stream = (
   media_type: string,
   items: AsyncIterable<string | Uint8Array>,
   headers?: AnswerHeaders,
-): Answer =>
+): RouteAnswer =>
   headers === undefined
     ? { kind: 'stream', status, media_type, items }
     : { kind: 'stream', status, media_type, items, headers };
 
 /** Server-sent events; see event-stream.ts. */
-export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): Answer =>
+export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'events', items } : { kind: 'events', items, headers };
 
 /**
@@ -159,7 +159,7 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly tags?: readonly string[];
   /** Sent with every refusal of this route, for protocols that ask for it. Answers carry their own. */
   readonly refusal_headers?: AnswerHeaders;
-  readonly handler: (context: RouteContext<S>) => Answer | Promise<Answer>;
+  readonly handler: (context: RouteContext<S>) => RouteAnswer | Promise<RouteAnswer>;
 }
 
 /** A row whose types have been checked against each other and are no longer needed. */

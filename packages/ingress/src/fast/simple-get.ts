@@ -4,10 +4,10 @@
  * Promise: Node's own parser would read every recognised text as exactly this request, with no body, on a connection
  * that stays open; the fuzz test compares the two. Whatever is rare, odd or ambiguous is not
  * recognised, and goes to that parser.
- * Bound: `plainBytesMax` of text; keeps the headers of the last request, at most `PLAIN_BYTES_MAX`.
+ * Bound: `simpleGetBytesMax` of text; keeps the headers of the last request, at most `SIMPLE_GET_BYTES_MAX`.
  */
 
-export interface PlainRequest {
+export interface SimpleGet {
   readonly target: string;
   readonly host: string;
   /** A correlation id that may be echoed. */
@@ -22,10 +22,10 @@ export interface PlainRequest {
  * text of `header_count_max` times this has no more lines than that.
  */
 const LINE_BYTES_MIN = 9;
-const PLAIN_BYTES_MAX = 2048;
+const SIMPLE_GET_BYTES_MAX = 2048;
 
-export const plainBytesMax = (header_bytes_max: number, header_count_max: number): number =>
-  Math.min(PLAIN_BYTES_MAX, header_bytes_max, header_count_max * LINE_BYTES_MIN);
+export const simpleGetBytesMax = (header_bytes_max: number, header_count_max: number): number =>
+  Math.min(SIMPLE_GET_BYTES_MAX, header_bytes_max, header_count_max * LINE_BYTES_MIN);
 
 /** Headers that change nothing about the answer, but for `Accept-Encoding`, which is read when the object has codings. */
 const IGNORED =
@@ -48,9 +48,9 @@ const VERSION = ' HTTP/1.1\r\n';
 
 /** The headers of the last request: mostly the next has the same. */
 let known_text = '';
-let known: Omit<PlainRequest, 'target'> | undefined;
+let known: Omit<SimpleGet, 'target'> | undefined;
 
-export function plainRequest(text: string): PlainRequest | undefined {
+export function parseSimpleGet(text: string): SimpleGet | undefined {
   if (!text.startsWith(METHOD)) return undefined;
   const target_end = text.indexOf(' ', METHOD.length);
   const target = text.slice(METHOD.length, target_end);

@@ -10,7 +10,7 @@
  * Contract: in any order of calls, everything taken from `Admission` is returned exactly once. `end` is final and idempotent.
  * Bound: one object per routed request.
  *
- *   const place = new Place(admission, address, true); // the caller entered
+ *   const place = new InflightPermit(admission, address, true); // the caller entered
  *   place.vacate();
  *   place.retake();
  *   place.end();
@@ -20,7 +20,7 @@ import type { PendingEntry } from './reserve-entry.ts';
 
 type State = 'pending' | 'held' | 'queued' | 'stalled' | 'away' | 'ended';
 
-export class Place {
+export class InflightPermit {
   readonly #admission: Admission;
   readonly address: ClientAddress | undefined;
   #state: State;
@@ -34,8 +34,8 @@ export class Place {
   }
 
   /** For a request that has not entered: it does with `enterReserve`, or it ends. */
-  static pending(admission: Admission, pending: PendingEntry): Place {
-    const place = new Place(admission, undefined, false);
+  static pending(admission: Admission, pending: PendingEntry): InflightPermit {
+    const place = new InflightPermit(admission, undefined, false);
     place.#state = 'pending';
     place.#pending = pending;
     return place;

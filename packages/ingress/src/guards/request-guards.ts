@@ -1,5 +1,5 @@
 /**
- * The entry of parsed requests (plain-front.ts may have answered earlier): the checks before routing, in order, and the
+ * The entry of parsed requests (socket-fast-path.ts may have answered earlier): the checks before routing, in order, and the
  * fast path.
  *
  *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
@@ -12,8 +12,8 @@
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
 import type { Admission, ClientAddress, EnterResult } from '@ron/kernel';
-import { LOCAL_PEER } from '../connection/accept.ts';
-import type { Answers } from '../answer/answers.ts';
+import { LOCAL_PEER } from '../connection/connection-limiter.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
 import { clientIp } from './client-ip.ts';
 import { Connection } from '../connection/connection.ts';
 import { corrIdFrom, newCorrId } from './corr-id.ts';
@@ -21,45 +21,45 @@ import { refuseLater } from './delayed-refusal.ts';
 import { Exchange } from '../request/exchange.ts';
 import type { ExchangeHost } from '../request/exchange.ts';
 import type { Arrival, FastPath } from '../fast/fast-path.ts';
-import type { RequestGuards } from './guards.ts';
+import type { RequestChecks } from './request-checks.ts';
 import { newHeaderView, scanHeaders } from './header-scan.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
 import type { IngressConfig } from '../limits.ts';
-import { waitsForTurn } from '../connection/node-internals.ts';
-import type { Passes } from '../connection/passes.ts';
-import { Place } from './place.ts';
+import { waitsForSocket } from '../connection/node-internals.ts';
+import type { FairScheduler } from '../connection/fair-scheduler.ts';
+import { InflightPermit } from './inflight-permit.ts';
 import { refusalDelay_ms, ReserveEntry } from './reserve-entry.ts';
 import type { Responder } from '../answer/responder.ts';
 import { toRonError } from '../table/route-errors.ts';
 import type { Router } from '../table/router.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
-import { Turns } from '../connection/turns.ts';
-import type { Begin } from '../connection/turns.ts';
+import { RequestSequencer } from '../connection/request-sequencer.ts';
+import type { Begin } from '../connection/request-sequencer.ts';
 
-export interface FrontInit {
+export interface RequestGuardsInit {
   readonly config: IngressConfig;
   readonly admission: Admission;
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly sweeper: Sweeper;
-  readonly passes: Passes;
+  readonly scheduler: FairScheduler;
   readonly host: ExchangeHost;
-  readonly guards: RequestGuards;
+  readonly checks: RequestChecks;
   /** The same for the health listener. */
-  readonly health_guards: RequestGuards;
-  readonly answers: Answers;
+  readonly health_checks: RequestChecks;
+  readonly answers: AnswerSender;
 }
 
 const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
 const ADDRESS_LIMIT = new RonError('address_limit', 'this address has as many requests in flight as its share allows');
 const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
 
-export class Front {
-  readonly #init: FrontInit;
+export class RequestGuards {
+  readonly #init: RequestGuardsInit;
   readonly #view = newHeaderView();
   #router: Router | undefined;
   #fast: FastPath | undefined;
-  readonly #turns: Turns;
+  readonly #sequencer: RequestSequencer;
   readonly #reserve = new ReserveEntry();
   readonly #arrival: Arrival = {
     connection: undefined as never,
@@ -70,11 +70,11 @@ export class Front {
     verdict: undefined,
   };
 
-  constructor(init: FrontInit) {
+  constructor(init: RequestGuardsInit) {
     this.#init = init;
-    this.#turns = new Turns({
+    this.#sequencer = new RequestSequencer({
       pipelined_max: init.config.pipelined_max,
-      passes: init.passes,
+      scheduler: init.scheduler,
       refuse: (req, res, error) => this.refuse(req, res, error, newCorrId(), sched.now_ms()),
     });
   }
@@ -104,22 +104,22 @@ export class Front {
   readonly #asHealth: Begin = this.#guarded((req, res, connection) => this.#enterHealth(req, res, connection));
 
   #refuseExpectation(req: IncomingMessage, res: ServerResponse): void {
-    const { guards } = this.#init;
+    const { checks } = this.#init;
     scanHeaders(req.rawHeaders, this.#view);
-    const refusal = guards.toOriginForm(req, this.#view) ?? guards.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
+    const refusal = checks.toOriginForm(req, this.#view) ?? checks.refusal(req, this.#view) ?? NO_SUCH_EXPECTATION;
     this.refuse(req, res, refusal, corrIdFrom(this.#view.corr_id), sched.now_ms());
   }
 
   #enterHealth(req: IncomingMessage, res: ServerResponse, connection: Connection): void {
     const start_ms = sched.now_ms();
-    const { health_guards: guards } = this.#init;
+    const { health_checks: checks } = this.#init;
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
     const corr_id = corrIdFrom(view.corr_id);
-    const refusal = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
+    const refusal = checks.toOriginForm(req, view) ?? checks.refusal(req, view);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    const place = new Place(this.#init.admission, undefined, false);
-    this.#routed(req, res, connection, corr_id, start_ms, place, false);
+    const permit = new InflightPermit(this.#init.admission, undefined, false);
+    this.#routed(req, res, connection, corr_id, start_ms, permit, false);
   }
 
   /** Processes a request when the answers before it are out. */
@@ -128,7 +128,7 @@ export class Front {
     // The connection was refused or is closing: its last answer is on the way, and further requests are ignored.
     if (connection === undefined || connection.closing) return;
     this.#init.sweeper.headComplete(connection);
-    this.#turns.take(req, res, connection, begin);
+    this.#sequencer.take(req, res, connection, begin);
   }
 
   /** A defect in a cache or a checker costs one request, not the process. */
@@ -145,7 +145,7 @@ export class Front {
   }
 
   #enter(req: IncomingMessage, res: ServerResponse, connection: Connection, expects_continue: boolean): void {
-    const { admission, guards } = this.#init;
+    const { admission, checks } = this.#init;
     const fast = this.#fast;
     const start_ms = sched.now_ms();
     connection.active_ms = start_ms;
@@ -157,17 +157,17 @@ export class Front {
       res.shouldKeepAlive = false;
       connection.lastRequest();
     }
-    const misformed = guards.toOriginForm(req, view);
+    const misformed = checks.toOriginForm(req, view);
     if (misformed !== undefined) return this.refuse(req, res, misformed, corr_id, start_ms);
     const url = req.url!;
     const hit = fast?.lookup(url);
-    const refusal = guards.refusal(req, view, hit !== undefined);
+    const refusal = checks.refusal(req, view, hit !== undefined);
     if (refusal !== undefined) return this.refuse(req, res, refusal, corr_id, start_ms);
-    if (hit === undefined && guards.isHealth(url)) {
-      const place = new Place(admission, undefined, false);
-      return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
+    if (hit === undefined && checks.isHealth(url)) {
+      const permit = new InflightPermit(admission, undefined, false);
+      return this.#routed(req, res, connection, corr_id, start_ms, permit, expects_continue);
     }
-    const no_work = guards.workRefusal();
+    const no_work = checks.workRefusal();
     if (no_work !== undefined) return this.refuse(req, res, no_work, corr_id, start_ms);
     const ip = this.#ip(req, connection);
     const forwarded = this.#forwarded(ip, connection);
@@ -180,8 +180,8 @@ export class Front {
       const pending =
         forwarded === undefined ? this.#reserve.begin(connection.ticket, view, entered, refused) : undefined;
       if (pending === undefined) return this.#refuseLoad(req, res, connection, refused, corr_id, start_ms);
-      const place = Place.pending(admission, pending);
-      return this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue);
+      const permit = InflightPermit.pending(admission, pending);
+      return this.#routed(req, res, connection, corr_id, start_ms, permit, expects_continue);
     }
     const entry = hit ?? fast?.openNow(req);
     const arrival = this.#arrival;
@@ -194,8 +194,8 @@ export class Front {
       arrival.address = address;
       if (fast!.serve(req, res, entry, view, arrival)) return;
     }
-    const place = new Place(admission, address, true);
-    this.#routed(req, res, connection, corr_id, start_ms, place, expects_continue, arrival.verdict);
+    const permit = new InflightPermit(admission, address, true);
+    this.#routed(req, res, connection, corr_id, start_ms, permit, expects_continue, arrival.verdict);
   }
 
   #routed(
@@ -204,13 +204,13 @@ export class Front {
     connection: Connection,
     corr_id: string,
     start_ms: number,
-    place: Place,
+    permit: InflightPermit,
     expects_continue: boolean,
     verdict?: Arrival['verdict'],
   ): void {
     const { host, metrics, sweeper } = this.#init;
     const ip = this.#ip(req, connection);
-    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, place);
+    const exchange = new Exchange(host, req, res, connection, corr_id, ip, start_ms, metrics.none, permit);
     exchange.expects_continue = expects_continue;
     exchange.verdict = verdict;
     exchange.noteHeaders(this.#view);
@@ -270,8 +270,8 @@ export class Front {
     responder.problem(res, error, corr_id, closes);
     if (closes && connection !== undefined) {
       // The requests behind this one are dropped; those before it, if it has no turn yet, are answered.
-      if (!waitsForTurn(res)) connection.waiting.length = 0;
-      connection.closeAfterFlights(true);
+      if (!waitsForSocket(res)) connection.waiting.length = 0;
+      connection.closeAfterInflight(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
     if (connection === undefined) return;

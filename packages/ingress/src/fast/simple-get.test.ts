@@ -8,7 +8,7 @@ import { duplexPair } from 'node:stream';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { assertLinearTime } from '../../test/linear-time.ts';
-import { plainBytesMax, plainRequest } from './plain-request.ts';
+import { simpleGetBytesMax, parseSimpleGet } from './simple-get.ts';
 
 interface Read {
   readonly requests: IncomingMessage[];
@@ -144,7 +144,7 @@ const damaged = fc
   .map(([text, at, code, cut]) => text.slice(0, at) + String.fromCharCode(code) + text.slice(at + cut));
 
 async function assertSame(text: string): Promise<boolean> {
-  const plain = plainRequest(text);
+  const plain = parseSimpleGet(text);
   if (plain === undefined) return false;
   const { requests, bodies, refused } = await byNode(text);
   assert.ok(!refused && requests.length === 1, `Node reads ${requests.length} requests of ${JSON.stringify(text)}`);
@@ -195,15 +195,15 @@ test('what ordinary clients send is recognised', () => {
     ],
   ]) {
     const text = `GET /o/x HTTP/1.1\r\n${headers.join('\r\n')}\r\n\r\n`;
-    assert.equal(plainRequest(text)?.target, '/o/x', text);
+    assert.equal(parseSimpleGet(text)?.target, '/o/x', text);
   }
 });
 
 test('a text that may be plain has fewer lines than are allowed', () => {
-  const bytes_max = plainBytesMax(16_384, 20);
+  const bytes_max = simpleGetBytesMax(16_384, 20);
   const text = `GET / HTTP/1.1\r\nHost: a\r\n${'Sec-AB:\r\n'.repeat(40)}\r\n`;
   const lines = text.slice(0, bytes_max).split('\r\n').length;
-  assert.ok(lines <= 20 && plainBytesMax(100, 128) === 100, `${lines} lines`);
+  assert.ok(lines <= 20 && simpleGetBytesMax(100, 128) === 100, `${lines} lines`);
 });
 
 test('refusing a text takes no longer than reading it', () => {
@@ -217,7 +217,7 @@ test('refusing a text takes no longer than reading it', () => {
     for (const start of ['Host: a\r\n', 'Host: a\r\nX-Corr-ID: a\r\n', '']) {
       assertLinearTime((length) => {
         const lines = repeated.repeat(length / repeated.length);
-        assert.equal(plainRequest(`GET / HTTP/1.1\r\n${start}${lines}Foo: y\r\n\r\n`), undefined);
+        assert.equal(parseSimpleGet(`GET / HTTP/1.1\r\n${start}${lines}Foo: y\r\n\r\n`), undefined);
       });
     }
   }

@@ -10,7 +10,7 @@ import {
   FastEntry,
   route,
   text,
-  type Answer,
+  type RouteAnswer,
   type Ingress,
   type IngressInit,
 } from '@ron/ingress';
@@ -45,7 +45,7 @@ async function make(config: IngressInit['config'] = {}): Promise<Made> {
   ]);
   const metrics = new Metrics('x');
   const schema = { params: Type.Object({ name: Type.String() }) };
-  const bytesOf = (name: string): Answer => {
+  const bytesOf = (name: string): RouteAnswer => {
     const entry = entries.get(`/x/${name}`);
     if (entry === undefined) throw new RonError('not_found', 'there is none');
     return bytes(entry.source);

@@ -12,30 +12,30 @@
 import type { Socket } from 'node:net';
 import { assert, sched } from '@ron/kernel';
 import type { Admission, ClientAddress } from '@ron/kernel';
-import type { Connection, Flight } from '../connection/connection.ts';
+import type { Connection, InflightRequest } from '../connection/connection.ts';
 import { corrIdFrom } from '../guards/corr-id.ts';
 import type { FastEntry, FastPath } from './fast-path.ts';
-import type { RequestGuards } from '../guards/guards.ts';
+import type { RequestChecks } from '../guards/request-checks.ts';
 import type { IngressConfig } from '../limits.ts';
 import { holdsSeveral, PacketReader } from '../connection/packet-reader.ts';
-import type { Passes } from '../connection/passes.ts';
-import { Place } from '../guards/place.ts';
-import { plainBytesMax, plainRequest } from './plain-request.ts';
+import type { FairScheduler } from '../connection/fair-scheduler.ts';
+import { InflightPermit } from '../guards/inflight-permit.ts';
+import { simpleGetBytesMax, parseSimpleGet } from './simple-get.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
 
-export interface PlainFrontInit {
+export interface SocketFastPathInit {
   readonly config: IngressConfig;
   readonly fast: FastPath;
   readonly admission: Admission;
   readonly sweeper: Sweeper;
-  readonly passes: Passes;
-  readonly guards: RequestGuards;
+  readonly scheduler: FairScheduler;
+  readonly checks: RequestChecks;
 }
 
 /** Gives a connection to Node's parser. */
 export type HandOver = (socket: Socket) => void;
 
-interface PlainAnswer {
+interface PreparedAnswer {
   readonly entry: FastEntry;
   readonly status: 200 | 304;
   readonly head: string;
@@ -44,33 +44,33 @@ interface PlainAnswer {
 /** Answers that wait for one another: more would make the first wait for longer than its waking costs. */
 const DUE_MAX = 64;
 
-export class PlainFront {
-  readonly init: PlainFrontInit;
+export class SocketFastPath {
+  readonly init: SocketFastPathInit;
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
   /** Answers to requests of this turn of the event loop. */
-  #due: PlainConnection[] = [];
+  #due: UnparsedConnection[] = [];
   #date_line = '';
   #date_second = -1;
 
-  constructor(init: PlainFrontInit) {
+  constructor(init: SocketFastPathInit) {
     const { header_bytes_max, header_count_max, idle_timeout_ms } = init.config;
     this.init = init;
-    this.#bytes_max = plainBytesMax(header_bytes_max, header_count_max);
+    this.#bytes_max = simpleGetBytesMax(header_bytes_max, header_count_max);
     this.#keep_alive = `\r\nConnection: keep-alive\r\nKeep-Alive: timeout=${Math.floor(idle_timeout_ms / 1000)}\r\n\r\n`;
   }
 
   /** Reads a new connection until a packet arrives that it cannot answer. */
   take(connection: Connection, handOver: HandOver): void {
-    new PlainConnection(this, connection, handOver).open();
+    new UnparsedConnection(this, connection, handOver).open();
   }
 
   /**
    * Has an answer written when all sockets have been read that had something: clients that are woken by their answers one
    * by one, while the server works for the next, cost it more than the rest of the answer.
    */
-  sendSoon(connection: PlainConnection): void {
+  sendSoon(connection: UnparsedConnection): void {
     if (this.#due.length === 0) void sched.pause('plain.send').then(() => this.#sendDue());
     this.#due.push(connection);
     if (this.#due.length >= DUE_MAX) this.#sendDue();
@@ -83,15 +83,19 @@ export class PlainFront {
   }
 
   /** The answer to a packet; undefined when Node's parser has to read it. */
-  answerTo(packet: Buffer, connection: Connection): PlainAnswer | undefined {
-    const { admission, fast, guards } = this.init;
+  answerTo(packet: Buffer, connection: Connection): PreparedAnswer | undefined {
+    const { admission, fast, checks } = this.init;
     const { ticket } = connection;
     if (packet.length > this.#bytes_max || ticket.probation) return undefined;
-    const request = plainRequest(packet.toString('latin1'));
-    if (request === undefined || !guards.passesPlain(request.host) || !admission.hasRoom(ticket.address, ticket.caller))
+    const request = parseSimpleGet(packet.toString('latin1'));
+    if (
+      request === undefined ||
+      !checks.allowsSimpleGet(request.host) ||
+      !admission.hasRoom(ticket.address, ticket.caller)
+    )
       return undefined;
     const status = request.if_none_match === undefined ? 200 : 304;
-    const entry = fast.plainEntry(request);
+    const entry = fast.entryFor(request);
     if (entry === undefined) return undefined;
     const corr_id = corrIdFrom(request.corr_id);
     const head = `${fast.headText(entry, status)}${this.#date()}X-Corr-ID: ${corr_id}${this.#keep_alive}`;
@@ -110,26 +114,26 @@ export class PlainFront {
 }
 
 /** One connection before it has a parser. As a flight: an answer that the client has not taken yet. */
-class PlainConnection implements Flight {
-  readonly #front: PlainFront;
+class UnparsedConnection implements InflightRequest {
+  readonly #fast_path: SocketFastPath;
   readonly #connection: Connection;
   readonly #passOn: HandOver;
   /** The address that the place of the answer counts for. */
   #address: ClientAddress | undefined;
   /** Owns the in-flight place once the client did not take its answer at once. */
-  #place: Place | undefined;
+  #permit: InflightPermit | undefined;
   /** Of the last answer; 0 before the first. */
   #status = 0;
   #start_ms = 0;
   #isAnswering = false;
   #hasEnded = false;
   /** Decided, and not written yet. */
-  #due: PlainAnswer | undefined;
+  #due: PreparedAnswer | undefined;
   /** A packet that waits for the turn of its address. */
   #held: Buffer | undefined;
 
-  constructor(front: PlainFront, connection: Connection, handOver: HandOver) {
-    this.#front = front;
+  constructor(fast_path: SocketFastPath, connection: Connection, handOver: HandOver) {
+    this.#fast_path = fast_path;
     this.#connection = connection;
     this.#passOn = handOver;
   }
@@ -153,14 +157,14 @@ class PlainConnection implements Flight {
       socket.unshift(packet);
       return;
     }
-    const { passes } = this.#front.init;
-    if (passes.tryBegin(share)) return this.#read(packet);
+    const { scheduler } = this.#fast_path.init;
+    if (scheduler.tryBegin(share)) return this.#read(packet);
     this.#held = packet;
     this.#connection.has_unread = true;
-    passes.later(share, () => this.#onTurn());
+    scheduler.later(share, () => this.#onScheduled());
   };
 
-  #onTurn(): void {
+  #onScheduled(): void {
     const { socket } = this.#connection;
     const packet = this.#held!;
     this.#held = undefined;
@@ -176,17 +180,17 @@ class PlainConnection implements Flight {
     else this.#begin(answer);
   }
 
-  #answerTo(packet: Buffer): PlainAnswer | undefined {
+  #answerTo(packet: Buffer): PreparedAnswer | undefined {
     try {
-      return this.#front.answerTo(packet, this.#connection);
+      return this.#fast_path.answerTo(packet, this.#connection);
     } catch {
       // A defect in a cache or an entry: the listener behind meets it too, and tells of it.
       return undefined;
     }
   }
 
-  #begin(answer: PlainAnswer): void {
-    const { admission, config, sweeper } = this.#front.init;
+  #begin(answer: PreparedAnswer): void {
+    const { admission, config, sweeper } = this.#fast_path.init;
     const { address, caller } = this.#connection.ticket;
     const entered = admission.tryEnter(address, caller);
     assert(entered === 'ok', 'there was room');
@@ -199,7 +203,7 @@ class PlainConnection implements Flight {
     this.#isAnswering = true;
     this.#connection.add(this);
     this.#due = answer;
-    this.#front.sendSoon(this);
+    this.#fast_path.sendSoon(this);
   }
 
   /** Writes the answer that is due, if any. */
@@ -219,8 +223,8 @@ class PlainConnection implements Flight {
     }
     // Mostly the kernel takes it all at once, and nothing is left to wait for.
     if (socket.writableLength === 0) return this.#finish(status);
-    this.#place = new Place(this.#front.init.admission, this.#address, true);
-    this.#front.init.sweeper.watch(this.#connection);
+    this.#permit = new InflightPermit(this.#fast_path.init.admission, this.#address, true);
+    this.#fast_path.init.sweeper.watch(this.#connection);
     socket.pause();
     socket.write('', (error) => this.#finish(error ? 0 : status));
   }
@@ -230,11 +234,11 @@ class PlainConnection implements Flight {
     if (!this.#isAnswering) return;
     this.#isAnswering = false;
     this.#due = undefined;
-    const { admission, fast } = this.#front.init;
+    const { admission, fast } = this.#fast_path.init;
     const { socket } = this.#connection;
-    if (this.#place === undefined) admission.leave(this.#address);
-    else this.#place.end();
-    this.#place = undefined;
+    if (this.#permit === undefined) admission.leave(this.#address);
+    else this.#permit.end();
+    this.#permit = undefined;
     fast.count(status, (sched.now_ms() - this.#start_ms) / 1000);
     this.#connection.remove(this);
     if (socket.isPaused()) socket.resume();
@@ -250,7 +254,7 @@ class PlainConnection implements Flight {
     socket.off('timeout', this.#onTimeout);
     socket.setTimeout(0);
     this.#passOn(socket);
-    if (holdsSeveral(packet)) PacketReader.takeOver(this.#connection, this.#front.init.passes).feed(packet);
+    if (holdsSeveral(packet)) PacketReader.takeOver(this.#connection, this.#fast_path.init.scheduler).feed(packet);
     else socket.emit('data', packet);
     // The parser was not there to see it.
     if (this.#hasEnded) socket.emit('end');
@@ -284,8 +288,8 @@ class PlainConnection implements Flight {
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled) this.#place?.stall();
-    else this.#place?.unstall();
+    if (isStalled) this.#permit?.stall();
+    else this.#permit?.unstall();
   }
 
   readStalled(): void {}

@@ -23,7 +23,7 @@ const PROBATION_PER_IP_MAX = 8;
 /** Peers of a Unix socket have no address; its directory decides who may connect. */
 export const LOCAL_PEER = 'unix';
 
-export class Gatekeeper {
+export class ConnectionLimiter {
   readonly #admission: Admission;
   readonly #is_trusted_proxy: (ip: string) => boolean;
   /** How many connections of each address group are on probation; those with none are not listed. */

@@ -1,7 +1,7 @@
 /**
  * Shares each pass of the event loop among client addresses, so that a flood from one delays the others by a few requests.
  *
- * Contract: one address begins at most `BEGUN_MAX` requests in a pass, or twice that in the first pass of a flood. Later
+ * Contract: one address begins at most `STARTED_MAX` requests in a pass, or twice that in the first pass of a flood. Later
  * ones begin in later passes in the order in which they came, and each pass serves every address. A request that waits
  * here is not refused and holds no in-flight place.
  * Bound: one waiting call for each connection, and one record for each address with open connections. There is no
@@ -16,32 +16,32 @@ import { sched } from '@ron/kernel';
 import type { ClientAddress } from '@ron/kernel';
 
 /** Few enough that another address waits for about a millisecond, many enough that a pass is worth its cost. */
-export const BEGUN_MAX = 16;
+export const STARTED_MAX = 16;
 
 /** What one address has begun, and what it has waiting. */
-export class Share {
+export class AddressShare {
   /** Requests begun in this pass; while the address is not `isBusy`, since it last was. */
   begun = 0;
-  /** It began `BEGUN_MAX` requests or has some waiting, so that its passes are counted one by one. */
+  /** It began `STARTED_MAX` requests or has some waiting, so that its passes are counted one by one. */
   isBusy = false;
   readonly waiting: (() => void)[] = [];
 }
 
-export class Passes {
-  readonly #shares = new WeakMap<ClientAddress, Share>();
-  #busy: Share[] = [];
+export class FairScheduler {
+  readonly #shares = new WeakMap<ClientAddress, AddressShare>();
+  #busy: AddressShare[] = [];
 
   /** The share of an address. A peer without one (a Unix socket, a proxy) has a share for each connection. */
-  shareOf(address: ClientAddress | undefined): Share {
-    if (address === undefined) return new Share();
+  shareOf(address: ClientAddress | undefined): AddressShare {
+    if (address === undefined) return new AddressShare();
     let share = this.#shares.get(address);
-    if (share === undefined) this.#shares.set(address, (share = new Share()));
+    if (share === undefined) this.#shares.set(address, (share = new AddressShare()));
     return share;
   }
 
   /** Whether a request may begin now, which counts it. */
-  tryBegin(share: Share): boolean {
-    if (share.begun < BEGUN_MAX && share.waiting.length === 0) {
+  tryBegin(share: AddressShare): boolean {
+    if (share.begun < STARTED_MAX && share.waiting.length === 0) {
       share.begun += 1;
       return true;
     }
@@ -53,12 +53,12 @@ export class Passes {
   }
 
   /** Calls `begin` in a later pass. It must not throw. */
-  later(share: Share, begin: () => void): void {
+  later(share: AddressShare, begin: () => void): void {
     share.waiting.push(begin);
     if (!share.isBusy) this.#watch(share);
   }
 
-  #watch(share: Share): void {
+  #watch(share: AddressShare): void {
     share.isBusy = true;
     this.#busy.push(share);
     if (this.#busy.length === 1) void sched.pause('ingress-pass').then(() => this.#pass());
@@ -69,8 +69,8 @@ export class Passes {
     this.#busy = [];
     for (const share of busy) {
       share.isBusy = false;
-      share.begun = Math.min(share.waiting.length, BEGUN_MAX);
-      const due = share.waiting.splice(0, BEGUN_MAX);
+      share.begun = Math.min(share.waiting.length, STARTED_MAX);
+      const due = share.waiting.splice(0, STARTED_MAX);
       // Before they run: those that they add wait for the next pass.
       if (due.length > 0) this.#watch(share);
       for (const begin of due) begin();

@@ -4,10 +4,10 @@ import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { eventually, RawClient, startIngress } from './support.ts';
 
-const BEGUN_MAX = 32; // Twice the share of a pass: a flood begins in the middle of one.
+const STARTED_MAX = 32; // Twice the share of a pass: a flood begins in the middle of one.
 const FLOOD = '127.0.0.2';
 const QUIET = '127.0.0.3';
 const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
@@ -21,7 +21,7 @@ interface Counted extends AsyncDisposable {
 
 async function start(): Promise<Counted> {
   const begun: string[] = [];
-  const handler = ({ params }: RouteContext): Answer => {
+  const handler = ({ params }: RouteContext): RouteAnswer => {
     const { name } = params as { name: string };
     begun.push(name);
     return json(200, { name });
@@ -68,9 +68,9 @@ test('packets of one address that come at once are begun in several passes, one 
   // As if the system told of all sockets in one pass of the event loop.
   for (const [, socket] of flood) socket.emit('data', Buffer.from(get('/count/flood')));
   quiet_socket.emit('data', Buffer.from(get('/count/quiet')));
-  assert.ok(x.parsed <= BEGUN_MAX + 1, `${x.parsed} requests were parsed in one pass`);
+  assert.ok(x.parsed <= STARTED_MAX + 1, `${x.parsed} requests were parsed in one pass`);
   await eventually('the quiet one has begun', () => x.begun.includes('quiet'));
-  assert.ok(x.begun.indexOf('quiet') <= BEGUN_MAX, `${x.begun.indexOf('quiet')} others came first`);
+  assert.ok(x.begun.indexOf('quiet') <= STARTED_MAX, `${x.begun.indexOf('quiet')} others came first`);
   await eventually('all are answered', () => flood.every(([client]) => answers(client).length === 1));
   for (const [client] of [...flood, [quiet]] as const) client.destroy();
 });

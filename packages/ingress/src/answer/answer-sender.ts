@@ -23,13 +23,13 @@ import type { IngressConfig } from '../limits.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from '../table/route-errors.ts';
-import type { Answer, AnswerHeaders } from '../table/routes.ts';
+import type { RouteAnswer, AnswerHeaders } from '../table/routes.ts';
 import type { SlotLimit } from '../guards/slot-limit.ts';
 import { sendStream } from './stream-answer.ts';
 
 export type IngressLog = Pick<Log, 'info' | 'warn' | 'error'>;
 
-export interface AnswersInit {
+export interface AnswerSenderInit {
   readonly config: IngressConfig;
   readonly metrics: IngressMetrics;
   readonly responder: Responder;
@@ -39,15 +39,15 @@ export interface AnswersInit {
 
 const JSON_TYPE = 'application/json; charset=utf-8';
 
-export class Answers {
-  readonly #init: AnswersInit;
+export class AnswerSender {
+  readonly #init: AnswerSenderInit;
 
-  constructor(init: AnswersInit) {
+  constructor(init: AnswerSenderInit) {
     this.#init = init;
   }
 
   /** Sends what a handler returned. */
-  answer(exchange: Exchange, prepared: PreparedRoute, answer: Answer): void {
+  answer(exchange: Exchange, prepared: PreparedRoute, answer: RouteAnswer): void {
     if (exchange.over) return;
     const { config, event_slots, responder } = this.#init;
     const { res, corr_id, grant } = exchange;
@@ -72,7 +72,7 @@ export class Answers {
         return this.#serve(exchange, sendEvents(exchange, answer, responder, event_slots, config.events_heartbeat_ms));
       case 'forward':
         responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone, exchange.place.address));
+        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone, exchange.permit.address));
     }
   }
 

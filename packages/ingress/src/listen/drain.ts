@@ -12,10 +12,10 @@
 import { RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { cutConnection } from '../answer/cut-answer.ts';
-import type { Listener } from '../listen/listener.ts';
+import type { Listener } from './listener.ts';
 import type { Gate } from '../table/readiness.ts';
 import type { Responder } from '../answer/responder.ts';
-import type { Sweeper } from './sweeper.ts';
+import type { Sweeper } from '../connection/sweeper.ts';
 
 export interface DrainInit {
   readonly listeners: readonly Listener[];
@@ -80,7 +80,7 @@ export class Drain {
 
   #inflight(): number {
     let count = this.#init.orphaned();
-    for (const connection of this.#init.sweeper.all) count += connection.flights.length;
+    for (const connection of this.#init.sweeper.all) count += connection.inflight.length;
     return count;
   }
 

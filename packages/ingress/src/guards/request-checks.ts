@@ -30,7 +30,7 @@ export interface WorkState {
   notReady(): string | undefined;
 }
 
-export interface RequestGuardsInit {
+export interface RequestChecksInit {
   readonly scheme: Scheme;
   readonly header_count_max: number;
   readonly hosts: HostGuard;
@@ -50,11 +50,11 @@ const SLASH = 47;
 /** The longest query of a health route. */
 const HEALTH_QUERY_LENGTH_MAX = 80;
 
-export class RequestGuards {
-  readonly #init: RequestGuardsInit;
+export class RequestChecks {
+  readonly #init: RequestChecksInit;
   readonly #health_length_max: number;
 
-  constructor(init: RequestGuardsInit) {
+  constructor(init: RequestChecksInit) {
     this.#init = init;
     this.#health_length_max = Math.max(0, ...[...init.health_paths].map((p) => p.length)) + HEALTH_QUERY_LENGTH_MAX;
   }
@@ -97,7 +97,7 @@ export class RequestGuards {
   }
 
   /** The same for a request that was recognised in its packet: its grammar has no framing, and one Host. */
-  passesPlain(host: string): boolean {
+  allowsSimpleGet(host: string): boolean {
     return this.#init.hosts.allows(host) && this.workRefusal() === undefined;
   }
 
