@@ -9,6 +9,7 @@ export { FastEntry } from './fast/fast-path.ts';
 export type { FastSource, RamSource } from './fast/fast-path.ts';
 export type { HealthReport } from './table/health.ts';
 export * from './ingress-keys.ts';
+export * from './ingress-init.ts';
 export * from './ingress.ts';
 export * from './limits.ts';
 export type { IngressLog } from './answer/answer-sender.ts';
