@@ -60,6 +60,10 @@ export interface Core {
   readonly metrics: IngressMetrics;
   readonly sweeper: Sweeper;
   readonly scheduler: FairScheduler;
+  /** Aborted when a drain begins. */
+  readonly draining: AbortController;
+  /** Aborted when the listener is closed. */
+  readonly closing: AbortController;
   /** All routes, the health routes first. */
   readonly routes: readonly Route[];
   readonly health_paths: ReadonlySet<string>;
@@ -90,6 +94,8 @@ export function createCore(init: IngressInit, config: IngressConfig, is_tls: boo
     metrics,
     sweeper,
     scheduler,
+    draining: new AbortController(),
+    closing: new AbortController(),
     routes,
     health_paths,
   };
@@ -128,15 +134,6 @@ function createSweeper(config: IngressConfig, metrics: IngressMetrics): Sweeper 
   });
 }
 
-export interface RequestPathInit {
-  readonly target: BindTarget;
-  readonly metrics_target: BindTarget | undefined;
-  /** Aborts when the listener is closed. */
-  readonly closing: AbortSignal;
-  /** Aborts when a drain begins. */
-  readonly draining: AbortSignal;
-}
-
 /** The path of a request behind its connection. */
 export interface RequestPath {
   readonly host: ExchangeHost;
@@ -145,7 +142,12 @@ export interface RequestPath {
   readonly socket_fast_path: SocketFastPath | undefined;
 }
 
-export function createRequestPath(init: IngressInit, core: Core, path: RequestPathInit): RequestPath {
+export function createRequestPath(
+  init: IngressInit,
+  core: Core,
+  target: BindTarget,
+  metrics_target: BindTarget | undefined,
+): RequestPath {
   const { admission, config, limiter, log, metrics, responder, routes, scheduler, sweeper } = core;
   const { access_log } = config;
   const onBusy = (): void => metrics.rejected.at('busy').inc();
@@ -158,15 +160,15 @@ export function createRequestPath(init: IngressInit, core: Core, path: RequestPa
     access: init.access,
     lanes: init.lanes ?? {},
     deadlines: init.deadlines,
-    signal: path.closing,
+    signal: core.closing.signal,
     onGranted: (ticket, grant) => limiter.vouch(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },
   });
   const parked = new SlotLimit(config.parked_max, onBusy);
-  const host = exchangeHost({ draining: path.draining, parked, metrics, answers, access_log, log });
-  const { checks, health_checks } = createChecks(core, path);
+  const host = exchangeHost({ draining: core.draining.signal, parked, metrics, answers, access_log, log });
+  const { checks, health_checks } = createChecks(core, target, metrics_target);
   const guards = new RequestGuards({
     config,
     admission,
@@ -190,7 +192,11 @@ export function createRequestPath(init: IngressInit, core: Core, path: RequestPa
   return { host, guards, socket_fast_path };
 }
 
-function createChecks(core: Core, path: RequestPathInit): { checks: RequestChecks; health_checks: RequestChecks } {
+function createChecks(
+  core: Core,
+  target: BindTarget,
+  metrics_target: BindTarget | undefined,
+): { checks: RequestChecks; health_checks: RequestChecks } {
   const { config, health_paths, is_tls, readiness, responder, routes } = core;
   const common = {
     header_count_max: config.header_count_max,
@@ -203,8 +209,8 @@ function createChecks(core: Core, path: RequestPathInit): { checks: RequestCheck
       notReady: () => readiness.refusal(),
     },
   };
-  const hosts = HostGuard.at(path.target, config.hosts);
-  const health_hosts = HostGuard.at(path.metrics_target, config.hosts);
+  const hosts = HostGuard.at(target, config.hosts);
+  const health_hosts = HostGuard.at(metrics_target, config.hosts);
   return {
     checks: new RequestChecks({ ...common, scheme: is_tls ? 'https' : 'http', hosts, health_only: false }),
     health_checks: new RequestChecks({ ...common, scheme: 'http', hosts: health_hosts, health_only: true }),

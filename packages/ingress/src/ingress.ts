@@ -50,16 +50,9 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
 
   const core = createCore(init, config, tls !== undefined);
   const gate = core.readiness.gate('draining', { kind: 'hard' });
-  const closing = new AbortController();
-  const draining = new AbortController();
-  const requests = createRequestPath(init, core, {
-    target,
-    metrics_target,
-    closing: closing.signal,
-    draining: draining.signal,
-  });
+  const requests = createRequestPath(init, core, target, metrics_target);
   const { main, second } = createListeners(core, requests, tls, metrics_target !== undefined);
-  const { responder, sweeper } = core;
+  const { closing, draining, responder, sweeper } = core;
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,

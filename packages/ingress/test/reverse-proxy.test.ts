@@ -364,14 +364,18 @@ test('an answer before the whole body was sent reaches the client', async (t) =>
 
 test('more requests at once than allowed are refused, and close() ends those that run', async (t) => {
   const x = await bench(t, () => undefined, { requests_max: 4 });
+  let refusals = 0;
   const ask = async (n: number, address: string): Promise<RawClient> => {
     const client = await RawClient.open(x.port, address);
     client.write(`GET /api/up/${n} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n`);
     return client;
   };
   const refused = async (client: RawClient): Promise<void> => {
+    refusals += 1;
     const { status, problem } = rawAnswer(await client.rest());
     assert.deepEqual([status, problem?.['code']], [429, 'busy']);
+    const { text } = await send(x.url, 'GET', '/metrics');
+    assert.equal(metricIn(text, 'rejected_total{reason="busy"}'), refusals);
   };
   const running = [await ask(1, '127.0.0.2'), await ask(2, '127.0.0.2')];
   await eventually('both are forwarded', () => x.proxy.active === 2 && x.connections.length === 2);

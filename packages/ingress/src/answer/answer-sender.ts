@@ -21,6 +21,7 @@ import type { Exchange } from '../request/exchange.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
 import type { IngressConfig } from '../limits.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
+import type { ForwardAnswer } from '../proxy/reverse-proxy.ts';
 import type { Responder } from './responder.ts';
 import { toRonError } from '../table/route-errors.ts';
 import type { RouteAnswer, AnswerHeaders } from '../table/routes.ts';
@@ -72,8 +73,13 @@ export class AnswerSender {
         return this.#serve(exchange, sendEvents(exchange, answer, responder, event_slots, config.events_heartbeat_ms));
       case 'forward':
         responder.prepareForward(res, corr_id);
-        return this.#serve(exchange, answer.send(exchange.req, res, exchange.gone, exchange.permit.address));
+        return this.#serve(exchange, this.#forward(exchange, answer));
     }
+  }
+
+  #forward({ req, res, gone, permit }: Exchange, answer: ForwardAnswer): Promise<void> {
+    const onBusy = (): void => this.#init.metrics.rejected.at('busy').inc();
+    return answer.send(req, res, { gone, address: permit.address, onBusy });
   }
 
   /** An answer that takes its time. The drain waits for it, even if the client leaves. */

@@ -44,13 +44,17 @@ export interface ForwardInit {
 /** The upstream's answer. Only a `ReverseProxy` makes one: nothing else writes to the client's response itself. */
 export interface ForwardAnswer {
   readonly kind: 'forward';
-  /** `address`: whose share of the slots it uses; undefined for internal callers. */
-  readonly send: (
-    req: IncomingMessage,
-    res: ServerResponse,
-    gone: AbortSignal,
-    address: ClientAddress | undefined,
-  ) => Promise<void>;
+  readonly send: (req: IncomingMessage, res: ServerResponse, client: ForwardClient) => Promise<void>;
+}
+
+/** The client of a forwarded request, as its listener sees it. */
+export interface ForwardClient {
+  /** Aborts when the client leaves. */
+  readonly gone: AbortSignal;
+  /** The address whose share of the slots the request uses; undefined for internal callers. */
+  readonly address: ClientAddress | undefined;
+  /** Called when no slot is free, before the request is refused with 429 `busy`. */
+  readonly onBusy: () => void;
 }
 
 const REQUESTS_MAX = 64;
@@ -100,9 +104,12 @@ export class ReverseProxy implements Disposable {
     if (upstream === undefined) throw new RonError('bad_gateway', `the upstream ${name} is not running`);
     return {
       kind: 'forward',
-      send: async (req, res, gone, address) => {
+      send: async (req, res, { gone, address, onBusy }) => {
         if (this.#closed) throw closed();
-        if (!this.#slots.tryTake(address)) throw new RonError('busy', 'as many requests as allowed are forwarded');
+        if (!this.#slots.tryTake(address)) {
+          onBusy();
+          throw new RonError('busy', 'the limit on forwarded requests is reached');
+        }
         try {
           await this.#forward(upstream, init, req, res, gone);
         } finally {
