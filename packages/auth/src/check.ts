@@ -5,8 +5,8 @@
  * does not state is refused, unless the route says that it states it later (`facts_later`); phase 2 insists that it does.
  */
 import type { Scope, Service } from '@ron/proto';
-import type { BodyCaveat, Caveat, FactCaveat, FactName } from './caveats.ts';
-import { inNetworks } from './networks.ts';
+import type { BodyCaveat, Caveat, FactCaveat, FactName } from './capability/caveats.ts';
+import { inNetworks } from './capability/networks.ts';
 import { forbidden, unauthorized } from './verdict.ts';
 import type { Refusal } from './verdict.ts';
 

@@ -6,9 +6,9 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { POLICIES, RonError } from '@ron/kernel';
-import { AUDIENCE_ROOT } from '../audience-names.ts';
-import type { Derived, KeyDeriver } from '../derived-keys.ts';
-import { SECRET_BYTES } from '../key-ring.ts';
+import { AUDIENCE_ROOT } from '../keys/audience-names.ts';
+import type { Derived, KeyDeriver } from '../keys/derived-keys.ts';
+import { SECRET_BYTES } from '../keys/key-ring.ts';
 
 const DEADLINE_MS = 2000;
 

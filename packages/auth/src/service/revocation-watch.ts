@@ -16,9 +16,9 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { Deadline, RonError, sched, sleep } from '@ron/kernel';
-import type { RevocationEpochs } from '../epochs.ts';
-import { type RevocationDocument, requireDocument, Revocations } from '../revocations.ts';
-import { isNodeSubject } from '../subjects.ts';
+import type { RevocationEpochs } from '../revocations/epochs.ts';
+import { type RevocationDocument, requireDocument, Revocations } from '../revocations/revocations.ts';
+import { isNodeSubject } from '../capability/subjects.ts';
 
 /** Longer than passport holds a question; with the pause and the next one still below two seconds. */
 const ASK_MS = 1400;

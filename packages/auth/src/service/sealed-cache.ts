@@ -8,9 +8,9 @@
 import { SealedFile, type Unlock } from '@ron/custody/sealed';
 import type { FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import type { KeyCache } from '../derived-keys.ts';
-import type { KeySet } from '../key-ring.ts';
-import { NO_REVOCATIONS, type RevocationDocument } from '../revocations.ts';
+import type { KeyCache } from '../keys/derived-keys.ts';
+import type { KeySet } from '../keys/key-ring.ts';
+import { NO_REVOCATIONS, type RevocationDocument } from '../revocations/revocations.ts';
 
 interface Kept {
   readonly format: 1;

@@ -9,8 +9,8 @@
  */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { decodeToken } from '../token.ts';
-import { readCapability } from '../capability.ts';
+import { decodeToken } from '../capability/token.ts';
+import { readCapability } from '../capability/capability.ts';
 
 const SHOWN_CHARS_MAX = 64 * 1024 * 1024;
 /** Fewer bytes are found by chance. */

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Bench } from '../test/support.ts';
-import { addCaveat } from './macaroon.ts';
-import { decodeToken, encodeToken } from './token.ts';
+import { Bench } from '../../test/support.ts';
+import { addCaveat } from '../capability/macaroon.ts';
+import { decodeToken, encodeToken } from '../capability/token.ts';
 
 /** Many times what the caches hold; each costs a chain of signatures. */
 const DISTINCT = 6000;

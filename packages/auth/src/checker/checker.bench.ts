@@ -1,11 +1,11 @@
 /**
  * What a check costs: `node packages/auth/src/checker.bench.ts`. Prints the median and the spread of several rounds.
  */
-import { signal, Bench } from '../test/support.ts';
-import { attenuate } from './capability.ts';
-import type { RequestContext } from './check.ts';
-import { addCaveat } from './macaroon.ts';
-import { decodeToken, encodeToken } from './token.ts';
+import { signal, Bench } from '../../test/support.ts';
+import { attenuate } from '../capability/capability.ts';
+import type { RequestContext } from '../check.ts';
+import { addCaveat } from '../capability/macaroon.ts';
+import { decodeToken, encodeToken } from '../capability/token.ts';
 
 const ROUNDS = 7;
 

@@ -3,9 +3,9 @@ import { createHmac } from 'node:crypto';
 import { inspect } from 'node:util';
 import { test } from 'node:test';
 import { RonError } from '@ron/kernel';
-import { signal, TestClock } from '../test/support.ts';
-import { mint } from './capability.ts';
-import { Checker } from './checker.ts';
+import { signal, TestClock } from '../../test/support.ts';
+import { mint } from '../capability/capability.ts';
+import { Checker } from '../checker/checker.ts';
 import { DerivedKeySource, keyIdOf, type Derived, type KeyCache, type KeyDeriver } from './derived-keys.ts';
 import type { KeySet } from './key-ring.ts';
 

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as fc from 'fast-check';
-import { Bench, TestClock } from '../test/support.ts';
-import { attenuate } from './capability.ts';
+import { Bench, TestClock } from '../../test/support.ts';
+import { attenuate } from '../capability/capability.ts';
 import { RateCeilings } from './rate.ts';
 
 /** A link of a capability of its own, unless one is named. */

@@ -1,15 +1,15 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import * as peer from '../test/peer.ts';
-import { Bench, signal, TestClock } from '../test/support.ts';
-import { attenuate, mintWith } from './capability.ts';
+import * as peer from '../../test/peer.ts';
+import { Bench, signal, TestClock } from '../../test/support.ts';
+import { attenuate, mintWith } from '../capability/capability.ts';
 import { Checker } from './checker.ts';
-import type { KeySource } from './key-source.ts';
-import { AudienceKey } from './key-ring.ts';
-import type { RequestContext } from './check.ts';
-import { addCaveat, newMacaroon } from './macaroon.ts';
-import { Revocations, subjectTag } from './revocations.ts';
-import { decodeToken, encodeToken } from './token.ts';
+import type { KeySource } from '../keys/key-source.ts';
+import { AudienceKey } from '../keys/key-ring.ts';
+import type { RequestContext } from '../check.ts';
+import { addCaveat, newMacaroon } from '../capability/macaroon.ts';
+import { Revocations, subjectTag } from '../revocations/revocations.ts';
+import { decodeToken, encodeToken } from '../capability/token.ts';
 
 const HEX = '0123456789abcdef'.repeat(4);
 

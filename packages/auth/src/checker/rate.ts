@@ -9,7 +9,7 @@
  * Overflow: a counter that has recovered in full is dropped, which loses nothing. When none has, the request is refused:
  * dropping a live counter would lift its ceiling. Cancellation: nothing waits.
  */
-import type { RateCaveat } from './caveats.ts';
+import type { RateCaveat } from '../capability/caveats.ts';
 
 export interface RateLink {
   /** Names the caveat's place in the chain. */

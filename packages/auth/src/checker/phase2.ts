@@ -13,11 +13,11 @@
 import { createHash } from 'node:crypto';
 import { assert } from '@ron/kernel';
 import { Blake3Hasher } from '@ron/simd/blake3-hasher';
-import type { BodyAlgorithm, BodyCaveat, FactCaveat } from './caveats.ts';
-import { factRefusal, tooManyBytes, wrongBody } from './check.ts';
-import type { Facts } from './check.ts';
-import { forbidden } from './verdict.ts';
-import type { Refusal } from './verdict.ts';
+import type { BodyAlgorithm, BodyCaveat, FactCaveat } from '../capability/caveats.ts';
+import { factRefusal, tooManyBytes, wrongBody } from '../check.ts';
+import type { Facts } from '../check.ts';
+import { forbidden } from '../verdict.ts';
+import type { Refusal } from '../verdict.ts';
 
 interface BodyHasher {
   update(bytes: Uint8Array): void;

@@ -1,9 +1,9 @@
 import { test } from 'node:test';
 import { assertCaught, assertHoldsWithin, mutant } from '@ron/explorer';
 import { Checker } from './checker.ts';
-import { keysAgainstChecks, revocationsAgainstChecks, type Parts } from './custody.model.ts';
-import { DerivedKeySource } from './derived-keys.ts';
-import { Revocations } from './revocations.ts';
+import { keysAgainstChecks, revocationsAgainstChecks, type Parts } from './checker.model.ts';
+import { DerivedKeySource } from '../keys/derived-keys.ts';
+import { Revocations } from '../revocations/revocations.ts';
 
 const REAL: Parts = { Checker, DerivedKeySource, Revocations };
 
@@ -33,7 +33,7 @@ const MUTANTS = [
   {
     bug: 'a retired key is still accepted',
     part: 'DerivedKeySource',
-    module: import.meta.resolve('./derived-keys.ts'),
+    module: import.meta.resolve('../keys/derived-keys.ts'),
     find: 'sum += ring?.generation ?? 0;',
     replace: 'sum += ring === undefined ? 0 : 0;',
     model: keysAgainstChecks,
@@ -42,7 +42,7 @@ const MUTANTS = [
   {
     bug: 'an older document takes a revocation back',
     part: 'Revocations',
-    module: import.meta.resolve('./revocations.ts'),
+    module: import.meta.resolve('../revocations/revocations.ts'),
     find: 'new Map(hasRoom || !isNewest ? this.#floors : [])',
     replace: 'new Map<string, number>()',
     model: revocationsAgainstChecks,

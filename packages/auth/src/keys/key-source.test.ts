@@ -7,9 +7,9 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { SERVICES } from '@ron/proto';
-import { signal, TestClock } from '../test/support.ts';
-import { mint } from './capability.ts';
-import { Checker } from './checker.ts';
+import { signal, TestClock } from '../../test/support.ts';
+import { mint } from '../capability/capability.ts';
+import { Checker } from '../checker/checker.ts';
 import { deriveAudienceKey, KeyRing } from './key-ring.ts';
 import { FileKeySource, MemoryKeySource } from './key-source.ts';
 import type { KeySource } from './key-source.ts';
@@ -139,7 +139,7 @@ test('a file source makes its file once and finds the same keys again', async ()
 
 test('processes that start at the same moment end up with one key', async () => {
   await inDirectory(async (path) => {
-    const children = Array.from({ length: 3 }, () => fork(new URL('../test/open-key-file.ts', import.meta.url)));
+    const children = Array.from({ length: 3 }, () => fork(new URL('../../test/open-key-file.ts', import.meta.url)));
     try {
       await Promise.all(children.map((child) => once(child, 'message')));
       const answers = children.map((child) => once(child, 'message'));

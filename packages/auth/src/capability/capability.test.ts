@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import * as peer from '../test/peer.ts';
-import { Bench, signal, TestClock } from '../test/support.ts';
+import * as peer from '../../test/peer.ts';
+import { Bench, signal, TestClock } from '../../test/support.ts';
 import { attenuate, inspectToken, mint, mintWith } from './capability.ts';
 import { parseNetwork } from './networks.ts';
-import { MemoryKeySource } from './key-source.ts';
+import { MemoryKeySource } from '../keys/key-source.ts';
 import { CAPABILITY_LIMITS } from './limits.ts';
 import { newMacaroon } from './macaroon.ts';
 import { encodeToken } from './token.ts';

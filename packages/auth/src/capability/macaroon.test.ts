@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { inspect } from 'node:util';
 import * as fc from 'fast-check';
-import * as peer from '../test/peer.ts';
+import * as peer from '../../test/peer.ts';
 import { CAPABILITY_LIMITS as LIMITS } from './limits.ts';
 import { addCaveat, decodeMacaroon, encodeMacaroon, Macaroon, newMacaroon, verifyChain } from './macaroon.ts';
 import { bearerToken, decodeToken, encodeToken } from './token.ts';

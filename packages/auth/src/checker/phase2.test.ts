@@ -2,8 +2,8 @@ import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
-import { Bench } from '../test/support.ts';
-import type { RequestContext } from './check.ts';
+import { Bench } from '../../test/support.ts';
+import type { RequestContext } from '../check.ts';
 import { NOTHING_LEFT } from './phase2.ts';
 import type { Phase2 } from './phase2.ts';
 

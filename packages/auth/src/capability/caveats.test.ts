@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { BlockList } from 'node:net';
 import { test } from 'node:test';
 import * as fc from 'fast-check';
-import { arbitraryCaveat } from '../test/arbitraries.ts';
+import { arbitraryCaveat } from '../../test/arbitraries.ts';
 import { formatCaveat, parseCaveat } from './caveats.ts';
 import { inNetworks, parseNetwork } from './networks.ts';
 

@@ -9,11 +9,11 @@
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
 import type { Build } from '@ron/explorer';
-import { mintWith } from './capability.ts';
+import { mintWith } from '../capability/capability.ts';
 import type { Checker } from './checker.ts';
-import { keyIdOf, type DerivedKeySource, type KeyCache, type KeyDeriver } from './derived-keys.ts';
-import { MemoryKeySource } from './key-source.ts';
-import { subjectTag, type Revocations } from './revocations.ts';
+import { keyIdOf, type DerivedKeySource, type KeyCache, type KeyDeriver } from '../keys/derived-keys.ts';
+import { MemoryKeySource } from '../keys/key-source.ts';
+import { subjectTag, type Revocations } from '../revocations/revocations.ts';
 
 /** The classes under test; one of them a mutant in the tests of the models. */
 export interface Parts {

@@ -4,11 +4,11 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { SCOPE_NAMES } from '@ron/proto';
 import * as fc from 'fast-check';
-import { arbitraryCaveat, hex } from '../test/arbitraries.ts';
-import { Bench } from '../test/support.ts';
+import { arbitraryCaveat, hex } from '../../test/arbitraries.ts';
+import { Bench } from '../../test/support.ts';
 import { attenuate } from './capability.ts';
 import { formatCaveat } from './caveats.ts';
-import type { RequestContext } from './check.ts';
+import type { RequestContext } from '../check.ts';
 import { addCaveat } from './macaroon.ts';
 import { decodeToken, encodeToken } from './token.ts';
 

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Bench } from '../test/support.ts';
+import { Bench } from '../../test/support.ts';
 import { NO_REVOCATIONS, requireDocument, Revocations, SUBJECTS_MAX, subjectTag } from './revocations.ts';
 import type { RevocationDocument } from './revocations.ts';
 
