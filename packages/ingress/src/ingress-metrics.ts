@@ -1,7 +1,7 @@
 /**
  * The metrics of a listener. Plain series, resolved once per route: a request only increments numbers.
  *
- * Promise: every answer is counted once by route and class, every refusal once under the metric that the error table
+ * Contract: every answer is counted once by route and class, every refusal once under the metric that the error table
  * names for its code. Bound: routes and codes are closed sets.
  */
 import { ERRORS, isRonError } from '@ron/kernel';

@@ -1,7 +1,7 @@
 /**
  * Capabilities: macaroons of ours. What to mint, how to narrow one, what one says.
  *
- * Promise: a capability names its root key, its subject and the subject's epoch in its identifier, and begins with the
+ * Contract: a capability names its root key, its subject and the subject's epoch in its identifier, and begins with the
  * three caveats that bound it: audience, expiry, scopes. A macaroon that does not is no capability, whoever signed it.
  * `attenuate` and `inspect` need no key and no network. Bound: `CAPABILITY_LIMITS`; a lifetime is clamped into its range.
  *

@@ -1,7 +1,7 @@
 /**
  * The caveats of a capability: first-party, text, `key op value` with one space on each side of the operator.
  *
- * Promise: `parseCaveat` never throws; what it does not know it refuses, so a caveat that an old service does not
+ * Contract: `parseCaveat` never throws; what it does not know it refuses, so a caveat that an old service does not
  * understand can only narrow. `formatCaveat` writes what `parseCaveat` reads back as the same value. Bound: a list has at
  * most `list_entries_max` entries, a caveat at most `caveat_bytes_max` bytes (the codec sees to that).
  *

@@ -1,7 +1,7 @@
 /**
  * Macaroons: the public libmacaroons v2 binary format and its chain of HMAC-SHA256 signatures.
  *
- * Promise: what `encodeMacaroon` writes is byte for byte what other implementations write, and `decodeMacaroon` accepts
+ * Contract: what `encodeMacaroon` writes is byte for byte what other implementations write, and `decodeMacaroon` accepts
  * exactly one spelling of each macaroon. It never throws on bytes from outside: it returns the macaroon or the reason.
  * Bound: `CAPABILITY_LIMITS`, checked before anything is copied.
  *

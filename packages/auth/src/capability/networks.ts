@@ -1,7 +1,7 @@
 /**
  * IP addresses and CIDR networks, for the `ip` caveat.
  *
- * Promise: an IPv4 address that arrives mapped into IPv6 (`::ffff:10.0.0.1`, as dual-stack sockets report it) is the IPv4
+ * Contract: an IPv4 address that arrives mapped into IPv6 (`::ffff:10.0.0.1`, as dual-stack sockets report it) is the IPv4
  * address. A network with host bits set, or of mapped addresses, is refused: it could be read two ways.
  */
 import { isIPv4, isIPv6 } from 'node:net';

@@ -1,7 +1,7 @@
 /**
  * A macaroon as text: base64url without padding, as it travels in `Authorization: Bearer <token>`.
  *
- * Promise: one spelling per macaroon. Padding, the other base64 alphabet, white space and stray trailing bits are
+ * Contract: one spelling per macaroon. Padding, the other base64 alphabet, white space and stray trailing bits are
  * refused, so a token that differs in one bit is another token. Nothing here throws, and no reason repeats the token.
  * Bound: `TOKEN_CHARS_MAX`, checked before the text is read.
  */

@@ -1,7 +1,7 @@
 /**
  * Checks requests against capabilities.
  *
- * Promise: phase 1 happens before any queue and without waiting when the token was seen before. The cache remembers only
+ * Contract: phase 1 happens before any queue and without waiting when the token was seen before. The cache remembers only
  * that a chain of signatures holds: expiry, revocation, address, scopes and every other caveat are judged anew for each
  * request, so a cached token dies on time. When the key source's generation moves, everything remembered is forgotten.
  * Bound: `tokens_max` good tokens, `bad_tokens_max` bad ones in a table of their own, so that garbage cannot push out good

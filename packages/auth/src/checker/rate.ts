@@ -1,7 +1,7 @@
 /**
  * The `rate` caveats' counters.
  *
- * Promise: through one caveat pass at most `count` requests plus `count` per period, however often its holder attenuates
+ * Contract: through one caveat pass at most `count` requests plus `count` per period, however often its holder attenuates
  * it: a counter belongs to the place in the chain where the caveat stands, and all that grew from there shares it.
  * Counted in this process; a service that runs twice allows twice.
  * Bound: `counters_max` numbers, of which one capability, with all that was attenuated from it, may hold an eighth: anyone

@@ -2,7 +2,7 @@
  * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key `vNx<check>`.
  * The check is of the key itself: a key service that lost its root and made another gives keys of other names.
  *
- * Promise: what is known is answered without asking. The key service is asked when a key is needed for the first time, when
+ * Contract: what is known is answered without asking. The key service is asked when a key is needed for the first time, when
  * an unknown key id is met (at most once in `reask_ms`: strangers choose key ids), and regularly by `run`. A new version of
  * the root is the current key from then on; one below the root's least version stops being good, and `generation` moves
  * before its bytes are zeroed. While the key service is away, known keys go on; for others the call rejects `not_ready`.

@@ -1,7 +1,7 @@
 /**
  * A key set in a file that only its owner can read.
  *
- * Promise: the file is complete or absent, also after a crash: it is written aside, synced, put in place in one step, and
+ * Contract: the file is complete or absent, also after a crash: it is written aside, synced, put in place in one step, and
  * the directory is synced. Creation never replaces a file that another process created first. A file that others can
  * read or write, that belongs to someone else, that is a link, or that was damaged is refused with what to do about it.
  * Bound: `FILE_BYTES_MAX`. Secrets never become strings here, so that all copies can be zeroed.

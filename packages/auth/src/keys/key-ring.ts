@@ -1,7 +1,7 @@
 /**
  * Root keys in memory, and the audience keys that are derived from them.
  *
- * Promise: an audience key is HKDF-SHA256 of a root secret with the audience in its info, so who holds only the audience
+ * Contract: an audience key is HKDF-SHA256 of a root secret with the audience in its info, so who holds only the audience
  * key of one service can mint for no other. Secrets are zeroed when they leave the ring, and nothing here prints one.
  * `generation` changes whenever a key that was handed out stops being good. Bound: `RING_KEYS_MAX` keys times the number
  * of services. Cancellation: nothing waits.

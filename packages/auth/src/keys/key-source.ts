@@ -1,7 +1,7 @@
 /**
  * Where a service gets the keys with which it checks capabilities, and an issuer those with which it mints them.
  *
- * Promise: the same interface over a file, over memory, and over a key service (see derived-keys.ts). A source zeroes its keys when it closes and
+ * Contract: the same interface over a file, over memory, and over a key service (see derived-keys.ts). A source zeroes its keys when it closes and
  * prints none of them. `generation` changes when a key stops being good, so that whoever remembers results forgets them.
  * Bound: `RING_KEYS_MAX` root keys. Cancellation: every call takes a signal; nothing is left half done.
  */

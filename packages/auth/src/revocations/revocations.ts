@@ -2,7 +2,7 @@
  * What is revoked, as a document that travels: for each revoked subject, and for all, the moment before which whatever was
  * issued is no longer good. An epoch is a time (Unix ms), so an issuer needs to know no other's revocations.
  *
- * Promise: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
+ * Contract: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
  * document does not reveal them. A check that begins after `apply` returned sees its revocations.
  * Bound: `SUBJECTS_MAX` subjects in a document; twice as many are remembered. Overflow: what is in the newest document
  * is kept, and of an older one nothing is learnt but what raises a floor that is known. Cancellation: nothing waits.

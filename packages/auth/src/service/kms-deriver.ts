@@ -1,7 +1,7 @@
 /**
  * The key service as the holder of the root of all audience keys: `POST /v1/kms/derive`.
  *
- * Promise: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
+ * Contract: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
  * kept. Bound: `POLICIES.kms` tries within the caller's signal and `DEADLINE_MS`. Cancellation: by the signal.
  */
 import { JsonCalls } from '@ron/client/calls';

@@ -2,7 +2,7 @@
  * Hears of revocations from passport: one question at a time, which passport answers when something changed, or after a
  * second with nothing new.
  *
- * Promise: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
+ * Contract: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
  * was heard is in force at once and kept for the next start.
  *   Before passport was heard for the first time after a start, what it issued is refused (`not_ready`): it may have been
  *   revoked while nobody listened here. What the node issued to its owner and services goes by what was known before, so

@@ -1,7 +1,7 @@
 /**
  * What a service needs to check capabilities: keys, revocations, and the two tasks that keep them fresh.
  *
- * Promise: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
+ * Contract: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
  * amnesia nothing is kept. Without kms they come from a file, and log, `/version` and `/readyz` say so. A service that
  * has no keys yet starts, is not ready, and says why.
  * Bound: `start_ms` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.

@@ -2,7 +2,7 @@
  * Looks for secrets in everything that the services of a test file showed: log lines, output of processes, metrics, and
  * answers that say no.
  *
- * Promise: importing this is enough for the check: it runs when the file ends, and fails it. A capability is recognised by
+ * Contract: importing this is enough for the check: it runs when the file ends, and fails it. A capability is recognised by
  * what it is, wherever it came from; keys and other bytes by being told to `secret`, in every usual spelling. A finding names
  * the secret and the place, and does not repeat the secret.
  * Bound: `SHOWN_CHARS_MAX` of each kind of place are kept, the newest.

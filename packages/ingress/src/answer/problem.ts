@@ -1,7 +1,7 @@
 /**
  * Every refusal as RFC 9457 `application/problem+json`.
  *
- * Promise: any thrown value becomes a valid answer; only a `RonError` may speak to the client, anything else (and every
+ * Contract: any thrown value becomes a valid answer; only a `RonError` may speak to the client, anything else (and every
  * `internal`) is a bare 500 whose message stays in the logs. Never throws.
  * Bound: one body of at most a few hundred bytes plus `details`; `Retry-After` at most an hour.
  */

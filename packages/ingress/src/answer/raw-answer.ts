@@ -1,7 +1,7 @@
 /**
  * A problem answer written straight to a socket, for refusals before there is a request to answer.
  *
- * Promise: a complete HTTP/1.1 answer that closes the connection, sent so that a client which is still writing can read it.
+ * Contract: a complete HTTP/1.1 answer that closes the connection, sent so that a client which is still writing can read it.
  * Bound: `LINGERING_MAX` sockets at once; beyond that a refused connection is just closed. Never throws.
  */
 import { STATUS_CODES } from 'node:http';

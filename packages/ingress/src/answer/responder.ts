@@ -1,7 +1,7 @@
 /**
  * Writes answers. The one place that knows which headers every answer carries.
  *
- * Promise: every answer has `nosniff`, `no-referrer`, the correlation id and a right length; while draining, and whenever
+ * Contract: every answer has `nosniff`, `no-referrer`, the correlation id and a right length; while draining, and whenever
  * the rest of the request will not be read, it also closes the connection. No answer names an allowed origin.
  * A failure after the headers are out cuts the connection (`cut-answer.ts`): a cut answer never looks whole.
  */

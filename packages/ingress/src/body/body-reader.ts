@@ -1,7 +1,7 @@
 /**
  * Pulls a request body, one chunk at a time.
  *
- * Promise: chunks come in order and exactly once; `next` answers undefined at the end and rejects when the body broke off,
+ * Contract: chunks come in order and exactly once; `next` answers undefined at the end and rejects when the body broke off,
  * when the client left, or when `fail` was called. The source is only ever paused, never destroyed: destroying a request
  * takes its connection along, and the refusal must still go out on it.
  * Bound: reads ahead no more than the source's own buffer. Overflow: none, it pulls.

@@ -1,7 +1,7 @@
 /**
  * Request bodies: gathered whole within a total time, or streamed while the client keeps sending.
  *
- * Promise: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
+ * Contract: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
  * capability's second phase sees every decoded byte before the handler does, and the end before the handler learns of it.
  * Bound: for a plain body `bytes_max`; for a compressed one `bytes_max` on the wire and `decompress_abs_bytes` decoded.
  * A streamed body holds one chunk and the source's buffer. A chunk belongs to its receiver.

@@ -1,7 +1,7 @@
 /**
  * Bytes that come in pieces, gathered into one buffer.
  *
- * Promise: all pieces, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
+ * Contract: all pieces, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
  * pieces costs its own length and not a view and a slab for each piece.
  * Bound: at most twice the added bytes, which the caller bounds. Cancellation: drop it.
  */

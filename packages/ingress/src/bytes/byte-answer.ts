@@ -1,7 +1,7 @@
 /**
  * Which answer a request for known bytes gets, and with which headers: the part of byte serving that is pure.
  *
- * Promise: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give 200.
+ * Contract: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give 200.
  * A 304 carries the headers of the 200, except those that describe the body. Never throws, keeps nothing.
  */
 import type { IncomingHttpHeaders } from 'node:http';

@@ -1,7 +1,7 @@
 /**
  * Serves bytes of known size and tag: ranges, conditions, lengths and slow readers in one place.
  *
- * Promise: the first batch is in hand, verified by its source, before headers go out, so a source that fails at once gives
+ * Contract: the first batch is in hand, verified by its source, before headers go out, so a source that fails at once gives
  * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
  * destroyed, so that the client detects the truncation. The source's iterator is always closed. Never rejects.
  * Bound: one batch of chunks is held; the next is requested when the kernel has taken the last.

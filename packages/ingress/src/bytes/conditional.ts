@@ -2,7 +2,7 @@
  * Conditional requests (RFC 9110, 13): If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since, If-Range, in the
  * RFC's order and with the right comparison for each.
  *
- * Promise: exact for well-formed headers. A malformed If-Match holds for nothing (412: the safe side), a malformed
+ * Contract: exact for well-formed headers. A malformed If-Match holds for nothing (412: the safe side), a malformed
  * If-None-Match matches nothing (a full answer), a malformed date is ignored, a malformed If-Range drops the range.
  * Bound: one pass over each header, no allocation for entity tags. Never throws.
  */

@@ -1,7 +1,7 @@
 /**
  * A copy of borrowed bytes, to answer with.
  *
- * Promise: exactly the bytes that were given, even if their memory is reused. Small ones are copied as text, the form in
+ * Contract: exactly the bytes that were given, even if their memory is reused. Small ones are copied as text, the form in
  * which plain requests are answered, and become bytes again only on demand, such as for a range: a buffer for each of
  * many small bodies that are sent once costs more than reading them.
  * Bound: one copy; two of a small one that was also read as bytes.

@@ -1,7 +1,7 @@
 /**
  * The `Range` header (RFC 9110, 14.1 and 14.2) for one object of known size.
  *
- * Promise: a single satisfiable byte range comes out exact, whatever the number of digits; several ranges, another unit
+ * Contract: a single satisfiable byte range comes out exact, whatever the number of digits; several ranges, another unit
  * or a malformed value are ignored, as the RFC lets a server do; never throws.
  * Bound: one pass over the text. Nothing is kept.
  */

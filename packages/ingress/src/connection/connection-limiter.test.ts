@@ -17,8 +17,8 @@ test('all addresses of one /64 share its limit and its connections on probation'
   assert.equal(tickets.filter(({ probation }) => !probation).length, 4);
   assert.equal(tickets.filter(({ probation }) => probation).length, 8);
   const others = admitted(limiter, Array.from<string>({ length: 5 }).fill('192.0.2.7'));
-  assert.equal(others.at(-1)?.probation, true, 'another address at its limit gets its own');
+  assert.equal(others.at(-1)?.probation, true, 'another address has its own limit');
   for (const ticket of tickets) limiter.release(ticket);
   const again = admitted(limiter, ips);
-  assert.equal(again.length, 12, 'each release makes room for one');
+  assert.equal(again.length, 12, 'each release frees one slot');
 });

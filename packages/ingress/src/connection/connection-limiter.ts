@@ -1,14 +1,14 @@
 /**
- * Decides which connections are accepted, and which limits their requests count against.
+ * Decides which connections are accepted, and against which limits their requests count.
  *
- * Contract: at most `max_conns` connections, and at most `connection_limit_per_ip` of one address. A connection that shows
- * a valid capability no longer counts against the limit of its address. So that such a caller gets through when its
- * address is full, a few connections above that limit are let in on probation: their first request must carry a
- * capability, or is refused and the connection closed. A connection that shows a capability of a service of this node,
- * and every peer of a Unix socket, is internal: its requests are not counted per address and may use the in-flight
- * reserve. The capability of a user opens neither.
- * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address (or /64 of IPv6). Overflow: an answer 429 and a
- * close before anything is read.
+ * Contract: at most `max_conns` connections, and at most `connection_limit_per_ip` from one address. A connection that
+ * presents a valid capability no longer counts against the limit of its address. For callers whose address is already at
+ * its limit, a few more connections are accepted on probation: the first request must carry a capability, otherwise it
+ * is refused and the connection is closed. A connection that presents a capability of a service of this node, and every
+ * peer of a Unix socket, is internal: its requests are not counted per address and may use the in-flight reserve. The
+ * capability of a user grants neither.
+ * Bound: `PROBATION_MAX` connections on probation, `PROBATION_PER_IP_MAX` of one address (or /64 of IPv6).
+ * Overflow: 429, and the connection is closed before anything is read.
  */
 import type { Socket } from 'node:net';
 import { addressGroup, RonError, sched } from '@ron/kernel';
@@ -26,7 +26,7 @@ export const LOCAL_PEER = 'unix';
 export class ConnectionLimiter {
   readonly #admission: Admission;
   readonly #is_trusted_proxy: (ip: string) => boolean;
-  /** How many connections of each address group are on probation; those with none are not listed. */
+  /** Connections on probation by address group; groups without any have no entry. */
   readonly #probation = new Map<string, number>();
   #probation_total = 0;
 
@@ -35,15 +35,15 @@ export class ConnectionLimiter {
     this.#is_trusted_proxy = is_trusted_proxy;
   }
 
-  /** A ticket to hold while the connection is open, or why there is none. `ip`: as `peerOf` returned it. */
+  /** Returns a ticket for the lifetime of the connection, or the error to refuse it with. `ip`: the result of `peerOf`. */
   admit(ip: string): Ticket | RonError {
-    // A proxy or a local peer speaks for many clients.
+    // A proxy or a local peer forwards for many clients.
     const key = ip === LOCAL_PEER || this.#is_trusted_proxy(ip) ? undefined : ip;
     switch (this.#admission.tryConnect(key)) {
       case 'ok':
         return this.#ticket(ip, key, false);
       case 'conns_max':
-        return new RonError('conns_max', 'as many connections as allowed are open');
+        return new RonError('conns_max', 'the limit on open connections is reached');
       case 'conn_limit':
         break;
     }
@@ -77,7 +77,7 @@ export class ConnectionLimiter {
     else this.#probation.set(group, left);
   }
 
-  /** The connection showed a valid capability. */
+  /** The connection presented a valid capability. */
   vouch(ticket: Ticket, grant: Grant): void {
     this.#endProbation(ticket);
     if (grant.is_service === true) {
@@ -104,12 +104,12 @@ export class ConnectionLimiter {
 }
 
 export function connLimit(): RonError {
-  return new RonError('conn_limit', 'this address holds as many connections as allowed');
+  return new RonError('conn_limit', 'this address has reached its limit on open connections');
 }
 
 /**
- * The address of a peer in its one spelling, or `LOCAL_PEER`. The kind of the listener decides which: a TCP peer that has
- * reset its connection has no address either. For that one: undefined.
+ * The normalized address of a peer, or `LOCAL_PEER`. The kind of the listener decides, because a TCP peer that has
+ * reset its connection has no address either: for that one the result is undefined.
  */
 export function peerOf(socket: Socket, kind: BindTarget['kind']): string | undefined {
   return kind === 'unix' ? LOCAL_PEER : normalizeIp(socket.remoteAddress ?? '');

@@ -1,28 +1,29 @@
 /**
- * Shares each pass of the event loop among client addresses, so that a flood from one delays the others by a few requests.
+ * Divides each event loop iteration among client addresses, so that a flood from one delays the others by a few
+ * requests.
  *
- * Contract: one address begins at most `STARTED_MAX` requests in a pass, or twice that in the first pass of a flood. Later
- * ones begin in later passes in the order in which they came, and each pass serves every address. A request that waits
- * here is not refused and holds no in-flight place.
- * Bound: one waiting call for each connection, and one record for each address with open connections. There is no
- * overflow: a connection that waits is not read.
- * Cancellation: none; a call whose connection closed meanwhile must do nothing.
+ * Contract: one address starts at most `STARTED_MAX` requests per iteration, or twice that in the first iteration of a
+ * flood. The others start in later iterations in order of arrival, and each iteration serves every address. A waiting
+ * request is not refused and holds no in-flight permit.
+ * Bound: one waiting call per connection, because a waiting connection is not read, and one record per address with open
+ * connections.
+ * Cancellation: a deferred call still runs after its connection has closed, and must then do nothing.
  *
- *   const share = passes.shareOf(ticket.address);
- *   if (passes.tryBegin(share)) begin();
- *   else passes.later(share, begin);
+ *   const share = scheduler.shareOf(ticket.address);
+ *   if (scheduler.tryStart(share)) start();
+ *   else scheduler.defer(share, start);
  */
 import { sched } from '@ron/kernel';
 import type { ClientAddress } from '@ron/kernel';
 
-/** Few enough that another address waits for about a millisecond, many enough that a pass is worth its cost. */
+/** Small enough that another address waits for about a millisecond, large enough to amortize the cost of an iteration. */
 export const STARTED_MAX = 16;
 
-/** What one address has begun, and what it has waiting. */
+/** The started and the waiting requests of one address. */
 export class AddressShare {
-  /** Requests begun in this pass; while the address is not `isBusy`, since it last was. */
-  begun = 0;
-  /** It began `STARTED_MAX` requests or has some waiting, so that its passes are counted one by one. */
+  /** Requests started in this iteration; while the address is not `isBusy`, since it last was. */
+  started = 0;
+  /** Whether the address has started `STARTED_MAX` requests or has some waiting, so that each iteration is counted. */
   isBusy = false;
   readonly waiting: (() => void)[] = [];
 }
@@ -39,41 +40,41 @@ export class FairScheduler {
     return share;
   }
 
-  /** Whether a request may begin now, which counts it. */
-  tryBegin(share: AddressShare): boolean {
-    if (share.begun < STARTED_MAX && share.waiting.length === 0) {
-      share.begun += 1;
+  /** Whether a request may start now. If so, it is counted. */
+  tryStart(share: AddressShare): boolean {
+    if (share.started < STARTED_MAX && share.waiting.length === 0) {
+      share.started += 1;
       return true;
     }
     if (share.isBusy) return false;
-    // Those before may have begun in earlier passes: only from here on passes are counted, which is not free.
-    share.begun = 1;
+    // The earlier requests may have started in earlier iterations: iterations are counted only from here on, because counting costs time.
+    share.started = 1;
     this.#watch(share);
     return true;
   }
 
-  /** Calls `begin` in a later pass. It must not throw. */
-  later(share: AddressShare, begin: () => void): void {
-    share.waiting.push(begin);
+  /** Calls `start` in a later iteration. It must not throw. */
+  defer(share: AddressShare, start: () => void): void {
+    share.waiting.push(start);
     if (!share.isBusy) this.#watch(share);
   }
 
   #watch(share: AddressShare): void {
     share.isBusy = true;
     this.#busy.push(share);
-    if (this.#busy.length === 1) void sched.pause('ingress-pass').then(() => this.#pass());
+    if (this.#busy.length === 1) void sched.pause('ingress-iteration').then(() => this.#iterate());
   }
 
-  #pass(): void {
+  #iterate(): void {
     const busy = this.#busy;
     this.#busy = [];
     for (const share of busy) {
       share.isBusy = false;
-      share.begun = Math.min(share.waiting.length, STARTED_MAX);
+      share.started = Math.min(share.waiting.length, STARTED_MAX);
       const due = share.waiting.splice(0, STARTED_MAX);
-      // Before they run: those that they add wait for the next pass.
+      // Before the calls run: requests that they add wait for the next iteration.
       if (due.length > 0) this.#watch(share);
-      for (const begin of due) begin();
+      for (const start of due) start();
     }
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Bytes that lie verified in RAM, or can be had without waiting, answered before routing.
  *
- * Promise: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
+ * Contract: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
  * and metric code; the contract suite runs with it on and off. Requests that it cannot answer at once go to the router.
  * Bound: keeps nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` leaves in one write with its
  * head; an answer that the client does not take at once is watched like any other.

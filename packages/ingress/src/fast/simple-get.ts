@@ -1,7 +1,7 @@
 /**
  * Recognises the plainest of requests: one GET with ordinary headers, alone in its packet.
  *
- * Promise: Node's own parser would read every recognised text as exactly this request, with no body, on a connection
+ * Contract: Node's own parser would read every recognised text as exactly this request, with no body, on a connection
  * that stays open; the fuzz test compares the two. Whatever is rare, odd or ambiguous is not
  * recognised, and goes to that parser.
  * Bound: `simpleGetBytesMax` of text; keeps the headers of the last request, at most `SIMPLE_GET_BYTES_MAX`.

@@ -4,7 +4,7 @@
  *   socket -> a plain GET for bytes in RAM that admission lets in? -> one write, after the other readable sockets were read
  *          -> anything else: Node's parser gets the connection, this packet included, and keeps it
  *
- * Promise: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
+ * Contract: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
  * Host guard, correlation ids, metrics. When it cannot answer at once it has changed nothing, and hands over.
  * Bound: one packet is examined; one answer is on its way for each connection, and nothing is read meanwhile. An answer
  * that the client does not take is cut by the sweeper, and so is a connection whose first request does not arrive.
@@ -158,10 +158,10 @@ class UnparsedConnection implements InflightRequest {
       return;
     }
     const { scheduler } = this.#fast_path.init;
-    if (scheduler.tryBegin(share)) return this.#read(packet);
+    if (scheduler.tryStart(share)) return this.#read(packet);
     this.#held = packet;
     this.#connection.has_unread = true;
-    scheduler.later(share, () => this.#onScheduled());
+    scheduler.defer(share, () => this.#onScheduled());
   };
 
   #onScheduled(): void {

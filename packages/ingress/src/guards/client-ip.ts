@@ -1,7 +1,7 @@
 /**
  * The client address of a request, for limits and logs.
  *
- * Promise: the address of the socket, unless that is a trusted proxy; then the rightmost address of `X-Forwarded-For`
+ * Contract: the address of the socket, unless that is a trusted proxy; then the rightmost address of `X-Forwarded-For`
  * that is not a trusted proxy itself. Entries to its left may be forged by the client and are ignored. Addresses
  * come out in one spelling each (IPv4-mapped ones as IPv4), so that one client is one key. Never throws on a request.
  * Bound: at most 32 hops are read, from the right; compiled proxy lists are kept per list object.

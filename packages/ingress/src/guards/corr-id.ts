@@ -1,7 +1,7 @@
 /**
  * Correlation ids: the client's own when it is harmless, else a fresh ULID.
  *
- * Promise: 26 characters of Crockford base32, unique, and strictly ascending within the process even when the clock
+ * Contract: 26 characters of Crockford base32, unique, and strictly ascending within the process even when the clock
  * stands still or goes back. An echoed id holds nothing that could break a header, a log line or a metric.
  * Bound: one pool of random bytes, a table of 1024 character pairs. Overflow: a counter that runs out carries into the
  * half above it, and that one into the time. Never waits.

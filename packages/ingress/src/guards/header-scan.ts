@@ -1,7 +1,7 @@
 /**
  * One pass over the raw header lines, for the few headers that matter before routing.
  *
- * Promise: finds a header whatever its case, counts the ones that must be unique, and allocates nothing: the view is
+ * Contract: finds a header whatever its case, counts the ones that must be unique, and allocates nothing: the view is
  * filled in place and is valid until the next scan. `req.headers`, which Node builds lazily, is not touched.
  */
 export interface HeaderView {

@@ -2,7 +2,7 @@
  * The `Host` allow-list that keeps a web page of a stranger from talking to a loopback service through the user's browser
  * (DNS rebinding: the stranger's name resolves to 127.0.0.1, but the browser still sends that name as Host).
  *
- * Promise: a Host passes exactly when its name, in any case and with any or no port, is on the list. Never throws.
+ * Contract: a Host passes exactly when its name, in any case and with any or no port, is on the list. Never throws.
  * Bound: one pass over the header.
  */
 import { BlockList, isIP } from 'node:net';

@@ -1,7 +1,7 @@
 /**
  * Refuses request targets that two readers could understand differently.
  *
- * Promise: a target that passes is in origin form. Its percent-encoding is well-formed UTF-8 without control characters,
+ * Contract: a target that passes is in origin form. Its percent-encoding is well-formed UTF-8 without control characters,
  * and its path has no empty segment, no dot segment and no backslash, plain or encoded. An encoded slash passes only
  * under a prefix that says so, and counts as a slash for the other rules. Never throws.
  * Bound: one pass, targets up to `target_bytes_max`; longer ones are refused unread.

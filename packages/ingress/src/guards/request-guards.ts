@@ -4,7 +4,7 @@
  *
  *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
  *
- * Promise: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
+ * Contract: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
  * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
  * drain and under full load.
  * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
@@ -128,7 +128,7 @@ export class RequestGuards {
     // The connection was refused or is closing: its last answer is on the way, and further requests are ignored.
     if (connection === undefined || connection.closing) return;
     this.#init.sweeper.headComplete(connection);
-    this.#sequencer.take(req, res, connection, begin);
+    this.#sequencer.schedule(req, res, connection, begin);
   }
 
   /** A defect in a cache or a checker costs one request, not the process. */

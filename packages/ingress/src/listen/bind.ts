@@ -1,7 +1,7 @@
 /**
  * Where a listener listens, and where it refuses to.
  *
- * Promise: an address is parsed completely, or refused with a message that states the expected form. A service with open
+ * Contract: an address is parsed completely, or refused with a message that states the expected form. A service with open
  * reads is not reachable from other machines by accident.
  */
 import { isIPv6 } from 'node:net';

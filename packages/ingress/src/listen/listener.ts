@@ -1,7 +1,7 @@
 /**
  * One listening socket with every limit set, and the events around its connections.
  *
- * Promise: a connection is refused or accepted before a byte of it is read; a request that the parser
+ * Contract: a connection is refused or accepted before a byte of it is read; a request that the parser
  * refuses gets a problem answer and is counted; every limit of Node that has a counterpart in `limits.ts` is set by it. Once
  * `useSocketFastPath` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
  * the first packet that is not for it.

@@ -1,7 +1,7 @@
 /**
  * Certificates: read, checked, and read again without a restart.
  *
- * Promise: a certificate and key that do not belong together are refused before they are used; a bad reload leaves the
+ * Contract: a certificate and key that do not belong together are refused before they are used; a bad reload leaves the
  * old pair in force and says why. Node's TLS modules are loaded when TLS is on: they would be a sixth of the import time.
  */
 import { readFile } from 'node:fs/promises';

@@ -1,7 +1,7 @@
 /**
  * A Unix socket that only its owner can reach.
  *
- * Promise: the directory is 0700 and ours, the socket 0600. A socket left behind by a dead process is replaced; one that
+ * Contract: the directory is 0700 and ours, the socket 0600. A socket left behind by a dead process is replaced; one that
  * somebody answers on, or a file that is no socket, is not.
  */
 import { chmod, lstat, rm } from 'node:fs/promises';

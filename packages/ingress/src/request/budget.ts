@@ -1,7 +1,7 @@
 /**
  * How long a request may take: the service's own budget, or less when the client asks for less.
  *
- * Promise: `Request-Timeout` (seconds, decimals allowed) and `Deadline` (Unix ms) only ever shorten; a malformed one is
+ * Contract: `Request-Timeout` (seconds, decimals allowed) and `Deadline` (Unix ms) only ever shorten; a malformed one is
  * ignored; the answer lies between 0 and `budget_ms`. A deadline in the past gives 0. Never throws.
  */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';

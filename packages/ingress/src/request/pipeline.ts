@@ -1,7 +1,7 @@
 /**
  * Processes a routed request: capability, parameters, body, queue, handler, in this order. `answers.ts` sends the answer.
  *
- * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
+ * Contract: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
  * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
  * queue, under the deadline of the request. Whatever fails becomes one problem answer.
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.

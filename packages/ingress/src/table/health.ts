@@ -1,7 +1,7 @@
 /**
  * The routes that every service has and that never wait behind work: health, readiness, metrics, version, OpenAPI.
  *
- * Promise: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 from the first instant of a drain.
+ * Contract: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 from the first instant of a drain.
  */
 import { RonError, sched } from '@ron/kernel';
 import type { TSchema } from 'typebox';

@@ -1,7 +1,7 @@
 /**
  * A row of the table with everything looked up that does not change from request to request.
  *
- * Promise: a row that cannot work (a lane that no queue serves, a health route that would wait) is refused at start.
+ * Contract: a row that cannot work (a lane that no queue serves, a health route that would wait) is refused at start.
  */
 import { RonError } from '@ron/kernel';
 import type { Deadline } from '@ron/kernel';

@@ -1,7 +1,7 @@
 /**
  * Whether traffic should come here, and why not.
  *
- * Promise: a closed hard gate makes `/readyz` 503; a closed soft gate leaves it 200 and names itself in `degraded`. A
+ * Contract: a closed hard gate makes `/readyz` 503; a closed soft gate leaves it 200 and names itself in `degraded`. A
  * probe for a lane (`/readyz?lane=NAME`) treats the soft gates of that lane as hard. Every gate is listed with its reason.
  * Bound: gates are declared once, at start. Cancellation: nothing waits here.
  */

@@ -1,7 +1,7 @@
 /**
  * The HTTP surface of a service as one table: method, path, schema, scope, lane, body mode and handler of every route.
  *
- * Promise: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
+ * Contract: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
  * Its answer is a value; it never touches the socket.
  */
 import type { IncomingMessage } from 'node:http';
