@@ -239,7 +239,7 @@ export function createListeners(
     responder,
     metrics,
     handleExpectation: guards.handleExpectation,
-    onServerError: (error: Error): void => warn?.({ err: error }, 'the listener met an error'),
+    onServerError: (error: Error): void => warn?.({ err: error }, 'listener error'),
   };
   const main = new Listener({ ...common, tls, handle: guards.handle, handleContinue: guards.handleContinue });
   if (socket_fast_path !== undefined) main.useSocketFastPath(socket_fast_path);

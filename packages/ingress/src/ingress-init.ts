@@ -1,4 +1,4 @@
-/** The inputs of a listener: routes, queues, limits and the parts that the service brings along. */
+/** The inputs of a listener: routes, queues, limits and parts of the service. */
 import type { Metrics } from '@ron/telemetry';
 import type { IngressLog } from './answer/answer-sender.ts';
 import type { ReasonsInit } from './answer/reasons.ts';
@@ -18,19 +18,19 @@ export interface IngressInit {
   /** Further members of `/version`, read for each request. Default none. */
   readonly about?: () => Readonly<Record<string, string>>;
   readonly metrics: Metrics;
-  /** Counters that the service already has. Default: made here. */
+  /** Counters of the service. Default: created here. */
   readonly counters?: SharedCounters;
   readonly config?: Partial<IngressConfig>;
-  /** Reason codes that problems carry besides their code. Default none. */
+  /** Reason codes that problems carry in addition to their code. Default none. */
   readonly reasons?: ReasonsInit;
   readonly routes: readonly Route[];
   /** Work queues by lane. Every lane that a route names must be here. */
   readonly lanes?: Readonly<Record<string, LaneQueue>>;
-  /** The deadlines that routes name. A `ServiceRuntime` fits. */
+  /** The deadlines that routes name, such as a `ServiceRuntime`. */
   readonly deadlines?: DeclaredDeadlines;
   /** Bytes in RAM that are answered before routing. */
   readonly fast?: FastSource;
-  /** Checks capabilities. May be left out only when every route is open. */
+  /** Checks capabilities. May be omitted only if every route is open. */
   readonly access?: AccessCheck;
   /** The gates of `/readyz`. The listener adds `draining`. */
   readonly readiness?: Readiness;

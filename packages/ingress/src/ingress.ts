@@ -26,18 +26,18 @@ export interface Ingress extends AsyncDisposable {
   readonly readiness: Readiness;
   readonly admission: Admission;
   readonly draining: boolean;
-  /** Where it listens. Throws before `listen`. */
+  /** The URL of the main listener. Throws before `listen`. */
   readonly url: string;
   readonly metrics_url: string | undefined;
-  /** `from`: answered probes at the same addresses until now; its listening sockets are taken over. */
+  /** `from`: the listener that answered probes at the same addresses; its listening sockets are taken over. */
   listen(from?: StartingListener): Promise<string>;
-  /** From now on work is refused; see `Drain`. */
+  /** Refuses work from now on; see `Drain`. */
   beginDrain(): void;
-  /** Waits until every request in flight is answered; false when the signal aborted first. Cuts nothing. */
+  /** Waits until every request in flight is answered; false if the signal aborted first. Does not cut requests. */
   drained(signal: AbortSignal): Promise<boolean>;
-  /** Drains, then stops. Requests that still run when `signal` aborts are cut and counted. */
+  /** Drains, then stops. Requests that are still running when `signal` aborts are cut and counted. */
   close(signal: AbortSignal): Promise<{ aborted: number }>;
-  /** Reads the certificate files again. Rejects, and keeps the old pair, when they cannot be used. */
+  /** Reloads the certificate files. If they cannot be used, it rejects and keeps the old pair. */
   reloadTls(): Promise<void>;
 }
 

@@ -230,7 +230,7 @@ test('a table that cannot work is refused at start', async () => {
   await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /no runtime declares the deadline soon/);
   await assert.rejects(make([{ ...guarded, access: 'health' }], {}), /a health route is inline, open/);
   const nobody = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [guarded] });
-  await assert.rejects(nobody, /nothing checks capabilities/);
+  await assert.rejects(nobody, /the listener has no capability checker/);
   const fast = { route: 'GET /other', lookup: () => undefined };
   const strange = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [open], fast });
   await assert.rejects(strange, /answers for GET \/other, which is no route/);

@@ -1,10 +1,11 @@
 /**
- * Sends answers: each kind that a handler can return, or one problem for whatever failed.
+ * Sends answers: each kind that a handler can return, or a problem for a failure.
  *
- * Contract: an exchange gets at most one answer; the first failure wins. Short answers leave in one write. Bytes and
- * streams are under the budget until their first byte is out, then under the limits on progress; a source that fails after
- * that has the connection cut, and only the log and the metric tell why. A problem ends the source of its exchange.
- * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
+ * Contract: an exchange gets at most one answer; the first failure wins. Short answers are sent in one write. Bytes and
+ * streams are under the budget until their first byte is sent, then under the limits on progress. If a source fails
+ * after that, the connection is cut, and only the log and the metric report the reason. A problem ends the source of its
+ * exchange.
+ * Bound and cancellation: those of the exchange; nothing else is held.
  *
  *   answers.answer(exchange, prepared, json(200, { name }));
  *   answers.fail(exchange, new RonError('not_found', 'no such name'));
@@ -47,14 +48,14 @@ export class AnswerSender {
     this.#init = init;
   }
 
-  /** Sends what a handler returned. */
+  /** Sends the result of a handler. */
   answer(exchange: Exchange, prepared: PreparedRoute, answer: RouteAnswer): void {
     if (exchange.over) return;
     const { config, event_slots, responder } = this.#init;
     const { res, corr_id, grant } = exchange;
     // The answer of a handler that did not read the whole body, or did not call `actsOn`, is refused.
     if (grant !== undefined && !prepared.settles_first) insist(grant.phase2.settle());
-    // Byte and stream answers are under the budget until their first byte is out.
+    // Byte and stream answers are under the budget until their first byte is sent.
     if (answer.kind !== 'bytes' && answer.kind !== 'stream') exchange.answerBegan();
     switch (answer.kind) {
       case 'json': {
@@ -82,25 +83,25 @@ export class AnswerSender {
     return answer.send(req, res, { gone, address: permit.address, onBusy });
   }
 
-  /** An answer that takes its time. The drain waits for it, even if the client leaves. */
+  /** A long-running answer. The drain waits for it, even if the client leaves. */
   #serve(exchange: Exchange, served: Promise<void>): void {
     exchange.runsUntil(served);
     served.catch((error: unknown) => {
       if (exchange.over || exchange.has_failed || !exchange.res.headersSent) return this.fail(exchange, error);
-      // A write that fails because the client left is known before the connection is closed.
+      // A write may fail because the client left, before the connection is closed.
       if (!exchange.req.socket.destroyed) this.#sourceFailed(exchange, error);
       cutAnswer(exchange.res);
     });
   }
 
-  /** The client sees a cut connection, not a problem: only the log and the metric tell why. */
+  /** The client sees a cut connection, not a problem: only the log and the metric report the reason. */
   #sourceFailed(exchange: Exchange, error: unknown): void {
     const { corr_id, req } = exchange;
     this.#init.metrics.countRefusal(error);
-    this.#init.log?.error({ corr_id, url: req.url, err: error }, 'an answer was cut: its source failed');
+    this.#init.log?.error({ corr_id, url: req.url, err: error }, 'answer cut: its source failed');
   }
 
-  /** Ranges, conditions and streaming. From here on the answer goes by progress, not by the deadline. */
+  /** Ranges, conditions and streaming. From here on limits on progress apply instead of the deadline. */
   answerBytes(exchange: Exchange, source: ByteSource, extra: AnswerHeaders | undefined): void {
     const { config, responder } = this.#init;
     const served = serveBytes(exchange.req, exchange.res, source, {
@@ -120,14 +121,14 @@ export class AnswerSender {
     if (outcome.result === 'source') this.#sourceFailed(exchange, outcome.error);
   }
 
-  /** The one way out for everything that went wrong. The first failure is the answer; a source that still runs is told. */
+  /** The only exit for failures. The first failure is the answer; a running source is ended. */
   fail(exchange: Exchange, thrown: unknown): void {
     if (exchange.has_failed) return;
     exchange.has_failed = true;
     this.#refuse(exchange, thrown);
   }
 
-  /** As `fail`, after `wait_ms`. It is decided now: a failure in the meantime is not the answer. */
+  /** As `fail`, after `wait_ms`. The answer is decided now: a later failure does not replace it. */
   failLater(exchange: Exchange, refusal: RonError, wait_ms: number): void {
     exchange.has_failed = true;
     sched.timer(wait_ms, () => this.#refuse(exchange, refusal), 'ingress-refusal');

@@ -1,8 +1,9 @@
 /**
- * The reason codes of a service: a closed set of words beside the problem codes, for services whose seed names them.
+ * The reason codes of a service: a closed set in addition to the problem codes, for services whose specification defines them.
  *
- * Contract: a refusal has the reason that its error names (as `reason`, or else as a detail of that name), or else the one
- * of its problem code; a word outside the set is never reported. Responder and metrics use the same instance, so the
+ * Contract: the reason of a refusal is the one that its error names (as `reason`, or as a detail of that name),
+ * otherwise that of its problem code. A name outside the set is never reported. Responder and metrics use the same
+ * instance, so the
  * `X-Reason` header, the `reason` member of the problem and the counter agree. All series are exported from the start.
  * Bound: one series for each name.
  *
@@ -22,7 +23,7 @@ export interface ReasonsInit<Name extends string = string> {
   /** The counter, with the label `reason`. */
   readonly metric: string;
   readonly names: readonly Name[];
-  /** The reason of errors that name none, by their code. Other codes have none. */
+  /** The reason of errors without one, by problem code. Other codes have no reason. */
   readonly by_code?: Readonly<Partial<Record<ErrorCode, Name>>>;
 }
 

@@ -50,7 +50,7 @@ test('HEAD, 304 and an empty object read nothing', async (t) => {
   assert.equal((await http.get({ range: 'bytes=0-' })).status, 416);
 });
 
-test('412 and 416 are problems; 416 says how large it is', async (t) => {
+test('412 and 416 are problems; 416 states the size', async (t) => {
   const http = await byteBench(t, () => tape(pattern(100)));
   const range = await http.get({ range: 'bytes=100-' });
   assert.equal(range.status, 416);

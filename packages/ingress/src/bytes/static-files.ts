@@ -1,10 +1,10 @@
 /**
- * Files that a service serves from RAM, compressed once at start: the pages and scripts of the console.
+ * Static files in RAM, compressed once at start, such as the pages and scripts of the console.
  *
- * Contract: serves exactly the paths of the table, so no path can lead elsewhere. Compressible files are kept in br and
+ * Contract: serves exactly the paths of the table, so no path can reach another file. Compressible files are kept in br and
  * gzip besides their own bytes, if that saves 5 % or more; `Accept-Encoding` selects one. Every variant has a strong tag
- * made of its bytes. A `hashed` file is served under a path that holds its hash, and may be cached for ever; all others
- * are revalidated. Compression runs in the thread pool.
+ * made of its bytes. A `hashed` file is served under a path that contains its hash, and may be cached forever; all
+ * others are revalidated. Compression runs in the thread pool.
  * Bound: `FILES_MAX` files, `BYTES_MAX` of their bytes; a larger table is refused at start. Variants add less than twice
  * that.
  * Cancellation: `signal` ends the preparation between two files.

@@ -16,7 +16,7 @@ test('a source that fails before its first chunk gives a clean problem, and is c
   const reply = await http.get();
   assert.equal(reply.status, 500);
   assert.equal(JSON.parse(String(reply.body)).code, 'integrity');
-  assert.equal(reply.headers['etag'], undefined, 'nothing of the object is said');
+  assert.equal(reply.headers['etag'], undefined, 'no header of the object is sent');
   assert.equal(reply.whole, true);
   assert.equal(source.closed, 1);
 });
@@ -36,7 +36,7 @@ test('a source that fails later has its connection destroyed: never a clean end'
   assert.equal((outcome.error as RonError).code, 'integrity');
 });
 
-test('a source that yields too little, too much or nothing never makes a whole answer', async (t) => {
+test('a source that yields too little, too much or nothing never produces a complete answer', async (t) => {
   const sizes: readonly (readonly [chunks: number[], status: number])[] = [
     [[], 500],
     [[0], 500],
@@ -70,7 +70,7 @@ test('a source that yields too little, too much or nothing never makes a whole a
   await until(() => closed === sizes.length);
 });
 
-test('one chunk is held: the next is asked for when the kernel has taken the last', async (t) => {
+test('one chunk is held: the next is requested once the kernel has accepted the last', async (t) => {
   let socket: Socket | undefined;
   let held_bytes_max = 0;
   const source = tape(pattern(4 * MIB), 64 * KIB, () => {
@@ -152,7 +152,7 @@ test('a client that leaves stops the source', async (t) => {
   assert.equal(seen!.aborted, true);
 });
 
-test('a client that left before the bytes were found costs nothing more', async (t) => {
+test('a client that leaves before the bytes are found ends the work', async (t) => {
   const found = tape(pattern(MIB));
   const http = await byteBench(t, async (req) => {
     client.destroy();
@@ -166,7 +166,7 @@ test('a client that left before the bytes were found costs nothing more', async 
   assert.equal(found.pulled, 0);
 });
 
-test('a source that stands still is cut after stall_ms: 504 before headers, a destroyed socket after', async (t) => {
+test('a stalled source is cut after stall_ms: 504 before headers, a destroyed socket after', async (t) => {
   for (const [stuck_at, status] of [
     [0, 504],
     [1, 200],
@@ -181,7 +181,7 @@ test('a source that stands still is cut after stall_ms: 504 before headers, a de
   }
 });
 
-test('the signal ends it: its reason is the answer before headers, a destroyed socket after', async (t) => {
+test('an abort ends the transfer: its reason is the answer before headers, a destroyed socket after', async (t) => {
   for (const [stuck_at, status] of [
     [0, 503],
     [1, 200],
@@ -208,7 +208,7 @@ test('the signal ends it: its reason is the answer before headers, a destroyed s
   assert.equal(source.pulled, 0);
 });
 
-test('nothing piles up on a signal that outlives many answers', async (t) => {
+test('a signal that outlives many answers accumulates no listeners', async (t) => {
   const { signal } = new AbortController();
   let listeners = 0;
   const add = signal.addEventListener.bind(signal);
@@ -221,7 +221,7 @@ test('nothing piles up on a signal that outlives many answers', async (t) => {
   assert.equal(listeners, 0);
 });
 
-test('a fast source and a fast client leave room for others', async (t) => {
+test('a fast source and a fast client do not starve others', async (t) => {
   let turn = 0;
   let running = true;
   const pulls = new Map<number, number>();
@@ -237,6 +237,6 @@ test('a fast source and a fast client leave room for others', async (t) => {
   tick();
   await http.outcome();
   running = false;
-  // The kernel takes several MiB at once here: without a pause they would all be read in one turn of the loop.
-  assert.ok(Math.max(...pulls.values()) <= 65, `${Math.max(...pulls.values())} chunks in one turn`);
+  // The kernel accepts several MiB at once here: without a pause they would all be read in one event loop iteration.
+  assert.ok(Math.max(...pulls.values()) <= 65, `${Math.max(...pulls.values())} chunks in one iteration`);
 });

@@ -1,6 +1,6 @@
 /**
- * What the plain front recognises is held against Node's own parser: whatever both read must be the same request, and what
- * that parser refuses, or reads as more or less than one request, must not be recognised.
+ * Compares the recognizer of simple GETs with Node's own parser: both must read the same request, and a text that Node
+ * refuses, or reads as more or less than one request, must not be recognised.
  */
 import assert from 'node:assert/strict';
 import { createServer, type IncomingMessage } from 'node:http';
@@ -16,7 +16,7 @@ interface Read {
   readonly refused: boolean;
 }
 
-/** What Node makes of a text. */
+/** Node's reading of a text. */
 async function byNode(text: string): Promise<Read> {
   const read = { requests: [] as IncomingMessage[], bodies: [] as string[], refused: false };
   const server = createServer({ requireHostHeader: false, joinDuplicateHeaders: false }, (req, res) => {
@@ -138,7 +138,7 @@ const anyRequest = fc
 const plainText = fc
   .array(ordinary, { maxLength: 4 })
   .map((lines) => `GET /o/b3:00 HTTP/1.1\r\nHost: localhost\r\n${lines.map((line) => `${line}\r\n`).join('')}\r\n`);
-/** A plain request in which one character was changed, left out or put in. */
+/** A simple GET with one character changed, removed or inserted. */
 const damaged = fc
   .tuple(plainText, fc.nat(160), fc.integer({ min: 0, max: 255 }), fc.nat(2))
   .map(([text, at, code, cut]) => text.slice(0, at) + String.fromCharCode(code) + text.slice(at + cut));
@@ -168,7 +168,7 @@ for (const [kind, texts, share_min] of [
   ['composed', anyRequest, 0.1],
   ['damaged', damaged, 0.03],
 ] as const) {
-  test(`${kind} requests that are recognised are what Node reads`, async () => {
+  test(`${kind} requests that are recognised match the reading of Node`, async () => {
     let recognised = 0;
     let tried = 0;
     await fc.assert(
@@ -178,11 +178,11 @@ for (const [kind, texts, share_min] of [
       }),
       { numRuns: process.env['RON_LONG'] === '1' ? 200_000 : 6000 },
     );
-    assert.ok(recognised / tried > share_min, `${recognised} of ${tried} were recognised: the rest proves nothing`);
+    assert.ok(recognised / tried > share_min, `${recognised} of ${tried} were recognised: too few for a proof`);
   });
 }
 
-test('what ordinary clients send is recognised', () => {
+test('requests of ordinary clients are recognised', () => {
   for (const headers of [
     ['Host: localhost:7101', 'User-Agent: curl/8.5.0', 'Accept: */*'],
     ['host: localhost', 'connection: keep-alive', 'accept: */*', 'accept-language: *', 'sec-fetch-mode: cors'],
@@ -199,14 +199,14 @@ test('what ordinary clients send is recognised', () => {
   }
 });
 
-test('a text that may be plain has fewer lines than are allowed', () => {
+test('a text within the byte limit has no more header lines than the limit allows', () => {
   const bytes_max = simpleGetBytesMax(16_384, 20);
   const text = `GET / HTTP/1.1\r\nHost: a\r\n${'Sec-AB:\r\n'.repeat(40)}\r\n`;
   const lines = text.slice(0, bytes_max).split('\r\n').length;
   assert.ok(lines <= 20 && simpleGetBytesMax(100, 128) === 100, `${lines} lines`);
 });
 
-test('refusing a text takes no longer than reading it', () => {
+test('refusing a text takes linear time', () => {
   for (const repeated of [
     'Accept: x\r\n',
     'Accept:  x\r\n',

@@ -1,10 +1,10 @@
 /**
- * Recognises the plainest of requests: one GET with ordinary headers, alone in its packet.
+ * Recognises the simplest request: one GET with ordinary headers, alone in its packet.
  *
- * Contract: Node's own parser would read every recognised text as exactly this request, with no body, on a connection
- * that stays open; the fuzz test compares the two. Whatever is rare, odd or ambiguous is not
- * recognised, and goes to that parser.
- * Bound: `simpleGetBytesMax` of text; keeps the headers of the last request, at most `SIMPLE_GET_BYTES_MAX`.
+ * Contract: Node's own parser reads every recognised text as exactly this request, without a body, on a connection that
+ * stays open; the fuzz test compares the two. Rare, unusual or ambiguous requests are not recognised and go to that
+ * parser.
+ * Bound: `simpleGetBytesMax` of text; holds the headers of the last request, at most `SIMPLE_GET_BYTES_MAX`.
  */
 
 export interface SimpleGet {
@@ -18,8 +18,8 @@ export interface SimpleGet {
 }
 
 /**
- * Every header line below has at least this many bytes (`Host:` has one less, and comes after a request line of 16): so a
- * text of `header_count_max` times this has no more lines than that.
+ * Every header line below has at least this many bytes (`Host:` has one less, but follows a request line of 16), so a
+ * text of `header_count_max` times this has at most `header_count_max` lines.
  */
 const LINE_BYTES_MIN = 9;
 const SIMPLE_GET_BYTES_MAX = 2048;
@@ -27,17 +27,17 @@ const SIMPLE_GET_BYTES_MAX = 2048;
 export const simpleGetBytesMax = (header_bytes_max: number, header_count_max: number): number =>
   Math.min(SIMPLE_GET_BYTES_MAX, header_bytes_max, header_count_max * LINE_BYTES_MIN);
 
-/** Headers that change nothing about the answer, but for `Accept-Encoding`, which is read when the object has codings. */
+/** Headers that do not affect the answer, except `Accept-Encoding`, which is read if the object has codings. */
 const IGNORED =
   'User-Agent|Accept|Accept-Encoding|Accept-Language|Cache-Control|Pragma|Referer|Origin|traceparent|tracestate|Sec-[A-Za-z-]{2,24}';
 const line = (name: string, value: string): string => `(?:${name}): ?${value}\r\n`;
-/** Not with a space at its beginning: two ways to read one make the time to refuse double with every line. */
+/** No leading space: with two ways to match it, the time to refuse a text would double with every line. */
 const ANY = '(?:[\\x21-\\x7e][\\x20-\\x7e]*)?';
 const OTHERS = `(?:${line(IGNORED, ANY)}|${line('Connection', 'keep-alive')})*`;
 const CORR_ID = line('X-Corr-ID', '(?<corr_id>[0-9A-Za-z_-]{1,64})');
 const IF_NONE_MATCH = line('If-None-Match', '(?<if_none_match>"[\\x21\\x23-\\x7e]{1,128}")');
 const HOST = line('Host', '(?<host>[\\x21-\\x7e]{1,255})');
-/** After the request line: one Host, at most one of the two others, in this order or any that clients use. */
+/** The lines after the request line: one `Host`, then at most one `X-Corr-ID` and one `If-None-Match`, in this order. */
 const HEADERS = new RegExp(
   `^${OTHERS}${HOST}${OTHERS}(?:${CORR_ID}${OTHERS})?(?:${IF_NONE_MATCH}${OTHERS})?\r\n$`,
   'i',
@@ -46,7 +46,7 @@ const TARGET = /^\/[\x21-\x7e]*$/;
 const METHOD = 'GET ';
 const VERSION = ' HTTP/1.1\r\n';
 
-/** The headers of the last request: mostly the next has the same. */
+/** The headers of the last request: the next one usually has the same. */
 let known_text = '';
 let known: Omit<SimpleGet, 'target'> | undefined;
 

@@ -1,13 +1,13 @@
 /**
- * Answers plain requests for bytes in RAM straight from the socket, before there is a parser.
+ * Answers simple GETs for bytes in RAM straight from the socket, before the connection has a parser.
  *
- *   socket -> a plain GET for bytes in RAM that admission lets in? -> one write, after the other readable sockets were read
- *          -> anything else: Node's parser gets the connection, this packet included, and keeps it
+ *   socket -> a simple GET for bytes in RAM, and admission has room? -> one write, after all readable sockets were read
+ *          -> anything else: Node's parser takes over the connection, including this packet
  *
- * Contract: the same answer as the listener behind it would give, under the same limits: admission, readiness, drain, the
- * Host guard, correlation ids, metrics. When it cannot answer at once it has changed nothing, and hands over.
- * Bound: one packet is examined; one answer is on its way for each connection, and nothing is read meanwhile. An answer
- * that the client does not take is cut by the sweeper, and so is a connection whose first request does not arrive.
+ * Contract: the same answer as the parsed path gives, under the same limits: admission, readiness, drain, the Host
+ * guard, correlation ids, metrics. If it cannot answer at once, it has changed nothing and hands the connection over.
+ * Bound: one packet is examined. One answer per connection is in progress, and nothing is read meanwhile. The sweeper
+ * cuts an answer that the client does not read, and a connection whose first request does not arrive.
  */
 import type { Socket } from 'node:net';
 import { assert, sched } from '@ron/kernel';
@@ -32,7 +32,7 @@ export interface SocketFastPathInit {
   readonly checks: RequestChecks;
 }
 
-/** Gives a connection to Node's parser. */
+/** Attaches Node's parser to a connection. */
 export type HandOver = (socket: Socket) => void;
 
 interface PreparedAnswer {
@@ -41,7 +41,7 @@ interface PreparedAnswer {
   readonly head: string;
 }
 
-/** Answers that wait for one another: more would make the first wait for longer than its waking costs. */
+/** Answers that are sent together. With more of them the first would wait longer than a separate write costs. */
 const DUE_MAX = 64;
 
 export class SocketFastPath {
@@ -49,7 +49,7 @@ export class SocketFastPath {
   readonly #bytes_max: number;
   /** The end of every head. */
   readonly #keep_alive: string;
-  /** Answers to requests of this turn of the event loop. */
+  /** Answers to requests of this event loop iteration. */
   #due: UnparsedConnection[] = [];
   #date_line = '';
   #date_second = -1;
@@ -67,8 +67,8 @@ export class SocketFastPath {
   }
 
   /**
-   * Has an answer written when all sockets have been read that had something: clients that are woken by their answers one
-   * by one, while the server works for the next, cost it more than the rest of the answer.
+   * Writes an answer after all readable sockets have been read. Waking clients one by one, while the server works on
+   * the next request, costs more than the rest of the answer.
    */
   sendSoon(connection: UnparsedConnection): void {
     if (this.#due.length === 0) void sched.pause('plain.send').then(() => this.#sendDue());
@@ -82,7 +82,7 @@ export class SocketFastPath {
     for (const connection of due) connection.send();
   }
 
-  /** The answer to a packet; undefined when Node's parser has to read it. */
+  /** The answer to a packet; undefined if Node's parser has to read it. */
   answerTo(packet: Buffer, connection: Connection): PreparedAnswer | undefined {
     const { admission, fast, checks } = this.init;
     const { ticket } = connection;
@@ -113,23 +113,23 @@ export class SocketFastPath {
   }
 }
 
-/** One connection before it has a parser. As a flight: an answer that the client has not taken yet. */
+/** A connection without a parser. As an in-flight request it is the answer that the client has not read yet. */
 class UnparsedConnection implements InflightRequest {
   readonly #fast_path: SocketFastPath;
   readonly #connection: Connection;
   readonly #passOn: HandOver;
-  /** The address that the place of the answer counts for. */
+  /** The address that the permit of the answer counts for. */
   #address: ClientAddress | undefined;
-  /** Owns the in-flight place once the client did not take its answer at once. */
+  /** Owns the in-flight permit if the client did not read its answer at once. */
   #permit: InflightPermit | undefined;
-  /** Of the last answer; 0 before the first. */
+  /** Status of the last answer; 0 before the first. */
   #status = 0;
   #start_ms = 0;
   #isAnswering = false;
   #hasEnded = false;
-  /** Decided, and not written yet. */
+  /** The answer that is not written yet. */
   #due: PreparedAnswer | undefined;
-  /** A packet that waits for the turn of its address. */
+  /** A packet that waits until its address is scheduled. */
   #held: Buffer | undefined;
 
   constructor(fast_path: SocketFastPath, connection: Connection, handOver: HandOver) {
@@ -149,10 +149,10 @@ class UnparsedConnection implements InflightRequest {
   readonly #onData = (packet: Buffer): void => {
     this.send();
     const { share, socket } = this.#connection;
-    // The client has not taken the answer before this one, so nothing more is read: this comes again when it has.
+    // The client has not read the previous answer, so nothing more is read: the packet is emitted again once it has.
     if (this.#isAnswering) return socket.unshift(packet);
     if (this.#held !== undefined) {
-      // First: a stream that flows emits what is put back at once.
+      // Before unshift: a flowing stream would emit the packet again at once.
       socket.pause();
       socket.unshift(packet);
       return;
@@ -184,7 +184,7 @@ class UnparsedConnection implements InflightRequest {
     try {
       return this.#fast_path.answerTo(packet, this.#connection);
     } catch {
-      // A defect in a cache or an entry: the listener behind meets it too, and tells of it.
+      // A defect in a cache or an entry: the parsed path encounters it too and reports it.
       return undefined;
     }
   }
@@ -193,7 +193,7 @@ class UnparsedConnection implements InflightRequest {
     const { admission, config, sweeper } = this.#fast_path.init;
     const { address, caller } = this.#connection.ticket;
     const entered = admission.tryEnter(address, caller);
-    assert(entered === 'ok', 'there was room');
+    assert(entered === 'ok', 'admission had room');
     this.#address = address;
     sweeper.headComplete(this.#connection);
     this.#start_ms = sched.now_ms();
@@ -206,7 +206,7 @@ class UnparsedConnection implements InflightRequest {
     this.#fast_path.sendSoon(this);
   }
 
-  /** Writes the answer that is due, if any. */
+  /** Writes the pending answer, if any. */
   send(): void {
     if (this.#due === undefined) return;
     const { entry, status, head } = this.#due;
@@ -221,7 +221,7 @@ class UnparsedConnection implements InflightRequest {
       for (const chunk of entry.source.ram) socket.write(chunk);
       socket.uncork();
     }
-    // Mostly the kernel takes it all at once, and nothing is left to wait for.
+    // Usually the kernel accepts all of it at once.
     if (socket.writableLength === 0) return this.#finish(status);
     this.#permit = new InflightPermit(this.#fast_path.init.admission, this.#address, true);
     this.#fast_path.init.sweeper.watch(this.#connection);
@@ -229,7 +229,7 @@ class UnparsedConnection implements InflightRequest {
     socket.write('', (error) => this.#finish(error ? 0 : status));
   }
 
-  /** The answer has left, or never will (`status` 0). */
+  /** The answer was sent, or never will be (`status` 0). */
   #finish(status: number): void {
     if (!this.#isAnswering) return;
     this.#isAnswering = false;
@@ -256,7 +256,7 @@ class UnparsedConnection implements InflightRequest {
     this.#passOn(socket);
     if (holdsSeveral(packet)) PacketReader.takeOver(this.#connection, this.#fast_path.init.scheduler).feed(packet);
     else socket.emit('data', packet);
-    // The parser was not there to see it.
+    // The parser was not attached when the event occurred.
     if (this.#hasEnded) socket.emit('end');
   }
 
@@ -267,7 +267,7 @@ class UnparsedConnection implements InflightRequest {
 
   readonly #onTimeout = (): void => {
     const { socket } = this.#connection;
-    // A client that does not take its answer is cut by the sweeper.
+    // The sweeper cuts a client that does not read its answer.
     if (!this.#isAnswering) socket.destroy();
   };
 

@@ -1,8 +1,8 @@
 /**
  * One pass over the raw header lines, for the few headers that matter before routing.
  *
- * Contract: finds a header whatever its case, counts the ones that must be unique, and allocates nothing: the view is
- * filled in place and is valid until the next scan. `req.headers`, which Node builds lazily, is not touched.
+ * Contract: finds headers in any case, counts those that must be unique, and allocates nothing: the view is filled in
+ * place and is valid until the next scan. `req.headers`, which Node builds lazily, is not touched.
  */
 export interface HeaderView {
   host: string | undefined;
@@ -17,7 +17,7 @@ export interface HeaderView {
   conditional: boolean;
   content_length: string | undefined;
   content_length_count: number;
-  /** The value of the last line; whether it may frame a body, the count decides too. */
+  /** The value of the last line. The count must be 1 as well for it to frame a body. */
   transfer_encoding: string | undefined;
   transfer_encoding_count: number;
   /** All lines of the name, joined. */
@@ -133,7 +133,7 @@ function scanHeader(name: string, value: string, view: HeaderView): void {
   }
 }
 
-/** The values of all lines with this name, in their order. */
+/** The values of all lines with this name, in order. */
 export function valuesOf(raw: readonly string[], name: string): string[] {
   const lower = name.toLowerCase();
   const values: string[] = [];

@@ -1,24 +1,25 @@
 /**
- * The in-flight place of one request, from its admission to its end.
+ * The in-flight permit of one request, from its admission to its end.
  *
- *   pending --enterReserve()--> held                  found no open place; its capability is being checked
- *   held --queue()--> queued --begin()--> held        waits in a work queue: counts for its address only
- *   held --stall()--> stalled -unstall()> held        the client does not read: counts for its address only, until it
- *                                                     reads again and a place is free
- *   held --vacate()-> away ----retake()-> held        parked, or an event stream: counted by another limit
+ *   pending --enterReserve()--> held                   no permit was free; its capability is being checked
+ *   held --queue()---> queued ---begin()-----> held    waits in a work queue: counts for its address only
+ *   held --stall()---> stalled --unstall()---> held    the client does not read: counts for its address only, until it
+ *                                                      reads again and a permit is free
+ *   held --release()-> released -reacquire()-> held    parked, or an event stream: counted by another limit
  *
- * Contract: in any order of calls, everything taken from `Admission` is returned exactly once. `end` is final and idempotent.
+ * Contract: in any order of calls, everything taken from `Admission` is returned exactly once. `end` is final and
+ * idempotent.
  * Bound: one object per routed request.
  *
- *   const place = new InflightPermit(admission, address, true); // the caller entered
- *   place.vacate();
- *   place.retake();
- *   place.end();
+ *   const permit = new InflightPermit(admission, address, true); // the caller entered
+ *   permit.release();
+ *   permit.reacquire();
+ *   permit.end();
  */
 import type { Admission, ClientAddress, RonError } from '@ron/kernel';
 import type { PendingEntry } from './reserve-entry.ts';
 
-type State = 'pending' | 'held' | 'queued' | 'stalled' | 'away' | 'ended';
+type State = 'pending' | 'held' | 'queued' | 'stalled' | 'released' | 'ended';
 
 export class InflightPermit {
   readonly #admission: Admission;
@@ -33,20 +34,20 @@ export class InflightPermit {
     this.#state = holds ? 'held' : 'ended';
   }
 
-  /** For a request that has not entered: it does with `enterReserve`, or it ends. */
+  /** For a request without a permit. It acquires one by `enterReserve`, or ends. */
   static pending(admission: Admission, pending: PendingEntry): InflightPermit {
-    const place = new InflightPermit(admission, undefined, false);
-    place.#state = 'pending';
-    place.#pending = pending;
-    return place;
+    const permit = new InflightPermit(admission, undefined, false);
+    permit.#state = 'pending';
+    permit.#pending = pending;
+    return permit;
   }
 
-  /** Why it has no place, while it is pending. */
+  /** The reason why it has no permit, while it is pending. */
   get refusal(): RonError | undefined {
     return this.#pending?.refusal;
   }
 
-  /** Enters as an internal caller. False when the reserve is taken, too. */
+  /** Enters as an internal caller. False if the reserve is exhausted too. */
   enterReserve(): boolean {
     if (this.#state !== 'pending' || this.#admission.tryEnter(undefined, 'internal') !== 'ok') return false;
     this.#state = 'held';
@@ -77,20 +78,20 @@ export class InflightPermit {
     this.#admission.suspend();
   }
 
-  /** Without a free place it stays as it is: an answer goes on, and must not deny new requests when many resume. */
+  /** Stays stalled if no permit is free: the answer continues anyway, and must not deny new requests when many clients resume. */
   unstall(): void {
     if (this.#state === 'stalled' && this.#admission.tryResume()) this.#state = 'held';
   }
 
-  vacate(): void {
+  release(): void {
     if (this.#state !== 'held') return;
-    this.#state = 'away';
+    this.#state = 'released';
     if (this.address !== undefined) this.#admission.keep(this.address);
     this.#admission.leave(this.address);
   }
 
-  retake(): void {
-    if (this.#state !== 'away') return;
+  reacquire(): void {
+    if (this.#state !== 'released') return;
     this.#state = 'held';
     this.#admission.reenter(this.address);
     if (this.address !== undefined) this.#admission.release(this.address);
@@ -102,6 +103,6 @@ export class InflightPermit {
     if (state === 'held') this.#admission.leave(this.address);
     else if (state === 'queued' || state === 'stalled') this.#admission.drop(this.address);
     else if (state === 'pending') this.#checked();
-    else if (state === 'away' && this.address !== undefined) this.#admission.release(this.address);
+    else if (state === 'released' && this.address !== undefined) this.#admission.release(this.address);
   }
 }

@@ -1,16 +1,16 @@
 /**
- * The checks that every request passes before it is looked up or routed. They exist once; every way in calls them: the
- * main listener, the health listener, the listener of a starting service, the fast path and the answers before the parser.
+ * The checks that every request passes before it is looked up or routed. They exist once; every entry calls them: the
+ * main listener, the health listener, the listener of a starting service and both fast paths.
  *
  *   target form -> version, header count, Host, Authorization, framing -> Host allow-list -> path -> (work) drain -> ready
  *
- * Contract: `toOriginForm` comes first and leaves `req.url` in origin form (or `*`), so that a lookup by target, the path
- * guard and the router read the same string. `refusal` judges the request, `workRefusal` the state of the service; both
- * return the error to answer with, or undefined. Admission is not a guard: it takes a place that must be given back.
- * Bound: one pass over the target; keeps nothing but the last Host that passed. Never throws.
+ * Contract: `toOriginForm` comes first and leaves `req.url` in origin form (or `*`), so that the lookup by target, the
+ * path guard and the router read the same string. `refusal` checks the request, `workRefusal` the state of the service;
+ * both return the error to answer with, or undefined. Admission is not a check: it takes a permit that must be released.
+ * Bound: one pass over the target; holds only the last Host that passed. Never throws.
  *
  *   scanHeaders(req.rawHeaders, view);
- *   const refused = guards.toOriginForm(req, view) ?? guards.refusal(req, view) ?? guards.workRefusal();
+ *   const refused = checks.toOriginForm(req, view) ?? checks.refusal(req, view) ?? checks.workRefusal();
  *   if (refused !== undefined) return refuse(res, refused);
  */
 import type { IncomingMessage } from 'node:http';
@@ -23,10 +23,10 @@ import type { PathGuard } from './path-guard.ts';
 import { SERVER_WIDE, splitTarget } from './request-target.ts';
 import type { Scheme } from './request-target.ts';
 
-/** The state of the service, as far as it decides about new work. */
+/** The state of the service that decides whether it accepts work. */
 export interface WorkState {
   readonly draining: boolean;
-  /** Why work is refused although the service runs; undefined when it is ready. */
+  /** The reason why work is refused while the service runs; undefined if it is ready. */
   notReady(): string | undefined;
 }
 
@@ -44,8 +44,8 @@ export interface RequestChecksInit {
 
 const DRAINING = new RonError('draining', 'the service is shutting down');
 const HEALTH_ONLY = new RonError('not_found', 'only health routes are served here');
-const BAD_FORM = new RonError('bad_path', 'the request target has a form that is not served here');
-const BAD_HOST = new RonError('bad_host', 'this listener does not answer for that Host');
+const BAD_FORM = new RonError('bad_path', 'this form of request target is not served');
+const BAD_HOST = new RonError('bad_host', 'this listener does not serve that Host');
 const SLASH = 47;
 /** The longest query of a health route. */
 const HEALTH_QUERY_LENGTH_MAX = 80;
@@ -74,7 +74,7 @@ export class RequestChecks {
     return undefined;
   }
 
-  /** `is_known`: the target was found in a cache by its exact text, so that its path needs no check. */
+  /** `is_known`: the target was found in a cache by its exact text, so its path needs no check. */
   refusal(req: IncomingMessage, view: HeaderView, is_known = false): RonError | undefined {
     const { header_count_max, health_only, hosts, path } = this.#init;
     const refused = headerRefusal(req, view, header_count_max);
@@ -88,7 +88,7 @@ export class RequestChecks {
     return health_only && !this.isHealth(url) ? HEALTH_ONLY : undefined;
   }
 
-  /** Why no work is taken now, whatever it is. */
+  /** The error that refuses all work now, if any. */
   workRefusal(): RonError | undefined {
     const { state } = this.#init;
     if (state.draining) return DRAINING;
@@ -96,12 +96,12 @@ export class RequestChecks {
     return reason === undefined ? undefined : new RonError('not_ready', reason);
   }
 
-  /** The same for a request that was recognised in its packet: its grammar has no framing, and one Host. */
+  /** All checks that a simple GET needs: its grammar has exactly one Host and no framing. */
   allowsSimpleGet(host: string): boolean {
     return this.#init.hosts.allows(host) && this.workRefusal() === undefined;
   }
 
-  /** Whether the target is a health route. It needs the request's guards, but not `workRefusal`. */
+  /** Whether the target is a health route. It is subject to `refusal`, but not to `workRefusal`. */
   isHealth(url: string): boolean {
     if (url.length > this.#health_length_max) return false;
     const query = url.indexOf('?');

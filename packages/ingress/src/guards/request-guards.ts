@@ -1,13 +1,13 @@
 /**
- * The entry of parsed requests (socket-fast-path.ts may have answered earlier): the checks before routing, in order, and the
- * fast path.
+ * The entry of parsed requests: the checks before routing, in order, and the fast path. (`SocketFastPath` may have
+ * answered earlier.)
  *
- *   guards (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
+ *   checks (request, then drain and readiness) -> rate and in-flight -> fast path, or the router
  *
- * Contract: nothing is queued or read for a request that these refuse; the one thing looked up before is whether RAM has
- * the answer, because such a target needs no path check. Health routes pass the header checks only: they answer in a
+ * Contract: nothing is queued or read for a refused request. The only earlier step is the lookup in RAM, because a
+ * target found there needs no path check. Health routes are subject to the request checks only: they answer during a
  * drain and under full load.
- * Bound: allocates one exchange per routed request, nothing for a fast answer or beyond the answer for a refusal.
+ * Bound: allocates one exchange per routed request, nothing for a fast answer, and only the answer for a refusal.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
@@ -50,9 +50,9 @@ export interface RequestGuardsInit {
   readonly answers: AnswerSender;
 }
 
-const INFLIGHT = new RonError('inflight_limit', 'as many requests as allowed are in flight');
-const ADDRESS_LIMIT = new RonError('address_limit', 'this address has as many requests in flight as its share allows');
-const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only expectation met here is 100-continue');
+const INFLIGHT = new RonError('inflight_limit', 'the limit on requests in flight is reached');
+const ADDRESS_LIMIT = new RonError('address_limit', 'this address has reached its share of requests in flight');
+const NO_SUCH_EXPECTATION = new RonError('expectation_failed', 'the only supported expectation is 100-continue');
 
 export class RequestGuards {
   readonly #init: RequestGuardsInit;
@@ -79,7 +79,7 @@ export class RequestGuards {
     });
   }
 
-  /** Where requests go that the front lets through. Called once, before the first request. */
+  /** Sets the targets of requests that pass. Called once, before the first request. */
   open(router: Router, fast: FastPath | undefined): void {
     this.#router = router;
     this.#fast = fast;
@@ -87,7 +87,7 @@ export class RequestGuards {
 
   readonly handle = (req: IncomingMessage, res: ServerResponse): void => this.#arrive(req, res, this.#asWork);
 
-  /** For a client that waits for leave to send its body. */
+  /** For a client that waits for `100 Continue`. */
   readonly handleContinue = (req: IncomingMessage, res: ServerResponse): void =>
     this.#arrive(req, res, this.#asWorkThatWaits);
 
@@ -122,10 +122,10 @@ export class RequestGuards {
     this.#routed(req, res, connection, corr_id, start_ms, permit, false);
   }
 
-  /** Processes a request when the answers before it are out. */
+  /** Processes a request once all earlier answers are sent. */
   #arrive(req: IncomingMessage, res: ServerResponse, begin: Begin): void {
     const connection = Connection.of(req.socket);
-    // The connection was refused or is closing: its last answer is on the way, and further requests are ignored.
+    // The connection was refused or is closing: its last answer is being sent, and further requests are ignored.
     if (connection === undefined || connection.closing) return;
     this.#init.sweeper.headComplete(connection);
     this.#sequencer.schedule(req, res, connection, begin);
@@ -152,7 +152,7 @@ export class RequestGuards {
     const view = this.#view;
     scanHeaders(req.rawHeaders, view);
     const corr_id = corrIdFrom(view.corr_id);
-    // An upgrade is never taken up. Node drops the rest of its packet, which may be half a request: this one is the last.
+    // An upgrade is never accepted. Node drops the rest of the packet, which may be half a request, so this request is the last.
     if (view.upgrade) {
       res.shouldKeepAlive = false;
       connection.lastRequest();
@@ -174,7 +174,7 @@ export class RequestGuards {
     const address = forwarded ?? connection.ticket.address;
     const entered = admission.tryEnter(address, connection.ticket.caller);
     const refused = entered === 'ok' ? undefined : this.#admissionError(entered, address);
-    // Its place keeps the entry from here on.
+    // Its permit holds the entry from here on.
     if (forwarded !== undefined) admission.release(forwarded);
     if (refused !== undefined) {
       const pending =
@@ -225,7 +225,7 @@ export class RequestGuards {
     return trusted_proxies.length === 0 || ip === LOCAL_PEER ? ip : clientIp(ip, req.headers, trusted_proxies);
   }
 
-  /** The entry of a client behind a trusted proxy, held; undefined for a client that is connected directly. */
+  /** The entry of a client behind a trusted proxy, held for the caller; undefined for a directly connected client. */
   #forwarded(ip: string, { ticket }: Connection): ClientAddress | undefined {
     return ip === ticket.ip ? undefined : this.#init.admission.hold(ip);
   }
@@ -250,16 +250,16 @@ export class RequestGuards {
     const wait_ms = refusalDelay_ms(error);
     if (wait_ms === 0) return answer();
     refuseLater(req, connection, wait_ms, () => {
-      // Each request behind it would be refused, too.
+      // Each request behind it would be refused too.
       if (connection.has_unread) connection.pipelines = true;
       answer();
     });
   }
 
   /**
-   * Answers without an exchange. The connection closes while draining, when a body is left unread, when the request
-   * contradicts itself, and when it was pipelined behind others: a packet full of requests must not be answered with
-   * thousands of refusals.
+   * Answers without an exchange. The connection closes while draining, if a body is left unread, if the request is
+   * malformed, and if it was pipelined behind others: a packet full of requests must not be answered with thousands of
+   * refusals.
    */
   refuse(req: IncomingMessage, res: ServerResponse, error: RonError, corr_id: string, start_ms: number): void {
     const { metrics, responder, sweeper } = this.#init;
@@ -269,13 +269,13 @@ export class RequestGuards {
     const closes = connection?.pipelines === true || error.code === 'bad_request';
     responder.problem(res, error, corr_id, closes);
     if (closes && connection !== undefined) {
-      // The requests behind this one are dropped; those before it, if it has no turn yet, are answered.
+      // The requests behind this one are dropped; those before it, if it still waits for the socket, are answered.
       if (!waitsForSocket(res)) connection.waiting.length = 0;
       connection.closeAfterInflight(true);
     }
     metrics.none.count(error.status, (sched.now_ms() - start_ms) / 1000);
     if (connection === undefined) return;
-    // Until the answer has left and the body, if it is discarded, has come.
+    // Watched until the answer is sent and the body, if it is discarded, has arrived.
     connection.request = req;
     sweeper.watch(connection);
   }

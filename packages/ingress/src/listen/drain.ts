@@ -1,13 +1,13 @@
 /**
- * Ends a listener without cutting off any client.
+ * Stops a listener without cutting off any client.
  *
  *   running --begin()--> draining --drained(signal)--> still answering health probes --close(signal)--> stopped
  *
  * Contract: from `begin` on, work is refused with 503 and answers in flight close their connection; the listener itself
- * stays open, so that health probes and refusals still get answers. `drained` waits until no request is in flight and no
- * handler runs, not even for a client that has left; `close` does too, then stops listening and closes idle connections.
- * No request in flight is reset before `signal` aborts.
- * Bound: `signal` bounds the wait; requests that are left then are destroyed and counted.
+ * stays open, so that health probes and refusals are still answered. `drained` waits until no request is in flight and
+ * no handler runs, not even for a client that has left; `close` does too, then stops listening and closes idle
+ * connections. No request in flight is reset before `signal` aborts.
+ * Bound: `signal` bounds the wait; the remaining requests are then destroyed and counted.
  */
 import { RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
@@ -24,7 +24,7 @@ export interface DrainInit {
   readonly gate: Gate;
   /** Aborted when the drain begins. */
   readonly draining: AbortController;
-  /** Handlers that run although their connection is gone. */
+  /** Handlers that still run after their connection closed. */
   readonly orphaned: () => number;
 }
 
@@ -51,7 +51,7 @@ export class Drain {
     draining.abort(new RonError('draining', 'the service is shutting down'));
   }
 
-  /** Whether every request was answered and every handler ended before the signal aborted. Cuts nothing. */
+  /** Whether every request was answered and every handler ended before the signal aborted. Does not cut requests. */
   async drained(signal: AbortSignal): Promise<boolean> {
     this.begin();
     await this.#until(() => this.#inflight() === 0, signal);
@@ -67,7 +67,7 @@ export class Drain {
   async #close(signal: AbortSignal): Promise<{ aborted: number }> {
     const { listeners, sweeper } = this.#init;
     await this.drained(signal);
-    // Clients that connected while the loop was late wait in the kernel and would be reset: they are let in first and refused.
+    // Clients that connected during a delay of the event loop wait in the kernel and would be reset: accept and refuse them first.
     await sched.pause('ingress-drain');
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);

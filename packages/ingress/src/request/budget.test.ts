@@ -18,7 +18,7 @@ test('the client may shorten its budget, never lengthen it', () => {
   assert.equal(budgetFrom({ deadline: String(NOW_MS + 700), 'request-timeout': '0.3' }, 5000, NOW_MS), 300);
 });
 
-test('a malformed wish is ignored', () => {
+test('a malformed header is ignored', () => {
   for (const text of [
     '',
     ' ',
@@ -41,7 +41,7 @@ test('a malformed wish is ignored', () => {
   }
 });
 
-test('whatever the headers hold, the budget lies between 0 and the limit', () => {
+test('for any headers the budget is between 0 and the limit', () => {
   const text = fc.oneof(
     fc.string({ unit: 'binary' }),
     fc.double().map(String),

@@ -1,8 +1,8 @@
 /**
- * How long a request may take: the service's own budget, or less when the client asks for less.
+ * The time budget of a request: that of the route, or less if the client asks for less.
  *
- * Contract: `Request-Timeout` (seconds, decimals allowed) and `Deadline` (Unix ms) only ever shorten; a malformed one is
- * ignored; the answer lies between 0 and `budget_ms`. A deadline in the past gives 0. Never throws.
+ * Contract: `Request-Timeout` (seconds, decimals allowed) and `Deadline` (Unix ms) can only shorten it; a malformed
+ * header is ignored. The result is between 0 and `budget_ms`. A deadline in the past gives 0. Never throws.
  */
 import type { IncomingHttpHeaders, IncomingMessage } from 'node:http';
 import { sched } from '@ron/kernel';
