@@ -233,7 +233,7 @@ test('a table that cannot work is refused at start', async () => {
   await assert.rejects(nobody, /the listener has no capability checker/);
   const fast = { route: 'GET /other', lookup: () => undefined };
   const strange = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [open], fast });
-  await assert.rejects(strange, /answers for GET \/other, which is no route/);
+  await assert.rejects(strange, /names GET \/other, which is not a route/);
   for (const bind of ['127.0.0.1', ':80', '1.2.3.4:99999', '[zz]:1', 'unix:']) {
     await assert.rejects(make([open], { bind }), /cannot bind/, bind);
   }
