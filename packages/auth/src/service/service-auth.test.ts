@@ -7,10 +7,10 @@ import { hkdfSync } from 'node:crypto';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import { signal } from '../../test/support.ts';
-import { mint } from '../capability.ts';
-import { Checker } from '../checker.ts';
-import type { DerivedKeySource, KeyDeriver } from '../derived-keys.ts';
-import { subjectTag } from '../revocations.ts';
+import { mint } from '../capability/capability.ts';
+import { Checker } from '../checker/checker.ts';
+import type { DerivedKeySource, KeyDeriver } from '../keys/derived-keys.ts';
+import { subjectTag } from '../revocations/revocations.ts';
 import { SealedCache } from './sealed-cache.ts';
 import { openServiceAuth, type ServiceAuth, type ServiceAuthInit } from './service-auth.ts';
 

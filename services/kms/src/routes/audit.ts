@@ -1,5 +1,5 @@
 /** Handlers that read the audit log. */
-import { bytes, json, text, type Answer, type ByteSource, type RouteContext } from '@ron/ingress';
+import { bytes, json, text, type RouteAnswer, type ByteSource, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { TransparencyLog } from '@ron/tlog';
 import { proofOf } from '../audit/proof.ts';
@@ -18,20 +18,20 @@ export interface AuditRoutesInit {
 const IMMUTABLE = { 'Cache-Control': 'public, max-age=31536000, immutable' } as const;
 const FRESH = { 'Cache-Control': 'no-cache' } as const;
 
-export function readCheckpoint({ log }: AuditRoutesInit): Answer {
+export function readCheckpoint({ log }: AuditRoutesInit): RouteAnswer {
   const { checkpoint } = opened(log);
   if (checkpoint === undefined) throw new RonError('not_found', 'the log has no checkpoint yet');
   return text(200, 'text/plain; charset=utf-8', checkpoint.text, FRESH);
 }
 
-export function readLogKeys({ origin, vkeys }: AuditRoutesInit): Answer {
+export function readLogKeys({ origin, vkeys }: AuditRoutesInit): RouteAnswer {
   return json(200, { origin, vkeys }, FRESH);
 }
 
 export async function readTile(
   { log }: AuditRoutesInit,
   { params }: RouteContext<typeof schemas.TILE>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const path = `tile/${params['*']}`;
   const tile = await opened(log).readTile(path);
   if (tile === undefined) throw new RonError('not_found', 'the log has no such tile');
@@ -42,14 +42,14 @@ export async function readTile(
 export async function readProof(
   { log }: AuditRoutesInit,
   { params }: RouteContext<typeof schemas.PROOF>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   return json(200, await proofOf(opened(log), Number(params.log_index)), FRESH);
 }
 
 export async function readConsistency(
   { log }: AuditRoutesInit,
   { params }: RouteContext<typeof schemas.CONSISTENCY>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const [from, to] = [Number(params.from), Number(params.to)];
   if (from > to) throw new RonError('validation', 'the first size is larger than the second');
   return json(200, { from, to, path_b64: (await opened(log).consistency(from, to)).map(toBase64) }, FRESH);

@@ -1,6 +1,6 @@
 /** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
 import type { Alg, PublicPart } from '@ron/custody';
-import { json, type Answer, type RouteContext } from '@ron/ingress';
+import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import type { Auditor } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
 import { headOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
@@ -25,7 +25,7 @@ const LIST_DEFAULT = 100;
 export async function createKey(
   { registry, keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.CREATE>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { tenant, purpose, alg, op_id, policy } = context.body;
   requireAllowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
   const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
@@ -36,7 +36,7 @@ export async function createKey(
 export async function importKey(
   { registry, keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.IMPORT>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { tenant, alg, pubkey_b64 } = context.body;
   requireAllowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
   const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
@@ -46,7 +46,7 @@ export async function importKey(
 export function listKeys(
   { registry, attestation_class }: KeyRoutesInit,
   { query }: RouteContext<typeof schemas.LIST>,
-): Answer {
+): RouteAnswer {
   const limit = Number(query.limit ?? LIST_DEFAULT);
   const after = query.after === undefined ? '' : nameOf(query.after);
   const found = registry.index
@@ -61,19 +61,19 @@ export function listKeys(
 export function readKey(
   { registry, attestation_class }: KeyRoutesInit,
   { params }: RouteContext<typeof schemas.READ>,
-): Answer {
+): RouteAnswer {
   const { record, version } = registry.index.find(params.kid);
   return json(200, keyView(record, version, attestation_class), NO_STORE);
 }
 
-export function readAttestation({ attestation_class, attestation }: KeyRoutesInit): Answer {
+export function readAttestation({ attestation_class, attestation }: KeyRoutesInit): RouteAnswer {
   return json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE);
 }
 
 export async function rotateKey(
   { registry, keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.ROTATE>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const op_id = context.body?.op_id;
   requireAllowedKid(auditor, context, 'rotate', op_id);
   const kid = await keys.rotate(context.params.kid, op_id, callerOf(context));
@@ -85,7 +85,7 @@ export async function rotateKey(
 export async function setPolicy(
   { keys, auditor, attestation_class }: KeyRoutesInit,
   context: RouteContext<typeof schemas.POLICY>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'policy');
   const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
   return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
@@ -94,7 +94,7 @@ export async function setPolicy(
 export async function deleteVersion(
   { registry, keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.DELETE>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'delete');
   const version = await keys.delete(context.params.kid, callerOf(context));
   const status = version.deleted === true ? 200 : 202;
@@ -104,7 +104,7 @@ export async function deleteVersion(
 export async function restoreVersion(
   { registry, keys, auditor }: KeyRoutesInit,
   context: RouteContext<typeof schemas.RESTORE>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   requireAllowedKid(auditor, context, 'restore');
   const version = await keys.restore(context.params.kid, callerOf(context));
   return json(200, deletionView(registry, context.params.kid, version), NO_STORE);

@@ -1,5 +1,5 @@
 /** Handlers that wrap, unwrap, generate and derive keys of the caller. Their responses are secret and never cached. */
-import { json, type Answer, type RouteContext } from '@ron/ingress';
+import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { sched, type Deadline } from '@ron/kernel';
 import type { Attempt, Auditor } from '../audit/auditor.ts';
 import { fromBase64, toBase64 } from '../base64.ts';
@@ -32,7 +32,7 @@ export interface SecretRoutesInit {
 
 const DATA_KEY_BYTES = 32;
 
-export async function wrap(init: SecretRoutesInit, context: RouteContext<typeof schemas.WRAP>): Promise<Answer> {
+export async function wrap(init: SecretRoutesInit, context: RouteContext<typeof schemas.WRAP>): Promise<RouteAnswer> {
   const { kid, plaintext_key_b64, aad_b64 } = context.body;
   const plaintext = fromBase64(plaintext_key_b64, 'plaintext_key_b64', PLAINTEXT_BYTES_MAX);
   const attempt: Attempt = { op: 'wrap', kid, input_bytes: plaintext.length };
@@ -42,7 +42,7 @@ export async function wrap(init: SecretRoutesInit, context: RouteContext<typeof 
   return json(200, wrappedView(done), NO_STORE);
 }
 
-export async function unwrap(init: SecretRoutesInit, context: RouteContext<typeof schemas.UNWRAP>): Promise<Answer> {
+export async function unwrap(init: SecretRoutesInit, context: RouteContext<typeof schemas.UNWRAP>): Promise<RouteAnswer> {
   const { kid, wrapped_b64, aad_b64 } = context.body;
   const sealed = fromBase64(wrapped_b64, 'wrapped_b64', WRAPPED_BYTES_MAX);
   const attempt: Attempt = { op: 'unwrap', kid, input_bytes: sealed.length };
@@ -55,7 +55,7 @@ export async function unwrap(init: SecretRoutesInit, context: RouteContext<typeo
 export async function makeDataKey(
   init: SecretRoutesInit,
   context: RouteContext<typeof schemas.DATA_KEY>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { kid, aad_b64 } = context.body;
   const plaintext = sched.randomBytes(DATA_KEY_BYTES);
   const attempt: Attempt = { op: 'datakey', kid, input_bytes: DATA_KEY_BYTES };
@@ -65,7 +65,7 @@ export async function makeDataKey(
   return json(200, { ...wrappedView(done), plaintext_key_b64: toBase64(plaintext) }, NO_STORE);
 }
 
-export async function derive(init: SecretRoutesInit, context: RouteContext<typeof schemas.DERIVE>): Promise<Answer> {
+export async function derive(init: SecretRoutesInit, context: RouteContext<typeof schemas.DERIVE>): Promise<RouteAnswer> {
   const { kid, label } = context.body;
   const attempt: Attempt = { op: 'derive', kid, input_bytes: label.length };
   const work = (): Promise<WithKid> =>

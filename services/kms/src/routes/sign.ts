@@ -1,5 +1,5 @@
 /** Handlers that sign and verify. */
-import { json, type Answer, type RouteContext } from '@ron/ingress';
+import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { Static } from 'typebox';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
@@ -27,7 +27,7 @@ export interface SignRoutesInit {
 export async function sign(
   { signing, auditor, prove }: SignRoutesInit,
   context: RouteContext<typeof SIGN>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { body } = context;
   const items = itemsOf(body);
   for (const each of items) {
@@ -43,7 +43,7 @@ export async function sign(
 export async function verify(
   { verifier, auditor }: SignRoutesInit,
   context: RouteContext<typeof VERIFY>,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { body } = context;
   const caller = callerOf(context);
   const payload = { payload_b3: body.payload_b3, message: messageOf(body.message_b64) };
