@@ -3,7 +3,7 @@
  */
 import { signal, Bench } from '../test/support.ts';
 import { attenuate } from './capability.ts';
-import type { RequestContext } from './check.ts';
+import type { AccessRequest } from '@ron/proto';
 import { addCaveat } from './macaroon.ts';
 import { decodeToken, encodeToken } from './token.ts';
 
@@ -24,7 +24,7 @@ async function measure(name: string, calls: number, round: () => void | Promise<
   );
 }
 
-const context = (token: string): RequestContext => ({
+const context = (token: string): AccessRequest => ({
   authorization: `Bearer ${token}`,
   scope: 'storage:get',
   source_ip: '127.0.0.1',

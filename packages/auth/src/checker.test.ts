@@ -6,7 +6,7 @@ import { attenuate, mintWith } from './capability.ts';
 import { Checker } from './checker.ts';
 import type { KeySource } from './key-source.ts';
 import { AudienceKey } from './key-ring.ts';
-import type { RequestContext } from './check.ts';
+import type { AccessRequest } from '@ron/proto';
 import { addCaveat, newMacaroon } from './macaroon.ts';
 import { Revocations, subjectTag } from './revocations.ts';
 import { decodeToken, encodeToken } from './token.ts';
@@ -17,7 +17,7 @@ test('each caveat refuses what it restricts, with a reason that helps, and nothi
   const bench = new Bench();
   const root = await bench.token();
   const address = `b3:${HEX}`;
-  const cases: [caveat: string, good: Partial<RequestContext>, bad: Partial<RequestContext>, reason: RegExp][] = [
+  const cases: [caveat: string, good: Partial<AccessRequest>, bad: Partial<AccessRequest>, reason: RegExp][] = [
     ['scopes in storage:get', {}, { scope: 'storage:put' }, /^capability lacks scope storage:put; it has storage:get$/],
     [
       'address ^= b3:0123',

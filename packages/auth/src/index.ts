@@ -1,7 +1,6 @@
 export * from './audience-names.ts';
 export * from './capability.ts';
 export * from './caveats.ts';
-export type { Facts, RequestContext } from './check.ts';
 export * from './checker.ts';
 export * from './derived-keys.ts';
 export * from './epochs.ts';
@@ -14,4 +13,3 @@ export * from './phase2.ts';
 export * from './revocations.ts';
 export * from './subjects.ts';
 export * from './token.ts';
-export * from './verdict.ts';

@@ -11,7 +11,8 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
-import type { AccessCheck, Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
+import type { Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { Metrics } from '@ron/telemetry';
 import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 

@@ -1,3 +1,4 @@
+export * from './access.ts';
 export * from './address.ts';
 export * from './known-volumes.ts';
 export * from './scopes.ts';

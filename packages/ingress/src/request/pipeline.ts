@@ -7,8 +7,8 @@
  * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
  */
 import { RonError, sched } from '@ron/kernel';
+import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { refusalError } from '../guards/access.ts';
-import type { AccessCheck, AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import type { Answers } from '../answer/answers.ts';
 import { Body, PlainBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
@@ -36,7 +36,7 @@ export interface PipelineInit {
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
   /** A capability was accepted on a connection. */
-  readonly onGranted: (ticket: Ticket, grant: Grant) => void;
+  readonly onGranted: (ticket: Ticket, grant: AccessGrant) => void;
   /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
   readonly onOpenRoute: (ticket: Ticket) => void;
 }
@@ -90,7 +90,7 @@ export class Pipeline {
     }
   }
 
-  #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
+  #authorize(exchange: Exchange, row: Route): AccessVerdict | Promise<AccessVerdict> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
     const { authorization, ip, body_length, content_encoding } = exchange;
@@ -106,20 +106,20 @@ export class Pipeline {
     source_ip: string,
     facts: AccessFacts | undefined,
     body_bytes: number | undefined,
-  ): Grant | Refusal | Promise<Grant | Refusal> {
+  ): AccessVerdict | Promise<AccessVerdict> {
     const { facts_later } = row;
     const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 
   /** A capability was accepted on this connection. One from behind a trusted proxy says nothing about the connection. */
-  granted({ ticket }: Connection, ip: string, grant: Grant): void {
+  granted({ ticket }: Connection, ip: string, grant: AccessGrant): void {
     if (ip !== ticket.ip) return;
     const is_news = grant.is_service === true && ticket.caller !== 'internal';
     if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
   }
 
-  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: AccessVerdict | undefined): void {
     const { refusal } = exchange.place;
     if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
@@ -134,7 +134,7 @@ export class Pipeline {
   }
 
   /** For a request that found no open place. */
-  #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
+  #entersReserve(exchange: Exchange, verdict: AccessVerdict | undefined): boolean {
     return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
   }
 
