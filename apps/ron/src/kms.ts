@@ -1,7 +1,8 @@
 /** kms as the commands use it, and signatures as files. */
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { KmsClient, ObjectHasher, type KeyInfo, type Signature } from '@ron/client';
+import { KmsClient, ObjectHasher } from '@ron/client';
+import type { KeyInfo, Signature } from '@ron/proto';
 import { CliError, systemCode } from './exits.ts';
 import type { Io } from './io.ts';
 import type { Reached, ReachValues } from './reach.ts';

@@ -1,7 +1,7 @@
 /** `ron cap`: what capabilities say, narrower ones made from them, and, with passport, new and revoked ones. */
-import { PassportClient, type TokenVerdict } from '@ron/client';
+import { PassportClient } from '@ron/client';
 import { parseDuration_ms } from '@ron/config/units';
-import { isService } from '@ron/proto';
+import { isService, type TokenVerdict } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, REACH_OPTIONS, type Invocation } from '../command.ts';

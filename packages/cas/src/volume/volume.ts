@@ -7,6 +7,7 @@
  */
 import type { RonError } from '@ron/kernel';
 import { isGone, isReadOnly } from '@ron/log';
+import type { VolumeCondition } from '@ron/proto';
 
 /**
  * What is looked for: content by the hash of its bytes, an object by its address, a stripe by its own id or by that of one
@@ -30,8 +31,7 @@ export interface StoredRecord {
   readonly meta: Uint8Array;
 }
 
-/** `gone`: what was opened is not there any more. */
-export type VolumeCondition = 'ok' | 'full' | 'read_only' | 'failed' | 'gone';
+export type { VolumeCondition };
 
 export interface VolumeState {
   readonly condition: VolumeCondition;

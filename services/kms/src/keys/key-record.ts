@@ -1,8 +1,6 @@
 /** A key as it is kept: public facts and the names under which the backend knows its versions. Nothing here is secret. */
 import type { Alg, PublicPart } from '@ron/custody';
-
-/** How many of a key's signatures must be good: one, the post-quantum one, all. */
-export type VerifyMode = 'or' | 'pq_only' | 'and';
+import type { VerifyMode } from '@ron/proto';
 
 export interface OpMark {
   readonly op_id: string;

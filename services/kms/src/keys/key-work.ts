@@ -8,11 +8,12 @@
  */
 import { ALGORITHMS, requirePublicPart, type Alg, type Backend, type KeyHandle } from '@ron/custody';
 import { Deadline, RonError, sched } from '@ron/kernel';
+import type { VerifyMode } from '@ron/proto';
 import { formatKid, RAW_PURPOSE } from '../kid.ts';
 import { verifyOnly } from '../sign/signer.ts';
 import { defaultMode, requireMode } from '../verify/modes.ts';
 import type { KeyBook } from './key-book.ts';
-import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark, type VerifyMode } from './key-record.ts';
+import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
 
 export interface CreateRequest {
   readonly tenant: string;
