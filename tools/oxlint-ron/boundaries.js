@@ -1,7 +1,8 @@
 /**
  * An import may only point down: apps -> services -> packages. A service never imports another service, a package imports
- * those that the table names, and nobody reaches into another workspace past its `exports`.
- * What a `.test.ts`, `.model.ts` or `test/` file imports is not shipped, so it may use any package (the explorer is one).
+ * only the packages that the table names, and another workspace is imported only through its `exports`.
+ * Within a service, domain code never imports `routes.ts` or `routes/`: routes depend on the domain.
+ * The files `.test.ts`, `.model.ts` and `test/` are not shipped, so they may import any package (the explorer is one).
  */
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve, sep } from 'node:path';
@@ -9,7 +10,7 @@ import { fileURLToPath } from 'node:url';
 
 const ROOT = resolve(dirname(fileURLToPath(import.meta.url)), '..', '..');
 const LAYERS = ['packages', 'services', 'apps'];
-/** What each package may import: the map of the packages. */
+/** The packages that each package may import. */
 const BELOW = {
   proto: [],
   kernel: [],
@@ -32,6 +33,10 @@ const BELOW = {
 };
 const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;
 const TEST_ONLY_PACKAGES = new Set(['explorer']);
+/** The HTTP surface of a service. */
+const ROUTES = /[/\\]src[/\\]routes(?:\.ts$|[/\\])/;
+/** The files of a service that may import its routes, besides the routes themselves. */
+const ROUTES_USER = /[/\\]src[/\\](?:service|main|index)\.ts$/;
 
 /** The workspace that holds a file: `{ layer, name }`, or undefined outside of the three layers. */
 function workspaceOf(filename) {
@@ -79,8 +84,14 @@ export const boundaries = {
     const relativeRefusal = (source) => {
       const target = workspaceOf(resolve(dirname(context.filename), source) + sep);
       if (target === undefined) return undefined;
-      if (target.layer === from.layer && target.name === from.name) return undefined;
+      if (target.layer === from.layer && target.name === from.name) return routesRefusal(source);
       return 'another workspace is imported by its name';
+    };
+    const routesRefusal = (source) => {
+      if (from.layer !== 'services' || isTest) return undefined;
+      const isRoutes = ROUTES.test(resolve(dirname(context.filename), source));
+      if (!isRoutes || ROUTES.test(context.filename) || ROUTES_USER.test(context.filename)) return undefined;
+      return 'domain code does not know its routes: move the shared part below them';
     };
     return {
       ImportDeclaration: check,
