@@ -25,7 +25,6 @@ export {
   legacyVolumeId,
   newVolumeId,
   readSuperblock,
-  writeSuperblock,
   type Superblock,
 } from './volume/superblock.ts';
 export { type UploadStatus } from './uploads/upload.ts';

@@ -232,7 +232,7 @@ export function leaseAgainstSweep(engine: Engine): Build {
       let ended = 0;
       const check = async (): Promise<void> => {
         if (++ended < 2) return;
-        assert.deepEqual(await bytesIn(await find(quick, address!)), body, 'the object is not what was written');
+        assert.deepEqual(await bytesIn(await find(quick, address!)), body, 'the object differs from the written bytes');
       };
       world.task('compactor', async () => {
         await new Compactor({ store, uploads: undefined, bucket: unlimited() }).run(signal);

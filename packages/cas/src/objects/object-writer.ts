@@ -14,7 +14,7 @@ import { assert, RonError } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
 import type { BufferPool } from '../volume/buffer-pool.ts';
-import { isIntact } from '../volume/intact.ts';
+import { isIntact } from '../volume/verify-record.ts';
 import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
 import { putObject, putSmall, requireAllowed, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';

@@ -10,7 +10,7 @@
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
-import { storedMeta } from '../volume/intact.ts';
+import { storedMeta } from '../volume/verify-record.ts';
 import { chunkKey, type Leases } from './leases.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord, Volume } from '../volume/volume.ts';

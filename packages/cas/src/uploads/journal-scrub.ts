@@ -61,7 +61,7 @@ async function load({ fs, dir }: JournalPlace, name: string): Promise<LoadedJour
 /** Bytes after the durable ones may be a write in progress, or a torn one. */
 function isDamaged(init: JournalScrubInit, name: string, loaded: LoadedJournal, known_bytes?: number): boolean {
   if (known_bytes === undefined) return loaded.isDamaged && !init.isTaken(name);
-  // It was written anew while it was read.
+  // The journal was replaced while it was read.
   if (copyOf(init, name)?.durable_bytes !== known_bytes) return false;
   return loaded.end_bytes < known_bytes;
 }

@@ -180,7 +180,7 @@ export class KnownUploads {
   }
 }
 
-/** Journals that tell of no upload: empty ones go, damaged ones are quarantined. */
+/** Handles journals without an upload: empty ones are removed, damaged ones quarantined. */
 async function setAside(copies: readonly FoundJournal[]): Promise<void> {
   for (const { place, loaded } of copies) {
     const aside = loaded.isEmpty ? loaded.journal.remove() : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));

@@ -6,7 +6,7 @@
  * Contract: `append` and `replace` resolve when their frames are durable. A frame is valid as a whole or not at all: bytes
  * after the first invalid frame are ignored. After a failed write or sync the file is never used again: the next call writes
  * a new file in its place.
- * Bound: `isOversized` asks for a `replace` at twice the size of the state, so a file stays below `SLACK_BYTES` and twice the
+ * Bound: callers `replace` a journal that `isWasteful`, so a file stays below `SLACK_BYTES` and twice the
  * state of an upload.
  */
 import { basename, join } from 'node:path';

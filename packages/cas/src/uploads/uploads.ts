@@ -301,7 +301,7 @@ export class Uploads implements AsyncDisposable {
     } catch (error) {
       failure = { error };
     }
-    // A writer that failed has nothing to say; then what was acknowledged before stands.
+    // A failed writer adds nothing to the acknowledged state.
     await this.#acknowledge(upload, writer).catch((error: unknown) => (failure ??= { error }));
     if (failure !== undefined) throw failure.error;
   }
