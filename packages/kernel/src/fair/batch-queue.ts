@@ -23,7 +23,7 @@
  *   const signature = await queue.submit(tenant, 40, deadline, (calls) => calls.sign(message));
  *   await queue.serve(task);                          // in each worker
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
 import type { TaskContext } from '../tasks/supervisor.ts';

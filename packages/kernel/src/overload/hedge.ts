@@ -17,7 +17,7 @@
  *     const bytes = await hedge.run(read, deadline.signal);
  */
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import type { RetryBudget } from '../retry/retry-budget.ts';
 import type { Idempotent } from '../retry/retry.ts';
 import { sched, touch, type Parked, type Timer } from '../sched.ts';

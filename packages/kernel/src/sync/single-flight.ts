@@ -18,9 +18,9 @@
  *       return payload;
  *     });
  */
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { sched, touch, type Parked } from '../sched.ts';
 import { WaitList } from './wait-list.ts';
 

@@ -18,7 +18,7 @@
 import { Worker, type Transferable } from 'node:worker_threads';
 import type { Answer, Call, WireError } from './blocking-worker.ts';
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import { sched, touch, type Parked } from '../sched.ts';
 
 export interface BlockingPoolInit {

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { RonError } from '../errors.ts';
 import { Mpsc } from '../channels/mpsc.ts';
 import { sched, sleep } from '../sched.ts';

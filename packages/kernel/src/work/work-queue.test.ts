@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError, RonError } from '../errors.ts';
 import { sched, sleep } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';

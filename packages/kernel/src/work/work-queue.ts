@@ -26,7 +26,7 @@
  *   const bytes = await queue.submit('get', deadline, (scope) => read(path, scope.signal), address);
  *   await queue.serve(task);                          // in each worker
  */
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, isRonError, RonError } from '../errors.ts';
 import { sched, touch, type Parked } from '../sched.ts';
 import type { TaskContext } from '../tasks/supervisor.ts';

@@ -18,8 +18,8 @@
  *   const bytes = await deadline.child('read', 1000).run((signal) => read(path, signal));
  *   if (deadline.remaining_ms < 100) return partial(bytes);
  */
-import { assert, RonError } from './errors.ts';
-import { sched, touch, type Timer } from './sched.ts';
+import { assert, RonError } from '../errors.ts';
+import { sched, touch, type Timer } from '../sched.ts';
 
 export interface DeadlineInit {
   /** The deadline this one may not outlive. Default none. */
