@@ -8,3 +8,4 @@ export * from './bytes/release-bytes.ts';
 export * from './retry/retry-policy.ts';
 export * from './retry/retry.ts';
 export * from './sched.ts';
+export * from './sync/on-abort.ts';

@@ -12,6 +12,7 @@ export * from './fair/fair-semaphore.ts';
 export * from './sync/long-poll.ts';
 export * from './channels/mpsc.ts';
 export * from './sync/never.ts';
+export * from './sync/on-abort.ts';
 export * from './sync/or-aborted.ts';
 export * from './overload/brownout.ts';
 export * from './overload/hedge.ts';

@@ -26,6 +26,7 @@
 import type { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import type { TaskContext } from '../tasks/supervisor.ts';
 import { WaitList } from '../sync/wait-list.ts';
 import { DeadlineSweep } from '../work/deadline-sweep.ts';
@@ -112,18 +113,12 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
 
   /** The life of one worker. Ends when the queue is closed and drained, or rejects when the task is aborted. */
   async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
-    const close = (): void => this.close();
-    if (stopping.aborted) close();
-    else stopping.addEventListener('abort', close, { once: true });
-    try {
-      while (await this.#promise(signal)) {
-        // Jobs that arrive in the same turn of the event loop go with it.
-        await sched.pause(`${this.name}.gather`);
-        // Even if the worker was aborted meanwhile: the job that was promised to it is left alone by others.
-        await this.#serveBatch(this.#take(), signal);
-      }
-    } finally {
-      stopping.removeEventListener('abort', close);
+    using _ = onAbort(stopping, () => this.close());
+    while (await this.#promise(signal)) {
+      // Jobs that arrive in the same turn of the event loop go with it.
+      await sched.pause(`${this.name}.gather`);
+      // Even if the worker was aborted meanwhile: the job that was promised to it is left alone by others.
+      await this.#serveBatch(this.#take(), signal);
     }
   }
 
@@ -341,13 +336,12 @@ function untilAborted(working: readonly Promise<void>[], signal: AbortSignal, la
   if (signal.aborted) return Promise.reject(signal.reason);
   if (working.length === 0) return Promise.resolve();
   const parked = sched.park<void>(label);
-  const onAbort = (): void => parked.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
+  const registration = onAbort(signal, parked.fail);
   let left = working.length;
   const onEnd = (): void => {
     left -= 1;
     if (left > 0) return;
-    signal.removeEventListener('abort', onAbort);
+    registration[Symbol.dispose]();
     parked.wake();
   };
   for (const work of working) work.then(onEnd, onEnd);

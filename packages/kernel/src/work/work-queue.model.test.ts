@@ -180,8 +180,8 @@ const MUTANTS: Mutant[] = [
   },
   {
     name: 'a job of a worker that dies is not answered for it',
-    find: 'this.#over(job, signal!.reason);\n      ended.wake();',
-    replace: 'this.#taken.delete(job);\n      ended.wake();',
+    find: 'this.#over(job, reason);\n        ended.wake();',
+    replace: 'this.#taken.delete(job);\n        ended.wake();',
     model: DYING,
     expected: /^deadlock/,
   },

@@ -421,7 +421,7 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
   // In a process of its own: the test runner's hooks on every promise would dominate the measurement.
   const url = (file: string): string => new URL(file, import.meta.url).href;
   const program = `
-    import { Deadline } from '${url('../deadline.ts')}';
+    import { Deadline } from '${url('../time/deadline.ts')}';
     import { WorkQueue } from '${url('./work-queue.ts')}';
     const queue = new WorkQueue('work', { capacity: 512, lanes: ['get', 'put'] });
     const stop = new AbortController();

@@ -30,6 +30,7 @@ import { Deadline } from '../time/deadline.ts';
 import { assert, isRonError, RonError } from '../errors.ts';
 import { sched, touch, type Parked } from '../sched.ts';
 import type { TaskContext } from '../tasks/supervisor.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import { WaitList } from '../sync/wait-list.ts';
 import { DeadlineSweep } from './deadline-sweep.ts';
 import { QueuedJob, type Job, type Run, type Work } from './work-job.ts';
@@ -172,14 +173,8 @@ export class WorkQueue implements AsyncDisposable {
    * stops, the queue closes and accepted jobs are still served.
    */
   async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
-    const close = (): void => this.close();
-    if (stopping.aborted) close();
-    else stopping.addEventListener('abort', close, { once: true });
-    try {
-      for (let job = await this.take(signal); job !== undefined; job = await this.take(signal)) await job.run(signal);
-    } finally {
-      stopping.removeEventListener('abort', close);
-    }
+    using _ = onAbort(stopping, () => this.close());
+    for (let job = await this.take(signal); job !== undefined; job = await this.take(signal)) await job.run(signal);
   }
 
   /** Refuses new jobs. Those that wait are still served; a worker that finds none ends. Idempotent. */
@@ -312,13 +307,9 @@ export class WorkQueue implements AsyncDisposable {
   #work(job: QueuedJob, work: Work, scope: Deadline, signal: AbortSignal | undefined): Promise<void> {
     const began_ms = sched.now_ms();
     const ended = sched.park<void>(`${this.name}.run`);
-    const onAbort = (): void => {
-      this.#over(job, signal!.reason);
-      ended.wake();
-    };
     const onEnd = (): Parked<unknown> | undefined => {
       touch(this);
-      signal?.removeEventListener('abort', onAbort);
+      registration?.[Symbol.dispose]();
       if (signal !== undefined) scope[Symbol.dispose]();
       const now_ms = sched.now_ms();
       job.in.sample(now_ms - began_ms, now_ms);
@@ -326,7 +317,12 @@ export class WorkQueue implements AsyncDisposable {
       ended.wake();
       return this.#conclude(job);
     };
-    signal?.addEventListener('abort', onAbort, { once: true });
+    const registration =
+      signal &&
+      onAbort(signal, (reason) => {
+        this.#over(job, reason);
+        ended.wake();
+      });
     start(work, scope).then(
       (value) => onEnd()?.wake(value),
       (error: unknown) => {

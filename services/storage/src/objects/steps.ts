@@ -6,7 +6,7 @@
  * passes, `inSteps` rejects with its reason at once and the signal aborts, even if the work ignores the signal.
  * Bound: one deadline and one piece at a time: its memory is given back when the next is asked for. Cancellation: as the deadlines are cancelled.
  */
-import { releaseBytes, sched, type Deadline } from '@ron/kernel';
+import { onAbort, releaseBytes, sched, type Deadline } from '@ron/kernel';
 
 export async function inSteps<T>(
   body: AsyncIterable<Uint8Array>,
@@ -61,13 +61,10 @@ class Steps {
     this.end();
     const due = this.#step();
     this.#due = due;
-    const { signal } = due;
-    const onOver = (): void => {
-      this.#late.fail(signal.reason);
-      this.#over.abort(signal.reason);
-    };
-    if (signal.aborted) onOver();
-    else signal.addEventListener('abort', onOver, { once: true });
+    onAbort(due.signal, (reason) => {
+      this.#late.fail(reason);
+      this.#over.abort(reason);
+    });
   }
 
   end(): void {
