@@ -30,6 +30,8 @@ export * from './sync/notify.ts';
 export * from './sync/single-flight.ts';
 export * from './overload/token-bucket.ts';
 export * from './sync/wait-list.ts';
+export * from './sync/with-timeout.ts';
+export { CoalescedCall } from './sync/coalesced-call.ts';
 export * from './channels/watch.ts';
 export { laneInit, requireLanes } from './work/work-lane.ts';
 export { WorkQueue, type Job, type LaneDeclaration, type LaneInit, type WorkQueueInit } from './work/work-queue.ts';
