@@ -17,6 +17,7 @@ export * from './sync/or-aborted.ts';
 export * from './overload/brownout.ts';
 export * from './overload/hedge.ts';
 export * from './overload/latency-window.ts';
+export * from './bytes/buffer-pool.ts';
 export * from './bytes/release-bytes.ts';
 export * from './retry/retry-budget.ts';
 export * from './retry/retry-policy.ts';
