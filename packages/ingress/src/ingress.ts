@@ -9,7 +9,6 @@
  *          -> handler (body caveats while reading) -> answer
  */
 import type { Server as TlsServer } from 'node:https';
-import { isIPv6 } from 'node:net';
 import { Admission, RonError } from '@ron/kernel';
 import { warnAtMostEvery } from '@ron/telemetry';
 import type { Metrics } from '@ron/telemetry';
@@ -141,7 +140,7 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     reasons,
   );
   const proxies = compileProxies(config.trusted_proxies);
-  const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
+  const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip));
   const sweeper = new Sweeper({
     period_ms: config.sweep_ms,
     read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
