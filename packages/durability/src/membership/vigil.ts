@@ -8,9 +8,8 @@
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { sleep } from '@ron/kernel';
+import { CoalescedCall, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
-import { Inquiry } from '../set/patience.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 /** Why the volume is gone; undefined while it is there. */
@@ -27,7 +26,7 @@ const LOOK_MS_MAX = 1000;
 
 export class Vigil {
   readonly #init: VigilInit;
-  readonly #inquiries = new WeakMap<Probe, Inquiry<string | undefined>>();
+  readonly #calls = new WeakMap<Probe, CoalescedCall<string | undefined>>();
 
   constructor(init: VigilInit) {
     this.#init = init;
@@ -49,18 +48,18 @@ export class Vigil {
     const { set, probes } = this.#init;
     const probe = member.isReadable ? probes.get(member.name) : undefined;
     if (probe === undefined) return;
-    const reason = await this.#inquiryOf(probe)
-      .within(LOOK_MS_MAX)
+    const reason = await this.#callOf(probe)
+      .run(LOOK_MS_MAX)
       .catch(() => undefined);
     // Its name may be another one's by now.
     const isThere = set.members.includes(member) && member.isReadable;
     if (typeof reason === 'string' && isThere) set.life.lose(member.id, reason);
   }
 
-  #inquiryOf(probe: Probe): Inquiry<string | undefined> {
-    let inquiry = this.#inquiries.get(probe);
-    if (inquiry === undefined) this.#inquiries.set(probe, (inquiry = new Inquiry(probe)));
-    return inquiry;
+  #callOf(probe: Probe): CoalescedCall<string | undefined> {
+    let call = this.#calls.get(probe);
+    if (call === undefined) this.#calls.set(probe, (call = new CoalescedCall(probe)));
+    return call;
   }
 }
 

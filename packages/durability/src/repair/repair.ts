@@ -9,7 +9,7 @@ import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayo
 import { isRonError, RonError } from '@ron/kernel';
 import type { RepairResult } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
-import type { Patience } from '../set/patience.ts';
+import type { WithVolumeTimeout } from '../set/volume-timeout.ts';
 import type { RepairJob } from './repair-queue.ts';
 import { bestOf, homeFor, knowersOf, untold } from '../stripes/stripe-health.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
@@ -19,7 +19,7 @@ export interface RepairInit {
   set: VolumeSet;
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
   /** How long a volume may take for one record. */
-  patiently: Patience;
+  withVolumeTimeout: WithVolumeTimeout;
 }
 
 export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
@@ -38,7 +38,7 @@ export async function repair(init: RepairInit, job: RepairJob, signal: AbortSign
 
 /** Who has it, without the one that could not give it. */
 async function goodHolders(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   job: RepairJob,
   signal: AbortSignal,
 ): Promise<Member[]> {
@@ -47,7 +47,7 @@ async function goodHolders(
   const suspect = holders.find((member) => member.id === job.suspect);
   if (suspect === undefined) return holders;
   await pace(job.bytes ?? CHUNK_BYTES, signal);
-  const isGood = await patiently(suspect.volume.get(kind, job.id, signal)).then(
+  const isGood = await withVolumeTimeout(suspect.volume.get(kind, job.id, signal)).then(
     (record) => record !== undefined,
     () => false,
   );
@@ -74,7 +74,7 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
 }
 
 async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
-  const { set, pace, patiently } = init;
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
@@ -85,7 +85,7 @@ async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSign
     const target = nextTarget(set, job, targetOfContent(set, job.id, holders), holders);
     if (target === undefined) return result;
     await pace(record.payload.length, signal);
-    await patiently(target.write([{ type, id: job.id, payload: record.payload }], signal));
+    await withVolumeTimeout(target.write([{ type, id: job.id, payload: record.payload }], signal));
     await readBack(init, target, 'content', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -108,7 +108,7 @@ async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSign
 }
 
 async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
-  const { set, pace, patiently } = init;
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
@@ -117,7 +117,7 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
     const target = nextTarget(set, job, set.targetOf(record.type, job.id), holders);
     if (target === undefined) return result;
     await pace(2 * record.payload.length, signal);
-    if (!(await patiently(set.copyObject(job.id, target, signal)))) return 'gone';
+    if (!(await withVolumeTimeout(set.copyObject(job.id, target, signal)))) return 'gone';
     await readBack(init, target, 'object', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -126,14 +126,14 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
 
 /** Nothing counts that has not been read from where it lies. An object may be gone again. */
 async function readBack(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   target: Member,
   kind: 'content' | 'object',
   { id, bytes }: { id: Uint8Array; bytes: number },
   signal: AbortSignal,
 ): Promise<void> {
   await pace(bytes, signal);
-  const record = await patiently(target.volume.get(kind, id, signal));
+  const record = await withVolumeTimeout(target.volume.get(kind, id, signal));
   if (record !== undefined || (kind === 'object' && !set.knowsObject(id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
@@ -171,7 +171,7 @@ async function keepShard(
   layout: StripeLayout,
   signal: AbortSignal,
 ): Promise<RepairResult> {
-  const { set, pace, patiently } = init;
+  const { set, pace, withVolumeTimeout } = init;
   const index = layout.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0);
   if (index < 0) return 'gone';
   const { bytes, home: former } = layout.shards[index]!;
@@ -186,7 +186,7 @@ async function keepShard(
     if (payload === undefined) return 'gone';
     await pace(bytes, signal);
     const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
-    await patiently(home.write([{ type, id: job.id, payload }], signal));
+    await withVolumeTimeout(home.write([{ type, id: job.id, payload }], signal));
   }
   await readBack(init, home, 'content', { id: job.id, bytes }, signal);
   const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.id } : shard));
@@ -199,13 +199,13 @@ async function keepShard(
 
 /** Durable when it resolves. One that fails keeps nobody else from hearing it. */
 async function tell(
-  { patiently }: RepairInit,
+  { withVolumeTimeout }: RepairInit,
   layout: StripeLayout,
   members: readonly Member[],
   signal: AbortSignal,
 ): Promise<void> {
   const record = { type: RecordType.stripe, id: stripeId(layout.shards), payload: encodeStripe(layout) };
-  const told = await Promise.allSettled(members.map((member) => patiently(member.write([record], signal))));
+  const told = await Promise.allSettled(members.map((member) => withVolumeTimeout(member.write([record], signal))));
   const failed = told.find((result) => result.status === 'rejected');
   if (failed !== undefined) throw failed.reason;
 }

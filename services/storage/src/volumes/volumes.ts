@@ -9,8 +9,8 @@
  * `OPEN_MS_MAX` for that: the others are looked at meanwhile. Cancellation: by the signals given, between two steps.
  */
 import { MemoryVolume, type Superblock, type Volume } from '@ron/cas';
-import { Vigil, VolumeSet, within, type Fault, type Member, type Probe } from '@ron/durability';
-import { RonError, sched, sleep, type Timer } from '@ron/kernel';
+import { Vigil, VolumeSet, type Fault, type Member, type Probe } from '@ron/durability';
+import { RonError, sched, sleep, withTimeout, type Timer } from '@ron/kernel';
 import type { KnownVolume, VolumeInfo } from '@ron/proto';
 import type { StorageConfig } from '../config.ts';
 import { formatDataDir, parseDataDir } from './data-dirs.ts';
@@ -310,7 +310,7 @@ export class Volumes implements AsyncDisposable {
     for (const timer of this.#closings) timer.cancel();
     this.#closings.clear();
     const openings = this.#slots.flatMap(({ opening }) => opening ?? []);
-    await Promise.all(openings.map((opening) => within(opening, CLOSE_MS_MAX)));
+    await Promise.all(openings.map((opening) => withTimeout(opening, CLOSE_MS_MAX)));
     await this.set.close();
   }
 
@@ -351,7 +351,7 @@ export class Volumes implements AsyncDisposable {
   async takeBack(slot: Slot, wait_ms = OPEN_MS_MAX): Promise<void> {
     if (slot.isGivenUp || slot.isGoing || slot.isPlaceless) return;
     slot.opening ??= this.#reopen(slot).finally(() => (slot.opening = undefined));
-    await within(slot.opening, wait_ms);
+    await withTimeout(slot.opening, wait_ms);
     if (slot.opening !== undefined)
       slot.lost = `${slot.name}: it is being opened, which takes long; it joins when that is done`;
   }
@@ -416,5 +416,5 @@ export class Volumes implements AsyncDisposable {
 
 /** Records that it could not write are on other volumes. */
 async function closed(volume: Volume | undefined): Promise<void> {
-  if (volume !== undefined) await within(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
+  if (volume !== undefined) await withTimeout(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
 }
