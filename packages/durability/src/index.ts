@@ -1,4 +1,5 @@
 export { isAway } from './membership/completeness.ts';
+export { VolumeLifecycle } from './lifecycle/volume-lifecycle.ts';
 export * from './repair/inventories.ts';
 export * from './membership/member.ts';
 export { readKnown, rosterOf, type Known, type Roster } from './membership/roster.ts';

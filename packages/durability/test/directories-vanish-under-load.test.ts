@@ -120,7 +120,7 @@ for (const [name, isStriped] of [
     for (const gone of ['b', 'e']) rmSync(directories.dir(gone), { recursive: true, force: true });
     await service.vigil.look();
     assert.deepEqual(
-      set.views.filter((view) => view.life === 'lost').map((view) => view.name),
+      set.views.filter((view) => view.status === 'lost').map((view) => view.name),
       ['b', 'e'],
     );
     let report = await planner.plan(signal);

@@ -17,6 +17,7 @@ import { RepairQueue } from '../src/repair/repair-queue.ts';
 import { RepairWorker } from '../src/repair/repair-worker.ts';
 import { Striper } from '../src/stripes/striper.ts';
 import { VolumeSet } from '../src/set/volume-set.ts';
+import { whileAbsent } from '../src/testing/while-absent.ts';
 
 const { signal } = new AbortController();
 const IS_LONG = process.env['RON_LONG'] === '1';
@@ -167,9 +168,9 @@ class History {
 
   /** For good: while it could come back, nothing is reclaimed. */
   async lose(name: string): Promise<void> {
-    this.#set!.life.lose(name, 'test');
+    this.#set!.lifecycle.lose(name, 'test');
     this.lost.push({ name, at: this.disk.operations });
-    await this.#set!.life.giveUp(name, true, signal);
+    await this.#set!.lifecycle.setAbandoned(name, true, signal);
   }
 
   async #change(address: Address, isThere: boolean, work: () => Promise<void>): Promise<void> {
@@ -204,9 +205,8 @@ class History {
     await upkeep.stripe();
     await upkeep.compact();
     for (const away of choices(this.shape.missing_max)) {
-      for (const name of away) set.member(name).life = 'lost';
-      await this.#assertThere(set, found);
-      for (const name of away) set.member(name).life = 'active';
+      const members = away.map((name) => set.member(name));
+      await whileAbsent(members, () => this.#assertThere(set, found));
     }
   }
 

@@ -23,7 +23,7 @@ export class Completeness {
   /** The volumes on the roster that are not here, without those that were given up, by the directories of their last open. */
   get away(): readonly string[] {
     const { roster } = this.#set.membership;
-    const { changes_total } = this.#set.life;
+    const { changes_total } = this.#set.lifecycle;
     if (roster !== this.#roster || changes_total !== this.#changes_total) {
       const here = new Set(this.#set.members.flatMap((member) => (member.isReadable ? [member.id] : [])));
       const away = roster.members.filter((id) => !here.has(id) && !roster.lost.includes(id));
@@ -49,7 +49,7 @@ export class Completeness {
    */
   isDue(member: Member): boolean {
     if (!member.isCurrent) return true;
-    return member.isInDoubt && this.away.length === 0 && this.#set.members.every(isCurrentOrLost);
+    return member.isUnverified && this.away.length === 0 && this.#set.members.every(isCurrentOrLost);
   }
 
   /**
@@ -72,8 +72,8 @@ const isCurrentOrLost = (member: Member): boolean => member.isCurrent || !member
 
 function problemOf(member: Member): string | undefined {
   if (!member.isReadable) return undefined;
-  if (member.isApart) return 'was used apart from the others';
+  if (member.isDiverged) return 'was used apart from the others';
   if (!member.isCurrent) return 'is catching up';
-  if (member.isInDoubt) return 'lost records that it cannot name';
+  if (member.isUnverified) return 'lost records that it cannot name';
   return undefined;
 }

@@ -72,8 +72,8 @@ test('all in doubt and one away: they wait for that one, or until it is given up
     assert.equal(await set.settle(signal), 0);
     assert.match(set.incomplete!, /c is away; a lost records that it cannot name; b lost/);
     const [away] = set.membership.missing();
-    if (isGivenUp) await set.life.giveUp(away!, true, signal);
-    else set.life.add({ volume: await directories.volume('c') });
+    if (isGivenUp) await set.lifecycle.setAbandoned(away!, true, signal);
+    else set.lifecycle.add({ volume: await directories.volume('c') });
     assert.equal(await set.settle(signal), isGivenUp ? 2 : 3);
     assert.equal(set.incomplete, undefined);
   }
@@ -108,7 +108,7 @@ test('volumes in doubt are told by one that is not, even if they opened first', 
   // They lost the pin.
   for (const volume of inDoubt) await volume.put([mark(RecordType.unpin)], signal);
   await using set = await VolumeSet.open({ members: inDoubt.map((volume) => ({ volume })), ...RF3, signal });
-  set.life.add({ volume: await directories.volume('c') });
+  set.lifecycle.add({ volume: await directories.volume('c') });
   assert.equal(await set.settle(signal), 3);
   assert.equal(set.incomplete, undefined);
   assert.ok(set.members.every((member) => member.isCurrent && member.volume.isPinned(X.id)));

@@ -144,9 +144,9 @@ export function takenBackWhileRemoving(sets: Sets): Build {
       set = await setUp(sets, volumes, false);
       const opened = set;
       world.task('watch', async () => {
-        opened.life.lose('b', 'unplugged');
+        opened.lifecycle.lose('b', 'unplugged');
         await world.io('plugged in');
-        opened.life.add({ volume: volumes[1]! });
+        opened.lifecycle.add({ volume: volumes[1]! });
         await opened.settle(signal);
       });
       isRemoved = await removeAndCrash(sets, opened, volumes);

@@ -34,6 +34,8 @@ const LAG_MS = 1000;
 
 const newId = (): string => Buffer.from(sched.randomBytes(LIST_ID_BYTES)).toString('hex');
 const without = (list: readonly string[], ids: readonly string[]): string[] => list.filter((id) => !ids.includes(id));
+const recognize = (member: Member): boolean =>
+  member.apply({ type: 'recognize', isVerified: member.volume.isDoubtful !== true });
 const withId = (list: readonly string[], id: string): string[] => [...without(list, [id]), id];
 
 export class Membership {
@@ -66,8 +68,8 @@ export class Membership {
     };
     const heard = Math.max(...members().map((member) => (isOfLatest(member) ? known.get(member.id)!.heard : 0)));
     for (const member of members()) {
-      member.isCurrent = isOfLatest(member) && known.get(member.id)!.heard === heard;
-      if (latest.draining.includes(member.id)) member.life = 'draining';
+      if (isOfLatest(member) && known.get(member.id)!.heard === heard) recognize(member);
+      if (latest.draining.includes(member.id)) member.apply({ type: 'drain' });
     }
     const membership = new Membership(members, latest, heard);
     await membership.#strikeUnreliable(signal);
@@ -80,6 +82,7 @@ export class Membership {
     const ids = members().map((member) => member.id);
     const lists = { members: ids, current: ids, draining: [], lost: [] };
     const membership = new Membership(members, { number: 1, id: newId(), past: [], ...lists, seen: {} }, 0);
+    for (const member of members()) recognize(member);
     membership.#look();
     await membership.#write(members(), signal);
     return membership;
@@ -158,10 +161,10 @@ export class Membership {
     this.#told = roster.number;
     this.#heard = heard;
     for (const each of this.#members()) {
-      each.isCurrent = false;
+      each.apply({ type: 'strike' });
       each.missed_total += 1;
     }
-    member.isCurrent = true;
+    recognize(member);
     this.#known.set(member, roster.number);
   }
 
@@ -169,13 +172,13 @@ export class Membership {
   isSurer(member: Member, { roster, heard }: Known): boolean {
     if (roster === undefined || !isSame(roster, this.#roster) || !roster.current.includes(member.id)) return false;
     if (this.#decided_total > 0 || heard < this.#heard) return false;
-    if (member.isInDoubt || isOldCopy(member, this.#roster)) return false;
-    return this.#members().every((each) => !each.isCurrent || each.isInDoubt);
+    if (member.isUnverified || isOldCopy(member, this.#roster)) return false;
+    return this.#members().every((each) => !each.isCurrent || each.isUnverified);
   }
 
   /** Counts on such a volume, in this step, and strikes off those in doubt: they are told by it. */
   async prefer(member: Member, { heard }: Known, signal: AbortSignal): Promise<void> {
-    member.isCurrent = true;
+    recognize(member);
     this.#heard = heard;
     this.#known.set(member, this.#roster.number);
     await this.#strikeUnreliable(signal);
@@ -191,7 +194,7 @@ export class Membership {
   /** Volumes that lost records without a trace, and older copies, are reconciled, unless none of the others is current. */
   async #strikeUnreliable(signal: AbortSignal): Promise<void> {
     const current = this.#members().filter((member) => member.isCurrent);
-    const unreliable = current.filter((member) => member.isInDoubt || isOldCopy(member, this.#roster));
+    const unreliable = current.filter((member) => member.isUnverified || isOldCopy(member, this.#roster));
     if (unreliable.length === 0 || unreliable.length === current.length) return;
     const ids = unreliable.map((member) => member.id);
     // When no volume can note it, it holds for this process at least.
@@ -205,8 +208,7 @@ export class Membership {
     // From here on this copy is the volume, even if another one had a higher epoch.
     const seen = { ...this.#roster.seen, [id]: { dir: name, epoch: member.volume.epoch ?? 0 } };
     this.#change({ members: withId(members, id), current: withId(current, id), seen });
-    member.isCurrent = true;
-    member.isReconciled = true;
+    member.apply({ type: 'admit' });
     const heard = heardNote(this.#heard);
     const noted = member.write([heard], signal);
     await Promise.all([noted.catch(() => this.strike([id], signal)), this.#tell(signal)]);
@@ -244,7 +246,7 @@ export class Membership {
     const stay = without(current, ids);
     if (stay.length === current.length) return false;
     this.#change({ current: stay });
-    for (const member of this.#members()) if (ids.includes(member.id)) member.isCurrent = false;
+    for (const member of this.#members()) if (ids.includes(member.id)) member.apply({ type: 'strike' });
     return true;
   }
 
@@ -264,7 +266,10 @@ export class Membership {
       await this.#write(told, signal);
       // Others may have told them more meanwhile, or struck them off.
       const isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;
-      const deaf = told.filter((member) => member.isCurrent && isDeaf(member)).map((member) => member.id);
+      // A volume that was lost meanwhile has missed the roster as well.
+      const isListed = (member: Member): boolean =>
+        member.isCurrent || (counting.includes(member) && !member.isReadable);
+      const deaf = told.filter((member) => isListed(member) && isDeaf(member)).map((member) => member.id);
       const stays = (member: Member): boolean => member.isReadable && member.isCurrent && !deaf.includes(member.id);
       if (told.every(isDeaf) || (deaf.length > 0 && !this.#members().some(stays))) {
         throw shortOf({ enough: 1, written: 0, failures: told.map((each) => each.failure) });

@@ -33,8 +33,9 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
       `no current volume is here; away: ${missing.map((id) => membership.placeOf(id)).join(', ')}`,
     );
   }
-  if (membership.isApart(known) && !member.isTakenIn) {
-    member.isApart = true;
+  const freshness = member.open?.freshness;
+  if ((freshness === 'joining' || freshness === 'diverged') && membership.isApart(known)) {
+    member.apply({ type: 'diverge' });
     throw new RonError('conflict', `${member.name} was used apart from the others`);
   }
   let newest_s = 0;
@@ -52,7 +53,6 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
   if (member.missed_total !== missed_total || !isHere(set, member)) {
     throw new RonError('conflict', `${member.name} missed something meanwhile`);
   }
-  member.isApart = false;
   await membership.admit(member, signal);
 }
 
@@ -62,7 +62,7 @@ const isHere = (set: VolumeSet, member: Member): boolean => set.members.includes
 function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
   if (roster === undefined || !isHere(set, member)) return;
   set.membership.goBy(member, { ...known, roster });
-  for (const { id } of set.members) if (roster.draining.includes(id)) set.life.beginDrain(id);
+  for (const { id } of set.members) if (roster.draining.includes(id)) set.lifecycle.beginDrain(id);
 }
 
 const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: EMPTY });

@@ -54,7 +54,7 @@ export class Vigil {
       .catch(() => undefined);
     // Its name may be another one's by now.
     const isThere = set.members.includes(member) && member.isReadable;
-    if (typeof reason === 'string' && isThere) set.life.lose(member.id, reason);
+    if (typeof reason === 'string' && isThere) set.lifecycle.lose(member.id, reason);
   }
 
   #inquiryOf(probe: Probe): Inquiry<string | undefined> {

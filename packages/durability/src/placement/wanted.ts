@@ -17,10 +17,10 @@ export function targetOfContent(set: VolumeSet, id: Uint8Array, holders: readonl
 export function lacks(set: VolumeSet, target: number, holders: readonly Member[]): boolean {
   const { placement } = set;
   let active = 0;
-  for (const member of holders) if (member.life === 'active') active += 1;
+  for (const member of holders) if (member.isActive) active += 1;
   if (active < Math.min(target, placement.places.length)) return true;
   if (placement.domains === placement.places.length) return false;
   const domains = new Set<string>();
-  for (const member of holders) if (member.life === 'active') domains.add(member.domain);
+  for (const member of holders) if (member.isActive) domains.add(member.domain);
   return domains.size < Math.min(target, placement.domains);
 }

@@ -60,8 +60,8 @@ export class PlanWalk {
     this.#set = set;
     this.#queue = queue;
     this.#signal = signal;
-    this.#changes_total = set.life.changes_total;
-    this.#drainable = set.members.filter((member) => member.life === 'draining' && !member.isTakingRecords);
+    this.#changes_total = set.lifecycle.changes_total;
+    this.#drainable = set.members.filter((member) => member.isDraining && !member.isTakingRecords);
     this.#members = set.members.filter((member) => member.isReadable);
     this.#active = this.#members.reduce((mask, member, index) => (isActive(member) ? mask | (1 << index) : mask), 0);
   }
@@ -141,10 +141,10 @@ export class PlanWalk {
    * away: it may know what the records on this one are for.
    */
   #tellDrained(): void {
-    const { life, placement, lone_copies, incomplete } = this.#set;
+    const { lifecycle, placement, lone_copies, incomplete } = this.#set;
     if (incomplete !== undefined) return;
-    if (life.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
-    for (const member of this.#drainable) member.isDrained = !this.#undrained.has(member);
+    if (lifecycle.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
+    for (const member of this.#drainable) member.apply({ type: this.#undrained.has(member) ? 'recheck' : 'emptied' });
   }
 
   /**
@@ -256,7 +256,7 @@ export class PlanWalk {
   }
 }
 
-const isActive = (member: Member): boolean => member.life === 'active';
+const isActive = (member: Member): boolean => member.isActive;
 
 function bitsOf(mask: number): number {
   let count = 0;

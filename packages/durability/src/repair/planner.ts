@@ -57,7 +57,9 @@ export class Planner {
 
   /** A plan is under way, or the volumes have changed since the last one: then nobody knows yet what is missing. */
   get isPlanning(): boolean {
-    return this.#underWay > 0 || (this.#planned_changes >= 0 && this.#planned_changes !== this.#set.life.changes_total);
+    return (
+      this.#underWay > 0 || (this.#planned_changes >= 0 && this.#planned_changes !== this.#set.lifecycle.changes_total)
+    );
   }
 
   get plans_total(): number {
@@ -82,7 +84,7 @@ export class Planner {
 
   async #plan(signal: AbortSignal): Promise<PlanReport> {
     await this.#set.settle(signal);
-    this.#planned_changes = this.#set.life.changes_total;
+    this.#planned_changes = this.#set.lifecycle.changes_total;
     const places = placesOf(this.#set);
     // Where shards lie is known only to their stripes, which have to be read: only when volumes came, went or recovered.
     const isSettled = places === this.#settled;
@@ -102,6 +104,7 @@ export class Planner {
 }
 
 const placesOf = (set: VolumeSet): string =>
-  [set.life.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.id : []))].join(
-    '\n',
-  );
+  [
+    set.lifecycle.changes_total,
+    ...set.placement.places.flatMap((member) => (member.takesRecords ? member.id : [])),
+  ].join('\n');

@@ -88,7 +88,7 @@ export function repairAgainstCompaction(parts: Parts): Build {
     world.task('reader', async () => {
       opened = await open(parts, volumes, [record], 1);
       const { set } = opened;
-      set.life.beginDrain('a');
+      set.lifecycle.beginDrain('a');
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'content', id: record.id, class: 'rf' } as const;

@@ -68,7 +68,7 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
   const isFree = (member: Member): boolean =>
     member.takesRecords && !holders.includes(member) && !member.holdsDurably(kind, job.id);
   const free = set.placement.order(job.id).filter(isFree);
-  const active = holders.filter((member) => member.life === 'active');
+  const active = holders.filter((member) => member.isActive);
   const domains = new Set(active.map((member) => member.domain));
   const elsewhere = free.find((member) => !domains.has(member.domain));
   // Another copy in a domain that has one helps only when there are too few copies.

@@ -61,11 +61,11 @@ class World {
     if (this.away === undefined) {
       await this.repair();
       await this.set.member(name).volume.close();
-      this.set.life.lose(name, 'away');
+      this.set.lifecycle.lose(name, 'away');
       this.away = name;
       return;
     }
-    this.set.life.add({ volume: await this.directories.volume(this.away) });
+    this.set.lifecycle.add({ volume: await this.directories.volume(this.away) });
     this.away = undefined;
   }
 

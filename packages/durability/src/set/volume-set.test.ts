@@ -175,7 +175,7 @@ suite('writing', () => {
     const before = writes();
     await opened.set.put([chunk('a')], signal);
     assert.equal(writes(), before);
-    opened.set.life.lose(holders(opened, chunk('a'))[0]!.volume.name, 'test');
+    opened.set.lifecycle.lose(holders(opened, chunk('a'))[0]!.volume.name, 'test');
     assert.ok(!opened.set.isDurable('content', chunk('a').id));
     await opened.set.put([chunk('a')], signal);
     assert.ok(opened.set.isDurable('content', chunk('a').id));
@@ -256,7 +256,7 @@ suite('reading', () => {
     opened.volumes[2]!.fail('getMany', () => new RonError('integrity', 'damaged'));
     assert.deepEqual(await collect(opened.set, ids), texts);
     assert.ok(opened.faults.length > 0);
-    opened.set.life.lose('v3', 'test');
+    opened.set.lifecycle.lose('v3', 'test');
     assert.deepEqual(await collect(opened.set, ids.toReversed()), texts.toReversed());
   });
 

@@ -38,7 +38,7 @@ import type { Batch } from './read-many.ts';
 import { reclaimSet } from '../repair/reclaim-set.ts';
 import { reconcile } from '../membership/reconcile.ts';
 import { Removals } from './removals.ts';
-import { SetLife } from '../membership/set-life.ts';
+import { SetLifecycle } from '../lifecycle/set-lifecycle.ts';
 import { SetReader } from './set-reader.ts';
 import { SetWriter } from './set-writer.ts';
 import { Stripes } from '../stripes/stripes.ts';
@@ -97,21 +97,21 @@ export class VolumeSet implements Volume {
   readonly holds = new Leases();
   readonly removals = new Removals();
   readonly stripes: Stripes;
-  /** Its volumes, and what is decided about them. */
-  readonly life: SetLife;
+  /** Adds, drains, loses and removes its volumes. */
+  readonly lifecycle: SetLifecycle;
   readonly completeness = new Completeness(this);
   isDegradedAccepted = false;
   readonly #writer: SetWriter;
   readonly #reader: SetReader;
   readonly #onFault: ((fault: Fault) => void) | undefined;
 
-  private constructor(init: VolumeSetInit, shape: Shape, life: SetLife) {
+  private constructor(init: VolumeSetInit, shape: Shape, lifecycle: SetLifecycle) {
     this.name = init.name ?? 'set';
     this.domain = this.name;
     this.replication_factor = shape.replication_factor;
     this.write_min = shape.write_min;
     this.lone_copies = shape.lone_copies;
-    this.life = life;
+    this.lifecycle = lifecycle;
     this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
     this.#reader = new SetReader(this, init.read_lag_ms ?? READ_LAG_MS);
     this.#onFault = init.onFault;
@@ -120,20 +120,20 @@ export class VolumeSet implements Volume {
 
   static async open(init: VolumeSetInit): Promise<VolumeSet> {
     const shape = shapeOf(init);
-    const life = await SetLife.open({ ...init, copies: shape.lone_copies });
-    return new VolumeSet(init, shape, life);
+    const lifecycle = await SetLifecycle.open({ ...init, copies: shape.lone_copies });
+    return new VolumeSet(init, shape, lifecycle);
   }
 
   get members(): readonly Member[] {
-    return this.life.members;
+    return this.lifecycle.members;
   }
 
   get placement(): Placement<Member> {
-    return this.life.placement;
+    return this.lifecycle.placement;
   }
 
   get membership(): Membership {
-    return this.life.membership;
+    return this.lifecycle.membership;
   }
 
   /** The set as people want to see it. */
@@ -165,15 +165,15 @@ export class VolumeSet implements Volume {
   }
 
   get changes_total(): number {
-    return this.life.changes_total;
+    return this.lifecycle.changes_total;
   }
 
   get lastChange(): string {
-    return this.life.lastChange;
+    return this.lifecycle.lastChange;
   }
 
   member(key: string): Member {
-    return this.life.member(key);
+    return this.lifecycle.member(key);
   }
 
   /** Tells volumes that were away, are new or lost records what they missed. How many could be told. */
@@ -353,7 +353,7 @@ export class VolumeSet implements Volume {
     if (!isRonError(error, 'integrity')) this.members.find((member) => member.volume === volume)?.readFailed();
     const reason = error instanceof Error ? error.message : String(error);
     // A copy that others were counting on may be gone.
-    this.life.doubt();
+    this.lifecycle.recheckDrained();
     this.#onFault?.({ kind, id, volume: volume.id, reason });
   }
 }

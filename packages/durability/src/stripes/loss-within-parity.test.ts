@@ -10,6 +10,7 @@ import { RepairQueue } from '../repair/repair-queue.ts';
 import { RepairWorker } from '../repair/repair-worker.ts';
 import { Striper } from './striper.ts';
 import { Directories } from '../testing/directories.ts';
+import { whileAbsent } from '../testing/while-absent.ts';
 import { VolumeSet } from '../set/volume-set.ts';
 
 const { signal } = new AbortController();
@@ -104,8 +105,8 @@ class Upkeep {
 
 /** It is gone for good: while it could come back, nothing is reclaimed. */
 async function giveUp(set: VolumeSet, name: string): Promise<void> {
-  set.life.lose(name, 'test');
-  await set.life.giveUp(name, true, signal);
+  set.lifecycle.lose(name, 'test');
+  await set.lifecycle.setAbandoned(name, true, signal);
 }
 
 async function assertAnyTwoMayGo(directories: Directories, addresses: readonly Address[]): Promise<void> {
@@ -153,8 +154,8 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
     assert.ok(upkeep.planner.report.crowded > 0, 'nothing is crowded');
     await assertServed(set, addresses);
     for (const name of names) {
-      await set.life.remove(name, { signal });
-      set.life.add({ volume: await directories.volume(`${name}${wave}`) });
+      await set.lifecycle.remove(name, { signal });
+      set.lifecycle.add({ volume: await directories.volume(`${name}${wave}`) });
     }
     await upkeep.run();
     assert.equal(upkeep.planner.report.crowded, 0);
@@ -164,9 +165,8 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
   }
   const names = set.members.map((member) => member.name);
   for (const lost of combinations(names.length, 2)) {
-    for (const index of lost) set.member(names[index]!).life = 'lost';
-    await assertServed(set, addresses);
-    for (const index of lost) set.member(names[index]!).life = 'active';
+    const away = lost.map((index) => set.member(names[index]!));
+    await whileAbsent(away, () => assertServed(set, addresses));
   }
 });
 
@@ -198,9 +198,7 @@ test('with three domains of three directories, a whole domain may go, and shards
     assert.equal(upkeep.planner.report.crowded, 0);
     for (const domain of domains) {
       const away = set.members.filter((member) => member.domain === domain);
-      for (const member of away) member.life = 'lost';
-      await assertServed(set, addresses);
-      for (const member of away) member.life = 'active';
+      await whileAbsent(away, () => assertServed(set, addresses));
     }
   };
   await assertSpread();
@@ -208,8 +206,8 @@ test('with three domains of three directories, a whole domain may go, and shards
   for (const name of ['y1', 'y2', 'y3']) await giveUp(set, name);
   await upkeep.run();
   for (const name of ['y1', 'y2', 'y3']) {
-    await set.life.remove(name, { signal });
-    set.life.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
+    await set.lifecycle.remove(name, { signal });
+    set.lifecycle.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
   }
   await upkeep.run();
   await assertSpread();

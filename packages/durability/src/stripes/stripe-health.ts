@@ -10,7 +10,7 @@ import { mostInDomain } from '../placement/placement.ts';
 import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
-const isActive = (member: Member): boolean => member.life === 'active';
+const isActive = (member: Member): boolean => member.isActive;
 
 /** Other shards of a stripe that would be lost with a volume: on itself, and in its domain, where so many may be. */
 interface Neighbours {

@@ -25,7 +25,7 @@ export interface StripeSurvey {
 }
 
 export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<StripeSurvey> {
-  const { changes_total } = set.life;
+  const { changes_total } = set.lifecycle;
   const ids_max = 2 ** 26;
   // A shard that is found by chance stays; it goes another time. There are any number of shards.
   const homes = new Map<string, IdFilter>();
@@ -66,7 +66,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     // The set may take one for another: so another volume has to have it in any case. A volume that came or went since
     // may have made a stripe less than whole.
     isReleased: (member, id) =>
-      set.life.changes_total === changes_total &&
+      set.lifecycle.changes_total === changes_total &&
       released.get(member.id)?.isOverflowed === false &&
       released.get(member.id)?.has(id) === true &&
       set.members.some((each) => each !== member && each.holdsDurably('content', id)),

@@ -108,7 +108,7 @@ suite('a stripe', () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    set.life.lose(layout.shards[0]!.home, 'test');
+    set.lifecycle.lose(layout.shards[0]!.home, 'test');
     for (const { inner } of volumes) inner.isDurable = (kind, id) => kind !== 'shard' && inner.has(kind, id);
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
@@ -117,7 +117,7 @@ suite('a stripe', () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    set.life.lose(layout.shards[0]!.home, 'test');
+    set.lifecycle.lose(layout.shards[0]!.home, 'test');
     // One with a content, or one that knows the stripe.
     const isHome = ({ volume }: Faulty): boolean => volume.id === layout.shards[1]!.home;
     const isAsked = ({ volume }: Faulty): boolean => volume.has('shard', IDS[0]!);
@@ -133,9 +133,9 @@ suite('a stripe', () => {
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
     const gone = layout.shards.slice(0, 4).map((shard) => shard.home);
-    for (const name of gone) set.life.lose(name, 'test');
+    for (const name of gone) set.lifecycle.lose(name, 'test');
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'not_ready'));
-    for (const name of gone) await set.life.giveUp(name, true, signal);
+    for (const name of gone) await set.lifecycle.setAbandoned(name, true, signal);
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
     assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
     await set.put([CHUNKS[0]!], signal);
@@ -149,22 +149,22 @@ suite('a stripe', () => {
     const object = { ...chunkOf(Buffer.from('an object')), type: RecordType.object };
     await set.put([object], signal);
     const knower = set.member(shards[6]!.home);
-    set.life.lose(knower.id, 'it is away');
+    set.lifecycle.lose(knower.id, 'it is away');
     await set.put([{ type: RecordType.remove, id: object.id, payload: new Uint8Array(0) }], signal);
-    set.life.lose(shards[0]!.home, 'it burnt');
-    await set.life.giveUp(shards[0]!.home, true, signal);
+    set.lifecycle.lose(shards[0]!.home, 'it burnt');
+    await set.lifecycle.setAbandoned(shards[0]!.home, true, signal);
     assert.equal(await set.get('content', IDS[0]!, signal), undefined);
-    set.life.add({ volume: knower.volume });
+    set.lifecycle.add({ volume: knower.volume });
     assert.ok(!set.member(knower.id).isCurrent);
     assert.equal(await set.settle(signal), 1);
     const { payload } = (await set.get('content', IDS[0]!, signal))!;
     assert.equal(Buffer.compare(payload, CHUNKS[0]!.payload), 0);
     // With one shard more gone it cannot.
-    set.life.lose(knower.id, 'it is away');
+    set.lifecycle.lose(knower.id, 'it is away');
     await set.put([{ type: RecordType.pin, id: object.id, payload: new Uint8Array(0) }], signal);
-    set.life.lose(shards[1]!.home, 'it burnt');
-    await set.life.giveUp(shards[1]!.home, true, signal);
-    set.life.add({ volume: knower.volume });
+    set.lifecycle.lose(shards[1]!.home, 'it burnt');
+    await set.lifecycle.setAbandoned(shards[1]!.home, true, signal);
+    set.lifecycle.add({ volume: knower.volume });
     await set.settle(signal);
     assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
   });
@@ -209,7 +209,8 @@ suite('a stripe', () => {
     assert.ok(set.isDurable('content', sum), 'it need not be stored again');
     await reclaim(set, (id) => Buffer.compare(id, sum) === 0);
     await reclaim(set, (id) => Buffer.compare(id, sum) === 0);
-    for (const name of [shards[6]!, shards[7]!, shards[0]!].map((shard) => shard.home)) set.life.lose(name, 'test');
+    for (const name of [shards[6]!, shards[7]!, shards[0]!].map((shard) => shard.home))
+      set.lifecycle.lose(name, 'test');
     assert.ok(await set.get('content', sum, signal));
   });
 
@@ -341,7 +342,7 @@ suite('a stripe', () => {
     const releases = (): number =>
       set.members.flatMap((member) => IDS.filter((id) => survey.isReleased(member, id))).length;
     assert.equal(releases(), before.reduce((sum, count) => sum + count, 0) - IDS.length);
-    set.life.lose('v3', 'test');
+    set.lifecycle.lose('v3', 'test');
     assert.equal(releases(), 0);
   });
 });

@@ -29,23 +29,23 @@ export class VolumeDecisions {
     const { set } = this.#volumes;
     const slot = this.#open(key);
     const { id, name } = slot;
-    if (set.member(id).life !== 'draining') {
-      const problem = set.life.whyNotDrain(id) ?? this.#tooFewForStripes() ?? (await this.#tooLittleRoom(slot));
+    if (!set.member(id).isDraining) {
+      const problem = set.lifecycle.whyNotDrain(id) ?? this.#tooFewForStripes() ?? (await this.#tooLittleRoom(slot));
       if (problem !== undefined) throw new RonError('conflict', problem);
     }
-    await this.#note((signal) => set.life.drain(id, signal));
+    await this.#note((signal) => set.lifecycle.drain(id, signal));
     this.#volumes.publish('draining', name, 'it is being emptied');
     this.#volumes.onChange();
   }
 
   /** It stays after all. */
   async undrain(key: string): Promise<void> {
-    const { id, name, spec, isLeaving } = this.#open(key);
-    if (spec.isDraining || isLeaving) {
+    const { id, name, spec, isConfigured } = this.#open(key);
+    if (spec.isDraining || !isConfigured) {
       const why = spec.isDraining ? 'says @draining' : 'does not name it';
       throw new RonError('conflict', `the configuration ${why}: change that and reload`);
     }
-    await this.#note((signal) => this.#volumes.set.life.undrain(id, signal));
+    await this.#note((signal) => this.#volumes.set.lifecycle.undrain(id, signal));
     this.#volumes.publish('staying', name, 'it is not emptied any more');
     this.#volumes.onChange();
   }
@@ -58,11 +58,12 @@ export class VolumeDecisions {
     if (!set.members.some((member) => member.isReadable && member.id !== id)) {
       throw new RonError('conflict', `${name} is the last volume that is left`);
     }
-    slot.giveUp();
-    // A directory in which no volume ever was has none to give up.
+    const reason = slot.abandonedReason;
+    if (id !== undefined && this.#volumes.memberOf(slot)?.isReadable === true) set.lifecycle.lose(id, reason);
+    slot.lifecycle.apply({ type: 'abandon', reason });
+    // A directory in which no volume ever was has none to abandon.
     if (id === undefined) return;
-    if (this.#volumes.memberOf(slot)?.isReadable === true) set.life.lose(id, slot.lost!);
-    await this.#note((signal) => set.life.giveUp(id, true, signal));
+    await this.#note((signal) => set.lifecycle.setAbandoned(id, true, signal));
   }
 
   /** Takes back one that was lost, an empty directory in its place, or one that was used apart from the others. */
@@ -71,18 +72,18 @@ export class VolumeDecisions {
     const { id: former, name } = slot;
     const { set } = this.#volumes;
     const member = this.#volumes.memberOf(slot);
-    if (slot.lost === undefined && member?.isApart === true) {
-      member.isTakenIn = true;
+    if (slot.isOpen && member?.isDiverged === true) {
+      member.apply({ type: 'adopt' });
       return this.#volumes.onChange();
     }
-    // One that took long to open is back before the decision was noted: asking again does that.
-    if (slot.lost === undefined && !this.#isGivenUp(slot)) throw new RonError('conflict', `${name} is not lost`);
-    slot.isGivenUp = false;
-    const isEmpty = slot.lost !== undefined && !(await holdsVolume(name));
-    if (slot.lost !== undefined) await this.#volumes.takeBack(slot);
-    if (slot.lost !== undefined && !slot.isPlaceless) throw new RonError('conflict', slot.lost);
+    // A volume that took long to open is back before the decision was noted: repeating the request notes it.
+    if (slot.isOpen && !this.#isAbandoned(slot)) throw new RonError('conflict', `${name} is not lost`);
+    slot.lifecycle.apply({ type: 'restore' });
+    const isEmpty = !slot.isOpen && !(await holdsVolume(name));
+    if (!slot.isOpen) await this.#volumes.takeBack(slot);
+    if (!slot.isOpen && !slot.isPlaceless) throw new RonError('conflict', slot.problem ?? `${name} is being opened`);
     const id = slot.id!;
-    await this.#note((signal) => set.life.giveUp(id, false, signal));
+    await this.#note((signal) => set.lifecycle.setAbandoned(id, false, signal));
     // The operator put an empty directory in the place of a volume: that one does not come back.
     const isReplaced = isEmpty && former !== undefined && former !== id;
     if (isReplaced) await this.#note((signal) => this.#volumes.forget(former, { signal }));
@@ -94,7 +95,7 @@ export class VolumeDecisions {
     await this.#note((signal) => this.#volumes.remove(slot, { force, signal }));
   }
 
-  #isGivenUp({ id }: Slot): boolean {
+  #isAbandoned({ id }: Slot): boolean {
     return id !== undefined && this.#volumes.set.membership.roster.lost.includes(id);
   }
 
@@ -105,7 +106,7 @@ export class VolumeDecisions {
 
   #open(key: string): Slot & { id: string } {
     const slot = this.#slot(key);
-    if (slot.lost === undefined && slot.id !== undefined) return slot as Slot & { id: string };
+    if (slot.isOpen && slot.id !== undefined) return slot as Slot & { id: string };
     throw new RonError('conflict', `${slot.name} is lost: restore or remove it`);
   }
 

@@ -18,8 +18,7 @@ import { holdsVolume } from './directory-looks.ts';
 import type { EngineEvent } from './engine.ts';
 import { KnownVolumes } from './known-volumes.ts';
 import { openVolumes } from './open-volumes.ts';
-import { awaySlot, dirsOf, memberOf, NOWHERE, openSlot, slotOf, weightOf } from './volume-slot.ts';
-import type { Slot, VolumesInit } from './volume-slot.ts';
+import { absentSlot, dirsOf, memberOf, NOWHERE, openSlot, Slot, weightOf, type VolumesInit } from './volume-slot.ts';
 import { problemOf, viewOf } from './volume-views.ts';
 
 const LOOK_EVERY_MS = 1000;
@@ -57,14 +56,14 @@ export class Volumes implements AsyncDisposable {
     this.volume = volume;
     this.#vigil = new Vigil({ set, probes: this.#probes });
     for (const slot of slots) this.#watchOver(slot);
-    this.dir = slots.find((slot) => slot.lost === undefined && slot.name !== '')?.name;
+    this.dir = slots.find((slot) => slot.isOpen && slot.name !== '')?.name;
   }
 
   static async open(init: VolumesInit): Promise<Volumes> {
     const { config } = init;
     if (config.amnesia.enabled) {
       const volume = new MemoryVolume({ bytes_max: config.amnesia.bytes_max });
-      return await Volumes.#over(init, [[slotOf(NOWHERE), volume]], true);
+      return await Volumes.#over(init, [[new Slot(NOWHERE), volume]], true);
     }
     const known = await KnownVolumes.open(config.volumes_file);
     const { opened, later } = await openVolumes(init, known.volumes);
@@ -91,7 +90,7 @@ export class Volumes implements AsyncDisposable {
 
   /** Writes down which volumes the node has, so that a start without one of them names it. */
   async #remember(): Promise<void> {
-    const open = this.#slots.filter((slot) => slot.lost === undefined && slot.id !== undefined && slot.name !== '');
+    const open = this.#slots.filter((slot) => slot.isOpen && slot.id !== undefined && slot.name !== '');
     await this.#known?.remember(open.map(({ id, spec }) => ({ id: id!, item: formatDataDir(spec) })));
   }
 
@@ -116,7 +115,7 @@ export class Volumes implements AsyncDisposable {
     const slots = opened.map(([slot]) => slot);
     set.isDegradedAccepted = durability.degraded;
     volumes = new Volumes(init, set, slots, isSingle ? opened[0]![1] : set);
-    for (const { name, life, reason } of set.views) if (life === 'lost') volumes.#lost(name, reason);
+    for (const { name, status, reason } of set.views) if (status === 'lost') volumes.#lost(name, reason);
     return volumes;
   }
 
@@ -132,7 +131,7 @@ export class Volumes implements AsyncDisposable {
   get writeProblem(): string | undefined {
     if (this.isSingle) return this.#slots[0]?.watch?.problem;
     const usable = this.#slots.filter((slot) => {
-      return slot.lost === undefined && slot.watch?.problem === undefined && this.memberOf(slot)?.life === 'active';
+      return slot.isOpen && slot.watch?.problem === undefined && this.memberOf(slot)?.isActive === true;
     });
     const { write_min } = this.set;
     if (usable.length >= write_min) return undefined;
@@ -190,7 +189,7 @@ export class Volumes implements AsyncDisposable {
   async #look(signal: AbortSignal): Promise<void> {
     await Promise.all(this.#slots.flatMap((slot) => slot.watch?.look() ?? []));
     if (this.isSingle) return;
-    for (const slot of this.#slots.filter((each) => each.lost !== undefined && !each.isGivenUp)) {
+    for (const slot of this.#slots.filter((each) => each.lifecycle.state.kind === 'absent')) {
       signal.throwIfAborted();
       if (slot.opening === undefined && (await holdsVolume(slot.name))) await this.takeBack(slot, LOOK_EVERY_MS);
     }
@@ -207,7 +206,7 @@ export class Volumes implements AsyncDisposable {
       if (!isNeeded) this.#slots.splice(this.#slots.indexOf(slot), 1);
     }
     for (const id of members) {
-      if (!this.#slots.some((slot) => slot.id === id)) this.#slots.push(awaySlot(id, seen[id]?.dir));
+      if (!this.#slots.some((slot) => slot.id === id)) this.#slots.push(absentSlot(id, seen[id]?.dir));
     }
   }
 
@@ -227,17 +226,17 @@ export class Volumes implements AsyncDisposable {
       signal.throwIfAborted();
       const slot = this.#slots.find((each) => each.name === spec.dir);
       if (slot === undefined) {
-        await this.#join([slotOf(spec)]);
+        await this.#join([new Slot(spec)]);
         continue;
       }
       slot.spec = spec;
-      slot.isLeaving = false;
+      slot.isConfigured = true;
       const weight = await weightOf(spec);
-      if (this.memberOf(slot) !== undefined) this.set.life.reshape(slot.id!, { weight, domain: spec.domain });
+      if (this.memberOf(slot) !== undefined) this.set.lifecycle.reshape(slot.id!, { weight, domain: spec.domain });
       await this.#followDrain(slot, signal);
     }
     for (const slot of this.#slots.filter((each) => !specs.some((spec) => spec.dir === each.name))) {
-      slot.isLeaving = true;
+      slot.isConfigured = false;
       await this.#followDrain(slot, signal);
     }
     await this.#letGo(signal);
@@ -245,15 +244,15 @@ export class Volumes implements AsyncDisposable {
 
   /** It is emptied when the configuration or the operator says so. */
   async #followDrain(slot: Slot, signal: AbortSignal): Promise<void> {
-    const { life, membership } = this.set;
+    const { lifecycle, membership } = this.set;
     const member = this.memberOf(slot);
-    if (member === undefined || slot.lost !== undefined) return;
-    const isWanted = slot.spec.isDraining || slot.isLeaving || membership.roster.draining.includes(member.id);
-    if (isWanted === (member.life === 'draining')) return;
+    if (member === undefined || !slot.isOpen) return;
+    const isWanted = slot.spec.isDraining || !slot.isConfigured || membership.roster.draining.includes(member.id);
+    if (isWanted === member.isDraining) return;
     if (isWanted) {
-      life.beginDrain(member.id);
+      lifecycle.beginDrain(member.id);
       this.publish('draining', slot.name, 'it is being emptied');
-    } else await life.undrain(member.id, signal);
+    } else await lifecycle.undrain(member.id, signal);
     this.onChange();
   }
 
@@ -266,23 +265,26 @@ export class Volumes implements AsyncDisposable {
   }
 
   async #letGo(signal: AbortSignal): Promise<void> {
-    for (const slot of this.#slots.filter((each) => each.isLeaving)) {
-      const isDrained = slot.lost === undefined && this.memberOf(slot)?.isDrained === true;
-      if (!isDrained && !slot.isGivenUp) continue;
+    for (const slot of this.#slots.filter((each) => !each.isConfigured)) {
+      const isDrained = slot.isOpen && this.memberOf(slot)?.isDrained === true;
+      if (!isDrained && !slot.isAbandoned) continue;
       await this.remove(slot, { force: false, signal });
     }
   }
 
   /** Forgets a volume. What is being opened in its place is closed again. */
   async remove(slot: Slot, init: { force: boolean; signal: AbortSignal }): Promise<void> {
-    slot.isGoing = true;
+    slot.lifecycle.apply({ type: 'remove' });
     try {
       if (slot.id !== undefined) await this.forget(slot.id, init);
+      slot.lifecycle.apply({ type: 'removed' });
       this.#slots.splice(this.#slots.indexOf(slot), 1);
     } catch (error) {
-      slot.isGoing = false;
-      if (this.memberOf(slot) === undefined)
-        slot.lost ??= `${slot.name}: it could not be removed altogether; ask again`;
+      slot.lifecycle.apply({ type: 'removalFailed' });
+      if (slot.isOpen && this.memberOf(slot) === undefined) {
+        const reason = `${slot.name}: it could not be removed altogether; ask again`;
+        slot.lifecycle.apply({ type: 'lose', reason });
+      }
       throw error;
     } finally {
       this.onChange();
@@ -292,11 +294,11 @@ export class Volumes implements AsyncDisposable {
 
   /** Takes a volume off the roster. */
   async forget(id: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
-    const { life, membership, members } = this.set;
+    const { lifecycle, membership, members } = this.set;
     // First: if the next step fails, the roster still names the volume at the next start.
     await this.#known?.forget(id);
     try {
-      if (members.some((member) => member.id === id)) await life.remove(id, init);
+      if (members.some((member) => member.id === id)) await lifecycle.remove(id, init);
       else await membership.forget(id, init.signal);
     } catch (error) {
       await this.#remember();
@@ -322,8 +324,8 @@ export class Volumes implements AsyncDisposable {
   async #join(slots: readonly Slot[]): Promise<void> {
     for (const slot of slots) {
       this.#slots.push(slot);
-      if (slot.lost === undefined) await this.takeBack(slot);
-      else this.publish('lost', slot.name, slot.lost);
+      if (slot.problem === undefined) await this.takeBack(slot);
+      else this.publish('lost', slot.name, slot.problem);
     }
   }
 
@@ -332,7 +334,6 @@ export class Volumes implements AsyncDisposable {
     const slot = this.#slots.find((each) => each.name === name);
     const member = slot === undefined ? undefined : this.memberOf(slot);
     if (slot === undefined || member === undefined) return;
-    slot.lost = reason;
     slot.watch = undefined;
     const timer = sched.timer(
       CLOSE_AFTER_MS,
@@ -349,34 +350,36 @@ export class Volumes implements AsyncDisposable {
 
   /** Takes back one that was lost. When it cannot be opened, or not yet, it stays lost and says why. */
   async takeBack(slot: Slot, wait_ms = OPEN_MS_MAX): Promise<void> {
-    if (slot.isGivenUp || slot.isGoing || slot.isPlaceless) return;
-    slot.opening ??= this.#reopen(slot).finally(() => (slot.opening = undefined));
+    if (slot.isPlaceless) return;
+    slot.lifecycle.apply({ type: 'open' });
+    if (slot.lifecycle.state.kind !== 'opening') return;
+    slot.opening ??= this.#reopen(slot).finally(() => {
+      slot.opening = undefined;
+      // It was abandoned and restored while an opening ended that failed: the next probe opens it again.
+      slot.lifecycle.apply({ type: 'openFailed', reason: slot.problem ?? `${slot.name}: it could not be opened` });
+    });
     await within(slot.opening, wait_ms);
-    if (slot.opening !== undefined)
-      slot.lost = `${slot.name}: it is being opened, which takes long; it joins when that is done`;
+    if (slot.opening === undefined) return;
+    const reason = `${slot.name}: it is being opened, which takes long; it joins when that is done`;
+    slot.lifecycle.apply({ type: 'delayed', reason });
   }
 
   /** Never rejects: one that cannot be opened says why. */
   async #reopen(slot: Slot): Promise<void> {
-    const why = slot.lost;
     let volume: Volume | undefined;
     try {
       await closed(this.memberOf(slot)?.volume);
       volume = await openSlot(slot, this.#init, 'later', (found) => this.#refuseCopy(found));
       if (volume === undefined) return;
       const member = await memberOf(slot, volume);
-      // While it was opened, it may have been given up or removed, or the service may be closing.
-      if (slot.isGivenUp || slot.isGoing || this.#isClosed)
-        throw new Error('it was given up, removed or closed while it was opened');
-      this.set.life.add(member);
+      if (this.#isClosed) throw new Error('the service is closing');
+      this.set.lifecycle.add(member);
     } catch (error) {
-      slot.lost = slot.isGivenUp
-        ? (slot.lost ?? why)
-        : `${slot.name}: ${error instanceof Error ? error.message : String(error)}`;
+      const reason = `${slot.name}: ${error instanceof Error ? error.message : String(error)}`;
+      slot.lifecycle.apply({ type: 'openFailed', reason });
       slot.watch = undefined;
       return await closed(volume);
     }
-    slot.lost = undefined;
     // It may have lain elsewhere before.
     for (const other of this.#slots.filter((each) => each !== slot && each.id === slot.id)) this.#vacate(other);
     this.trackAway();
@@ -394,7 +397,7 @@ export class Volumes implements AsyncDisposable {
 
   /** Its volume lies elsewhere now. */
   #vacate(slot: Slot): void {
-    if (slot.isPlaceless || slot.isLeaving) this.#slots.splice(this.#slots.indexOf(slot), 1);
+    if (slot.isPlaceless || !slot.isConfigured) this.#slots.splice(this.#slots.indexOf(slot), 1);
     else slot.id = undefined;
   }
 
