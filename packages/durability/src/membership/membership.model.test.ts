@@ -40,7 +40,7 @@ const MUTATIONS: readonly Mutation[] = [
     bug: 'a removal is told to those who were there when it began, and nobody looks who came',
     file: '../set/set-writer.ts',
     find: 'await this.#strike(this.#set.members, written, signal);',
-    replace: 'await this.#strike(listeners.filter((each) => each.isCurrent), written, signal);',
+    replace: 'await this.#strike(listeners, written, signal);',
     model: takenBackWhileRemoving,
     caught: CAME_BACK,
   },
