@@ -14,5 +14,5 @@ export * from './repair/repair.ts';
 export * from './scrub/scrub.ts';
 export * from './stripes/striper.ts';
 export * from './stripes/stripes.ts';
-export * from './membership/vigil.ts';
+export * from './membership/volume-prober.ts';
 export * from './set/volume-set.ts';

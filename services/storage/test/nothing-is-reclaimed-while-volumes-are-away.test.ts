@@ -184,10 +184,10 @@ describe('a directory goes away and comes back during a compaction', () => {
         if (compactor.report.phase === phase && !hasHappened) {
           hasHappened = true;
           await move(service.dir, ['d1'], 'away');
-          await volumes.look(signal);
+          await volumes.probe(signal);
           await move(service.dir, ['d1'], 'back');
           await eventually('it is back', async () => {
-            await volumes.look(signal);
+            await volumes.probe(signal);
             return volumes.set.members.filter((member) => member.isReadable).length === 4;
           });
         }

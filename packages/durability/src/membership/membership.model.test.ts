@@ -81,7 +81,9 @@ const MUTATIONS: readonly Mutation[] = [
 ];
 
 const urlOf = (path: string): string => import.meta.resolve(path);
-const THROUGH = ['../lifecycle/set-lifecycle.ts', './membership.ts', './reconcile.ts', '../set/set-writer.ts'].map(urlOf);
+const THROUGH = ['../lifecycle/set-lifecycle.ts', './membership.ts', './reconcile.ts', '../set/set-writer.ts'].map(
+  urlOf,
+);
 
 for (const { bug, file, find, replace, model, caught } of MUTATIONS) {
   test(`the model catches: ${bug}`, async () => {

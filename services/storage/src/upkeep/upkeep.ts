@@ -248,7 +248,7 @@ export class Upkeep {
     try {
       const report = await this.planner.plan(signal);
       if (report.isComplete) this.planned_ms = sched.wall_ms();
-      await volumes.letGo(signal);
+      await volumes.removeUnconfigured(signal);
       return report;
     } catch (error) {
       signal.throwIfAborted();

@@ -13,7 +13,7 @@ import { readKnown, rosterOf, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
 import type { KnownVolume } from '@ron/proto';
 import { parseDataDir } from './data-dirs.ts';
-import { holdsVolume } from './directory-looks.ts';
+import { holdsVolume } from './directory-probes.ts';
 import { fileSystemOf } from './disk-share.ts';
 import { absentSlot, dirsOf, openSlot, Slot, type VolumesInit } from './volume-slot.ts';
 

@@ -1,18 +1,18 @@
 /**
  * Decisions of the operator about a volume: drain, undrain, lose, restore, remove.
  *
- * Promise: a decision takes effect at once, is durable when it resolves, and holds after a restart; the one that was made
- * last counts, even while a directory is being opened. Nothing is emptied that the others have no room for. Deciding the
- * same twice changes nothing. Bound: `DECIDE_MS` for writing it down. Cancellation: by that; ask again.
+ * Contract: a decision takes effect at once, is durable once it resolves, and holds after a restart. The last decision counts,
+ * even while a directory is being opened. Decisions are idempotent. A volume is not drained unless the others have room for
+ * its records. Bound: `DECIDE_MS` to persist a decision. Cancellation: by that deadline; then repeat the request.
  */
 import { reserveBytes } from '@ron/cas';
 import { Deadline, RonError } from '@ron/kernel';
 import type { StorageConfig } from '../config.ts';
-import { holdsVolume, roomOf } from './directory-looks.ts';
+import { holdsVolume, spaceOf } from './directory-probes.ts';
 import type { Slot } from './volume-slot.ts';
 import type { Volumes } from './volumes.ts';
 
-/** A volume that cannot take a note within this time is as good as lost. */
+/** A volume that cannot write a note within this time is unusable. */
 const DECIDE_MS = 5000;
 
 export class VolumeDecisions {
@@ -24,7 +24,7 @@ export class VolumeDecisions {
     this.#durability = durability;
   }
 
-  /** Gives it nothing more; what it has is moved to others. */
+  /** Sends it no new records, and moves its records to other volumes. */
   async drain(key: string): Promise<void> {
     const { set } = this.#volumes;
     const slot = this.#open(key);
@@ -34,11 +34,11 @@ export class VolumeDecisions {
       if (problem !== undefined) throw new RonError('conflict', problem);
     }
     await this.#note((signal) => set.lifecycle.drain(id, signal));
-    this.#volumes.publish('draining', name, 'it is being emptied');
+    this.#volumes.publish('draining', name, 'its records are moved to other volumes');
     this.#volumes.onChange();
   }
 
-  /** It stays after all. */
+  /** Cancels a drain. */
   async undrain(key: string): Promise<void> {
     const { id, name, spec, isConfigured } = this.#open(key);
     if (spec.isDraining || !isConfigured) {
@@ -46,11 +46,11 @@ export class VolumeDecisions {
       throw new RonError('conflict', `the configuration ${why}: change that and reload`);
     }
     await this.#note((signal) => this.#volumes.set.lifecycle.undrain(id, signal));
-    this.#volumes.publish('staying', name, 'it is not emptied any more');
+    this.#volumes.publish('staying', name, 'its records stay');
     this.#volumes.onChange();
   }
 
-  /** Gives it up: it stays lost until `restore`. */
+  /** Abandons it: it stays closed until `restore`. */
   async lose(key: string): Promise<void> {
     const slot = this.#slot(key);
     const { id, name } = slot;
@@ -66,7 +66,7 @@ export class VolumeDecisions {
     await this.#note((signal) => set.lifecycle.setAbandoned(id, true, signal));
   }
 
-  /** Takes back one that was lost, an empty directory in its place, or one that was used apart from the others. */
+  /** Reopens a lost volume, makes an empty directory in its place a volume, or adopts a diverged one. */
   async restore(key: string): Promise<void> {
     const slot = this.#slot(key);
     const { id: former, name } = slot;
@@ -80,16 +80,16 @@ export class VolumeDecisions {
     if (slot.isOpen && !this.#isAbandoned(slot)) throw new RonError('conflict', `${name} is not lost`);
     slot.lifecycle.apply({ type: 'restore' });
     const isEmpty = !slot.isOpen && !(await holdsVolume(name));
-    if (!slot.isOpen) await this.#volumes.takeBack(slot);
+    if (!slot.isOpen) await this.#volumes.reopen(slot);
     if (!slot.isOpen && !slot.isPlaceless) throw new RonError('conflict', slot.problem ?? `${name} is being opened`);
     const id = slot.id!;
     await this.#note((signal) => set.lifecycle.setAbandoned(id, false, signal));
-    // The operator put an empty directory in the place of a volume: that one does not come back.
+    // The operator replaced the volume by an empty directory: the former volume leaves the set.
     const isReplaced = isEmpty && former !== undefined && former !== id;
     if (isReplaced) await this.#note((signal) => this.#volumes.forget(former, { signal }));
   }
 
-  /** Forgets a volume that is empty or lost; `force` also one that may hold the last copy of something. */
+  /** Removes a drained or lost volume; with `force` also one that may hold the last copy of a record. */
   async remove(key: string, force: boolean): Promise<void> {
     const slot = this.#slot(key);
     await this.#note((signal) => this.#volumes.remove(slot, { force, signal }));
@@ -118,16 +118,16 @@ export class VolumeDecisions {
     return `stripes of ${ec_data_shards}+${ec_parity_shards} need ${needed} volumes, ${left} would be left: add one first`;
   }
 
-  /** What it holds has to fit on the others: one that does not answer has no room. Directories of one file system share its room. */
+  /** Its records have to fit on the others. A volume that does not answer has no space; directories of one device share theirs. */
   async #tooLittleRoom(slot: Slot & { id: string }): Promise<string | undefined> {
     const { used_bytes } = this.#volumes.set.member(slot.id).volume.stats();
     const others = this.#volumes.set.placement.places.filter(({ id }) => id !== slot.id);
-    const looks = await Promise.all(others.map(({ name }) => roomOf(name)));
-    const rooms = new Map<number, number>();
-    for (const { device, total_bytes, free_bytes } of looks.filter((look) => look !== undefined)) {
-      rooms.set(device, Math.max(0, free_bytes - reserveBytes(total_bytes)));
+    const spaces = await Promise.all(others.map(({ name }) => spaceOf(name)));
+    const free = new Map<number, number>();
+    for (const { device, total_bytes, free_bytes } of spaces.filter((space) => space !== undefined)) {
+      free.set(device, Math.max(0, free_bytes - reserveBytes(total_bytes)));
     }
-    const free_bytes = [...rooms.values()].reduce((sum, room) => sum + room, 0);
+    const free_bytes = [...free.values()].reduce((sum, bytes) => sum + bytes, 0);
     if (used_bytes <= free_bytes) return undefined;
     return `${slot.name} holds ${used_bytes} bytes, the others have room for ${free_bytes}: add a volume, or compact first`;
   }

@@ -5,10 +5,10 @@ import { VolumeLifecycle, type MemberInit, type Probe } from '@ron/durability';
 import { assert, isRonError } from '@ron/kernel';
 import type { StorageConfig } from '../config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
-import { probeOf, roomOf } from './directory-looks.ts';
+import { probeOf, spaceOf } from './directory-probes.ts';
 import { fileSystemOf } from './disk-share.ts';
 import type { EngineEvent } from './engine.ts';
-import { VolumeWatch } from './volume-watch.ts';
+import { WriteProbe } from './write-probe.ts';
 
 export interface VolumesInit {
   readonly config: StorageConfig;
@@ -24,7 +24,7 @@ export class Slot {
   /** The volume that is open there, or was; of a directory that was never open, the one that was last seen there. */
   id: string | undefined;
   readonly lifecycle: VolumeLifecycle;
-  watch: VolumeWatch | undefined;
+  writes: WriteProbe | undefined;
   /** Detects that the directory was replaced or has vanished. */
   probe: Probe | undefined;
   /** The opening under way, which may take any time: a directory is not opened twice. */
@@ -99,7 +99,7 @@ export function dirsOf(config: StorageConfig): DataDir[] {
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
   slot.id = volume.id;
-  slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
+  slot.writes = new WriteProbe(volume, spec.dir === '' ? undefined : spec.dir);
   const duty = spec.isDraining || !slot.isConfigured ? 'draining' : 'active';
   return { volume, weight: await weightOf(spec), duty, lifecycle: slot.lifecycle };
 }
@@ -108,7 +108,7 @@ export const weightOf = async (spec: DataDir): Promise<number> => spec.weight ??
 
 /** One that does not tell counts as a small one. */
 async function size_gib(dir: string): Promise<number> {
-  const { total_bytes = GIB } = (await roomOf(dir)) ?? {};
+  const { total_bytes = GIB } = (await spaceOf(dir)) ?? {};
   return Math.max(0.001, total_bytes / GIB);
 }
 

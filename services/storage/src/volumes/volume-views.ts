@@ -5,7 +5,7 @@ import type { Slot } from './volume-slot.ts';
 
 /** What is wrong with it. */
 export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet): string | undefined {
-  const problem = slot.problem ?? slot.watch?.problem;
+  const problem = slot.problem ?? slot.writes?.problem;
   if (problem !== undefined || member === undefined) return problem;
   if (member.isDiverged) {
     return `${slot.name}: it and the others were used apart; \`ron volumes restore\` brings them together, and may bring back what was removed on one side`;

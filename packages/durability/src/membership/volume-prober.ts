@@ -1,10 +1,9 @@
 /**
- * Probes volumes whose loss would go unnoticed: a directory that was deleted or unmounted under a process is still
- * there for the descriptors that are open.
+ * Probes volumes for a loss that no read or write notices: a deleted or unmounted directory stays usable through descriptors
+ * that are open.
  *
- * Promise: a volume whose probe says that it is gone is lost to the set within about `LOOK_EVERY_MS`.
- * A probe that fails otherwise, or takes too long, says nothing. Bound: one probe of each volume at a time, even if it does not answer.
- * Cancellation: by the signal.
+ * Contract: a volume whose probe reports a loss leaves the set within about `PROBE_EVERY_MS`. A probe that fails otherwise or
+ * times out has no effect. Bound: one probe of each volume at a time, even if it hangs. Cancellation: by the signal.
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -13,48 +12,48 @@ import type { Member } from './member.ts';
 import { Inquiry } from '../set/patience.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
-/** Why the volume is gone; undefined while it is there. */
+/** Why the volume is lost; undefined while it is present. */
 export type Probe = () => Promise<string | undefined>;
 
-export interface VigilInit {
+export interface VolumeProberInit {
   set: VolumeSet;
-  /** By the names of volumes. Those without one are not looked at. */
+  /** By the names of volumes. A volume without a probe is not probed. */
   probes: ReadonlyMap<string, Probe>;
 }
 
-const LOOK_EVERY_MS = 1000;
-const LOOK_MS_MAX = 1000;
+const PROBE_EVERY_MS = 1000;
+const PROBE_MS_MAX = 1000;
 
-export class Vigil {
-  readonly #init: VigilInit;
+export class VolumeProber {
+  readonly #init: VolumeProberInit;
   readonly #inquiries = new WeakMap<Probe, Inquiry<string | undefined>>();
 
-  constructor(init: VigilInit) {
+  constructor(init: VolumeProberInit) {
     this.#init = init;
   }
 
   async run(stopping: AbortSignal): Promise<void> {
     while (!stopping.aborted) {
-      await this.look();
-      await sleep(LOOK_EVERY_MS, stopping, 'volumes.look').catch(() => undefined);
+      await this.probe();
+      await sleep(PROBE_EVERY_MS, stopping, 'volumes.probe').catch(() => undefined);
     }
   }
 
-  async look(): Promise<void> {
-    // Concurrently: one that does not answer does not delay the others.
-    await Promise.all(this.#init.set.members.map((member) => this.#lookAt(member)));
+  async probe(): Promise<void> {
+    // Concurrently: a probe that hangs does not delay the others.
+    await Promise.all(this.#init.set.members.map((member) => this.#probe(member)));
   }
 
-  async #lookAt(member: Member): Promise<void> {
+  async #probe(member: Member): Promise<void> {
     const { set, probes } = this.#init;
     const probe = member.isReadable ? probes.get(member.name) : undefined;
     if (probe === undefined) return;
     const reason = await this.#inquiryOf(probe)
-      .within(LOOK_MS_MAX)
+      .within(PROBE_MS_MAX)
       .catch(() => undefined);
-    // Its name may be another one's by now.
-    const isThere = set.members.includes(member) && member.isReadable;
-    if (typeof reason === 'string' && isThere) set.lifecycle.lose(member.id, reason);
+    // Another member may have replaced it meanwhile.
+    const isPresent = set.members.includes(member) && member.isReadable;
+    if (typeof reason === 'string' && isPresent) set.lifecycle.lose(member.id, reason);
   }
 
   #inquiryOf(probe: Probe): Inquiry<string | undefined> {
@@ -64,7 +63,7 @@ export class Vigil {
   }
 }
 
-/** Whether the directory of a volume is still the one that it was. */
+/** Detects that the directory of a volume was deleted or replaced by another one. */
 export async function directoryProbe(dir: string): Promise<Probe> {
   const segments = join(dir, 'segments');
   const identity = async (): Promise<string> => {
@@ -74,7 +73,7 @@ export async function directoryProbe(dir: string): Promise<Probe> {
   const known = await identity();
   return async () => {
     try {
-      return (await identity()) === known ? undefined : `${dir} is another directory than it was`;
+      return (await identity()) === known ? undefined : `${dir} was replaced by another directory`;
     } catch (error) {
       const { code } = error as NodeJS.ErrnoException;
       return code === 'ENOENT' || code === 'ENOTDIR' ? `${dir} is gone` : undefined;
