@@ -122,11 +122,11 @@ test('a volume can be removed in every state, and a removal that fails returns t
   for (const state of [...CLOSED, ...OPEN]) {
     const removing = transition(state, { type: 'remove' });
     assert.deepEqual(removing, { kind: 'removing', from: state });
-    assert.deepEqual(transition(removing!, { type: 'removalFailed' }), state);
-    assert.deepEqual(transition(removing!, { type: 'removed' }), { kind: 'removed' });
+    assert.deepEqual(transition(removing, { type: 'removalFailed' }), state);
+    assert.deepEqual(transition(removing, { type: 'removed' }), { kind: 'removed' });
     assert.deepEqual(transition(state, { type: 'removed' }), { kind: 'removed' });
     assert.equal(transition(state, { type: 'removalFailed' }), undefined);
-    assert.equal(transition(removing!, { type: 'remove' }), undefined);
+    assert.equal(transition(removing, { type: 'remove' }), undefined);
   }
 });
 
@@ -149,7 +149,7 @@ test('each opening is a session of its own', () => {
   const lifecycle = VolumeLifecycle.opening();
   assert.ok(lifecycle.apply({ type: 'opened', duty: 'active' }));
   const first = lifecycle.open!.session;
-  assert.ok(lifecycle.apply({ type: 'strike' }) === false, 'it has to be recognized first');
+  assert.ok(!lifecycle.apply({ type: 'strike' }), 'it has to be recognized first');
   assert.ok(lifecycle.apply({ type: 'lose', reason: 'unplugged' }));
   assert.deepEqual([lifecycle.open, lifecycle.reason], [undefined, 'unplugged']);
   assert.ok(lifecycle.apply({ type: 'open' }) && lifecycle.apply({ type: 'opened', duty: 'draining' }));

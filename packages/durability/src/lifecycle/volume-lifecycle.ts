@@ -153,7 +153,7 @@ function keep(state: KeptState, event: LifecycleEvent): KeptState | undefined {
     event.type
   ];
   // The key of each step is the kind of the state that it takes.
-  return steps?.[state.kind]?.(state as never, event as never);
+  return steps?.[state.kind]?.(state, event);
 }
 
 export class VolumeLifecycle {
