@@ -1,5 +1,13 @@
 /** Everything that runs, waits or is shared in kms. */
-import { declareConcurrency } from '@ron/service';
+import {
+  declareConcurrency,
+  EVENT_CHANNEL,
+  EVENT_TASK,
+  REVOCATION_TASK,
+  SHELL_CHANNELS,
+  SHELL_DEADLINES,
+  SHELL_TASKS,
+} from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'kms',
@@ -49,9 +57,8 @@ export const concurrency = declareConcurrency({
       to: 'audit checkpointer',
     },
     checkpoint: { kind: 'watch', from: 'audit checkpointer', to: 'witness client, those who wait for a proof' },
-    events: { kind: 'broadcast', capacity: 1024, from: 'keys, backend, audit', to: 'log' },
-    shutdown: { kind: 'watch', from: 'drain', to: 'backend keeper, attestation refresher' },
-    config: { kind: 'watch', from: 'config watch', to: 'every operation' },
+    ...EVENT_CHANNEL,
+    ...SHELL_CHANNELS,
   },
   tasks: {
     signer_pool: {
@@ -77,14 +84,9 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'looks after the sessions of the backend and brings them back, with jittered backoff',
     },
-    config_watch: { count: 1, criticality: 'important', does: 'puts a reloaded configuration in force' },
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'looks whether keys of capabilities were rotated or retired',
-    },
-    revocation_watch: { count: 1, criticality: 'important', does: 'hears from passport what is revoked' },
-    event_log: { count: 1, criticality: 'important', does: 'writes what happened to keys and backend to the log' },
+    ...EVENT_TASK,
+    ...REVOCATION_TASK,
+    ...SHELL_TASKS,
   },
   locks: {},
   deadlines: {
@@ -98,8 +100,7 @@ export const concurrency = declareConcurrency({
     checkpoint: { ms: 1000, config_key: 'audit.checkpoint_deadline', covers: 'one signed checkpoint' },
     attest: { ms: 3000, covers: 'one renewal of the attestation' },
     keep: { ms: 2000, covers: 'one look of the keeper at the backend' },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
   retries: {
     unwrap: { policy: 'kms', idempotent_because: 'it changes nothing' },

@@ -1,5 +1,5 @@
 /** Everything that runs, waits or is shared in passport. */
-import { declareConcurrency } from '@ron/service';
+import { declareConcurrency, SHELL_CHANNELS, SHELL_DEADLINES, SHELL_TASKS } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'passport',
@@ -15,22 +15,13 @@ export const concurrency = declareConcurrency({
       from: 'services that poll revocations',
       to: 'the next revocation, or one second',
     },
-    shutdown: { kind: 'watch', from: 'drain', to: 'config watch' },
-    config: { kind: 'watch', from: 'config watch', to: 'issue, key refresh' },
+    ...SHELL_CHANNELS,
   },
-  tasks: {
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'asks kms whether keys of capabilities were rotated or retired',
-    },
-    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
-  },
+  tasks: SHELL_TASKS,
   locks: {},
   deadlines: {
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
     hold: { ms: 3000, covers: 'a question for revocations, which is held for a second at most' },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
 });

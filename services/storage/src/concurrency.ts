@@ -1,5 +1,13 @@
 /** Everything that runs, waits or is shared in storage. */
-import { declareConcurrency } from '@ron/service';
+import {
+  declareConcurrency,
+  EVENT_CHANNEL,
+  EVENT_TASK,
+  REVOCATION_TASK,
+  SHELL_CHANNELS,
+  SHELL_DEADLINES,
+  SHELL_TASKS,
+} from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'storage',
@@ -33,9 +41,8 @@ export const concurrency = declareConcurrency({
       overflow: 'planned again; the loss of last copies is never shed for lesser work',
       metric: 'repair_skipped_total{reason="full"}',
     },
-    events: { kind: 'broadcast', capacity: 1024, from: 'engine', to: 'log and audit' },
-    shutdown: { kind: 'watch', from: 'drain', to: 'repair planner, striper, scrub, timers, config watch' },
-    config: { kind: 'watch', from: 'config watch', to: 'volumes, repair, timers' },
+    ...EVENT_CHANNEL,
+    ...SHELL_CHANNELS,
   },
   tasks: {
     get_pool: {
@@ -50,7 +57,6 @@ export const concurrency = declareConcurrency({
       criticality: 'critical',
       does: 'takes bytes in, hashes them and answers when they are durable',
     },
-    event_log: { count: 1, criticality: 'important', does: 'writes what happened to stored records to the log' },
     volume_watch: {
       count: 1,
       criticality: 'important',
@@ -74,15 +80,11 @@ export const concurrency = declareConcurrency({
       criticality: 'optional',
       does: 'turns copies into stripes with parity, when durability.ec is on',
     },
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'asks kms whether keys of capabilities were rotated or retired',
-    },
-    revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
-    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
     upload_expiry: { count: 1, criticality: 'important', does: 'expires unfinished uploads' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
+    ...EVENT_TASK,
+    ...REVOCATION_TASK,
+    ...SHELL_TASKS,
     compaction: { count: 0, criticality: 'optional', does: 'reclaims space, one run at a time' },
     repair_run: { count: 0, criticality: 'optional', does: 'a repair on request, one at a time' },
     scrub_run: { count: 0, criticality: 'optional', does: 'a scrub on request, one at a time' },
@@ -96,7 +98,6 @@ export const concurrency = declareConcurrency({
       config_key: 'storage.put_deadline',
       covers: 'a write from its last byte to its answer, and each step of the disk before',
     },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body without progress' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
 });

@@ -1,9 +1,10 @@
 /** Everything that runs, waits or is shared in the example service. */
-import { declareConcurrency } from '@ron/service';
+import { declareConcurrency, SHELL_CHANNELS, SHELL_TASKS } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'notes',
   channels: {
+    ...SHELL_CHANNELS,
     work: {
       kind: 'work',
       capacity: 64,
@@ -14,6 +15,7 @@ export const concurrency = declareConcurrency({
     },
   },
   tasks: {
+    config_watch: SHELL_TASKS.config_watch,
     pool: {
       count: 4,
       config_key: 'notes.workers',

@@ -5,6 +5,7 @@
  * start until `TASKS_MAX` later ones have pushed it out, however it ended.
  * Bound: `TASKS_MAX` tasks. Overflow: the oldest that has ended is forgotten. Cancellation: by the signal that the runner gives.
  */
+import type { Compactor } from '@ron/cas';
 import { assert, isRonError, sched } from '@ron/kernel';
 import type { Task } from '@ron/proto';
 
@@ -82,4 +83,11 @@ export class AdminTasks<K extends string = string> {
     const oldest = [...this.#entries].find(([, { task }]) => task.state !== 'running');
     if (oldest !== undefined) this.#entries.delete(oldest[0]);
   }
+}
+
+/** The declared task that runs each kind. */
+export const TASK_KINDS = { compact: 'compaction', repair: 'repair_run', scrub: 'scrub_run' } as const;
+
+export function compactionOf({ compactor }: { readonly compactor: Compactor }): TaskWork {
+  return { run: (signal) => compactor.run(signal), progress: () => ({ ...compactor.report }) };
 }

@@ -5,8 +5,7 @@
  * with the declared numbers or those of the config key it names; `unbuilt()` lists declarations that were never built, so
  * a test can hold a service to its declaration. Everything built is measured.
  * Bound: the declaration; a channel is built once. Overflow: per channel, as declared.
- * Cancellation: `stop` refuses new work, lets tasks finish within the drain, aborts the rest, then runs the close hooks in
- * their order and closes the channels; it always resolves. Called again it can only shorten the drain.
+ * Cancellation: `stop` ends the tasks, `close` the channels.
  */
 import {
   Breaker,
@@ -33,7 +32,6 @@ import {
   WorkQueue,
 } from '@ron/kernel';
 import { configValue } from '@ron/config';
-import { Lifecycle, type CloseHookInit } from './lifecycle.ts';
 import type { Log, Counter, Metrics } from '@ron/telemetry';
 import { labelOf, laneNames, RESTARTS_DEFAULT, type Channel, type Concurrency } from './declaration.ts';
 import { measureRuntime, type BreakerGroup, type MeasuredQueue, type OwnQueue } from './runtime-metrics.ts';
@@ -46,28 +44,17 @@ export interface RuntimeInit {
   config?: { readonly value: unknown };
   /** Called once when a critical task stays down. */
   onFatal?: (kind: string, error: unknown) => void;
-  /** Values of `rejected_total{reason}` besides the error codes. */
-  rejected_reasons?: readonly string[];
 }
 
 /** Operations of any listener or client, besides the declared deadlines. */
 const IO_OPS = ['connect', 'handler', 'header', 'idle', 'read', 'write'];
 const BREAKERS_MAX = 4096;
-/** More than the supervisor grants its tasks, so that it is the one that reports them. */
-const ABORT_GRACE_MS = 1000;
-
-interface CloseHook {
-  readonly hook: string;
-  readonly init: CloseHookInit;
-  readonly close: (signal: AbortSignal) => Promise<void> | void;
-}
 
 export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposable {
   readonly declaration: D;
   readonly metrics: Metrics;
   readonly log: Log;
   readonly supervisor: Supervisor;
-  readonly lifecycle: Lifecycle;
   /** For refusals: `rejected.at(code).inc()`. */
   readonly rejected: Counter<'reason'>;
   /** Counted by every deadline that `deadline()` gives out. */
@@ -84,19 +71,17 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   readonly #owns = new Map<string, OwnQueue>();
   readonly #breakers: ReadonlyMap<string, BreakerGroup>;
   readonly #budget = new RetryBudget();
-  readonly #hooks: CloseHook[] = [];
-  #stopped: Promise<StopReport> | undefined;
+  #isClosed = false;
   readonly #onExpire = (op: string): void => this.io_timeouts.at(op).inc();
   readonly #onRetry = (op: string, result: string): void => this.backoff_retries.at({ op, result }).inc();
 
   constructor(declaration: D, init: RuntimeInit) {
-    const { metrics, log, config, onFatal, rejected_reasons = [] } = init;
+    const { metrics, log, config, onFatal } = init;
     const { restarts = RESTARTS_DEFAULT } = declaration;
     this.declaration = declaration;
     this.metrics = metrics;
     this.log = log;
     this.#config = config;
-    this.lifecycle = new Lifecycle(declaration.service, { abort_grace_ms: ABORT_GRACE_MS });
     const kinds = Object.keys(declaration.breakers ?? {});
     this.#breakers = new Map(kinds.map((kind) => [kind, { live: new Set(), forgotten_total: 0 }]));
     this.supervisor = new Supervisor({
@@ -107,7 +92,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     });
     const reasons = Object.entries(ERRORS).flatMap(([code, row]) => (row.metric.startsWith('rejected_') ? [code] : []));
     this.rejected = metrics.counter('rejected_total', 'Requests refused, by reason.', {
-      reason: [...reasons, ...rejected_reasons],
+      reason: reasons,
     });
     const ops = Object.keys(declaration.deadlines);
     this.io_timeouts = metrics.counter('io_timeouts_total', 'Deadlines that passed, by operation.', {
@@ -236,12 +221,6 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return retry(idempotent(op, work), { policy: POLICIES[policy], ...init, ...shared });
   }
 
-  /** Adds a hook that closes a resource once the tasks have ended; hooks run in the order in which they were added. */
-  onClose(hook: string, init: CloseHookInit, close: (signal: AbortSignal) => Promise<void> | void): void {
-    assert(this.#stopped === undefined, `close hook ${hook} is added before the stop`);
-    this.#hooks.push({ hook, init, close });
-  }
-
   /** Declarations that were never built. Empty when the declaration is accurate. */
   unbuilt(): string[] {
     const { channels, tasks, locks, deadlines, breakers = {}, retries = {} } = this.declaration;
@@ -257,40 +236,29 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return all.filter((name) => !this.#built.has(name));
   }
 
-  /** Stops everything that was built. Never rejects. With `drain_ms` 0 nothing is waited for, hooks included. */
+  /**
+   * Stops the tasks: refuses new work, lets tasks finish within `drain_ms`, and aborts the others. Never rejects. A second
+   * call can only shorten the drain.
+   */
   stop(init: { drain_ms: number }): Promise<StopReport> {
-    this.#stopped ??= this.#stop(init.drain_ms);
-    if (init.drain_ms <= 0) this.lifecycle.abort();
-    // The supervisor keeps the shorter of two drains.
-    void this.supervisor.stop(init);
-    return this.#stopped;
+    for (const { queue } of this.#queues.values()) queue.close();
+    return this.supervisor.stop(init);
+  }
+
+  /** Closes every channel. Queued work is answered with `draining`. Call it once the tasks have ended. */
+  close(): void {
+    if (this.#isClosed) return;
+    this.#isClosed = true;
+    const stopped = new RonError('draining', `${this.declaration.service} has stopped`);
+    for (const { queue } of this.#queues.values()) queue.abortQueued(stopped);
+    for (const table of [this.#mpscs, this.#broadcasts, this.#watches, this.#owns]) {
+      for (const channel of table.values()) channel.close();
+    }
   }
 
   async [Symbol.asyncDispose](): Promise<void> {
     await this.stop({ drain_ms: 0 });
-  }
-
-  async #stop(drain_ms: number): Promise<StopReport> {
-    const { lifecycle, supervisor } = this;
-    const report = supervisor.stop({ drain_ms });
-    lifecycle.beginDrain();
-    for (const { queue } of this.#queues.values()) queue.close();
-    lifecycle.onClose('tasks', { deadline_ms: Math.max(drain_ms, 1) }, async () => void (await report));
-    for (const { hook, init, close } of this.#hooks) lifecycle.onClose(hook, init, close);
-    lifecycle.onClose('channels', { deadline_ms: ABORT_GRACE_MS }, () => this.#closeChannels());
-    const { problems } = await lifecycle.close();
-    for (const { hook, outcome, took_ms, error } of problems) {
-      this.log.warn({ hook, outcome, took_ms, ...(error === undefined ? {} : { err: error }) }, 'close hook');
-    }
-    return report;
-  }
-
-  #closeChannels(): void {
-    const gone = new RonError('draining', `${this.declaration.service} has stopped`);
-    for (const { queue } of this.#queues.values()) queue.abortQueued(gone);
-    for (const table of [this.#mpscs, this.#broadcasts, this.#watches, this.#owns]) {
-      for (const channel of table.values()) channel.close();
-    }
+    this.close();
   }
 
   #channel<Kind extends Channel['kind']>(name: string, kind: Kind): Channel & { kind: Kind } {

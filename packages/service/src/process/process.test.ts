@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { suite, test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 
-const FIXTURE = fileURLToPath(new URL('../test/tiny-service.ts', import.meta.url));
+const FIXTURE = fileURLToPath(new URL('../../test/tiny-service.ts', import.meta.url));
 const WAIT_MS = 20_000;
 
 type LogLine = Record<string, unknown>;
