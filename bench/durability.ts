@@ -97,7 +97,7 @@ interface Measured {
 async function degradedGet(bench: Bench): Promise<string[][]> {
   const flags = ['--durability.ec=true', '--durability.replication_factor=1', '--storage.fast_path=false'];
   const { storage, port, authorization } = await bench.start('ec', 9, ...flags);
-  const { engine, upkeep } = storage;
+  const { engine, maintenance } = storage;
   const addresses: string[] = [];
   for (let index = 0; index < 96; index++) {
     const bytes = randomBytes(6 * 64 * KIB);
@@ -111,8 +111,8 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     await answer.body?.cancel();
     addresses.push(address);
   }
-  upkeep.pacing.setRate(1024 * MIB);
-  const made = await upkeep.striper!.run(signal);
+  maintenance.pacing.setRate(1024 * MIB);
+  const made = await maintenance.striper!.run(signal);
   if (made.stripes !== addresses.length) throw new Error(JSON.stringify(made));
   // The volume that is lost holds a data shard of each object that is measured.
   const { set } = engine.volumes;
@@ -140,7 +140,7 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     return { cpu_us: (user + system) / requests, rate: requests / seconds };
   };
   // Nothing is to be repaired while it is measured.
-  upkeep.pacing.setRate(0);
+  maintenance.pacing.setRate(0);
   const healthy: Measured[] = [];
   const degraded: Measured[] = [];
   for (let round = -1; round < ROUNDS; round++) {

@@ -3,8 +3,8 @@ import { json, route, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { RepairStatus, Task, TaskKind } from '@ron/proto';
 import { Type } from 'typebox';
-import type { AdminTasks, TaskWork } from '../upkeep/admin-tasks.ts';
-import type { Upkeep } from '../upkeep/upkeep.ts';
+import type { AdminTasks, TaskWork } from '../maintenance/admin-tasks.ts';
+import type { Maintenance } from '../maintenance/maintenance.ts';
 import { strict, type Fields } from './schemas.ts';
 
 const TaskSchema = Type.Object(
@@ -55,24 +55,24 @@ const RepairSchema = Type.Object(
 export interface AdminRoutesInit {
   readonly tasks: AdminTasks<TaskKind>;
   readonly compaction: TaskWork;
-  readonly upkeep: Pick<Upkeep, 'repair' | 'scrub' | 'status' | 'wake'>;
+  readonly maintenance: Pick<Maintenance, 'repair' | 'scrub' | 'status' | 'wake'>;
 }
 
 // Never behind the work that an operator wants to look into.
 const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
 
-export function adminRoutes({ tasks, compaction, upkeep }: AdminRoutesInit): Route[] {
+export function adminRoutes({ tasks, compaction, maintenance }: AdminRoutesInit): Route[] {
   return [
     starts(tasks, 'compact', compaction, 'Reclaims space.'),
-    starts(tasks, 'repair', upkeep.repair, 'Looks what is missing on which volume and repairs it.'),
-    starts(tasks, 'scrub', upkeep.scrub, 'Reads every byte of every volume and has mended what is damaged.'),
+    starts(tasks, 'repair', maintenance.repair, 'Looks what is missing on which volume and repairs it.'),
+    starts(tasks, 'scrub', maintenance.scrub, 'Reads every byte of every volume and has mended what is damaged.'),
     route({
       ...admin,
       method: 'GET',
       path: '/admin/repair',
       summary: 'What is missing, what is being repaired, and how fast.',
       schema: { response: { 200: RepairSchema } },
-      handler: () => json(200, upkeep.status),
+      handler: () => json(200, maintenance.status),
     }),
     route({
       ...admin,

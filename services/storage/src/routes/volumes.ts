@@ -3,7 +3,7 @@ import type { ObjectStore } from '@ron/cas';
 import { json, route, type Route } from '@ron/ingress';
 import type { ScrubInfo, VolumeInfo, VolumesAnswer, VolumeVerb } from '@ron/proto';
 import { Type } from 'typebox';
-import type { Upkeep } from '../upkeep/upkeep.ts';
+import type { Maintenance } from '../maintenance/maintenance.ts';
 import type { VolumeDecisions } from '../volumes/volume-decisions.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 import { strict, type Fields } from './schemas.ts';
@@ -65,15 +65,15 @@ export interface VolumeRoutesInit {
   readonly volumes: Volumes;
   readonly decisions: VolumeDecisions;
   readonly store: ObjectStore;
-  readonly upkeep: Pick<Upkeep, 'scrubs'>;
+  readonly maintenance: Pick<Maintenance, 'scrubs'>;
 }
 
-export function volumeRoutes({ volumes, decisions, store, upkeep }: VolumeRoutesInit): Route[] {
+export function volumeRoutes({ volumes, decisions, store, maintenance }: VolumeRoutesInit): Route[] {
   const admin = { scope: 'storage:admin', lane: 'inline', body: 'none' } as const;
   const response = { 200: VolumesSchema };
   const shown = (): VolumesAnswer => ({
     volumes: volumes.views,
-    scrubs: upkeep.scrubs,
+    scrubs: maintenance.scrubs,
     ...(volumes.incomplete !== undefined && { incomplete: volumes.incomplete }),
     cache: { used_bytes: store.cache.bytes, bytes_max: store.cache.bytes_max },
   });
