@@ -76,7 +76,7 @@ test('an older copy in the place of a volume is stale until it is reconciled, an
       [true, true, false],
     );
     assert.ok(!set.has('object', X.id));
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     assert.ok(set.member('c').volume.wasRemoved(X.id));
   }
   await using set = await directories.open(ALL, RF3);
@@ -97,7 +97,7 @@ test('an older copy is stale by its epoch alone, even if it has every decision',
       ALL.map((name) => set.member(name).isCurrent),
       [true, true, false],
     );
-    if (start === 1) assert.equal(await set.settle(signal), 1);
+    if (start === 1) assert.equal(await set.reconcileStale(signal), 1);
   }
   // Its epoch is still below that of the lost original.
   await using set = await directories.open(ALL, RF3);

@@ -20,7 +20,7 @@ const RF3 = { replication_factor: 3, write_min: 2 };
 const X = object('x');
 /** Of a list of the roster. */
 const namesOf = (set: VolumeSet, list: 'members' | 'lost'): string[] =>
-  set.membership.roster[list].map((id) => set.membership.placeOf(id));
+  set.membership.roster[list].map((id) => set.membership.lastDirOf(id));
 
 test('a volume that was away does not bring back what was removed meanwhile, also after restarts', async () => {
   using directories = new Directories();
@@ -39,7 +39,7 @@ test('a volume that was away does not bring back what was removed meanwhile, als
     assert.ok(!set.has('object', X.id));
     assert.equal(await set.get('object', X.id, signal), undefined);
     assert.equal((await set.inventory('object', undefined, 10)).length, 1);
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     assert.ok(set.member('c').isCurrent && set.member('c').volume.wasRemoved(X.id));
     assert.ok(set.has('object', object('y').id));
   }
@@ -62,7 +62,7 @@ test('a volume that was away while something was removed and put again does not 
   await using set = await directories.open(ALL, RF3);
   assert.ok(set.member('c').volume.wasRemoved(X.id));
   assert.ok(set.has('object', X.id) && set.isPinned(X.id));
-  await set.settle(signal);
+  await set.reconcileStale(signal);
   assert.ok(set.member('c').volume.has('object', X.id) && set.member('c').volume.isPinned(X.id));
 });
 
@@ -92,10 +92,10 @@ test('volumes that were used apart are told of, and brought together when somebo
   await using set = await directories.open(ALL, RF3);
   assert.ok(!set.member('c').isCurrent);
   assert.ok(set.has('object', object('alone').id));
-  assert.equal(await set.settle(signal), 0);
+  assert.equal(await set.reconcileStale(signal), 0);
   assert.ok(set.member('c').isDiverged && !set.member('c').isCurrent, 'each side went on without the other');
   set.member('c').apply({ type: 'adopt' });
-  assert.equal(await set.settle(signal), 1);
+  assert.equal(await set.reconcileStale(signal), 1);
   assert.ok(set.member('c').isCurrent && !set.member('c').isDiverged);
   assert.ok(set.has('object', object('alone').id));
   assert.ok(set.member('c').volume.isPinned(X.id));
@@ -115,7 +115,7 @@ test('a volume comes back while the set is in use', async () => {
   await set.put([mark(RecordType.remove, X)], signal);
   set.lifecycle.add({ volume: await directories.volume('c') });
   assert.ok(!set.has('object', X.id));
-  await set.settle(signal);
+  await set.reconcileStale(signal);
   assert.ok(set.member('c').volume.wasRemoved(X.id) && set.member('c').isCurrent);
   assert.throws(
     () => set.lifecycle.add({ volume: set.member('c').volume }),
@@ -150,7 +150,7 @@ test('who never heard of a removal has missed nothing when the object is put aga
     await set.put([X], signal);
     await set.put([mark(RecordType.remove, X)], signal);
     for (const name of ['b', 'c']) set.lifecycle.add({ volume: await directories.volume(name) });
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     await set.put([X], signal);
   }
   await using set = await directories.open(ALL, { replication_factor: 1 });
@@ -181,7 +181,7 @@ test('a volume that is put back from a backup brings back neither what was remov
     assert.ok(set.member('c').volume.has('object', X.id), 'it still has it');
     assert.ok(!set.member('c').isCurrent);
     assert.ok(!set.has('object', X.id) && !set.isPinned(object('y').id));
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     assert.ok(set.member('c').isCurrent && !set.member('c').isDiverged && set.member('c').volume.wasRemoved(X.id));
   }
   await using set = await directories.open(ALL, RF3);
@@ -198,7 +198,7 @@ test('a volume is told nothing while those who would know are away', async () =>
       await set.member(name).volume.close();
       set.lifecycle.lose(name, 'unplugged');
     }
-    assert.equal(await set.settle(signal), 0);
+    assert.equal(await set.reconcileStale(signal), 0);
     assert.ok(!set.member('c').isCurrent);
   }
   await using set = await directories.open(ALL, RF3);
@@ -220,10 +220,10 @@ test('when those who know more come late, what they know counts', async () => {
     assert.ok(set.has('object', X.id), 'nobody is here who knows better');
     await assert.rejects(set.put([mark(RecordType.pin, X)], signal), 'too few volumes are here');
     for (const name of ['a', 'b']) set.lifecycle.add({ volume: await directories.volume(name) });
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     assert.ok(!set.has('object', X.id), 'the removal holds');
     assert.ok(set.members.every((member) => !member.isDiverged));
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     assert.ok(set.members.every((member) => member.isCurrent));
     assert.ok(set.member('c').volume.wasRemoved(X.id) && set.has('object', object('y').id));
   }
@@ -249,7 +249,7 @@ test('what was stored while those who know more were away is not taken for what 
     if (isAlone) await set.put([X], signal);
     for (const name of ['a', 'b']) set.lifecycle.add({ volume: await copies.volume(name) });
     if (!isAlone) await set.put([X], signal);
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     assert.ok(set.has('object', X.id));
     assert.ok(set.member('a').isDiverged, 'somebody has to decide');
   }

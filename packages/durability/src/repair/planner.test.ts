@@ -218,7 +218,7 @@ suite('copies', () => {
     await set.put([object('x')], signal);
     await set.put([mark(RecordType.remove, object('x'))], signal);
     set.lifecycle.add({ volume: await directories.volume('b') });
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     await set.lifecycle.drain('a', signal);
     await set.put([object('x')], signal);
     assert.ok(set.member('b').holdsDurably('object', object('x').id), 'the other one is on its way out');

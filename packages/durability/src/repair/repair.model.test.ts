@@ -52,7 +52,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a removal that is being written does not count',
     file: '../set/removals.ts',
-    find: "what === 'new' ? entry.removals : entry.removals - entry.removing",
+    find: "age === 'new' ? entry.removals : entry.removals - entry.removing",
     replace: 'entry.removals',
     entry: '../set/volume-set.ts',
     part: 'VolumeSet',

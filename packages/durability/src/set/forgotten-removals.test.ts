@@ -49,7 +49,7 @@ test('while a volume is away the removal is remembered, and the volume is told w
   }
   await using set = await directories.open(ALL, RF3);
   assert.ok(!set.has('object', X.id));
-  await set.settle(signal);
+  await set.reconcileStale(signal);
   assert.ok(!set.member('c').volume.has('object', X.id));
   await reclaim(set);
   assert.deepEqual(remembering(set), []);

@@ -156,7 +156,7 @@ suite('a stripe', () => {
     assert.equal(await set.get('content', IDS[0]!, signal), undefined);
     set.lifecycle.add({ volume: knower.volume });
     assert.ok(!set.member(knower.id).isCurrent);
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     const { payload } = (await set.get('content', IDS[0]!, signal))!;
     assert.equal(Buffer.compare(payload, CHUNKS[0]!.payload), 0);
     // With one shard more gone it cannot.
@@ -165,7 +165,7 @@ suite('a stripe', () => {
     set.lifecycle.lose(shards[1]!.home, 'it burnt');
     await set.lifecycle.setAbandoned(shards[1]!.home, true, signal);
     set.lifecycle.add({ volume: knower.volume });
-    await set.settle(signal);
+    await set.reconcileStale(signal);
     assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
   });
 

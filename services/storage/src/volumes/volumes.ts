@@ -68,7 +68,7 @@ export class Volumes implements AsyncDisposable {
       const missing = known.volumes.filter(({ id }) => !opened.some(([, volume]) => volume.id === id));
       const volumes = await Volumes.#over(init, opened, opened.length + later.length === 1 && missing.length === 0);
       volumes.#known = known;
-      await volumes.#expect(missing);
+      await volumes.#listMissing(missing);
       await volumes.join(later);
       volumes.trackRoster();
       await volumes.#remember();
@@ -80,9 +80,9 @@ export class Volumes implements AsyncDisposable {
   }
 
   /** Puts volumes on the roster that the node had at an earlier start and that the open volumes may not list. */
-  async #expect(missing: readonly KnownVolume[]): Promise<void> {
+  async #listMissing(missing: readonly KnownVolume[]): Promise<void> {
     const places = missing.map(({ id, item }) => ({ id, dir: parseDataDir(item)?.dir ?? item }));
-    if (!this.isSingle) await this.set.membership.expect(places, this.#init.signal);
+    if (!this.isSingle) await this.set.membership.addAbsent(places, this.#init.signal);
   }
 
   /** Persists the list of the node's volumes, so that a start without one of them reports it. */
