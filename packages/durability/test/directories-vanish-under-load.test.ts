@@ -108,7 +108,7 @@ for (const [name, isStriped] of [
           if (load.signal.aborted) break;
           await check(store, address, body);
           reads += 1;
-          // What is in the page cache is read without waiting: requests come from sockets, one turn after the other.
+          // Cached pages are read without waiting; requests arrive on sockets, one turn after the other.
           await turn();
         }
         if (client > 0) continue;

@@ -64,7 +64,7 @@ for (const damaged of [['a'], ['a', 'b'], ALL]) {
   });
 }
 
-test('all in doubt and one away: they wait for that one, or until it is given up', async () => {
+test('unverified volumes wait for an absent one, or until it is abandoned', async () => {
   for (const isGivenUp of [false, true]) {
     using directories = new Directories();
     await prepare(directories, ['a', 'b']);
@@ -95,7 +95,7 @@ test('a pin and an object that one of them still has are known to all after that
   assert.ok(volumes.every((volume) => volume.has('object', X.id) && volume.isPinned(X.id)));
 });
 
-test('volumes in doubt are told by one that is not, even if they opened first', async () => {
+test('unverified volumes are reconciled with a verified one, even if they opened first', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);

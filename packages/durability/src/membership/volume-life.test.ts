@@ -22,7 +22,7 @@ const X = object('x');
 const namesOf = (set: VolumeSet, list: 'members' | 'lost'): string[] =>
   set.membership.roster[list].map((id) => set.membership.lastDirOf(id));
 
-test('a volume that was away does not bring back what was removed meanwhile, also after restarts', async () => {
+test('a volume that was absent does not restore objects removed meanwhile, even after restarts', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -44,10 +44,10 @@ test('a volume that was away does not bring back what was removed meanwhile, als
     assert.ok(set.has('object', object('y').id));
   }
   await using set = await directories.open(['c'], { ...RF3, replication_factor: 2 });
-  assert.ok(!set.has('object', X.id), 'it was told');
+  assert.ok(!set.has('object', X.id), 'it has the removal');
 });
 
-test('a volume that was away while something was removed and put again does not say that it is gone', async () => {
+test('a volume that was absent during a removal and a new put does not report the object as removed', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -66,7 +66,7 @@ test('a volume that was away while something was removed and put again does not 
   assert.ok(set.member('c').volume.has('object', X.id) && set.member('c').volume.isPinned(X.id));
 });
 
-test('what is put again is heard by every volume that says it was removed', async () => {
+test('a new put reaches every volume that recorded the removal', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, { replication_factor: 1 });
   await set.put([X], signal);
@@ -75,7 +75,7 @@ test('what is put again is heard by every volume that says it was removed', asyn
   assert.ok(set.members.every((member) => !member.volume.wasRemoved(X.id)));
 });
 
-test('volumes that were used apart are told of, and brought together when somebody says so', async () => {
+test('diverged volumes are reported, and reconciled once the operator adopts them', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -123,7 +123,7 @@ test('a volume comes back while the set is in use', async () => {
   );
 });
 
-test('a volume that is drained gets nothing more, hears decisions, and may go only when it is empty', async () => {
+test('a draining volume gets no records, gets decisions, and can be removed only once it is drained', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, { replication_factor: 1 });
   const records = Array.from({ length: 20 }, (_, index) => object(`${index}`));
@@ -143,7 +143,7 @@ test('a volume that is drained gets nothing more, hears decisions, and may go on
   );
 });
 
-test('who never heard of a removal has missed nothing when the object is put again', async () => {
+test('a volume that joined after a removal has missed nothing when the object is put again', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(['a'], { replication_factor: 1 });
@@ -173,7 +173,7 @@ async function putBackOld(directories: Directories, name: string): Promise<void>
   renameSync(directories.dir('backup'), directories.dir(name));
 }
 
-test('a volume that is put back from a backup brings back neither what was removed since, nor pins', async () => {
+test('a volume restored from a backup restores neither removed objects nor pins', async () => {
   using directories = new Directories();
   await putBackOld(directories, 'c');
   {
@@ -189,7 +189,7 @@ test('a volume that is put back from a backup brings back neither what was remov
   assert.ok(!set.has('object', X.id) && !set.isPinned(object('y').id) && set.has('object', object('y').id));
 });
 
-test('a volume is told nothing while those who would know are away', async () => {
+test('a volume is not reconciled while all current volumes are absent', async () => {
   using directories = new Directories();
   await putBackOld(directories, 'c');
   {
@@ -205,7 +205,7 @@ test('a volume is told nothing while those who would know are away', async () =>
   assert.ok(!set.has('object', X.id), 'the removal holds');
 });
 
-test('when those who know more come late, what they know counts', async () => {
+test('volumes with later decisions that join late decide', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -217,7 +217,7 @@ test('when those who know more come late, what they know counts', async () => {
   }
   {
     await using set = await directories.open(['c'], RF3);
-    assert.ok(set.has('object', X.id), 'nobody is here who knows better');
+    assert.ok(set.has('object', X.id), 'no volume with the removal is open');
     await assert.rejects(set.put([mark(RecordType.pin, X)], signal), 'too few volumes are here');
     for (const name of ['a', 'b']) set.lifecycle.add({ volume: await directories.volume(name) });
     await set.reconcileStale(signal);
@@ -232,7 +232,7 @@ test('when those who know more come late, what they know counts', async () => {
   assert.ok(!set.has('object', X.id));
 });
 
-test('what was stored while those who know more were away is not taken for what they removed', async () => {
+test('an object stored while volumes with later decisions were absent is not removed by them', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -251,11 +251,11 @@ test('what was stored while those who know more were away is not taken for what 
     if (!isAlone) await set.put([X], signal);
     await set.reconcileStale(signal);
     assert.ok(set.has('object', X.id));
-    assert.ok(set.member('a').isDiverged, 'somebody has to decide');
+    assert.ok(set.member('a').isDiverged, 'the operator has to decide');
   }
 });
 
-test('what was decided about volumes holds after a restart, and can be taken back', async () => {
+test('decisions about volumes hold after a restart, and can be revoked', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, { replication_factor: 1 });
@@ -264,7 +264,7 @@ test('what was decided about volumes holds after a restart, and can be taken bac
     await set.lifecycle.setAbandoned(set.member('b').id, true, signal);
   }
   {
-    // One that was not told knows less, whatever it is.
+    // A volume that missed the decision does not decide.
     await using set = await directories.open(ALL, { replication_factor: 1 });
     assert.equal(set.member('a').status, 'draining');
     assert.deepEqual(set.placement.places.map((member) => member.name).toSorted(), ['b', 'c']);
@@ -284,7 +284,7 @@ test('what was decided about volumes holds after a restart, and can be taken bac
   assert.deepEqual(set.membership.absent(), []);
 });
 
-test('a volume is given up by its name too, and an unknown name is refused', async () => {
+test('a volume is abandoned by its name too, and an unknown name is refused', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, { replication_factor: 1 });
   set.lifecycle.lose('b', 'test');
@@ -296,7 +296,7 @@ test('a volume is given up by its name too, and an unknown name is refused', asy
   assert.deepEqual(namesOf(set, 'lost'), ['b']);
 });
 
-test('a volume is not emptied when too few others, or domains, would be left for the copies', async () => {
+test('a volume is not drained when too few others, or domains, would be left for the copies', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, RF3);
   const isRefused = (error: unknown): boolean => isRonError(error, 'conflict') && /add one first/.test(error.message);

@@ -95,7 +95,7 @@ export class PlanWalk {
   }
 
   async #walkStripes(which: 'all' | 'under-replicated'): Promise<void> {
-    // As many as there are parity shards; what a stripe has itself is known when it is looked at.
+    // At least as many as there are parity shards; the stripe itself is examined later.
     const knowers_min = Math.max(1, this.#set.lone_copies - 1);
     await walkIds({
       members: this.#members,

@@ -80,7 +80,7 @@ suite('copies', () => {
     assert.equal(queue.depth, 0);
   });
 
-  test('what a lost volume had is copied, and counts when the next walk has seen it', async () => {
+  test('the records of a lost volume are copied, and count once the next walk has seen them', async () => {
     const { set } = await open(4);
     const repairs = new Repairs(set);
     set.lifecycle.lose('v1', 'test');
@@ -111,14 +111,14 @@ suite('copies', () => {
     assert.equal(repairs.queue.skipped_total, 0);
   });
 
-  test('fewer volumes than copies: what can be had is enough', async () => {
+  test('with fewer volumes than copies, one copy on each is enough', async () => {
     const { set } = await open(2);
     set.lifecycle.lose('v1', 'test');
     const { planner } = new Repairs(set);
     assert.equal((await planner.plan(signal)).deficit, 0);
   });
 
-  test('a volume in the place of a lost one gets what belongs there', async () => {
+  test('a volume that replaces a lost one gets its records', async () => {
     const { set } = await open(2);
     set.lifecycle.lose('v1', 'test');
     await set.lifecycle.remove('v1', { signal });
@@ -130,7 +130,7 @@ suite('copies', () => {
     assert.equal(repairs.planner.report.deficit, 0);
   });
 
-  test('a volume that is emptied may go when the walk has seen everything elsewhere', async () => {
+  test('a draining volume may be removed once a walk has seen its records elsewhere', async () => {
     const { set } = await open(4, { replication_factor: 1 });
     const repairs = new Repairs(set);
     await set.lifecycle.drain('v2', signal);
@@ -142,7 +142,7 @@ suite('copies', () => {
     assertWhole(set, 1);
   });
 
-  test('a volume is not found empty by a plan that began before it was to be emptied', async () => {
+  test('a volume is not found drained by a plan that began before its drain', async () => {
     const { set, volumes } = await open(3);
     const { planner } = new Repairs(set);
     const { inner } = volumes[0]!;
@@ -212,7 +212,7 @@ suite('copies', () => {
     assert.ok(!set.member('v2').isDrained);
   });
 
-  test('an object that is put again while a volume is emptied that says it was removed is put elsewhere too', async () => {
+  test('an object that is put again is also put elsewhere while a volume with its removal drains', async () => {
     using directories = new Directories();
     await using set = await directories.open(['a'], { replication_factor: 1 });
     await set.put([object('x')], signal);
@@ -238,7 +238,7 @@ suite('copies', () => {
     for (const record of RECORDS) assert.ok(set.member('c').holds(kindOf(record), record.id));
   });
 
-  test('an object that was removed is not repaired; what is left of it may be a chunk of another, and is', async () => {
+  test('a removed object is not repaired, unless its content is a chunk of another', async () => {
     const { set } = await open(4);
     set.lifecycle.lose('v1', 'test');
     for (const record of RECORDS) {
@@ -341,7 +341,7 @@ suite('stripes', () => {
     assert.ok(deficit_by_class.last >= 1);
   });
 
-  test('of which too much is lost is given up, and what is left of it is copied', async () => {
+  test('with too many lost shards is dissolved, and its remaining contents are copied', async () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     for (const shard of layout.shards.slice(0, 4)) set.lifecycle.lose(shard.home, 'test');
@@ -365,7 +365,7 @@ suite('stripes', () => {
       signal,
     );
     const { set } = opened;
-    // Copies are still there: what was at home is lost, and what is left of it lies with other shards.
+    // Copies exist: the shard in its place is lost, and its copies share a volume with other shards.
     const [gone] = layout.shards;
     set.lifecycle.lose(gone!.home, 'test');
     await set.lifecycle.remove(gone!.home, { signal });
@@ -378,7 +378,7 @@ suite('stripes', () => {
     for (const { id, home } of found.shards) assert.ok(set.member(home).holdsDurably('content', id));
   });
 
-  test('shards that had to share a volume are told of, and move when there is room', async () => {
+  test('shards that have to share a volume are reported, and move when there is room', async () => {
     const { set, ids } = await openStriped(9);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const repairs = new Repairs(set);
@@ -410,7 +410,7 @@ suite('stripes', () => {
     }
   });
 
-  test('shards that share a volume move also when nothing but a full one recovers', async () => {
+  test('shards that share a volume move even if only a full volume recovers', async () => {
     const { set, volumes, ids } = await openStriped(10);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const spare = volumes.find(({ volume }) => layout.shards.every((shard) => shard.home !== volume.id))!;
@@ -441,7 +441,7 @@ suite('stripes', () => {
     for (const { id, home } of shards) assert.ok(set.member(home).holdsDurably('content', id));
   });
 
-  test('a stripe that somebody with parity does not know, or knows otherwise, is told of', async () => {
+  test('a stripe that a volume with parity has not recorded, or recorded otherwise, is written there', async () => {
     const { set, ids } = await openStriped(9);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const id = stripeId(layout.shards);
@@ -451,7 +451,7 @@ suite('stripes', () => {
     const [first, second] = layout.shards.slice(6).map((shard) => set.member(shard.home));
     await first!.write([{ type: RecordType.unstripe, id, payload: encodeStripe(layout) }], signal);
     await repairs.round();
-    assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'also when no volume came or went');
+    assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'even if no volume was added or lost');
     assert.ok(first!.holdsDurably('stripe', id));
     const shards = layout.shards.map((shard, at) => (at === 0 ? { ...shard, home: newVolumeId() } : shard));
     await second!.write([{ type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) }], signal);
@@ -503,7 +503,7 @@ suite('stripes', () => {
     assertWhole(set, 2);
   });
 
-  test('a volume with shards can be emptied', async () => {
+  test('a volume with shards can be drained', async () => {
     const { set, ids } = await openStriped(10);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const repairs = new Repairs(set);

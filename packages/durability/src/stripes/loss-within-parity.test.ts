@@ -1,4 +1,4 @@
-/** What an operator counts on who asked for m parity shards: any m volumes may go, and no object goes with them. */
+/** The promise of m parity shards: any m volumes may be lost without losing an object. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -25,7 +25,7 @@ const BODIES: readonly Buffer[] = [
     randomBytes(bytes),
   ),
   large,
-  // One chunk of it is new: there is nobody in its object to make a stripe with.
+  // One chunk of it is new: no other chunk of its object can share a stripe with it.
   Buffer.concat([large.subarray(0, 6 * CHUNK), randomBytes(CHUNK), large.subarray(7 * CHUNK)]),
   // Zeros are their own parity.
   Buffer.alloc(6 * CHUNK),
@@ -76,7 +76,7 @@ class Upkeep {
     this.striper = new Striper({ set, ...EC, pace: () => Promise.resolve() });
   }
 
-  /** As when somebody asks for a repair, and for room. */
+  /** Like a requested repair, followed by a compaction. */
   async run(): Promise<void> {
     await this.#plan();
     await this.striper.run(signal);
@@ -117,7 +117,7 @@ async function assertAnyTwoMayGo(directories: Directories, addresses: readonly A
   }
 }
 
-test('without copies, any two directories of 4+2 may go, and no object goes with them, of whatever size', async () => {
+test('without copies, any two directories of 4+2 may be lost without losing an object of any size', async () => {
   using directories = new Directories();
   let addresses: Address[];
   {
@@ -134,7 +134,7 @@ test('without copies, any two directories of 4+2 may go, and no object goes with
   await assertAnyTwoMayGo(directories, addresses);
 });
 
-test('two go, new ones come in their place, two others go: nothing is lost, also not what was put meanwhile', async () => {
+test('two are lost and replaced, two others are lost: no object is lost, even if it was put meanwhile', async () => {
   using directories = new Directories();
   await using set = await directories.open(NAMES, SHAPE);
   const addresses = await store(set, BODIES.slice(0, 10));
@@ -170,7 +170,7 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
   }
 });
 
-test('what no stripe takes has copies: zeros, which are their own parity, and a chunk that is alone', async () => {
+test('chunks that fit no stripe have copies: zeros, which are their own parity, and a single chunk', async () => {
   using directories = new Directories();
   await using set = await directories.open(NAMES, SHAPE);
   const bodies = [Buffer.alloc(2 * CHUNK + 100), Buffer.alloc(4 * CHUNK, 'the same')];
@@ -185,7 +185,7 @@ test('what no stripe takes has copies: zeros, which are their own parity, and a 
   assert.equal(addresses.length, bodies.length);
 });
 
-test('with three domains of three directories, a whole domain may go, and shards that lie badly move', async () => {
+test('with three domains of three directories, a whole domain may be lost, and badly placed shards move', async () => {
   using directories = new Directories();
   const domains = ['x', 'y', 'z'];
   const names = domains.flatMap((domain) => [1, 2, 3].map((number) => `${domain}${number}`));
@@ -202,7 +202,7 @@ test('with three domains of three directories, a whole domain may go, and shards
     }
   };
   await assertSpread();
-  // While a domain is away, what it had is made again in the others.
+  // While a domain is absent, its records are rebuilt in the others.
   for (const name of ['y1', 'y2', 'y3']) await giveUp(set, name);
   await upkeep.run();
   for (const name of ['y1', 'y2', 'y3']) {

@@ -55,7 +55,7 @@ function combinations(from: number, choose: number): number[][] {
   );
 }
 
-/** Gives back all room that nobody needs. */
+/** Reclaims all unneeded space. */
 async function reclaim(set: VolumeSet, isNeeded: (id: Uint8Array) => boolean): Promise<void> {
   await set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
 }
@@ -104,7 +104,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('gives back contents also while what is known of it is being written anew', async () => {
+  test('rebuilds contents even while its layout is being rewritten', async () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -137,7 +137,7 @@ suite('a stripe', () => {
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'not_ready'));
     for (const name of gone) await set.lifecycle.setAbandoned(name, true, signal);
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
-    assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
+    assert.ok(!set.isDurable('content', IDS[0]!), 'a client that sends it again repairs it');
     await set.put([CHUNKS[0]!], signal);
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
@@ -190,7 +190,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('is kept whole while one content of it is needed, and given up when none is', async () => {
+  test('is kept while one of its contents is needed, and dissolved when none is', async () => {
     const { set, striper } = await open(9);
     await striper.make(IDS, signal);
     await reclaim(set, (id) => Buffer.compare(id, IDS[2]!) === 0);
@@ -201,7 +201,7 @@ suite('a stripe', () => {
     assert.deepEqual(await set.inventory('content', undefined, 100), []);
   });
 
-  test('is kept while its parity is a chunk of somebody, who stored what the contents add up to', async () => {
+  test('is kept while its parity is also a chunk of an object', async () => {
     const { set, striper } = await open(9);
     const { shards } = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -214,7 +214,7 @@ suite('a stripe', () => {
     assert.ok(await set.get('content', sum, signal));
   });
 
-  test('that a volume could not be told of any more keeps nobody from giving back room', async () => {
+  test('that could not be dissolved on a volume does not keep others from reclaiming space', async () => {
     const { set, striper, volumes } = await open(9);
     const { shards } = await striper.make(IDS, signal);
     volumes.find(({ volume }) => volume.id === shards[8]!.home)!.fail('put', () => new RonError('not_ready', 'EROFS'));
@@ -222,7 +222,7 @@ suite('a stripe', () => {
     await set.member(shards[0]!.home).write([garbage], signal);
     await reclaim(set, () => false);
     assert.ok(!set.has('content', garbage.id));
-    assert.ok(set.has('content', shards[7]!.id), 'what one still knows is kept');
+    assert.ok(set.has('content', shards[7]!.id), 'a stripe that one volume still records is kept');
   });
 
   test('needs as many volumes as shards', async () => {
@@ -241,7 +241,7 @@ suite('a stripe', () => {
     assert.ok(ids.every((id) => !set.stripes.protects(id)));
   });
 
-  test('copies stay while somebody with parity does not know it, and while two shards lie in one place', async () => {
+  test('copies stay while a volume with parity has not recorded it, and while two shards share a volume', async () => {
     const { set, striper, volumes } = await open(9);
     const made = await striper.make(IDS, signal);
     const { shards } = made;
@@ -321,7 +321,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('parity stays while what it belongs to cannot be read', async () => {
+  test('parity stays while its stripe cannot be read', async () => {
     const { set, striper, volumes } = await open(9);
     await striper.make(IDS, signal);
     await reclaim(set, isChunk);
