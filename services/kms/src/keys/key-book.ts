@@ -90,8 +90,8 @@ export class KeyBook implements AsyncDisposable {
       }
     });
     if (next !== before) {
-      await this.#store.replace(next.document, NEVER);
       // [kms I-1] Signers read the snapshot; none of them waits for this write.
+      await this.#store.replace(next.document, NEVER);
       this.#index.swap(next);
     }
     return outcomes;
