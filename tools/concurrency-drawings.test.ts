@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { declareConcurrency } from '@ron/kernel';
+import { declareConcurrency } from '@ron/service';
 import { drawingProblems, renderDrawings } from './concurrency-drawings.ts';
 
 const base = {

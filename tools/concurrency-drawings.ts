@@ -6,7 +6,7 @@
  *
  *     renderDrawings(concurrency); // '### storage: tasks and channels\n\n```mermaid\nflowchart LR\n...'
  */
-import type { Channel, Concurrency, RequestPath } from '@ron/kernel';
+import type { Channel, Concurrency, RequestPath } from '@ron/service';
 
 /** Every service has these. */
 const COMMON_ACTORS = ['listener', 'supervisor'];

@@ -10,17 +10,9 @@ import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { parseArgs } from 'node:util';
-import {
-  ERRORS,
-  EXIT_CODES,
-  isConcurrency,
-  isConfigSchema,
-  renderConcurrency,
-  renderConfigDocs,
-  type Concurrency,
-  type ConfigSchema,
-  type KeyTable,
-} from '@ron/kernel';
+import { ERRORS } from '@ron/kernel';
+import { EXIT_CODES, isConcurrency, renderConcurrency, type Concurrency } from '@ron/service';
+import { isConfigSchema, renderConfigDocs, type ConfigSchema, type KeyTable } from '@ron/config';
 import { renderCliDocs } from '@ron/cli';
 import { drawingProblems, renderDrawings } from './concurrency-drawings.ts';
 import { renderInvariants, traceInvariants } from './invariants.ts';
@@ -32,20 +24,20 @@ const END = '<!-- end of the generated part -->';
 const SERVICE_FOLDER = 'services/*/src';
 
 export interface Document {
-  /** From the project's root. */
+  /** Path relative to the project's root. */
   readonly file: string;
-  /** What stands above the generated part when the document is new. */
+  /** The text above the generated part of a new document. */
   readonly intro: string;
   readonly body: string;
 }
 
 interface Declared<T> {
-  /** Where it was found; the modules of one service share it. */
+  /** The folder of the module; all modules of one service share it. */
   readonly folder: string;
   readonly value: T;
 }
 
-/** Every document, rendered from the declarations found below `root`. */
+/** All documents, rendered from the declarations below `root`. */
 export async function documents(root: string): Promise<Document[]> {
   const concurrency = await collect(root, 'concurrency.ts', isConcurrency);
   const configs = await collect(root, 'config.ts', isConfigSchema);
@@ -62,11 +54,11 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/config.md',
       intro:
         '# Configuration\n\n' +
-        'Command line over environment over file over default. The file is TOML. `--config FILE`, or the\n' +
-        'variable `RON_<SERVICE>_CONFIG`, names it; `--config-table NAME` reads one table of a file for several services.\n' +
-        'Whatever is wrong stops the start: an unknown key, a wrong type, a value out of range. All problems are listed at\n' +
-        'once, each with the key that was probably meant. `kill -HUP` reads the file again and takes the new values whole\n' +
-        'or not at all; keys marked *restart* cannot change that way.\n\n' +
+        'Precedence: command line, environment, file, default. The file is TOML, named by `--config FILE` or the variable\n' +
+        '`RON_<SERVICE>_CONFIG`; `--config-table NAME` reads one table of a file that several services share.\n' +
+        'An unknown key, a wrong type or a value out of range prevents the start. The error lists all problems, and suggests\n' +
+        'the nearest key for an unknown one. `kill -HUP` reloads the file: all new values are applied, or none. Keys marked\n' +
+        '*restart* change only with a restart.\n\n' +
         'Durations are written `200ms`, `5s`, `2m`; sizes `64KiB`, `1MiB`; rates `50MiB/s`.',
       body: configBody(configs, concurrency),
     },
@@ -74,15 +66,15 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/errors.md',
       intro:
         '# Errors and exit codes\n\n' +
-        'A refused request is answered with `application/problem+json` (RFC 9457). Its `code` is one of these and does not\n' +
-        'change between versions; `retryable` says whether the same request may succeed later.',
+        'A refused request gets an answer of type `application/problem+json` (RFC 9457). Its `code` is one of these and does\n' +
+        'not change between versions; `retryable` states whether the same request may succeed later.',
       body: errorsBody(),
     },
     {
       file: 'docs/cli.md',
       intro:
         '# The command line\n\n' +
-        'In the project folder `npx ron COMMAND` runs it. Results go to standard output, everything else to standard error.',
+        'Run `npx ron COMMAND` in the project folder. Results go to standard output, everything else to standard error.',
       body: await renderCliDocs(),
     },
     {
@@ -97,26 +89,26 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/metrics.md',
       intro:
         '# Metrics\n\n' +
-        '`GET /metrics` of each service, in the text format of Prometheus. A label has a bounded set of values: what is not in\n' +
-        'it counts as `other`. No label holds a name, an address or a secret of a caller.',
+        'Each service exports its metrics at `GET /metrics`, in the Prometheus text format. A label has a bounded set of values;\n' +
+        'other values are counted as `other`. No label contains a name, an address or a secret of a caller.',
       body: await metricsBody(root),
     },
   ];
 }
 
-/** The document with its generated part replaced; the rest stays as it is. */
+/** The document with its generated part replaced. */
 export function merge(existing: string | undefined, document: Document): string {
   const generated = `${BEGIN}\n\n${document.body}\n\n${END}`;
   if (existing === undefined) return `${document.intro}\n\n${generated}\n`;
   const begin = existing.indexOf(BEGIN);
   const end = existing.indexOf(END);
   if (begin < 0 || end < begin) {
-    throw new Error(`${document.file} has lost its markers: put back the lines\n${BEGIN}\n${END}`);
+    throw new Error(`${document.file} has no markers: restore the lines\n${BEGIN}\n${END}`);
   }
   return existing.slice(0, begin) + generated + existing.slice(end + END.length);
 }
 
-/** The files whose content is not what the code declares. */
+/** The files that differ from the declarations. */
 export async function staleDocuments(root: string): Promise<string[]> {
   const stale: string[] = [];
   for (const document of await documents(root)) {
@@ -158,7 +150,7 @@ async function collect<T>(
 }
 
 function concurrencyBody(all: readonly Declared<Concurrency>[]): string {
-  if (all.length === 0) return 'No service declares anything yet.';
+  if (all.length === 0) return 'No service has declarations yet.';
   return all
     .map(({ value }) => `## ${value.service}\n\n${renderConcurrency(value)}\n\n${renderDrawings(value)}`)
     .join('\n\n');
@@ -168,7 +160,7 @@ function configBody(
   all: readonly Declared<ConfigSchema<KeyTable>>[],
   concurrency: readonly Declared<Concurrency>[],
 ): string {
-  if (all.length === 0) return 'No service declares anything yet.';
+  if (all.length === 0) return 'No service has declarations yet.';
   const sections = all.map(({ folder, value }) => {
     const service = concurrency.find((declared) => declared.folder === folder)?.value.service ?? folder.split('/')[1]!;
     return `## ${service}\n\n${renderConfigDocs(value, `RON_${service.toUpperCase()}_`)}`;
@@ -212,7 +204,7 @@ if (process.argv[1] === import.meta.filename) {
   const problems = await problemsIn(root);
   for (const problem of problems) process.stderr.write(`${problem}\n`);
   const stale = values.check === true ? await staleDocuments(root) : [];
-  for (const file of stale) process.stderr.write(`${file} is not what the code declares: run \`npm run docs\`\n`);
+  for (const file of stale) process.stderr.write(`${file} is stale: run \`npm run docs\`\n`);
   if (values.check !== true) await writeDocuments(root);
   process.exitCode = problems.length + stale.length === 0 ? 0 : 1;
 }

@@ -16,7 +16,8 @@ import { link, open, rename, unlink } from 'node:fs/promises';
 import type { FileHandle } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { isService } from '@ron/proto';
-import { makeDirectory, RonError, sched } from '@ron/kernel';
+import { makeDirectory } from '@ron/log';
+import { RonError, sched } from '@ron/kernel';
 import { KEY_ID_PATTERN, RING_KEYS_MAX, SECRET_BYTES } from './key-ring.ts';
 import type { KeySet, RingKey } from './key-ring.ts';
 

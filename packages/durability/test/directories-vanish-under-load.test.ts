@@ -17,7 +17,7 @@ import {
   type Probe,
 } from '../src/index.ts';
 import { Directories } from '../src/testing/directories.ts';
-import type { Fault, VolumeSet } from '../src/volume-set.ts';
+import type { Fault, VolumeSet } from '../src/set/volume-set.ts';
 
 const { signal } = new AbortController();
 const SIX = ['a', 'b', 'c', 'd', 'e', 'f'];

@@ -7,7 +7,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { LocalVolume, ObjectStore, Uploads, type JournalPlace } from '@ron/cas';
 import { formatAddress } from '@ron/proto';
 import { Directories } from '../src/testing/directories.ts';
-import type { VolumeSet } from '../src/volume-set.ts';
+import type { VolumeSet } from '../src/set/volume-set.ts';
 
 const { signal } = new AbortController();
 const NAMES = ['a', 'b', 'c'];

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ConfigSource, defineConfig } from '@ron/kernel';
+import { ConfigSource, defineConfig } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from './ingress-keys.ts';
 
 const schema = defineConfig({ ...INGRESS_KEYS }, checkIngressKeys);

@@ -8,10 +8,10 @@
  *   const schema = defineConfig({ ...INGRESS_KEYS, data_dir: key.text({ doc: '...' }) }, checkIngressKeys);
  *   createIngress({ config: ingressConfigOf(loadConfig({ schema })), ... });
  */
-import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/kernel';
-import type { Config, Key } from '@ron/kernel';
-import { parseBind } from './bind.ts';
-import { compileProxies } from './client-ip.ts';
+import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/config';
+import type { Config, Key } from '@ron/config';
+import { parseBind } from './listen/bind.ts';
+import { compileProxies } from './guards/client-ip.ts';
 import { INGRESS_DEFAULTS, limitRows, LIMITS, reserveExpected } from './limits.ts';
 import type { IngressConfig, IngressLimits, LimitName, LimitRow } from './limits.ts';
 

@@ -5,8 +5,9 @@
  * names for its code. Bound: routes and codes are closed sets.
  */
 import { ERRORS, isRonError } from '@ron/kernel';
-import type { Counter, CounterSeries, ErrorCode, HistogramSeries, Metrics } from '@ron/kernel';
-import type { Reasons } from './reasons.ts';
+import type { Counter, CounterSeries, HistogramSeries, Metrics } from '@ron/telemetry';
+import type { ErrorCode } from '@ron/kernel';
+import type { Reasons } from './table/reasons.ts';
 
 const CLASSES = ['2xx', '3xx', '4xx', '5xx', 'aborted'] as const;
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];

@@ -4,16 +4,16 @@
  * Contract: no part starts a timer or opens a socket here.
  */
 import { Admission, ERRORS, RonError } from '@ron/kernel';
-import type { Metrics } from '@ron/kernel';
-import type { Answers, IngressLog } from './answers.ts';
-import type { Exchange, ExchangeHost } from './exchange.ts';
-import { FastPath } from './fast-path.ts';
-import type { FastPathInit } from './fast-path.ts';
+import type { Metrics } from '@ron/telemetry';
+import type { Answers, IngressLog } from './answer/answers.ts';
+import type { Exchange, ExchangeHost } from './request/exchange.ts';
+import { FastPath } from './fast/fast-path.ts';
+import type { FastPathInit } from './fast/fast-path.ts';
 import type { IngressMetrics, SharedCounters } from './ingress-metrics.ts';
 import { IO_OPS } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
-import type { Route } from './routes.ts';
-import type { SlotLimit } from './slot-limit.ts';
+import type { Route } from './table/routes.ts';
+import type { SlotLimit } from './guards/slot-limit.ts';
 
 export function admissionOf(config: IngressConfig): Admission {
   return new Admission({

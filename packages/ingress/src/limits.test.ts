@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { defineConfig, loadConfig } from '@ron/kernel';
-import { createHttpServer } from './http-server.ts';
+import { defineConfig, loadConfig } from '@ron/config';
+import { createHttpServer } from './listen/http-server.ts';
 import { checkIngressKeys, INGRESS_KEYS, INGRESS_SEED_KEYS, ingressConfigOf } from './ingress-keys.ts';
 import { admissionOf } from './ingress-parts.ts';
 import { INGRESS_DEFAULTS, ingressConfig, limitRows } from './limits.ts';

@@ -5,7 +5,8 @@ import { after, before, describe, mock, test } from 'node:test';
 import { gunzipSync, gzipSync } from 'node:zlib';
 import { bytes, createIngress, FastEntry, route } from '@ron/ingress';
 import type { Ingress, RamSource } from '@ron/ingress';
-import { Metrics, RonError } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { RonError } from '@ron/kernel';
 import { Type } from 'typebox';
 import { metricIn, RawClient } from './support.ts';
 

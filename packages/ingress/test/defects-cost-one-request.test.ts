@@ -6,7 +6,7 @@ import { connect } from 'node:net';
 import { test } from 'node:test';
 import { Checker, MemoryKeySource, mint } from '@ron/auth';
 import { bytes, createIngress, json, route, type AccessCheck, type Ingress, type Route } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { send } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;

@@ -1,7 +1,7 @@
 /** A route's schemas are compiled at its first request: the answers to the first and to later ones must not differ. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { Type } from 'typebox';
 import { createIngress, json, route, type Ingress } from '../src/index.ts';
 import { send, type Reply, type SendInit } from './support.ts';

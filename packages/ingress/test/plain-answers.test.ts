@@ -14,7 +14,8 @@ import {
   type Ingress,
   type IngressInit,
 } from '@ron/ingress';
-import { Metrics, RonError } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { RonError } from '@ron/kernel';
 import { Type } from 'typebox';
 import { eventually, metricIn, RawClient } from './support.ts';
 

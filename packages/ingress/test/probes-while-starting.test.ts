@@ -1,7 +1,7 @@
 /** A service that opens a lot of data answers probes meanwhile, and no connection is refused when it takes over. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { createIngress, StartingListener } from '@ron/ingress';
 import { eventually, RawClient, send } from './support.ts';
 

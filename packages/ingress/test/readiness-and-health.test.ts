@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createIngress } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { capability, eventually, RawClient, send, startService } from './support.ts';
 
 test('a soft gate degrades, and is hard for a probe of its lane', async () => {

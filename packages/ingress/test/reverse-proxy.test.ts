@@ -12,7 +12,7 @@ import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
 import type { AccessCheck, Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
 const MIB = 1024 * 1024;

@@ -4,7 +4,7 @@ import { after, before, describe, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
 import { createIngress, StaticFiles } from '@ron/ingress';
 import type { Ingress } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { RawClient, send } from './support.ts';
 
 const SCRIPT = 'export const answer = 42; // a line that repeats itself\n'.repeat(100);

@@ -13,7 +13,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createIngress, json, route } from '@ron/ingress';
 import type { IngressConfig, Ingress, Route } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { eventually, RawClient, startService } from './support.ts';
 
 let directory = '';

@@ -4,9 +4,7 @@
  */
 export * from './deadline.ts';
 export * from './errors.ts';
-export * from './nearest.ts';
 export * from './release-bytes.ts';
-export * from './retry-policy.ts';
-export * from './retry.ts';
+export * from './retry/retry-policy.ts';
+export * from './retry/retry.ts';
 export * from './sched.ts';
-export * from './units.ts';

@@ -8,7 +8,9 @@
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
-import { makeDirectory, RonError, tryLock } from '@ron/kernel';
+import { makeDirectory } from './make-directory.ts';
+import { RonError } from '@ron/kernel';
+import { tryLock } from './file-lock.ts';
 import { readNow } from './read-now.ts';
 
 export interface File {

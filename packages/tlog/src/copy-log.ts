@@ -7,8 +7,8 @@
  */
 import { access, rename, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
-import { makeDirectory, RonError } from '@ron/kernel';
-import { rethrowDisk } from '@ron/log';
+import { makeDirectory, rethrowDisk } from '@ron/log';
+import { RonError } from '@ron/kernel';
 import { CHECKPOINT } from './checkpoint-file.ts';
 import { decodeCheckpoint } from './checkpoint.ts';
 import { parseNote } from './note.ts';

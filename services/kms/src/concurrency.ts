@@ -1,5 +1,14 @@
 /** The tasks, channels, locks and deadlines of kms. */
-import { declareConcurrency } from '@ron/kernel';
+import {
+  configChannel,
+  declareConcurrency,
+  eventChannel,
+  EVENT_TASK,
+  REVOCATION_TASK,
+  SHELL_DEADLINES,
+  SHELL_TASKS,
+  shutdownChannel,
+} from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'kms',
@@ -49,18 +58,9 @@ export const concurrency = declareConcurrency({
       to: 'audit_checkpointer',
     },
     checkpoint: { kind: 'watch', from: 'audit_checkpointer', to: 'witness_client, listener' },
-    events: {
-      kind: 'broadcast',
-      capacity: 1024,
-      from: 'listener, backend_keeper, audit_appender, audit_checkpointer',
-      to: 'event_log',
-    },
-    shutdown: { kind: 'watch', from: 'supervisor', to: 'backend_keeper, attestation_refresher, config_watch' },
-    config: {
-      kind: 'watch',
-      from: 'config_watch',
-      to: 'listener, backend_keeper, attestation_refresher, audit_checkpointer, key_refresh',
-    },
+    events: eventChannel('listener, backend_keeper, audit_appender, audit_checkpointer'),
+    shutdown: shutdownChannel('backend_keeper, attestation_refresher, config_watch'),
+    config: configChannel('listener, backend_keeper, attestation_refresher, audit_checkpointer, key_refresh'),
   },
   tasks: {
     signer_pool: {
@@ -86,14 +86,9 @@ export const concurrency = declareConcurrency({
       criticality: 'important',
       does: 'looks after the sessions of the backend and brings them back, with jittered backoff',
     },
-    config_watch: { count: 1, criticality: 'important', does: 'puts a reloaded configuration in force' },
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'looks whether keys of capabilities were rotated or retired',
-    },
-    revocation_watch: { count: 1, criticality: 'important', does: 'hears from passport what is revoked' },
-    event_log: { count: 1, criticality: 'important', does: 'writes what happened to keys and backend to the log' },
+    ...EVENT_TASK,
+    ...REVOCATION_TASK,
+    ...SHELL_TASKS,
   },
   locks: {},
   deadlines: {
@@ -107,8 +102,7 @@ export const concurrency = declareConcurrency({
     checkpoint: { ms: 1000, config_key: 'audit.checkpoint_deadline', covers: 'one signed checkpoint' },
     attest: { ms: 3000, covers: 'one renewal of the attestation' },
     keep: { ms: 2000, covers: 'one look of the keeper at the backend' },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
   retries: {
     unwrap: { policy: 'kms', idempotent_because: 'it changes nothing' },

@@ -1,7 +1,8 @@
 /** The configuration of kms: the listener's keys, the process's keys and its own, named as operators know them. */
 import { AddressPolicy, rulesFor } from '@ron/egress';
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { AUTH_KEYS } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 

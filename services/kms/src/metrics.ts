@@ -1,5 +1,5 @@
 /** What kms counts besides the listener and the runtime. */
-import type { Metrics } from '@ron/kernel';
+import type { Metrics } from '@ron/telemetry';
 import type { KeyBook } from './keys/key-book.ts';
 import type { OpLedger } from './ops/op-ledger.ts';
 import type { Freshness } from './verify/verifier.ts';

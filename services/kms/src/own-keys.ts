@@ -16,13 +16,16 @@ import {
   type KeySource,
   type RevocationEpochs,
 } from '@ron/auth';
+import type { ServiceAuth } from '@ron/auth/service';
 import type { Backend } from '@ron/custody';
 import { sched } from '@ron/kernel';
 import { scopesOf } from '@ron/proto';
 import type { KeyBook } from './keys/key-book.ts';
 import { parseKid } from './kid.ts';
+import type { KmsContext } from './service.ts';
 import type { SecretWork } from './secrets/secret-work.ts';
-import { readSecretFile } from './unlock.ts';
+import { openUnlock, readSecretFile } from './unlock.ts';
+import type { Vault } from './vault.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
 const OWNER_TTL_MS = 90 * DAY_MS;
@@ -93,4 +96,20 @@ async function isGood(token: string, keys: KeySource, epochs: RevocationEpochs, 
   } catch {
     return false;
   }
+}
+
+/** Opens the capability keys of kms: derived by its own root, cached under the same seal as its other data. */
+export async function openAuthFor(context: KmsContext, vault: Vault, secrets: SecretWork): Promise<void> {
+  const { config, env, fs, signal, openAuth } = context;
+  const { dir, book, backend } = vault;
+  const warn = (): void => undefined;
+  const unlock = dir === undefined ? undefined : await openUnlock({ config, dir, env, fs, warn });
+  const { owner_file } = config.auth;
+  const renewOwner = async (): Promise<void> => {
+    if (owner_file !== undefined)
+      await writeOwnerFile({ path: owner_file, keys: auth.keys, epochs: auth.epochs, signal });
+  };
+  const deriver = rootDeriver(book, backend, secrets);
+  const auth: ServiceAuth = await openAuth({ dir, deriver, unlock, onRefreshed: renewOwner });
+  await renewOwner();
 }

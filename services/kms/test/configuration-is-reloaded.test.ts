@@ -1,7 +1,9 @@
 /** What can be changed while kms runs. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
+import { Watch } from '@ron/kernel';
 import { schema, startKms, type Kms } from '@ron/kms';
 import { mint } from '@ron/auth';
 import { scopesOf } from '@ron/proto';

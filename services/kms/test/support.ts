@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { schema, startKms, type Kms, type KmsInit } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
 

@@ -1,5 +1,5 @@
 /** The tasks, channels, locks and deadlines of passport. */
-import { declareConcurrency } from '@ron/kernel';
+import { configChannel, declareConcurrency, SHELL_DEADLINES, SHELL_TASKS, shutdownChannel } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'passport',
@@ -15,23 +15,15 @@ export const concurrency = declareConcurrency({
       from: 'polling_services',
       to: 'listener',
     },
-    shutdown: { kind: 'watch', from: 'supervisor', to: 'config_watch' },
-    config: { kind: 'watch', from: 'config_watch', to: 'listener, key_refresh' },
+    shutdown: shutdownChannel('config_watch'),
+    config: configChannel('listener, key_refresh'),
   },
-  tasks: {
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'polls kms for rotated and retired capability keys',
-    },
-    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
-  },
+  tasks: SHELL_TASKS,
   locks: {},
   deadlines: {
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
     hold: { ms: 3000, covers: 'a poll for revocations, which is held for at most a second' },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
   actors: {
     polling_services: 'services that poll for revocations, each held for at most a second',

@@ -1,7 +1,8 @@
 /** The configuration of passport: the listener's keys, the process's keys and its own, named as operators know them. */
 import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { isScope } from '@ron/proto';
 

@@ -1,5 +1,5 @@
 /** What passport counts besides the listener and the runtime. */
-import type { Metrics } from '@ron/kernel';
+import type { Metrics } from '@ron/telemetry';
 import { SERVICES } from '@ron/proto';
 import type { RevocationBook } from './revocation-book.ts';
 

@@ -1,7 +1,8 @@
 /** The HTTP surface of passport. */
 import { parseCaveat, type RevocationDocument } from '@ron/auth';
 import { empty, json, route, type AccessFacts, type AnswerHeaders, type Route } from '@ron/ingress';
-import { assert, type Log } from '@ron/kernel';
+import { assert } from '@ron/kernel';
+import { type Log } from '@ron/telemetry';
 import { SERVICES, type Service } from '@ron/proto';
 import { Type } from 'typebox';
 import type { Issuer } from './issuer.ts';

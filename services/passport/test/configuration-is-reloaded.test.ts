@@ -1,7 +1,9 @@
 /** A published configuration comes into force while passport runs, and not once it stops. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
+import { Watch } from '@ron/kernel';
 import { schema, startPassport } from '@ron/passport';
 
 const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });

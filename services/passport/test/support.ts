@@ -5,7 +5,8 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { FileKeySource, mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { schema, startPassport, type Passport } from '@ron/passport';
 import { scopesOf } from '@ron/proto';
 

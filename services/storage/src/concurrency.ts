@@ -1,5 +1,14 @@
 /** The tasks, channels, locks and deadlines of storage. */
-import { declareConcurrency } from '@ron/kernel';
+import {
+  configChannel,
+  declareConcurrency,
+  eventChannel,
+  EVENT_TASK,
+  REVOCATION_TASK,
+  SHELL_DEADLINES,
+  SHELL_TASKS,
+  shutdownChannel,
+} from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'storage',
@@ -33,13 +42,9 @@ export const concurrency = declareConcurrency({
       overflow: 'planned again; the loss of last copies is never shed for lesser work',
       metric: 'repair_skipped_total{reason="full"}',
     },
-    events: { kind: 'broadcast', capacity: 1024, from: 'engine', to: 'event_log' },
-    shutdown: {
-      kind: 'watch',
-      from: 'supervisor',
-      to: 'repair_planner, striper, scrub, upload_expiry, compact_timer, config_watch',
-    },
-    config: { kind: 'watch', from: 'config_watch', to: 'repair_planner, striper, key_refresh, compact_timer' },
+    events: eventChannel('engine'),
+    shutdown: shutdownChannel('repair_planner, striper, scrub, upload_expiry, compact_timer, config_watch'),
+    config: configChannel('repair_planner, striper, key_refresh, compact_timer'),
   },
   tasks: {
     get_pool: {
@@ -54,7 +59,6 @@ export const concurrency = declareConcurrency({
       criticality: 'critical',
       does: 'receives bodies, hashes them and answers once they are durable',
     },
-    event_log: { count: 1, criticality: 'important', does: 'logs events of stored records' },
     volume_watch: {
       count: 1,
       criticality: 'important',
@@ -78,15 +82,11 @@ export const concurrency = declareConcurrency({
       criticality: 'optional',
       does: 'converts copies into stripes with parity if durability.ec is on',
     },
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'polls kms for rotated and retired capability keys',
-    },
-    revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
-    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
     upload_expiry: { count: 1, criticality: 'important', does: 'expires unfinished uploads' },
     compact_timer: { count: 1, criticality: 'important', does: 'starts a compaction every storage.compact_interval' },
+    ...EVENT_TASK,
+    ...REVOCATION_TASK,
+    ...SHELL_TASKS,
     compaction: { count: 0, criticality: 'optional', does: 'reclaims space, one run at a time' },
     repair_run: { count: 0, criticality: 'optional', does: 'a repair on request, one at a time' },
     scrub_run: { count: 0, criticality: 'optional', does: 'a scrub on request, one at a time' },
@@ -100,8 +100,7 @@ export const concurrency = declareConcurrency({
       config_key: 'storage.put_deadline',
       covers: 'a write from its last byte to its answer, and each disk step before',
     },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body without progress' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    ...SHELL_DEADLINES,
   },
   actors: { engine: 'object store and volumes' },
   requests: {

@@ -1,9 +1,10 @@
 /** The configuration of storage: the listener's keys, the process's keys and its own, named as operators know them. */
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
-import { areApart, DIRS_MAX, parseDataDir } from './data-dirs.ts';
+import { areApart, DIRS_MAX, parseDataDir } from './volumes/data-dirs.ts';
 
 const KEYS = {
   ...PROCESS_KEYS,

@@ -1,8 +1,8 @@
 /** What storage counts besides the listener and the runtime. */
-import type { Metrics } from '@ron/kernel';
-import type { Engine, EngineEvent } from './engine.ts';
-import type { HotObjects } from './hot-objects.ts';
-import type { Upkeep } from './upkeep.ts';
+import type { Metrics } from '@ron/telemetry';
+import type { Engine, EngineEvent } from './volumes/engine.ts';
+import type { HotObjects } from './objects/hot-objects.ts';
+import type { Upkeep } from './upkeep/upkeep.ts';
 
 /** Gives the function that counts what happened to stored records. */
 export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {

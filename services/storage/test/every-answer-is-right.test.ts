@@ -6,18 +6,9 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { verifySlice } from '@ron/simd';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  FAST_PATH_OFF,
-  KIB,
-  startService,
-  type Reply,
-  type SendInit,
-  type TestService,
-} from './support.ts';
+import { bytesOf, KIB } from '@ron/testkit';
+import { addressOf, assertRefusal, type Reply, type SendInit } from '@ron/testkit/service';
+import { AMNESIA, FAST_PATH_OFF, startService, type TestService } from './support.ts';
 
 const MODES = {
   'on disk': [],

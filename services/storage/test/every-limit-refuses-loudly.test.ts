@@ -2,19 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
+import { assertSameBytes, bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { addressOf, assertRefusal, RawClient } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  RawClient,
-  startService,
-  type TestService,
-} from './support.ts';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
@@ -86,8 +77,8 @@ describe('time', () => {
     await new Promise((resolve) => setTimeout(resolve, 1200));
     client.socket.resume();
     await client.rest();
-    const body = client.received.subarray(client.received.indexOf('\r\n\r\n') + 4);
-    assert.ok(body.equals(bytes), 'all of it came');
+    const body = client.received.slice(client.received.indexOf('\r\n\r\n') + 4);
+    assertSameBytes(Buffer.from(body, 'latin1'), bytes);
     await assertCounted(service, 'io_timeouts_total{op="get"}', 0);
   });
 

@@ -9,9 +9,10 @@
 import assert from 'node:assert/strict';
 import { Agent, request } from 'node:http';
 import { test } from 'node:test';
+import { bytesOf, KIB } from '@ron/testkit';
+import { addressOf } from '@ron/testkit/service';
 import { DirectoryServer } from './directory-server.ts';
 import { beginLoopWatch, LOOP_WATCH_MAIN, loopReport } from './loop-watch.ts';
-import { addressOf, bytesOf, KIB } from './support.ts';
 
 const CLIENTS = 64;
 const WARM_UP_MS = 2000;

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB, startService, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { startService, type TestService } from './support.ts';
 
 /** Three directories, one of them lost, and repairs that wait in the queue. */
 async function withRepairs(pacing: string): Promise<TestService> {

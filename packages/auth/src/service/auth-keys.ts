@@ -1,6 +1,6 @@
 /** The configuration keys of whoever checks capabilities, to be spread into the table of a service. */
-import { key } from '@ron/kernel';
-import type { Config } from '@ron/kernel';
+import { key } from '@ron/config';
+import type { Config } from '@ron/config';
 
 const URL_TEXT = {
   pattern: /^(?:https?:\/\/[^\s/?#]+\/?|file:.+)$/,

@@ -1,5 +1,5 @@
 /** What a service counts about the keys and revocations that it checks capabilities with. */
-import type { Metrics } from '@ron/kernel';
+import type { Metrics } from '@ron/telemetry';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyRefreshes } from '../derived-keys.ts';
 import type { KeySource } from '../key-source.ts';

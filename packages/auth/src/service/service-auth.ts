@@ -8,7 +8,8 @@
  */
 import { join } from 'node:path';
 import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
-import { Deadline, sleep, type Log, type Metrics } from '@ron/kernel';
+import { Deadline, sleep } from '@ron/kernel';
+import { type Log, type Metrics } from '@ron/telemetry';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
 import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';

@@ -4,9 +4,9 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
-import { LocalVolume } from '../local-volume.ts';
-import { RecordType } from '../record-types.ts';
-import type { NewRecord } from '../volume.ts';
+import { LocalVolume } from '../volume/local-volume.ts';
+import { RecordType } from '../volume/record-types.ts';
+import type { NewRecord } from '../volume/volume.ts';
 import { memoryFiles } from './memory-files.ts';
 
 const { signal } = new AbortController();

@@ -4,8 +4,8 @@
  * Contract: in order of ids; entries that have ended are left out. Bound: one page of the index at a time.
  */
 import { ID_BYTES } from '@ron/log';
-import { isEnd } from '../record-types.ts';
-import type { Held, Kind } from '../volume.ts';
+import { isEnd } from '../volume/record-types.ts';
+import type { Held, Kind } from '../volume/volume.ts';
 import type { Place } from './entry.ts';
 import type { PlaceIndex } from './place-index.ts';
 

@@ -10,7 +10,7 @@
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
 import { isReadOnly, realFileSystem, SegmentLog, type FileSystem } from '@ron/log';
-import type { LocalVolumeInit } from '../local-volume.ts';
+import type { LocalVolumeInit } from '../volume/local-volume.ts';
 import { memoryFiles } from './memory-files.ts';
 import { PlaceIndex } from './place-index.ts';
 import { enter, enterReplayed, onDisk, placeOfAppended, placeOfHead } from './record-places.ts';

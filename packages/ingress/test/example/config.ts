@@ -1,6 +1,7 @@
 /** The configuration of the example service: the listener's keys, the process's keys and a few of its own. */
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
 export const schema = defineConfig(

@@ -26,8 +26,8 @@
 import type { Deadline } from '../deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
-import type { TaskContext } from '../supervisor.ts';
-import { WaitList } from '../wait-list.ts';
+import type { TaskContext } from '../tasks/supervisor.ts';
+import { WaitList } from '../sync/wait-list.ts';
 import { DeadlineSweep } from '../work/deadline-sweep.ts';
 import { BatchJob, BatchRequest, RunningBatch, type Batch, type Piece } from './batch-job.ts';
 import { FairQueue } from './fair-queue.ts';

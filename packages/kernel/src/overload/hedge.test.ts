@@ -3,8 +3,8 @@ import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
 import { NEVER } from '../never.ts';
-import { RetryBudget } from '../retry-budget.ts';
-import { idempotent } from '../retry.ts';
+import { RetryBudget } from '../retry/retry-budget.ts';
+import { idempotent } from '../retry/retry.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { Hedge, type HedgeInit } from './hedge.ts';
 

@@ -18,10 +18,10 @@
  */
 import { assert, RonError } from '../errors.ts';
 import { NEVER } from '../never.ts';
-import type { RetryBudget } from '../retry-budget.ts';
-import type { Idempotent } from '../retry.ts';
+import type { RetryBudget } from '../retry/retry-budget.ts';
+import type { Idempotent } from '../retry/retry.ts';
 import { sched, touch, type Parked, type Timer } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { WaitList } from '../sync/wait-list.ts';
 
 export interface HedgeInit {
   /**

@@ -10,7 +10,7 @@
  *     const p95_ms = window.quantile_ms(0.95); // undefined without calls
  */
 import { assert } from '../errors.ts';
-import { RollingWindow } from '../rolling-window.ts';
+import { RollingWindow } from './rolling-window.ts';
 import { sched, touch } from '../sched.ts';
 
 /** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, share a bucket. */

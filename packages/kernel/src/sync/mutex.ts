@@ -18,7 +18,7 @@
 import { assert, RonError } from '../errors.ts';
 import { NEVER } from '../never.ts';
 import { touch } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { WaitList } from './wait-list.ts';
 
 const RETRY_AFTER_MS = 1000;
 

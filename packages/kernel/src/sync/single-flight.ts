@@ -22,7 +22,7 @@ import { Deadline } from '../deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import { NEVER } from '../never.ts';
 import { sched, touch, type Parked } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { WaitList } from './wait-list.ts';
 
 const RETRY_AFTER_MS = 1000;
 

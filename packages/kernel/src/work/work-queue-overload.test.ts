@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline } from '../deadline.ts';
 import { RonError } from '../errors.ts';
-import { Mpsc } from '../mpsc.ts';
+import { Mpsc } from '../channels/mpsc.ts';
 import { sched, sleep } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { WorkQueue } from './work-queue.ts';

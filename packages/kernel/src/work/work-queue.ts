@@ -29,8 +29,8 @@
 import { Deadline } from '../deadline.ts';
 import { assert, isRonError, RonError } from '../errors.ts';
 import { sched, touch, type Parked } from '../sched.ts';
-import type { TaskContext } from '../supervisor.ts';
-import { WaitList } from '../wait-list.ts';
+import type { TaskContext } from '../tasks/supervisor.ts';
+import { WaitList } from '../sync/wait-list.ts';
 import { DeadlineSweep } from './deadline-sweep.ts';
 import { QueuedJob, type Job, type Run, type Work } from './work-job.ts';
 import { Lanes } from './lanes.ts';

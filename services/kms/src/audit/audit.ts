@@ -3,7 +3,9 @@
  *
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
-import { NEVER, sched, type Log, type ServiceRuntime, type Watch } from '@ron/kernel';
+import { NEVER, sched, type Watch } from '@ron/kernel';
+import { type Log } from '@ron/telemetry';
+import { type ServiceRuntime } from '@ron/service';
 import { Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';

@@ -1,5 +1,6 @@
 /** A vault on a disk in memory, and something to do with it. For tests. */
-import { loadConfig, NEVER, sched } from '@ron/kernel';
+import { loadConfig } from '@ron/config';
+import { NEVER, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { schema } from '../config.ts';
 import { openVault, type Vault } from '../vault.ts';

@@ -3,8 +3,8 @@ import { json, route, type Route } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import type { RepairStatus, Task, TaskKind } from '@ron/proto';
 import { Type } from 'typebox';
-import type { AdminTasks, TaskWork } from '../admin-tasks.ts';
-import type { Upkeep } from '../upkeep.ts';
+import type { AdminTasks, TaskWork } from '../upkeep/admin-tasks.ts';
+import type { Upkeep } from '../upkeep/upkeep.ts';
 import { strict, type Fields } from './schemas.ts';
 
 const TaskSchema = Type.Object(

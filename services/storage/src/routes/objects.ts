@@ -4,9 +4,9 @@ import { bytes, json, route, type Answer, type Route, type RouteContext } from '
 import { RonError, sched, type Deadline } from '@ron/kernel';
 import { formatDurability, type Address, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
-import { receiptDurability, type DurabilityMeter } from '../durability.ts';
-import type { Foreground } from '../foreground.ts';
-import { manifestSource } from '../manifest-document.ts';
+import { receiptDurability, type DurabilityMeter } from '../objects/durability-meter.ts';
+import type { Foreground } from '../objects/foreground.ts';
+import { manifestSource } from '../objects/manifest-document.ts';
 import {
   addressFrom,
   byteSource,
@@ -16,7 +16,7 @@ import {
   receiptOf,
   storeBody,
   storeWhole,
-} from '../objects.ts';
+} from '../objects/objects.ts';
 import { Addr, byAddress, DurabilitySchema, ReceiptSchema, strict, type Fields } from './schemas.ts';
 
 const Whole = Type.String({ pattern: '^[0-9]{1,15}$', description: 'A number of bytes.' });

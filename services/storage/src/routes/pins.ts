@@ -1,7 +1,7 @@
 /** Pins: what is to stay when what is not pinned is reclaimed. */
 import type { ObjectStore } from '@ron/cas';
 import { empty, route, type Route } from '@ron/ingress';
-import { addressFrom } from '../objects.ts';
+import { addressFrom } from '../objects/objects.ts';
 import { Addr, byAddress } from './schemas.ts';
 
 export function pinRoutes(store: ObjectStore): Route[] {

@@ -10,8 +10,8 @@ import { empty, json, route, type Answer, type Route, type RouteContext } from '
 import { RonError, type Deadline } from '@ron/kernel';
 import { formatDurability } from '@ron/proto';
 import { Type } from 'typebox';
-import { receiptDurability, type DurabilityMeter } from '../durability.ts';
-import { inSteps } from '../steps.ts';
+import { receiptDurability, type DurabilityMeter } from '../objects/durability-meter.ts';
+import { inSteps } from '../objects/steps.ts';
 import {
   bringsBytes,
   headHeaders,
@@ -22,7 +22,7 @@ import {
   requireVersion,
   sizeIn,
   statusHeaders,
-} from '../tus.ts';
+} from '../uploads/tus.ts';
 import { strict } from './schemas.ts';
 
 const Id = Type.Object({ id: Type.String({ maxLength: 64 }) }, strict);

@@ -3,9 +3,9 @@ import type { ObjectStore } from '@ron/cas';
 import { json, route, type Route } from '@ron/ingress';
 import type { ScrubInfo, VolumeInfo, VolumesAnswer, VolumeVerb } from '@ron/proto';
 import { Type } from 'typebox';
-import type { Upkeep } from '../upkeep.ts';
-import type { VolumeDecisions } from '../volume-decisions.ts';
-import type { Volumes } from '../volumes.ts';
+import type { Upkeep } from '../upkeep/upkeep.ts';
+import type { VolumeDecisions } from '../volumes/volume-decisions.ts';
+import type { Volumes } from '../volumes/volumes.ts';
 import { strict, type Fields } from './schemas.ts';
 
 const Count = Type.Integer();

@@ -1,0 +1,189 @@
+/**
+ * The uploads that are known here, and how far their state can be trusted.
+ *
+ * Contract: requests for an upload succeed only when the newest copy of its journal must be among those that were read, and
+ * its chunks are there. Otherwise `not_ready` while volumes are away, and it is left as it is: it is reset, and journals that
+ * tell of no upload are quarantined, only when every volume has answered completely. Journals on volumes that join later
+ * are loaded by `refresh`. Bound: one entry for each upload; Uploads limits their number. Cancellation: by the signals given.
+ */
+import { join } from 'node:path';
+import { NEVER, sched } from '@ron/kernel';
+import { notComplete } from '../compaction/completeness.ts';
+import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
+import type { ObjectStore } from '../objects/object-store.ts';
+import { findJournals, isWholeInPages, progressOf, removeUnfinished, type FoundJournal } from './upload-restore.ts';
+import { Upload } from './upload.ts';
+import type { DamagedRecord, Volume } from '../volume/volume.ts';
+
+/** How often directories of journals that could not be read are tried again. */
+const RELOAD_EVERY_MS = 1000;
+
+export interface KnownUploadsInit {
+  store: ObjectStore;
+  /** Undefined when journals are kept in memory. */
+  places: JournalPlaces | undefined;
+  expiry_ms: number;
+  /** Whether a request works on an upload. */
+  isTaken(id: string): boolean;
+  onDamage?: ((record: DamagedRecord) => void) | undefined;
+}
+
+export class KnownUploads {
+  /** Unfinished and finished ones, each in the order in which they were touched. */
+  readonly open = new Map<string, Upload>();
+  readonly finished = new Map<string, Upload>();
+  /** Directories whose journals could not be read. */
+  unread: readonly string[] = [];
+  readonly #init: KnownUploadsInit;
+  /** Uploads whose newest journal may be on a volume that is away. */
+  readonly #uncertain = new Set<string>();
+  /** By upload: `changes_total` of the volume when all its chunks were last known to be there. */
+  readonly #verified = new WeakMap<Upload, number | undefined>();
+  #loaded_changes: number | undefined;
+  #loaded_ms = -Infinity;
+  #loading: Promise<void> | undefined;
+
+  constructor(init: KnownUploadsInit) {
+    this.#init = init;
+  }
+
+  /** Loads the journals that a former process left. */
+  async load(): Promise<void> {
+    const { places } = this.#init;
+    if (places === undefined) return;
+    await removeUnfinished(places);
+    await this.#load(places);
+  }
+
+  /** Loads the journals of volumes that joined since the last time. */
+  async refresh(): Promise<void> {
+    const { places } = this.#init;
+    if (places === undefined || !this.#isLoadDue()) return;
+    this.#loading ??= this.#load(places).finally(() => (this.#loading = undefined));
+    await this.#loading;
+  }
+
+  get(id: string): Upload | undefined {
+    return this.open.get(id) ?? this.finished.get(id);
+  }
+
+  /** The same, without one whose newest state may be elsewhere. */
+  getCertain(id: string): Upload | undefined {
+    return this.#uncertain.has(id) ? undefined : this.get(id);
+  }
+
+  /** A new one. */
+  add(upload: Upload): void {
+    this.open.set(upload.terms.id, upload);
+    this.#verified.set(upload, this.#volume.changes_total);
+  }
+
+  delete(id: string): void {
+    this.open.delete(id);
+    this.finished.delete(id);
+    this.#uncertain.delete(id);
+  }
+
+  get #volume(): Volume {
+    return this.#init.store.volume;
+  }
+
+  /** While a volume is away an upload may have been added to there. */
+  isOver(upload: Upload): boolean {
+    return upload.expires_ms <= sched.wall_ms() && this.#volume.incomplete === undefined;
+  }
+
+  /** Why the newest copy of a journal may be out of reach. */
+  doubt(): string | undefined {
+    const { absenceDoubt, away } = this.#volume;
+    if (absenceDoubt !== undefined) return absenceDoubt;
+    const isShort = this.unread.length >= (this.#init.places?.copies_min ?? 1) || away !== undefined;
+    return this.unread.length > 0 && isShort ? this.unread.join('; ') : undefined;
+  }
+
+  #isLoadDue(): boolean {
+    if (this.#loaded_changes !== this.#volume.changes_total) return true;
+    if (this.unread.length > 0) return sched.now_ms() - this.#loaded_ms >= RELOAD_EVERY_MS;
+    return this.#uncertain.size > 0 && this.doubt() === undefined;
+  }
+
+  /** Throws `not_ready` unless the journal is known to be the newest and all chunks are there. Resets one that lost chunks. */
+  async requireReadable(upload: Upload, signal: AbortSignal): Promise<void> {
+    const { away, incomplete, changes_total } = this.#volume;
+    if (this.#uncertain.has(upload.terms.id)) {
+      throw notComplete(
+        `a newer state of the upload may be away: ${this.doubt() ?? incomplete ?? 'journals are read'}`,
+      );
+    }
+    const isVerified = this.#verified.has(upload) && this.#verified.get(upload) === changes_total;
+    if (isVerified || upload.address !== undefined) return;
+    const isWhole =
+      away === undefined ? upload.isWhole(this.#volume) : await isWholeInPages(upload, this.#volume, signal);
+    if (isWhole) this.#verified.set(upload, changes_total);
+    else await this.reset(upload);
+  }
+
+  /** Begins an upload again that lost chunks. While a volume is away they may be there: then it waits. */
+  async reset(upload: Upload): Promise<void> {
+    const { incomplete, changes_total } = this.#volume;
+    if (incomplete !== undefined) throw notComplete(`a part of the upload cannot be read: ${incomplete}`);
+    await upload.reset().catch(() => undefined);
+    this.#verified.set(upload, changes_total);
+  }
+
+  async #load(places: JournalPlaces): Promise<void> {
+    const { changes_total } = this.#volume;
+    const { copies, unread } = await findJournals(places);
+    this.unread = unread;
+    this.#loaded_ms = sched.now_ms();
+    for (const [name, found] of copies) await this.#restore(places, name, found);
+    this.#loaded_changes = changes_total;
+  }
+
+  /** The copy that has come furthest counts; the others are written anew with it. One that is known to be newest stays. */
+  async #restore(places: JournalPlaces, name: string, copies: readonly FoundJournal[]): Promise<void> {
+    const { leases } = this.#init.store;
+    const known = this.open.get(name) ?? this.finished.get(name);
+    if (known !== undefined && (!this.#uncertain.has(name) || this.#init.isTaken(name))) return;
+    const best = copies.toSorted((a, b) => progressOf(b) - progressOf(a))[0]!;
+    const equals = copies.filter((each) => progressOf(each) === progressOf(best) && !each.loaded.isDamaged);
+    const journal = new MirroredJournal(
+      places,
+      name,
+      new Map(equals.map(({ place, loaded }) => [place.dir, loaded.journal])),
+    );
+    const upload = Upload.restore(name, best.loaded.frames, { journal, leases, expiry_ms: this.#init.expiry_ms });
+    const doubt = this.doubt();
+    if (known === undefined) this.#report(name, copies, upload === undefined, equals.length > 0);
+    if (upload === undefined) {
+      // A good copy may be away: then these stay as they are.
+      if (doubt === undefined && this.#volume.incomplete === undefined) await setAside(copies);
+      return;
+    }
+    // After the new one has its leases: no chunk is free in between.
+    known?.release();
+    this.open.delete(name);
+    this.finished.delete(name);
+    (upload.address === undefined ? this.open : this.finished).set(name, upload);
+    if (doubt !== undefined) this.#uncertain.add(name);
+    else this.#uncertain.delete(name);
+    if (doubt === undefined && this.#volume.incomplete === undefined) await this.requireReadable(upload, NEVER);
+  }
+
+  #report(name: string, copies: readonly FoundJournal[], isLost: boolean, hasGood: boolean): void {
+    for (const { loaded } of copies) {
+      if (!loaded.isDamaged && (!isLost || loaded.isEmpty)) continue;
+      const what = isLost ? 'the journal of an upload' : 'the later part of the journal of an upload';
+      const isWhole = !isLost && hasGood;
+      this.#init.onDamage?.({ volume: this.#volume.name, id_hex: name, what: isWhole ? `a copy of ${what}` : what });
+    }
+  }
+}
+
+/** Journals that tell of no upload: empty ones go, damaged ones are quarantined. */
+async function setAside(copies: readonly FoundJournal[]): Promise<void> {
+  for (const { place, loaded } of copies) {
+    const aside = loaded.isEmpty ? loaded.journal.remove() : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));
+    await aside.catch(() => undefined);
+  }
+}

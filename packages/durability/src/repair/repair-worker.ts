@@ -1,0 +1,57 @@
+/**
+ * Takes jobs from the queue and does them, one after the other.
+ *
+ * Promise: a job that fails ends there and is planned again by the next plan; it never ends the worker. Nothing is read or
+ * written that was not paced before. Bound: one job at a time; run several workers for more.
+ * Cancellation: `stopping` ends it after the job at hand, `signal` also that one.
+ */
+import type { Pacing } from './pacing.ts';
+import { patiently, type Patience } from '../set/patience.ts';
+import { repair, type Repaired } from './repair.ts';
+import type { RepairJob, RepairQueue } from './repair-queue.ts';
+import type { VolumeSet } from '../set/volume-set.ts';
+
+export interface RepairWorkerInit {
+  set: VolumeSet;
+  queue: RepairQueue;
+  pacing: Pick<Pacing, 'take'>;
+  /** How long a volume may take for one record. Default: 30 s. */
+  patiently?: Patience;
+  /** Told how each job ended. Must not throw. */
+  onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
+}
+
+export class RepairWorker {
+  readonly #init: RepairWorkerInit;
+  repaired_total = 0;
+  failed_total = 0;
+
+  constructor(init: RepairWorkerInit) {
+    this.#init = init;
+  }
+
+  /** Ends when the queue is closed and empty, or when it is told to stop. */
+  async run(init: { stopping: AbortSignal; signal: AbortSignal }): Promise<void> {
+    const { queue } = this.#init;
+    while (!init.stopping.aborted) {
+      const job = await queue.take(init.stopping).catch(() => undefined);
+      if (job === undefined) return;
+      await this.work(job, init.signal);
+    }
+  }
+
+  async work(job: RepairJob, signal: AbortSignal): Promise<void> {
+    const { set, queue, pacing, onEnd } = this.#init;
+    try {
+      const pace = (bytes: number, until: AbortSignal): Promise<void> => pacing.take(bytes, until);
+      const result = await repair({ set, pace, patiently: this.#init.patiently ?? patiently }, job, signal);
+      if (result === 'repaired') this.repaired_total += 1;
+      onEnd?.(job, result);
+    } catch (error) {
+      this.failed_total += 1;
+      onEnd?.(job, { error });
+    } finally {
+      queue.done(job);
+    }
+  }
+}

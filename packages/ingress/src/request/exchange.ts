@@ -1,0 +1,315 @@
+/**
+ * One request that the guards let through: its parts, the resources it holds, and how it gives them back.
+ *
+ * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
+ * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
+ * the drain waits for it. While the request waits in a queue, is parked, or has a client that does not read, it holds no
+ * in-flight place: the queue, the slots of parked requests or the share of its address count it then.
+ * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
+ */
+import type { IncomingMessage, ServerResponse } from 'node:http';
+import { Deadline, RonError, sched } from '@ron/kernel';
+import { insist } from '../guards/access.ts';
+import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
+import type { Body, PlainBody } from '../body/body.ts';
+import type { Connection, Flight } from '../connection/connection.ts';
+import type { RouteMetrics } from '../ingress-metrics.ts';
+import type { Place } from '../guards/place.ts';
+import type { PreparedRoute } from '../table/prepared-route.ts';
+import { RequestHead } from './request-head.ts';
+import type { RouteContext } from '../table/routes.ts';
+import type { SlotLimit } from '../guards/slot-limit.ts';
+
+/** The part of the listener that exchanges use. One object for all exchanges. */
+export interface ExchangeHost {
+  /** Exchanges whose handler runs although their connection is gone. */
+  orphaned: number;
+  readonly parked: SlotLimit;
+  /** Aborts when the drain begins. */
+  readonly draining: AbortSignal;
+  readonly onExpire: (op: string) => void;
+  readStalled(exchange: Exchange): void;
+  fail(exchange: Exchange, error: unknown): void;
+  /** After the last byte, or after the client left (`status` 0). */
+  finished(exchange: Exchange, status: number, seconds: number): void;
+}
+
+const kExchange = Symbol('ron.exchange');
+
+interface Carrier extends IncomingMessage {
+  [kExchange]?: Exchange;
+}
+
+const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
+
+export class Exchange extends RequestHead implements Flight, RouteContext {
+  readonly res: ServerResponse;
+  readonly connection: Connection;
+  readonly corr_id: string;
+  readonly ip: string;
+  readonly start_ms: number;
+  readonly #host: ExchangeHost;
+  metrics: RouteMetrics;
+  prepared: PreparedRoute | undefined = undefined;
+  budget_ms = 0;
+  params: Readonly<Record<string, string>> = NO_FIELDS;
+  query: Readonly<Record<string, string>> = NO_FIELDS;
+  body: unknown = undefined;
+  body_bytes: Uint8Array | undefined = undefined;
+  grant: Grant | undefined = undefined;
+  /** The capability check that began before routing. */
+  verdict: Promise<Grant | Refusal> | undefined = undefined;
+  /** The body, when it is streamed, encoded, or seen by the capability. */
+  incoming: Body | undefined = undefined;
+  /** The body, when it is gathered as it comes. */
+  plain: PlainBody<Exchange> | undefined = undefined;
+  /** When a buffered body must be complete. */
+  body_due_ms = Infinity;
+  /** Its answer is a problem. */
+  has_failed = false;
+  /** A proxy reads the body. */
+  is_forwarded = false;
+  /** The client waits for `100 Continue` before it sends its body. */
+  expects_continue = false;
+  #deadline: Deadline | undefined = undefined;
+  #gone: AbortController | undefined = undefined;
+  readonly #place: Place;
+  /** The place was given back for good. */
+  #leftPlace = false;
+  /** The answer has begun. */
+  #began = false;
+  #over = false;
+  /** Parts of the service that still work for this request: its handler, the source of a stream. */
+  #works = 0;
+  /** Calls of `park` that wait. */
+  #parks = 0;
+
+  constructor(
+    host: ExchangeHost,
+    req: IncomingMessage,
+    res: ServerResponse,
+    connection: Connection,
+    corr_id: string,
+    ip: string,
+    start_ms: number,
+    metrics: RouteMetrics,
+    place: Place,
+  ) {
+    super(req);
+    this.#host = host;
+    this.res = res;
+    this.connection = connection;
+    this.corr_id = corr_id;
+    this.ip = ip;
+    this.start_ms = start_ms;
+    this.metrics = metrics;
+    this.#place = place;
+    (req as Carrier)[kExchange] = this;
+    res.on('close', onClose);
+    connection.add(this);
+  }
+
+  /** The exchange of a request; undefined when the front has not let it through. */
+  static of(req: IncomingMessage): Exchange | undefined {
+    return (req as Carrier)[kExchange];
+  }
+
+  get over(): boolean {
+    return this.#over;
+  }
+
+  /**
+   * Made on first use. It counts from the moment when the headers were complete and it was this request's turn. Once the
+   * answer has begun it has no time limit and ends with `gone`.
+   */
+  get deadline(): Deadline {
+    if (this.#deadline === undefined) {
+      const op = this.prepared?.op ?? 'handler';
+      const left_ms = this.budget_ms - (sched.now_ms() - this.start_ms);
+      this.#deadline = this.#began
+        ? Deadline.unlimited(op, { signal: this.gone })
+        : Deadline.after(op, left_ms, { onExpire: this.#host.onExpire });
+      if (this.#over) this.#deadline.cancel(clientLeft());
+    }
+    return this.#deadline;
+  }
+
+  /** Aborts when the client leaves or the answer ends before its source, but not when the budget ends: for streams. */
+  get gone(): AbortSignal {
+    if (this.#gone === undefined) {
+      this.#gone = new AbortController();
+      if (this.#over) this.#gone.abort(clientLeft());
+    }
+    return this.#gone.signal;
+  }
+
+  /** The answer ends before its source does. */
+  endSource(reason: unknown): void {
+    this.#gone?.abort(reason);
+  }
+
+  /** As `gone`, but until the head is out it also aborts when the budget ends. */
+  goneOrLate(): AbortSignal {
+    const { signal } = this.deadline;
+    const onLate = (): void => {
+      if (!this.res.headersSent) this.#gone?.abort(signal.reason);
+    };
+    const { gone } = this;
+    if (signal.aborted) onLate();
+    else signal.addEventListener('abort', onLate, { once: true });
+    return gone;
+  }
+
+  /** The answer has begun: from now on progress counts, not the budget. */
+  answerBegan(): void {
+    if (this.#began) return;
+    this.#began = true;
+    this.#deadline?.[Symbol.dispose]();
+    this.#deadline = undefined;
+  }
+
+  /** It holds no in-flight place from now on: another limit counts it. */
+  leavePlace(): void {
+    this.#leftPlace = true;
+    this.#place.vacate();
+  }
+
+  #retakePlace(): void {
+    if (this.#parks === 0 && !this.#leftPlace) this.#place.retake();
+  }
+
+  /** Work for this request runs until `work` settles, even if the client was answered or left before. */
+  runsUntil(work: Promise<unknown>): void {
+    this.#works += 1;
+    if (this.#works === 1 && this.#over) this.#host.orphaned += 1;
+    const onEnd = (): void => {
+      this.#works -= 1;
+      if (this.#works > 0 || !this.#over) return;
+      this.#host.orphaned -= 1;
+      this.#place.end();
+    };
+    work.then(onEnd, onEnd);
+  }
+
+  get draining(): AbortSignal {
+    return this.#host.draining;
+  }
+
+  async park<T>(wait: Promise<T>): Promise<T> {
+    const { parked } = this.#host;
+    const { address } = this.#place;
+    const refusal = this.#parkRefusal();
+    if (refusal !== undefined) {
+      // Its outcome is discarded: a rejection must not be unhandled.
+      wait.catch(() => undefined);
+      throw refusal;
+    }
+    this.#parks += 1;
+    this.#place.vacate();
+    try {
+      return await this.deadline.within(wait);
+    } finally {
+      this.#parks -= 1;
+      parked.give(address);
+      this.#retakePlace();
+    }
+  }
+
+  #parkRefusal(): RonError | undefined {
+    if (this.prepared?.queue !== undefined) {
+      return new RonError(
+        'internal',
+        `${this.prepared.name}: a handler in a worker cannot park, it would hold the worker`,
+      );
+    }
+    if (this.#host.parked.tryTake(this.#place.address)) return undefined;
+    return new RonError('busy', 'too many requests wait for an event');
+  }
+
+  actsOn(facts: AccessFacts): void {
+    if (this.grant === undefined) return;
+    insist(this.grant.phase2.facts(facts));
+    insist(this.grant.phase2.settle());
+  }
+
+  get stream(): AsyncIterable<Uint8Array> {
+    if (this.incoming !== undefined) return this.incoming;
+    if (this.body_bytes === undefined) throw new RonError('internal', 'this route has no streamed body');
+    return onePiece(this.body_bytes);
+  }
+
+  get place(): Place {
+    return this.#place;
+  }
+
+  clientStalled(isStalled: boolean): void {
+    if (isStalled) this.#place.stall();
+    else this.#place.unstall();
+  }
+
+  bodyOverdue(now_ms: number): boolean {
+    return now_ms >= this.body_due_ms;
+  }
+
+  wantsBytes(): boolean {
+    // A buffered body has a total time, which is stricter.
+    if (this.body_due_ms !== Infinity) return false;
+    if (this.incoming !== undefined) return this.incoming.waiting;
+    if (this.plain !== undefined) return this.plain.waiting;
+    // Bytes that the upstream has not taken fill the buffer: an empty one means that the client sends nothing.
+    return this.is_forwarded && !this.req.complete && this.req.readableLength === 0;
+  }
+
+  readStalled(): void {
+    this.body_due_ms = Infinity;
+    this.#host.readStalled(this);
+  }
+
+  bodyBroken(error: RonError): boolean {
+    if (this.req.complete) return false;
+    if (!this.failBody(error)) this.#host.fail(this, error);
+    return true;
+  }
+
+  /** Fails the reader of the body. False when there is none. */
+  failBody(error: RonError): boolean {
+    const reader =
+      this.plain?.waiting === true ? this.plain : this.incoming?.waiting === true ? this.incoming : undefined;
+    reader?.fail(error);
+    return reader !== undefined;
+  }
+
+  connectionLost(): void {
+    this.end();
+  }
+
+  /** Gives everything back. */
+  end(): void {
+    if (this.#over) return;
+    this.#over = true;
+    this.connection.remove(this);
+    if (this.#works === 0) this.#place.end();
+    else this.#host.orphaned += 1;
+    const left = !this.res.writableFinished;
+    if (left) {
+      this.#deadline?.cancel(clientLeft());
+      this.#gone?.abort(clientLeft());
+      this.incoming?.fail(clientLeft());
+      this.plain?.fail(clientLeft());
+    } else this.#deadline?.[Symbol.dispose]();
+    const seconds = (sched.now_ms() - this.start_ms) / 1000;
+    this.#host.finished(this, left ? 0 : this.res.statusCode, seconds);
+  }
+}
+
+function onClose(this: ServerResponse): void {
+  Exchange.of(this.req)?.end();
+}
+
+async function* onePiece(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> {
+  if (bytes.length > 0) yield bytes;
+}
+
+function clientLeft(): RonError {
+  return new RonError('canceled', 'the client went away');
+}

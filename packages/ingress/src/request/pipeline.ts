@@ -1,0 +1,255 @@
+/**
+ * Processes a routed request: capability, parameters, body, queue, handler, in this order. `answers.ts` sends the answer.
+ *
+ * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
+ * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
+ * queue, under the deadline of the request. Whatever fails becomes one problem answer.
+ * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
+ */
+import { RonError, sched } from '@ron/kernel';
+import { refusalError } from '../guards/access.ts';
+import type { AccessCheck, AccessFacts, Grant, Refusal } from '../guards/access.ts';
+import type { Answers } from '../answer/answers.ts';
+import { Body, PlainBody, tooLarge } from '../body/body.ts';
+import type { Gathered } from '../body/body.ts';
+import { requestBudget_ms } from '../body/budget.ts';
+import type { Connection, Ticket } from '../connection/connection.ts';
+import type { Exchange } from './exchange.ts';
+import type { IngressMetrics } from '../ingress-metrics.ts';
+import { jsonText } from '../body/json-text.ts';
+import type { IngressConfig } from '../limits.ts';
+import { isJson, prepareRoute } from '../table/prepared-route.ts';
+import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from '../table/prepared-route.ts';
+import { refusalDelay_ms } from '../guards/reserve-entry.ts';
+import { validationError } from '../table/route-errors.ts';
+import type { Validate } from '../table/route-errors.ts';
+import type { Answer, Route } from '../table/routes.ts';
+import { SchemaCompiler } from '../table/schema-compiler.ts';
+
+export interface PipelineInit {
+  readonly config: IngressConfig;
+  readonly metrics: IngressMetrics;
+  readonly answers: Answers;
+  readonly access: AccessCheck | undefined;
+  readonly lanes: Readonly<Record<string, LaneQueue>>;
+  readonly deadlines: DeclaredDeadlines | undefined;
+  /** Aborts when the listener closes. */
+  readonly signal: AbortSignal;
+  /** A capability was accepted on a connection. */
+  readonly onGranted: (ticket: Ticket, grant: Grant) => void;
+  /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
+  readonly onOpenRoute: (ticket: Ticket) => void;
+}
+
+export class Pipeline {
+  readonly #init: PipelineInit;
+  readonly #answers: Answers;
+  readonly #prepared = new Map<string, PreparedRoute>();
+  readonly #schemas = new SchemaCompiler();
+
+  constructor(init: PipelineInit) {
+    this.#init = init;
+    this.#answers = init.answers;
+  }
+
+  prepare(row: Route): PreparedRoute {
+    const { config, metrics, lanes, deadlines, access } = this.#init;
+    if (row.scope !== null && access === undefined) {
+      throw new RonError('internal', `${row.method} ${row.path} needs ${row.scope}, but nothing checks capabilities`);
+    }
+    const prepared = prepareRoute(row, config, metrics, lanes, deadlines, this.#schemas);
+    this.#prepared.set(prepared.name, prepared);
+    return prepared;
+  }
+
+  /** The route of that name, once the table has been prepared. */
+  preparedRoute(name: string): PreparedRoute | undefined {
+    return this.#prepared.get(name);
+  }
+
+  /** Takes over a routed exchange. Everything after this ends in an answer. */
+  begin(exchange: Exchange, prepared: PreparedRoute): void {
+    exchange.prepared = prepared;
+    exchange.metrics = prepared.metrics;
+    // [storage I-4] [kms I-4] Every routed request has a budget.
+    const budget_ms = prepared.budget_ms();
+    exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
+    try {
+      // First: the facts of a capability are read from the query.
+      if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
+      const verdict = this.#authorize(exchange, prepared.row);
+      if (verdict instanceof Promise) {
+        // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
+        verdict.catch(() => undefined);
+        exchange.deadline
+          .run(() => verdict)
+          .then((settled) => this.#admitted(exchange, prepared, settled))
+          .catch((error: unknown) => this.#answers.fail(exchange, error));
+      } else this.#admitted(exchange, prepared, verdict);
+    } catch (error) {
+      this.#answers.fail(exchange, error);
+    }
+  }
+
+  #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
+    if (row.scope === null) return undefined;
+    if (exchange.verdict !== undefined) return exchange.verdict;
+    const { authorization, ip, body_length, content_encoding } = exchange;
+    // Caveats apply to the decoded body, whose length a compressed one does not declare. It may even be the shorter one.
+    const body_bytes = content_encoding === undefined ? body_length : undefined;
+    return this.phase1(row, authorization, ip, row.facts?.(exchange), body_bytes);
+  }
+
+  /** Phase 1 of the capability check. The route must ask for a scope. */
+  phase1(
+    row: Route,
+    authorization: string | undefined,
+    source_ip: string,
+    facts: AccessFacts | undefined,
+    body_bytes: number | undefined,
+  ): Grant | Refusal | Promise<Grant | Refusal> {
+    const { facts_later } = row;
+    const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
+    return this.#init.access!.checkHeaders(request, this.#init.signal);
+  }
+
+  /** A capability was accepted on this connection. One from behind a trusted proxy says nothing about the connection. */
+  granted({ ticket }: Connection, ip: string, grant: Grant): void {
+    if (ip !== ticket.ip) return;
+    const is_news = grant.is_service === true && ticket.caller !== 'internal';
+    if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
+  }
+
+  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+    const { refusal } = exchange.place;
+    if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
+    if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
+    else if (!verdict.ok) throw refusalError(verdict);
+    else {
+      exchange.grant = verdict;
+      this.granted(exchange.connection, exchange.ip, verdict);
+    }
+    check(prepared.parts.params, 'params', exchange.params);
+    check(prepared.parts.query, 'query', exchange.query);
+    this.#openBody(exchange, prepared);
+  }
+
+  /** For a request that found no open place. */
+  #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
+    return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
+  }
+
+  #refuseLoad(exchange: Exchange, refusal: RonError): void {
+    exchange.place.end();
+    const wait_ms = refusalDelay_ms(refusal);
+    if (wait_ms === 0) throw refusal;
+    this.#answers.failLater(exchange, refusal, wait_ms);
+  }
+
+  #openBody(exchange: Exchange, prepared: PreparedRoute): void {
+    const { req, grant } = exchange;
+    const { row, limits } = prepared;
+    if (row.body === 'none') {
+      if (exchange.has_body) throw new RonError('bad_request', 'this route takes no body');
+      return this.#run(exchange, prepared);
+    }
+    if (prepared.reads_json && exchange.has_body && !isJson(exchange.content_type)) {
+      throw new RonError('unsupported_media', 'this route reads application/json');
+    }
+    if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
+    const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
+    const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
+    if (row.body === 'forward') {
+      if (phase2 !== undefined)
+        throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
+      if (!is_plain) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
+      exchange.is_forwarded = true;
+    } else if (is_plain && gathersWhole(row, exchange.content_length)) {
+      if (exchange.expects_continue) exchange.res.writeContinue();
+      return this.#gather(exchange, prepared);
+    } else if (row.body === 'stream' || !is_plain) {
+      exchange.incoming = new Body(req, limits, phase2, () => exchange.gone);
+    }
+    if (exchange.expects_continue) exchange.res.writeContinue();
+    if (row.body !== 'buffered') return this.#run(exchange, prepared);
+    exchange.body_due_ms = sched.now_ms() + this.#init.config.read_timeout_ms;
+    if (exchange.incoming === undefined) this.#gather(exchange, prepared);
+    else {
+      exchange.incoming
+        .whole()
+        .then((body) => this.#gathered(exchange, prepared, body))
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
+    }
+  }
+
+  #gather(exchange: Exchange, prepared: PreparedRoute): void {
+    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
+  }
+
+  readonly #onGathered: Gathered<Exchange> = (exchange, error, body) => {
+    try {
+      if (body === undefined) throw error;
+      this.#gathered(exchange, exchange.prepared!, body);
+    } catch (thrown) {
+      this.#answers.fail(exchange, thrown);
+    }
+  };
+
+  #gathered(exchange: Exchange, prepared: PreparedRoute, body: Uint8Array): void {
+    exchange.body_due_ms = Infinity;
+    exchange.body_bytes = body;
+    if (prepared.reads_json) {
+      exchange.body = body.byteLength === 0 ? undefined : prepared.parts.parseJson(jsonText(body));
+      check(prepared.parts.body, 'body', exchange.body ?? null);
+    }
+    this.#run(exchange, prepared);
+  }
+
+  /** Runs the handler in its lane and answers. */
+  #run(exchange: Exchange, prepared: PreparedRoute): void {
+    const { grant } = exchange;
+    if (grant !== undefined && prepared.settles_first) {
+      const refusal = (prepared.row.body === 'none' ? grant.phase2.end() : undefined) ?? grant.phase2.settle();
+      if (refusal !== undefined) throw refusalError(refusal);
+    }
+    if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
+    exchange.place.queue();
+    const begin = (): Promise<Answer> => {
+      exchange.place.begin();
+      const work = (async () => prepared.row.handler(exchange))();
+      exchange.runsUntil(work);
+      return work;
+    };
+    const key = exchange.place.address?.group ?? exchange.ip;
+    prepared.queue
+      .submit(prepared.row.lane, exchange.deadline, begin, key)
+      .then((answer) => this.#answers.answer(exchange, prepared, answer))
+      .catch((error: unknown) => this.#answers.fail(exchange, error));
+  }
+
+  #runInline(exchange: Exchange, prepared: PreparedRoute): void {
+    const answer = prepared.row.handler(exchange);
+    if (answer instanceof Promise) {
+      exchange.runsUntil(answer);
+      exchange.deadline
+        .run(() => answer)
+        .then((settled) => this.#answers.answer(exchange, prepared, settled))
+        .catch((error: unknown) => this.#answers.fail(exchange, error));
+    } else this.#answers.answer(exchange, prepared, answer);
+  }
+}
+
+/** Whether a body that could be streamed is so small that it is not. */
+function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
+  return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
+}
+
+/** A repeated key would be an array where all readers expect text. */
+function refuseRepeats(query: Readonly<Record<string, unknown>>): void {
+  for (const key in query)
+    if (typeof query[key] !== 'string') throw new RonError('validation', 'the query repeats a key');
+}
+
+function check(validate: Validate | undefined, where: string, value: unknown): void {
+  if (validate !== undefined && !validate(value)) throw validationError(where, validate.errors);
+}
