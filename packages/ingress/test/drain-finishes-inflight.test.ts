@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer } from '@ron/ingress';
+import type { RouteAnswer } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import { capability, eventually, rawAnswer, RawClient, startIngress, startService } from './support.ts';
 
@@ -158,7 +158,7 @@ test('a client that leaves gives everything back, and its work is told', async (
 test('a drain waits for a handler whose client has left, and says so when it does not end', async () => {
   const work = sched.park<void>('test');
   let running = 0;
-  const handler = async (): Promise<Answer> => {
+  const handler = async (): Promise<RouteAnswer> => {
     running += 1;
     // It ignores its signal.
     await work.promise;

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route, stream } from '@ron/ingress';
-import type { Answer, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { Type } from 'typebox';
@@ -27,7 +27,7 @@ async function* large(): AsyncGenerator<string> {
 
 async function start(config: Record<string, number> = {}): Promise<Held> {
   const held: Parked<void>[] = [];
-  const hold = async (): Promise<Answer> => {
+  const hold = async (): Promise<RouteAnswer> => {
     const parked = sched.park<void>('test');
     held.push(parked);
     await parked.promise;

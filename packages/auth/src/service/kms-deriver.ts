@@ -1,14 +1,14 @@
 /**
  * The key service as the holder of the root of all audience keys: `POST /v1/kms/derive`.
  *
- * Promise: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
+ * Contract: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
  * kept. Bound: `POLICIES.kms` tries within the caller's signal and `DEADLINE_MS`. Cancellation: by the signal.
  */
 import { JsonCalls } from '@ron/client/calls';
 import { POLICIES, RonError } from '@ron/kernel';
-import { AUDIENCE_ROOT } from '../audience-names.ts';
-import type { Derived, KeyDeriver } from '../derived-keys.ts';
-import { SECRET_BYTES } from '../key-ring.ts';
+import { AUDIENCE_ROOT } from '../keys/audience-names.ts';
+import type { Derived, KeyDeriver } from '../keys/derived-keys.ts';
+import { SECRET_BYTES } from '../keys/key-ring.ts';
 
 const DEADLINE_MS = 2000;
 

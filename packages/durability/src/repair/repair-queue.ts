@@ -8,10 +8,7 @@
  * Cancellation: every wait rejects with the signal's reason, and nothing is lost by it. `close` lets takers drain.
  */
 import { assert, touch, WaitList } from '@ron/kernel';
-
-/** The most urgent first: last copies, copies that are missing, parity that is missing. */
-export const REPAIR_CLASSES = ['last', 'rf', 'parity'] as const;
-export type RepairClass = (typeof REPAIR_CLASSES)[number];
+import { REPAIR_CLASSES, type RepairClass } from '@ron/proto';
 
 export interface RepairJob {
   /** `stripe`: the knowledge of one, which a volume has lost. */

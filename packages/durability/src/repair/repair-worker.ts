@@ -5,9 +5,10 @@
  * written that was not paced before. Bound: one job at a time; run several workers for more.
  * Cancellation: `stopping` ends it after the job at hand, `signal` also that one.
  */
+import type { RepairResult } from '@ron/proto';
 import type { Pacing } from './pacing.ts';
 import { patiently, type Patience } from '../set/patience.ts';
-import { repair, type Repaired } from './repair.ts';
+import { repair } from './repair.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
@@ -18,7 +19,7 @@ export interface RepairWorkerInit {
   /** How long a volume may take for one record. Default: 30 s. */
   patiently?: Patience;
   /** Told how each job ended. Must not throw. */
-  onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
+  onEnd?: (job: RepairJob, result: RepairResult | { error: unknown }) => void;
 }
 
 export class RepairWorker {

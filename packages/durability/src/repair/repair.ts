@@ -7,15 +7,13 @@
  */
 import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
+import type { RepairResult } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
 import type { Patience } from '../set/patience.ts';
 import type { RepairJob } from './repair-queue.ts';
 import { bestOf, homeFor, knowersOf, untold } from '../stripes/stripe-health.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 import { lacks, targetOfContent } from '../placement/wanted.ts';
-
-/** `gone`: nobody has it any more, or wants it. `whole`: there was nothing to do. */
-export type Repaired = 'repaired' | 'whole' | 'gone';
 
 export interface RepairInit {
   set: VolumeSet;
@@ -24,7 +22,7 @@ export interface RepairInit {
   patiently: Patience;
 }
 
-export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { holds } = init.set;
   const key = chunkKey(job.id);
   holds.take(key);
@@ -75,14 +73,14 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
   return elsewhere ?? (active.length < target ? free[0] : undefined);
 }
 
-async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set, pace, patiently } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
   // As a content alone: an object of the same bytes may have been removed.
   const type = isObject(record.type) ? RecordType.chunk : record.type;
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, targetOfContent(set, job.id, holders), holders);
     if (target === undefined) return result;
@@ -109,12 +107,12 @@ async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSign
   }
 }
 
-async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set, pace, patiently } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, set.targetOf(record.type, job.id), holders);
     if (target === undefined) return result;
@@ -141,7 +139,7 @@ async function readBack(
 }
 
 /** Everybody who is to know a stripe learns it, and those who know something else what counts. */
-async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   return await set.stripes.change(id, signal, async () => {
     const views = await set.stripes.views(id, signal);
@@ -154,7 +152,7 @@ async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal):
   });
 }
 
-async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   const found = await set.stripes.find(job.id, signal);
   if (found === undefined) return 'gone';
@@ -172,7 +170,7 @@ async function keepShard(
   job: RepairJob,
   layout: StripeLayout,
   signal: AbortSignal,
-): Promise<Repaired> {
+): Promise<RepairResult> {
   const { set, pace, patiently } = init;
   const index = layout.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0);
   if (index < 0) return 'gone';

@@ -12,6 +12,7 @@
  */
 import { noteId, RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
+import type { ScrubPass } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
 import { patiently } from '../set/patience.ts';
 import type { Fault, VolumeSet } from '../set/volume-set.ts';
@@ -32,19 +33,10 @@ export interface ScrubberInit {
   note_every_bytes?: number;
 }
 
-/** How far the pass over a volume has come. */
-export interface ScrubState {
-  readonly pass: number;
-  /** Where it is; undefined when the pass is over. */
+export interface ScrubState extends ScrubPass {
+  /** The position in the volume; undefined after the pass. */
   readonly cursor: ScrubCursor | undefined;
   readonly isRunning: boolean;
-  readonly records: number;
-  readonly bytes: number;
-  readonly bad: number;
-  readonly begun_s: number;
-  readonly ended_s: number;
-  /** Why it could not go on. */
-  readonly problem?: string;
 }
 
 const DAY_MS = 24 * 60 * 60 * 1000;

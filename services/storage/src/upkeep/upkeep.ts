@@ -19,13 +19,12 @@ import {
   Striper,
   type Fault,
   type PlanReport,
-  type Repaired,
   type RepairQueue,
   type ScrubberInit,
 } from '@ron/durability';
 import { Notify, RonError, sched, sleep, type TaskContext } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
-import type { RepairStatus, ScrubInfo } from '@ron/proto';
+import type { RepairResult, RepairStatus, ScrubInfo } from '@ron/proto';
 import type { TaskWork } from './admin-tasks.ts';
 import type { StorageConfig } from '../config.ts';
 import type { Volumes } from '../volumes/volumes.ts';
@@ -62,7 +61,7 @@ export class Upkeep {
   readonly pacing: Pacing;
   readonly scrubber: Scrubber;
   readonly striper: Striper | undefined;
-  readonly results: Record<Repaired | 'failed', number> = { repaired: 0, whole: 0, gone: 0, failed: 0 };
+  readonly results: Record<RepairResult | 'failed', number> = { repaired: 0, whole: 0, gone: 0, failed: 0 };
   /** Unix time of the last plan that went through everything. */
   planned_ms: number | undefined;
   readonly #init: UpkeepInit;
