@@ -6,7 +6,7 @@
 import type { ObjectStore } from '@ron/cas';
 import { route, type Route } from '@ron/ingress';
 import type { TaskKind, VolumeVerb } from '@ron/proto';
-import type { TaskWork } from './upkeep/admin-tasks.ts';
+import type { TaskWork } from './maintenance/admin-tasks.ts';
 import { adminHandlers, type AdminInit } from './routes/admin.ts';
 import { getManifest, getObject, type GetInit } from './routes/get-object.ts';
 import { pin, unpin } from './routes/pins.ts';
@@ -18,7 +18,7 @@ import { REFUSAL_HEADERS } from './uploads/tus.ts';
 
 export interface StorageRoutesInit extends GetInit, PutInit, UploadInit, AdminInit, VolumeAdminInit {
   readonly store: ObjectStore;
-  readonly upkeep: AdminInit['upkeep'] & VolumeAdminInit['upkeep'];
+  readonly maintenance: AdminInit['maintenance'] & VolumeAdminInit['maintenance'];
   /** Whether reads need a capability. */
   readonly guardReads: boolean;
   readonly compaction: TaskWork;
@@ -188,8 +188,8 @@ function adminRoutes(init: StorageRoutesInit): Route[] {
     });
   return [
     start('compact', init.compaction, 'Starts a compaction, which reclaims space.'),
-    start('repair', init.upkeep.repair, 'Starts a repair of all missing copies and shards.'),
-    start('scrub', init.upkeep.scrub, 'Starts a scrub: reads every byte of every volume and repairs damage.'),
+    start('repair', init.maintenance.repair, 'Starts a repair of all missing copies and shards.'),
+    start('scrub', init.maintenance.scrub, 'Starts a scrub: reads every byte of every volume and repairs damage.'),
     route({
       ...ADMIN,
       method: 'GET',

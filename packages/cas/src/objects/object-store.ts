@@ -7,9 +7,8 @@
  * with `busy`. Cancellation: by the signals; a coalesced read ends when its last caller has left.
  */
 import { Cache } from '@ron/cache';
-import { RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
+import { BufferPool, RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
-import { BufferPool } from '../volume/buffer-pool.ts';
 import { notComplete } from '../compaction/completeness.ts';
 import { chunkKey, Leases } from './leases.ts';
 import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';

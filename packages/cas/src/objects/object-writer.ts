@@ -10,10 +10,9 @@
  * cannot be used.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { assert, RonError } from '@ron/kernel';
+import { assert, RonError, type BufferPool } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
-import type { BufferPool } from '../volume/buffer-pool.ts';
 import { isIntact } from '../volume/verify-record.ts';
 import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';

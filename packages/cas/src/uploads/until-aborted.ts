@@ -4,7 +4,7 @@
  * Contract: rejects at once with the reason of the signal, even if the source never yields again: a client that vanished may
  * never end its body. Bound: one piece at a time, requested on demand.
  */
-import { sched } from '@ron/kernel';
+import { onAbort, sched } from '@ron/kernel';
 
 export async function* untilAborted(
   source: AsyncIterable<Uint8Array>,
@@ -13,8 +13,7 @@ export async function* untilAborted(
   const pieces = source[Symbol.asyncIterator]();
   const aborted = sched.park<never>('stream.aborted');
   aborted.promise.catch(() => undefined);
-  const onAbort = (): void => aborted.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
+  using _ = onAbort(signal, aborted.fail);
   try {
     signal.throwIfAborted();
     for (;;) {
@@ -23,7 +22,6 @@ export async function* untilAborted(
       yield next.value;
     }
   } finally {
-    signal.removeEventListener('abort', onAbort);
     // Not awaited: the source may hang.
     void pieces.return?.().then(undefined, () => undefined);
   }

@@ -8,7 +8,7 @@
  * Cancellation: if the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Deadline, RonError, sched } from '@ron/kernel';
+import { Deadline, onAbort, RonError, sched } from '@ron/kernel';
 import type { AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { insist } from '../guards/access.ts';
 import type { Body, BufferedBody } from '../body/body.ts';
@@ -151,12 +151,10 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
   /** As `gone`, but until the head is out it also aborts when the budget ends. */
   goneOrLate(): AbortSignal {
     const { signal } = this.deadline;
-    const onLate = (): void => {
-      if (!this.res.headersSent) this.#gone?.abort(signal.reason);
-    };
     const { gone } = this;
-    if (signal.aborted) onLate();
-    else signal.addEventListener('abort', onLate, { once: true });
+    onAbort(signal, (reason) => {
+      if (!this.res.headersSent) this.#gone?.abort(reason);
+    });
     return gone;
   }
 

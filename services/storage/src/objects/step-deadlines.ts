@@ -7,7 +7,7 @@
  * Bound: one deadline and one piece at a time; the memory of a piece is released when the next is requested.
  * Cancellation: by the deadlines.
  */
-import { releaseBytes, sched, type Deadline } from '@ron/kernel';
+import { onAbort, releaseBytes, sched, type Deadline } from '@ron/kernel';
 
 export async function withStepDeadlines<T>(
   body: AsyncIterable<Uint8Array>,
@@ -63,13 +63,10 @@ class StepDeadlines {
     this.end();
     const due = this.#step();
     this.#due = due;
-    const { signal } = due;
-    const onOver = (): void => {
-      this.#late.fail(signal.reason);
-      this.#over.abort(signal.reason);
-    };
-    if (signal.aborted) onOver();
-    else signal.addEventListener('abort', onOver, { once: true });
+    onAbort(due.signal, (reason) => {
+      this.#late.fail(reason);
+      this.#over.abort(reason);
+    });
   }
 
   end(): void {

@@ -2,7 +2,7 @@
 import type { ObjectStore } from '@ron/cas';
 import { json, type RouteAnswer } from '@ron/ingress';
 import type { VolumesAnswer } from '@ron/proto';
-import type { Upkeep } from '../upkeep/upkeep.ts';
+import type { Maintenance } from '../maintenance/maintenance.ts';
 import type { VolumeDecisions } from '../volumes/volume-decisions.ts';
 import type { Volumes } from '../volumes/volumes.ts';
 
@@ -10,18 +10,18 @@ export interface VolumeAdminInit {
   readonly volumes: Volumes;
   readonly decisions: VolumeDecisions;
   readonly store: ObjectStore;
-  readonly upkeep: Pick<Upkeep, 'scrubs'>;
+  readonly maintenance: Pick<Maintenance, 'scrubs'>;
 }
 
 interface Context {
   readonly query: { readonly volume: string; readonly force?: 'true' | 'false' };
 }
 
-export function volumeHandlers({ volumes, decisions, store, upkeep }: VolumeAdminInit) {
+export function volumeHandlers({ volumes, decisions, store, maintenance }: VolumeAdminInit) {
   const list = (): RouteAnswer => {
     const answer: VolumesAnswer = {
       volumes: volumes.views,
-      scrubs: upkeep.scrubs,
+      scrubs: maintenance.scrubs,
       ...(volumes.incomplete !== undefined && { incomplete: volumes.incomplete }),
       cache: { used_bytes: store.cache.bytes, bytes_max: store.cache.bytes_max },
     };
