@@ -87,8 +87,8 @@ suite('resume', () => {
     // The number of bytes depends on the speed of the machine; all verified bytes are written and reported.
     const kept = await sizeOf();
     assert.ok(kept >= MIB && kept <= 31 * GROUP && kept % GROUP === 0, `${kept} bytes are kept`);
-    const said = `${(kept / MIB).toFixed(1)} MiB`;
-    const interrupted = `ron: interrupted: ${said} saved in copy.part; run the same command again to resume\n`;
+    const size_text = `${(kept / MIB).toFixed(1)} MiB`;
+    const interrupted = `ron: interrupted: ${size_text} saved in copy.part; run the same command again to resume\n`;
     assert.ok(ended.stderr.endsWith(interrupted), ended.stderr);
     await assert.rejects(stat(join(dir, 'copy')), { code: 'ENOENT' });
 
@@ -96,7 +96,7 @@ suite('resume', () => {
     proxy.requests.length = 0;
     const again = await ron(cleanUps, ['get', address, '-o', 'copy', '--url', proxy.url], { cwd: dir });
     assert.equal(again.code, 0, again.stderr);
-    assert.ok(again.stderr.startsWith(`resuming after ${said}\n`), again.stderr);
+    assert.ok(again.stderr.startsWith(`resuming after ${size_text}\n`), again.stderr);
     assertSameBytes(await readFile(join(dir, 'copy')), content);
     const offsets = proxy.requests.map((url) => Number(new URL(url, 'http://x').searchParams.get('offset')));
     assert.ok(
@@ -118,8 +118,8 @@ suite('resume', () => {
   test('a part file of another object is not used, and is kept while the service is down', async () => {
     const { content, address } = await stored('other', 4 * GROUP, 5);
     await writeFile(join(dir, 'fresh.part'), contentOf(3 * GROUP, 99));
-    const away = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
-    assert.equal(away.code, 69);
+    const stopped = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
+    assert.equal(stopped.code, 69);
     assert.equal((await stat(join(dir, 'fresh.part'))).size, 3 * GROUP);
     const get = await ron(cleanUps, ['get', address, '-o', 'fresh', '--dir', node.dir], { cwd: dir });
     assert.doesNotMatch(get.stderr, /resuming/);
