@@ -1,7 +1,8 @@
 /**
- * Imports point down: apps -> services -> packages. A service never imports another service, a package imports only the
- * packages that the table lists, and another workspace is imported only through its `exports`.
- * Test files (`.test.ts`, `.model.ts`, `test/`) are not shipped and may import any package.
+ * An import may only point down: apps -> services -> packages. A service never imports another service, a package imports
+ * those that the table names, and no workspace imports files of another one past its `exports`.
+ * A `.test.ts`, `.model.ts`, `test/` or `testing/` file is not shipped and may import any package. The packages for tests
+ * (explorer, testkit) may be imported by such files only.
  */
 import { existsSync } from 'node:fs';
 import { dirname, join, resolve, sep } from 'node:path';
@@ -30,8 +31,8 @@ const BELOW = {
   auth: ['cache', 'client', 'config', 'custody', 'log', 'simd', 'telemetry', 'kernel', 'proto'],
   service: ['auth', 'config', 'ingress', 'log', 'telemetry', 'kernel', 'proto'],
 };
-const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test[/\\]/;
-const TEST_ONLY_PACKAGES = new Set(['explorer']);
+const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test(?:ing)?[/\\]/;
+const TEST_ONLY_PACKAGES = new Set(['explorer', 'testkit']);
 
 /** The workspace of a file as `{ layer, name }`; undefined outside of the three layers. */
 function workspaceOf(filename) {

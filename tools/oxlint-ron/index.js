@@ -6,6 +6,7 @@
  */
 import { boundaries } from './boundaries.js';
 import { noAwaitInGuard } from './no-await-in-guard.js';
+import { noBlockingCalls } from './no-blocking-calls.js';
 import { noRawTimers } from './no-raw-timers.js';
 import { noUnboundedQueue } from './no-unbounded-queue.js';
 
@@ -13,6 +14,7 @@ export default {
   meta: { name: 'ron' },
   rules: {
     'no-await-in-guard': noAwaitInGuard,
+    'no-blocking-calls': noBlockingCalls,
     'no-raw-timers': noRawTimers,
     'no-unbounded-queue': noUnboundedQueue,
     boundaries,

@@ -1,4 +1,7 @@
-/** A `withSync` callback is a critical section: it must not be async, await, yield or loop over an async iterable. */
+/**
+ * [storage I-1] [kms I-1] A `withSync` callback is a critical section: it must not be async, await, yield or loop over
+ * an async iterable.
+ */
 
 const isFunction = (node) =>
   node.type === 'ArrowFunctionExpression' || node.type === 'FunctionExpression' || node.type === 'FunctionDeclaration';

@@ -1,6 +1,6 @@
 /**
- * Every queue is constructed with a finite capacity, and APIs that buffer without a bound are not imported.
- * The kernel asserts the value at run time; this rule reports `Infinity` and missing arguments in the source.
+ * [storage I-3] [kms I-3] Every queue states a finite capacity where it is created, and no unbounded buffer of Node is
+ * imported. The kernel asserts the value at run time; this rule refuses `Infinity` and forgotten arguments in the source.
  */
 
 const CHANNELS = new Set(['Mpsc', 'WorkQueue', 'Broadcast']);

@@ -114,6 +114,7 @@ export class Upkeep {
 
   /** Takes in nothing more; workers end when the queue is empty. */
   beginDrain(): void {
+    // [storage I-6] Queued repairs are finished within the drain; no new job enters.
     this.#init.queue.close();
   }
 
