@@ -5,7 +5,8 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { COMMANDS, loadCommand } from '../src/commands.ts';
-import { BIN, Process, ron, temporaryDir, unusedUrl } from './support.ts';
+import { unusedUrl } from '@ron/testkit';
+import { BIN, Process, ron, temporaryDir } from './support.ts';
 
 const ZEROS = `b3:${'0'.repeat(64)}`;
 
