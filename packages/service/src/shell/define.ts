@@ -23,7 +23,6 @@ import type { KeySource, RevocationEpochs } from '@ron/auth';
 import type { AuthConfig, ServiceAuth, ServiceAuthInit } from '@ron/auth/service';
 import type { Config, ConfigSchema, KeyTable } from '@ron/config';
 import type {
-  AccessCheck,
   GateInit,
   Ingress,
   IngressConfig,
@@ -34,6 +33,7 @@ import type {
 } from '@ron/ingress';
 import type { Broadcast, TaskContext, Watch } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
+import type { AccessCheck } from '@ron/proto';
 import type { Log, Metrics } from '@ron/telemetry';
 import type { Service } from '../process/process.ts';
 import type { Concurrency } from '../runtime/declaration.ts';
