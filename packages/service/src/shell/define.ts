@@ -83,7 +83,7 @@ export interface OpenContext<C, D extends Concurrency, E, O> {
   /** Closes its resources in reverse order after the tasks have ended, or at once when the start fails. */
   readonly resources: AsyncDisposableStack;
   /** Opens the keys and revocations that capabilities are checked with. The shell refreshes, reports and closes them. */
-  openAuth(init: AuthInit): Promise<ServiceAuth>;
+  readonly openAuth: (init: AuthInit) => Promise<ServiceAuth>;
   /** Replacements for parts of the domain, given by the program that starts the service. */
   readonly overrides: Partial<O>;
 }
