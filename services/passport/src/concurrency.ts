@@ -1,16 +1,16 @@
-/** Everything that runs, waits or is shared in passport. */
+/** The channels, tasks and deadlines of passport. */
 import { declareConcurrency } from '@ron/kernel';
 
 export const concurrency = declareConcurrency({
   service: 'passport',
   busy_labels: ['queue'],
   channels: {
-    revocations: { kind: 'watch', from: 'revoke', to: 'held questions of services' },
+    revocations: { kind: 'watch', from: 'revoke', to: 'held polls of services' },
     holds: {
       kind: 'own',
       capacity: 256,
       policy: 'reject new',
-      overflow: 'answered at once with nothing new; the client polls again',
+      overflow: 'responds immediately without news; the client polls again',
       metric: 'queue_rejected_total{queue}',
       from: 'services that poll revocations',
       to: 'the next revocation, or one second',
@@ -22,15 +22,15 @@ export const concurrency = declareConcurrency({
     key_refresh: {
       count: 1,
       criticality: 'important',
-      does: 'asks kms whether keys of capabilities were rotated or retired',
+      does: 'polls kms for rotated and retired capability keys',
     },
     config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
   },
   locks: {},
   deadlines: {
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
-    hold: { ms: 3000, covers: 'a question for revocations, which is held for a second at most' },
+    hold: { ms: 3000, covers: 'a poll for revocations, which is held for at most a second' },
     read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    write: { ms: 5000, config_key: 'write_timeout', covers: 'a response whose client does not read' },
   },
 });

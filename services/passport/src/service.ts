@@ -100,7 +100,7 @@ export async function startPassport(init: PassportInit): Promise<Passport> {
       issuer,
       registry,
       newerThan: (known, within) => {
-        registry.requireWhole();
+        registry.requireNotRolledBack();
         return holds.next(({ version }) => version !== known, within);
       },
       count: passportCounters(metrics, registry),
