@@ -11,15 +11,15 @@ export class FaultyBackend implements Backend {
   delay_ms = 0;
   /** Calls wait until it resolves. */
   gate: Promise<void> | undefined;
-  isAway = false;
+  isUnavailable = false;
   /** Calls that hang until their signal aborts. */
   isHanging = false;
   calls = 0;
   signatures = 0;
-  keeps = 0;
+  probes = 0;
 
   state(): BackendState {
-    return this.isAway ? { ok: false, reason: 'the token was pulled out' } : this.#inner.state();
+    return this.isUnavailable ? { ok: false, reason: 'the token was pulled out' } : this.#inner.state();
   }
 
   async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
@@ -63,7 +63,7 @@ export class FaultyBackend implements Backend {
   }
 
   async probe(): Promise<void> {
-    this.keeps += 1;
+    this.probes += 1;
   }
 
   close(): Promise<void> {
@@ -79,6 +79,6 @@ export class FaultyBackend implements Backend {
     if (this.isHanging) await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
     await this.gate;
     if (this.delay_ms > 0) await sleep(this.delay_ms, signal);
-    if (this.isAway) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });
+    if (this.isUnavailable) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });
   }
 }
