@@ -1,6 +1,6 @@
 /** A backend with injected faults: slow, hanging or unavailable. It counts calls; keys are in memory. */
 import { MemoryBackend, type Alg, type Backend, type BackendState, type KeyHandle, type Signature } from '@ron/custody';
-import { RonError, sleep } from '@ron/kernel';
+import { orAborted, RonError, sleep } from '@ron/kernel';
 
 export class FaultyBackend implements Backend {
   readonly name = 'memory';
@@ -76,7 +76,7 @@ export class FaultyBackend implements Backend {
 
   async #applyFault(signal: AbortSignal): Promise<void> {
     this.calls += 1;
-    if (this.isHanging) await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    if (this.isHanging) await orAborted(new Promise<never>(() => undefined), signal);
     await this.gate;
     if (this.delay_ms > 0) await sleep(this.delay_ms, signal);
     if (this.isUnavailable) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });

@@ -57,7 +57,7 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
   const auditLog = guarded(vault, () => rollback.problem);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
-    lead: interruptionOf(vault),
+    first_entry: interruptionOf(vault),
     log: auditLog,
     mode,
     appendDeadline: () => runtime.deadline('audit'),
