@@ -61,7 +61,7 @@ const fitting = (tried: Tried): string[] => [
   ...(tried.facts.tenant === undefined ? [] : [`tenant = ${tried.facts.tenant}`]),
 ];
 
-test('one more caveat, of any kind or no kind, never allows what was refused', async () => {
+test('one more caveat, of any or no known kind, never allows a refused request', async () => {
   const bench = new Bench();
   const root = await bench.token();
   const extra = fc.oneof(arbitraryCaveat.map(formatCaveat), fc.string({ maxLength: 40 }));
@@ -90,7 +90,7 @@ test('one more caveat, of any kind or no kind, never allows what was refused', a
   assert.ok(allowed > numRuns / 10 && narrowed > 0, `too few requests were allowed to learn anything: ${allowed}`);
 });
 
-test('caveats that fit the request do not refuse it', async () => {
+test('caveats that match the request do not refuse it', async () => {
   const bench = new Bench();
   const root = await bench.token();
   await fc.assert(

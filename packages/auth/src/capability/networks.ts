@@ -2,7 +2,7 @@
  * IP addresses and CIDR networks, for the `ip` caveat.
  *
  * Contract: an IPv4 address that arrives mapped into IPv6 (`::ffff:10.0.0.1`, as dual-stack sockets report it) is the IPv4
- * address. A network with host bits set, or of mapped addresses, is refused: it could be read two ways.
+ * address. A network with host bits set, or of mapped addresses, is refused as ambiguous.
  */
 import { isIPv4, isIPv6 } from 'node:net';
 
@@ -14,13 +14,13 @@ interface Ip {
 export interface Network extends Ip {
   /** How many leading bits an address must share with `value`. */
   readonly bits: number;
-  /** As it was written. */
+  /** The original text. */
   readonly text: string;
 }
 
 const MAPPED_V4 = 0xffffn;
 
-/** The address that `text` spells; a zone (`fe80::1%eth0`) is left out. */
+/** The address in `text`; a zone (`fe80::1%eth0`) is ignored. */
 function parseIp(text: string): Ip | undefined {
   if (isIPv4(text)) return { width: 32, value: v4Value(text) };
   const zone = text.indexOf('%');
@@ -30,7 +30,7 @@ function parseIp(text: string): Ip | undefined {
   return value >> 32n === MAPPED_V4 ? { width: 32, value: value & 0xffffffffn } : { width: 128, value };
 }
 
-/** `10.0.0.0/8`, `2001:db8::/32`, or one address. Undefined when it is none of these, or not in one way. */
+/** `10.0.0.0/8`, `2001:db8::/32`, or one address. Undefined if it is none of these, or ambiguous. */
 export function parseNetwork(text: string): Network | undefined {
   const match = /^([0-9a-f.:]{2,45})(?:\/(0|[1-9][0-9]{0,2}))?$/.exec(text);
   if (match === null) return undefined;
@@ -43,7 +43,7 @@ export function parseNetwork(text: string): Network | undefined {
   return { ...ip, bits, text };
 }
 
-/** Whether the address lies in one of the networks. What is no address lies in none. */
+/** Whether the address is in one of the networks. False for invalid addresses. */
 export function inNetworks(address: string, networks: readonly Network[]): boolean {
   const ip = parseIp(address);
   if (ip === undefined) return false;

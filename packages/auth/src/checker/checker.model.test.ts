@@ -12,11 +12,11 @@ const AS_IN_NODE = { delayed: false };
 /** No promise of revocations is about time. */
 const TIMELESS = { lags: 0 };
 
-test('a key that was seen to be retired is never good again', async (t) => {
+test('a key that is known to be retired is never valid again', async (t) => {
   await assertHoldsWithin(t, keysAgainstChecks(REAL), { name: 'key rotation against check', ...AS_IN_NODE });
 });
 
-test('a revocation that was heard is in force for every later check', async (t) => {
+test('an applied revocation is in force for every later check', async (t) => {
   await assertHoldsWithin(t, revocationsAgainstChecks(REAL), { name: 'revocation against check', ...TIMELESS });
 });
 
@@ -28,7 +28,7 @@ const MUTANTS = [
     find: 'if (token.length > TOKEN_CHARS_MAX) return TOO_LONG;\n    this.#forgetIfKeysChanged();',
     replace: 'if (token.length > TOKEN_CHARS_MAX) return TOO_LONG;',
     model: keysAgainstChecks,
-    caught: /a retired key is good again/,
+    caught: /a retired key is valid again/,
   },
   {
     bug: 'a retired key is still accepted',
@@ -37,7 +37,7 @@ const MUTANTS = [
     find: 'sum += ring?.generation ?? 0;',
     replace: 'sum += ring === undefined ? 0 : 0;',
     model: keysAgainstChecks,
-    caught: /a retired key is good again/,
+    caught: /a retired key is valid again/,
   },
   {
     bug: 'an older document takes a revocation back',

@@ -1,12 +1,12 @@
 /**
  * Phase 2: the restrictions of a capability that only the body can satisfy.
  *
- * Contract: the caller passes the body as it is read, and the first refusal comes before the byte that broke the ceiling
+ * Contract: the caller passes the body as it is read, and a refusal is returned before the byte that exceeds the limit
  * is used. A refusal is final. `settle` refuses until all steps were taken, so a forgotten step fails closed.
  * `body` and `bytes` caveats apply to the content-decoded body: transfer coding removed, `Content-Encoding` decoded. The
  * same capability therefore accepts a body sent plain, chunked or compressed. A request without a body has the hash of
  * zero bytes.
- * Bound: counters and at most one running hash per algorithm (`b3`: 64 KiB). Cancellation: drop the object.
+ * Bound: counters and at most one running hash per algorithm (`b3`: 64 KiB).
  *
  *   update(chunk)* -> end() -> facts({...})* -> settle() -> side effects
  */
@@ -26,19 +26,19 @@ interface BodyHasher {
 }
 
 export interface Phase2 {
-  /** False when `update` and `end` have nothing to do and may be left out. */
+  /** False if `update` and `end` have nothing to check and may be omitted. */
   readonly needsBody: boolean;
   /** The next bytes of the body, decoded, in order. */
   update(bytes: Uint8Array): Refusal | undefined;
   /** The body is complete. */
   end(): Refusal | undefined;
-  /** What the body says that the request acts on. Call it once for each item of a batch. */
+  /** Checks facts that only the body contains. Call it once for each item of a batch. */
   facts(facts: Facts): Refusal | undefined;
-  /** The last word before side effects: a refusal unless all that was left to check has been checked and held. */
+  /** The final check before side effects: refuses unless every remaining check was made and passed. */
   settle(): Refusal | undefined;
 }
 
-/** Phase 2 of a capability that leaves nothing to check. Shared: it has no state. */
+/** Phase 2 of a capability without remaining checks. Shared: it has no state. */
 export const NOTHING_LEFT: Phase2 = Object.freeze({
   needsBody: false,
   update: () => undefined,
@@ -60,10 +60,10 @@ const HASHERS: Readonly<Record<BodyAlgorithm, () => BodyHasher>> = {
 };
 
 export interface BodyCheckInit {
-  /** Undefined when no caveat bounds the body. */
+  /** Undefined if no caveat limits the body. */
   body_bytes_max: number | undefined;
   bodies: readonly BodyCaveat[];
-  /** The caveats whose fact the route states later. */
+  /** The caveats whose facts the route states later. */
   facts: readonly FactCaveat[];
 }
 
@@ -85,7 +85,7 @@ export class BodyCheck implements Phase2 {
   }
 
   update(bytes: Uint8Array): Refusal | undefined {
-    assert(!this.#ended, 'the body had ended');
+    assert(!this.#ended, 'update is not called after the end of the body');
     this.#bytes += bytes.length;
     const { body_bytes_max } = this.#init;
     if (body_bytes_max !== undefined && this.#bytes > body_bytes_max) this.#refusal ??= tooManyBytes(body_bytes_max);

@@ -86,7 +86,7 @@ test('keys follow from the root, the audience and the version; one source mints 
   assert.notDeepEqual(storage, kms);
 });
 
-test('a new version is found when it is first met; older ones are good until they are retired', async () => {
+test('a new version is fetched on first use; older ones are valid until they are retired', async () => {
   using clock = new TestClock();
   const root = new Root();
   await using service = new DerivedKeySource({ deriver: root });
@@ -109,7 +109,7 @@ test('a new version is found when it is first met; older ones are good until the
   assert.equal(await verdict(checker, fresh), 'ok');
 });
 
-test('a version that was deleted by itself is left out', async () => {
+test('a single deleted version is skipped', async () => {
   const root = new Root();
   root.rotate();
   root.rotate();
@@ -130,7 +130,7 @@ test('only the newest eight versions count', async () => {
   assert.equal(await keys.key('storage', root.keyId(4), signal), undefined);
 });
 
-test('while kms is away known keys go on, others are "not ready", and a source with a cache starts', async () => {
+test('while kms is down known keys stay valid, others are "not ready", and a source with a cache starts', async () => {
   using clock = new TestClock();
   const root = new Root();
   const cache = new Kept();
@@ -160,7 +160,7 @@ test('while kms is away known keys go on, others are "not ready", and a source w
   await assert.rejects(without.current('storage', signal), { code: 'not_ready', retry_after_ms: 1000 });
 });
 
-test('a key service that lost its root is found out at the first capability under the new one; the old ones are good no more', async () => {
+test('a lost root is detected at the first capability under the new one, and the old keys become invalid', async () => {
   using clock = new TestClock();
   const root = new Root();
   root.rotate();
@@ -182,7 +182,7 @@ test('a key service that lost its root is found out at the first capability unde
   assert.equal((await keys.current('storage', signal)).key_id, root.keyId(1));
 });
 
-test('key ids that kms would never give are unknown without asking', async () => {
+test('key ids that kms never issues are unknown without a query', async () => {
   const root = new Root();
   await using keys = new DerivedKeySource({ deriver: root });
   for (const key_id of ['0', 'v0', 'v1', 'v1x', 'v1x0123456', 'v0x01234567', 'abc', 'v12345678'])
@@ -190,7 +190,7 @@ test('key ids that kms would never give are unknown without asking', async () =>
   assert.deepEqual(root.asked, []);
 });
 
-test('those who ask at the same time share one question, and each ends by its own signal', async () => {
+test('concurrent callers share one query, and each ends by its own signal', async () => {
   let answer: ((derived: Derived) => void) | undefined;
   let asked = 0;
   const deriver: KeyDeriver = {
@@ -209,12 +209,12 @@ test('those who ask at the same time share one question, and each ends by its ow
   assert.equal(asked, 1);
 });
 
-test('a question that nobody answers ends by its deadline', async () => {
+test('a query without an answer ends at its deadline', async () => {
   await using keys = new DerivedKeySource({ deriver: { derive: () => new Promise(() => undefined) }, deadline_ms: 20 });
   await assert.rejects(keys.current('storage', signal), { code: 'not_ready' });
 });
 
-test('closing zeroes the keys, also those that a question brings later, and nothing prints them', async () => {
+test('closing zeroes the keys, even those of a pending query, and nothing prints them', async () => {
   const root = new Root();
   const keys = new DerivedKeySource({ deriver: root });
   const { key } = await keys.current('storage', signal);
@@ -240,7 +240,7 @@ test('closing zeroes the keys, also those that a question brings later, and noth
   assert.equal(await keys.key('storage', root.keyId(1), signal), undefined);
 });
 
-test('a cache that cannot be written does not spoil the keys', async () => {
+test('a cache that cannot be written does not affect the keys', async () => {
   const problems: unknown[] = [];
   const cache = { load: () => undefined, save: () => Promise.reject(new Error('full')) };
   await using keys = new DerivedKeySource({

@@ -49,7 +49,7 @@ class Passport {
   }
 }
 
-test('before passport is heard, what it issued is refused; what the node issued goes by what was known', async (t) => {
+test('before the first answer, capabilities of passport are refused; those of the node use the stored revocations', async (t) => {
   const passport = new Passport();
   const watch = passport.watch(t, { known: revoked(5, { alice: 100, root: 7 }) });
   for (const subject of ['alice', 'bob', '-']) assert.throws(() => watch.floor(subject), { code: 'not_ready' });
@@ -63,12 +63,12 @@ test('before passport is heard, what it issued is refused; what the node issued 
   assert.deepEqual(passport.kept.at(-1), revoked(6, { alice: 100, bob: 200, root: 7 }));
 });
 
-test('a passport that was put back undoes nothing, is told of once, and is good again when it knows as much', async (t) => {
+test('a restored passport undoes no revocation, is reported once, and recovers when its version has caught up', async (t) => {
   const passport = new Passport();
   const watch = passport.watch(t, { known: revoked(9, { alice: 100 }) });
   await passport.answers(revoked(4, { zoe: 3 }));
   assert.deepEqual([watch.floor('alice'), watch.floor('zoe')], [100, 3]);
-  assert.match(watch.problem!, /put back to an earlier state \(version 4 after 9\)/);
+  assert.match(watch.problem!, /restored to an earlier state \(version 4 after 9\)/);
   assert.equal(watch.isPutBack, true);
   await passport.answers(NO_REVOCATIONS);
   assert.equal(watch.floor('alice'), 100);
