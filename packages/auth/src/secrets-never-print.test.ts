@@ -11,7 +11,7 @@ import { KeyRing } from './keys/key-ring.ts';
 import { FileKeySource } from './keys/key-source.ts';
 import { decodeToken } from './capability/token.ts';
 
-/** All the ways in which a value finds its way to a screen or a log. */
+/** All the ways in which a value reaches a terminal or a log. */
 function prints(value: object): string[] {
   let logged = '';
   const sink = new Writable({

@@ -137,7 +137,7 @@ test('a refusal shows external text escaped and truncated', () => {
 });
 
 const ipv4 = fc.tuple(fc.nat(255), fc.nat(255), fc.nat(255), fc.nat(255)).map((parts) => parts.join('.'));
-/** Its first group is never 0, so that it is no IPv4 address in disguise. */
+/** Its first group is never 0, so that it is not a mapped IPv4 address. */
 const ipv6 = fc
   .tuple(
     fc.integer({ min: 2, max: 0xffff }),

@@ -13,7 +13,7 @@ const hex = (value: Uint8Array): string => Buffer.from(value).toString('hex');
 
 const rootKey = fc.uint8Array({ minLength: 1, maxLength: 80 });
 const location = fc.option(fc.string({ minLength: 1, maxLength: 20 }), { nil: undefined });
-/** The peer hands caveats to its check as text, so they are well-formed text here. */
+/** The peer passes caveats to its check as text, so they are well-formed text here. */
 const words = (maxLength: number): fc.Arbitrary<Uint8Array> =>
   fc.string({ unit: 'grapheme', minLength: 1, maxLength }).map(text);
 const chain = fc.record({
@@ -72,7 +72,7 @@ test('both implementations write the same bytes', () => {
   );
 });
 
-test('each verifies what the other minted, and neither with another key', () => {
+test('each verifies macaroons of the other, and neither with another key', () => {
   fc.assert(
     fc.property(chain, rootKey, (init, otherKey) => {
       const fromThem = decoded(theirs(init).exportBinary());

@@ -33,7 +33,7 @@ const request = fc.record({
 });
 type Tried = typeof request extends fc.Arbitrary<infer T> ? T : never;
 
-/** Both phases, as a service goes through them. */
+/** Both phases, as a service runs them. */
 async function passes(bench: Bench, token: string, tried: Tried): Promise<boolean> {
   const context: Partial<RequestContext> = {
     ...tried,
@@ -49,7 +49,7 @@ async function passes(bench: Bench, token: string, tried: Tried): Promise<boolea
   return phase2.settle() === undefined;
 }
 
-/** Caveats that often fit the request, so that enough of the requests are allowed for the property to mean something. */
+/** Caveats that often match the request, so that enough requests are allowed for the property to be meaningful. */
 const fitting = (tried: Tried): string[] => [
   `scopes in storage:get,storage:put`,
   `ip in 127.0.0.0/8,::1`,

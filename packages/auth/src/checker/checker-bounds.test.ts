@@ -4,7 +4,7 @@ import { Bench } from '../../test/support.ts';
 import { addCaveat } from '../capability/macaroon.ts';
 import { decodeToken, encodeToken } from '../capability/token.ts';
 
-/** Many times what the caches hold; each costs a chain of signatures. */
+/** Many times the size of the caches; each token costs a chain of signatures. */
 const DISTINCT = 6000;
 
 async function* variants(bench: Bench, count: number): AsyncGenerator<string> {

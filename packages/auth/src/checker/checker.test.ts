@@ -287,7 +287,7 @@ test('a key that is zeroed while a check waits for it proves nothing', async () 
         if (asked > 1) return Promise.resolve(undefined);
         return new Promise((resolve) => {
           resolve(live);
-          // After the answer, before whoever waits for it goes on.
+          // After the answer, before the waiting check continues.
           live.fill(0);
           if (movesGeneration) generation += 1;
         });
@@ -368,7 +368,7 @@ function forgeable(): { token: string; key: Uint8Array } {
   return { token: mintWith(key, 'k1', CLAIM).token, key };
 }
 
-/** A capability signed with a key that `mint` would not touch. */
+/** A capability signed with a key that `mint` refuses. */
 function encodedWith(key: Uint8Array): string {
   const macaroon = peer.newMacaroon({ rootKey: key, identifier: 'ron1.k1.-.0.AAAAAAAAAAAAAAAAAAAAAA' });
   for (const caveat of ['audience = storage', 'expires < 9007199254740991', 'scopes in storage:get'])

@@ -5,7 +5,7 @@ import { Bench, TestClock } from '../../test/support.ts';
 import { attenuate } from '../capability/capability.ts';
 import { RateCeilings } from './rate.ts';
 
-/** A link of a capability of its own, unless one is named. */
+/** A link of its own capability, unless one is named. */
 const link = (id: string, count: number, period_ms: 1000 | 60_000 = 1000, capability_id = id) =>
   ({ id, capability_id, caveat: { key: 'rate', count, period_ms } }) as const;
 

@@ -9,7 +9,7 @@ import { Checker } from '../checker/checker.ts';
 import { DerivedKeySource, keyIdOf, type Derived, type KeyCache, type KeyDeriver } from './derived-keys.ts';
 import type { KeySet } from './key-ring.ts';
 
-/** A key service in miniature: a secret for each version, and a way to be away. */
+/** A minimal key service: a secret for each version, and a switch for an outage. */
 class Root implements KeyDeriver {
   readonly secrets = ['root 1'];
   version_min = 1;
@@ -19,7 +19,7 @@ class Root implements KeyDeriver {
 
   async derive(label: string, version = this.secrets.length): Promise<Derived> {
     this.asked.push(`${label} of ${version}`);
-    if (this.away) throw new RonError('unreachable', 'nobody is there');
+    if (this.away) throw new RonError('unreachable', 'kms is down');
     if (version < this.version_min || this.deleted.has(version)) throw new RonError('conflict', 'retired');
     const secret = new Uint8Array(
       createHmac('sha256', this.secrets[version - 1]!)
@@ -74,7 +74,7 @@ async function verdict(checker: Checker, token: string): Promise<string> {
   }
 }
 
-test('keys follow from the root, the audience and the version; one source mints what another checks', async () => {
+test('keys follow from the root, the audience and the version; one source mints and another checks', async () => {
   const root = new Root();
   await using issuer = new DerivedKeySource({ deriver: root });
   await using service = new DerivedKeySource({ deriver: root });
@@ -97,7 +97,7 @@ test('a new version is fetched on first use; older ones are valid until they are
   root.rotate();
   await using after = new DerivedKeySource({ deriver: root });
   const fresh = (await mint(after, CLAIM, signal)).token;
-  assert.equal(await verdict(checker, fresh), 'unauthorized', 'strangers must not make us ask at will');
+  assert.equal(await verdict(checker, fresh), 'unauthorized', 'unknown key ids must not trigger a query each');
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, fresh), 'ok');
   assert.equal(await verdict(checker, old), 'ok');
@@ -143,15 +143,15 @@ test('while kms is down known keys stay valid, others are "not ready", and a sou
   await using keys = new DerivedKeySource({ deriver: root, cache });
   const checker = new Checker({ audience: 'storage', keys });
   assert.equal(await verdict(checker, token), 'ok');
-  assert.equal(root.asked.length, 1, 'what is known is not asked for');
+  assert.equal(root.asked.length, 1, 'known keys are not queried');
   root.rotate();
   await using other = new DerivedKeySource({ deriver: Object.assign(new Root(), { secrets: root.secrets }) });
   const unknown = (await mint(other, CLAIM, signal)).token;
   assert.equal(await verdict(checker, unknown), 'not_ready');
   const asked = root.asked.length;
-  assert.equal(await verdict(checker, unknown), 'not_ready', 'at once, without asking again');
+  assert.equal(await verdict(checker, unknown), 'not_ready', 'at once, without another query');
   assert.equal(root.asked.length, asked);
-  assert.match(keys.problem('storage')!, /nobody is there/);
+  assert.match(keys.problem('storage')!, /kms is down/);
   root.away = false;
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, unknown), 'ok');
@@ -176,7 +176,7 @@ test('a lost root is detected at the first capability under the new one, and the
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, fresh), 'ok');
   assert.equal(await verdict(checker, token), 'unauthorized');
-  assert.equal(await keys.key('storage', older, signal), undefined, 'the older version, too');
+  assert.equal(await keys.key('storage', older, signal), undefined, 'the older version too');
   root.secrets.splice(0, 2, 'newest 1');
   await keys.refresh('storage', signal);
   assert.equal((await keys.current('storage', signal)).key_id, root.keyId(1));

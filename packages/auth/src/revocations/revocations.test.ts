@@ -24,7 +24,7 @@ test('exactly the capabilities issued before the epoch of their subject, or of a
   epochs.apply(document(2, 1500, {}));
   await bench.refused(bob);
   await bench.refused(alice);
-  assert.equal(epochs.size, 0, 'what the floor of all covers is forgotten');
+  assert.equal(epochs.size, 0, 'floors below that of all subjects are dropped');
 });
 
 test('floors only rise, whatever documents arrive in whatever order', () => {

@@ -9,7 +9,7 @@ const revoked = (version: number, subjects: Record<string, number>, all = 0): Re
   subjects: Object.fromEntries(Object.entries(subjects).map(([name, epoch]) => [subjectTag(name), epoch])),
 });
 
-/** A passport that answers each question with what the test gives it, and remembers what it was asked. */
+/** A passport that answers each poll with a result of the test, and records the polls. */
 class Passport {
   readonly asked: (number | undefined)[] = [];
   readonly problems: unknown[] = [];
@@ -38,7 +38,7 @@ class Passport {
     return watch;
   }
 
-  /** Resolves when the answer was taken in and the next question is asked. */
+  /** Resolves when the answer was processed and the next poll has begun. */
   async answers(document: RevocationDocument): Promise<void> {
     await this.#question.promise;
     const answer = this.#answer;
@@ -73,12 +73,8 @@ test('a restored passport undoes no revocation, is reported once, and recovers w
   await passport.answers(NO_REVOCATIONS);
   assert.equal(watch.floor('alice'), 100);
   assert.equal(passport.problems.length, 1, 'one line');
-  assert.deepEqual(
-    passport.asked,
-    [undefined, 4, 0],
-    'it is asked for news after what it has, and can hold the question',
-  );
-  assert.equal(passport.kept.at(-1)!.version, 9, 'the next start remembers, too');
+  assert.deepEqual(passport.asked, [undefined, 4, 0], 'the poll names the version of passport, which can hold it');
+  assert.equal(passport.kept.at(-1)!.version, 9, 'stored for the next start');
   await passport.answers(revoked(10, {}, 500));
   assert.equal(watch.problem, undefined);
   assert.equal(watch.floor('alice'), 500);

@@ -20,7 +20,7 @@ const CLAIM = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000, su
 class Root implements KeyDeriver {
   away = false;
   async derive(label: string): ReturnType<KeyDeriver['derive']> {
-    if (this.away) throw new RonError('unreachable', 'nobody is there');
+    if (this.away) throw new RonError('unreachable', 'kms is down');
     return { version: 1, version_min: 1, secret: new Uint8Array(hkdfSync('sha256', 'root', '', label, 32)) };
   }
 }
@@ -93,7 +93,7 @@ test('without a cache and without kms it starts, reports that it has no keys, an
   const service = await opened(undefined, { deriver });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
-  assert.match(gates.get('capability_keys')!()!, /no keys from kms yet: nobody is there/);
+  assert.match(gates.get('capability_keys')!()!, /no keys from kms yet: kms is down/);
   await assert.rejects(service.auth.keys.current('storage', signal), { code: 'not_ready' });
   assert.ok(service.log.lines.includes('no capability keys from kms yet'));
   deriver.away = false;
@@ -133,7 +133,7 @@ test('stored revocations are in force from the start, before passport answers', 
   assert.equal(await accepts(service, await token(499)), false);
   assert.equal(await accepts(service, await token(500)), true);
   const alice = (await mint(service.auth.keys, CLAIM, signal)).token;
-  await assert.rejects(accepts(service, alice), { code: 'not_ready' }, 'what passport issued waits for passport');
+  await assert.rejects(accepts(service, alice), { code: 'not_ready' }, 'capabilities of passport wait for its answer');
   await service.auth.close();
 });
 
