@@ -134,14 +134,14 @@ const cases = (): Case[] => [
   { name: 'an expectation', init: get({ expect: 'miracles' }), status: 417, code: 'expectation_failed' },
 ];
 
-/** What may differ between two answers to the same request. */
+/** The parts of an answer that must be equal on both paths. */
 function comparable(reply: Reply): unknown {
   const { date: _date, 'x-corr-id': corr_id, 'retry-after': _retry, ...headers } = reply.headers;
   const body = reply.problem === undefined ? reply.body.toString('latin1') : { ...reply.problem, corr_id: '' };
   return { status: reply.status, headers, body, generated: corr_id?.length === 26 };
 }
 
-describe('the answer is right, and the same on both paths', () => {
+describe('the answer is correct, and the same on both paths', () => {
   for (const index of cases().keys()) {
     test(cases()[index]!.name, async () => {
       const { method = 'GET', path = '/notes/a', init, status, code, body, headers } = cases()[index]!;

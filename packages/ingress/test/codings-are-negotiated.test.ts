@@ -1,4 +1,4 @@
-/** Every way to an answer sends a content coding only to clients that accept it, and states the age of a stored copy. */
+/** Every path to an answer sends a content coding only to clients that accept it, and states the age of a stored copy. */
 import assert from 'node:assert/strict';
 import { Server } from 'node:http';
 import { after, before, describe, mock, test } from 'node:test';
@@ -44,7 +44,7 @@ interface Way {
   readonly name: string;
   /** Whether the fast path has the objects. */
   readonly fast: boolean;
-  /** Whether requests go through Node's parser. The plain front does not recognise this header. */
+  /** Whether requests go through Node's parser. The socket fast path does not recognise this header. */
   readonly parsed: boolean;
 }
 
@@ -59,11 +59,11 @@ interface Got {
   readonly status: number;
   readonly head: string;
   readonly body: Buffer;
-  /** The value of a header; undefined when it is absent. */
+  /** The value of a header; undefined if it is absent. */
   header(name: string): string | undefined;
 }
 
-/** One request on a connection that stays open until the answer is there. */
+/** One request on a connection that stays open until the answer has arrived. */
 async function request(port: number, method: string, path: string, lines: readonly string[]): Promise<Got> {
   const client = await RawClient.open(port);
   client.write([`${method} ${path} HTTP/1.1`, 'Host: localhost', ...lines, '', ''].join('\r\n'));
@@ -113,7 +113,7 @@ for (const way of WAYS)
     const get = (name: string, accept?: string, ...lines: string[]): Promise<Got> =>
       ask('GET', name, ...(accept === undefined ? [] : [`Accept-Encoding: ${accept}`]), ...lines);
 
-    test('the requests take this way', async () => {
+    test('the requests take this path', async () => {
       const emit = mock.method(Server.prototype, 'emit');
       await get('both', 'gzip');
       await get('aged', undefined, 'If-None-Match: "plain"');
@@ -158,7 +158,7 @@ for (const way of WAYS)
       assert.equal((await get('gzip')).status, 200, 'RFC 9110: without the header any coding is acceptable');
     });
 
-    test('a client that names no coding gets the answer of the route for a coded object', async () => {
+    test('a client without Accept-Encoding gets the answer of the route for a coded object', async () => {
       const reply = await get('decoded');
       assert.equal(reply.header('content-encoding'), undefined);
       assert.deepEqual(reply.body, PLAIN);
@@ -180,7 +180,7 @@ for (const way of WAYS)
       assert.equal((await get('both', 'identity', 'If-None-Match: "plain"')).status, 304);
     });
 
-    test('a range is one of the selected coding', async () => {
+    test('a range applies to the selected coding', async () => {
       const reply = await get('both', 'gzip', 'Range: bytes=2-5');
       assert.equal(reply.status, 206);
       assert.deepEqual(reply.body, GZIP.subarray(2, 6));
@@ -191,7 +191,7 @@ for (const way of WAYS)
       assert.equal(reply.header('content-encoding'), 'gzip');
     });
 
-    test('Age counts from the birth of the copy, with 304 and HEAD, too', async () => {
+    test('Age is the age of the copy, with 304 and HEAD too', async () => {
       for (const reply of [
         await get('aged'),
         await get('aged', undefined, 'If-None-Match: "plain"'),

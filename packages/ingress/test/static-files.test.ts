@@ -1,4 +1,4 @@
-/** Files of a table are served compressed, cached by their hash, and nothing else is served. */
+/** Exactly the files of the table are served, compressed and cached by their hash. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { brotliDecompressSync, gunzipSync } from 'node:zlib';
@@ -105,7 +105,7 @@ for (const with_fast of [true, false])
     });
   });
 
-test('names that are not plain, and tables beyond the bounds, are refused', async () => {
+test('invalid names, and tables beyond the bounds, are refused', async () => {
   const file = { body: '', media_type: 'text/plain' };
   for (const name of ['../a', 'a/../b', 'a//b', '.a', 'a b', 'a%2f', 'a?b'])
     await assert.rejects(StaticFiles.prepare({ prefix: '/', files: { [name]: file }, signal }), /plain segments/, name);

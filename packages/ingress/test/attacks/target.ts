@@ -1,5 +1,5 @@
 /**
- * The example service as a process of its own, seen from outside: what it answers, what it holds, what it counts.
+ * The example service as a separate process, observed from outside: its answers, its resources and its metrics.
  */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
@@ -97,7 +97,7 @@ export class Target implements AsyncDisposable {
     return wire;
   }
 
-  /** The open descriptors once nothing is opening or closing any more. */
+  /** The number of open descriptors once it is stable. */
   async settled(): Promise<number> {
     for (let last = -1; ;) {
       if (last === this.descriptors) return last;
@@ -114,7 +114,7 @@ export class Target implements AsyncDisposable {
   }
 }
 
-/** A socket that hides nothing: what was sent is what was written, what came is kept as it came. */
+/** A raw socket: it sends exactly the written bytes and records exactly the received ones. */
 export class Wire {
   readonly socket: Socket;
   received = '';
@@ -153,7 +153,7 @@ export class Wire {
     else this.socket.write(text);
   }
 
-  /** Waits for `holds`, looking whenever something came; false when it never did. */
+  /** Waits for `holds`, which is checked whenever data arrives; false if it never held. */
   async until(holds: () => boolean, timeout_ms = 10_000): Promise<boolean> {
     const until_ms = performance.now() + timeout_ms;
     while (!holds()) {
@@ -169,7 +169,7 @@ export class Wire {
     return true;
   }
 
-  /** Everything until the connection ends. Fails when it does not. */
+  /** Everything until the connection ends. Fails if it does not end. */
   async rest(timeout_ms = 10_000): Promise<string> {
     await this.until(() => this.closed, timeout_ms);
     assert.ok(
@@ -179,7 +179,7 @@ export class Wire {
     return this.received;
   }
 
-  /** The status lines that came. */
+  /** The received status lines. */
   get statuses(): number[] {
     return [...this.received.matchAll(/(?:^|\n|\}|[^\r\n])HTTP\/1\.1 (\d{3}) /g)].map((match) => Number(match[1]));
   }
@@ -190,17 +190,17 @@ export class Wire {
 }
 
 export interface AttackInit {
-  /** How much resident memory may grow. Default 64 MiB: what the heap does by itself under load. */
+  /** How much resident memory may grow. Default 64 MiB: the growth of the heap under ordinary load. */
   growth_bytes_max?: number;
-  /** Series that must have moved. */
+  /** Series that must have increased. */
   counters?: readonly string[];
-  /** Descriptors that may still be open afterwards. Default 1: the probe's own connection. */
+  /** Descriptors that may still be open afterwards. Default 1: the connection of the probe. */
   descriptors_max?: number;
 }
 
 /**
- * Runs an attack and holds the service to what it promises: it stays up, health answers quickly while it goes on and
- * after it, memory stays flat, the counters tell of it, and no descriptor is left behind.
+ * Runs an attack and checks the guarantees of the service: it stays up, health answers quickly during and after the
+ * attack, memory stays flat, the counters report it, and no descriptor is leaked.
  */
 export async function withstands(target: Target, attack: () => Promise<void>, init: AttackInit = {}): Promise<void> {
   const counters = init.counters ?? [];
@@ -220,10 +220,10 @@ export async function withstands(target: Target, attack: () => Promise<void>, in
   assert.ok(growth_bytes < growth_bytes_max, `memory grew by ${Math.round(growth_bytes / MIB)} MiB`);
   for (const [i, series] of counters.entries())
     assert.ok((await target.metric(series)) > counted[i]!, `${series} did not move`);
-  assert.doesNotMatch(target.log, /"level":(?:50|60|"error"|"fatal")/, 'an attack is no error of ours');
+  assert.doesNotMatch(target.log, /"level":(?:50|60|"error"|"fatal")/, 'an attack is not an error of the service');
 }
 
-/** A request as it goes over the wire. */
+/** A request in wire format. */
 export function raw(request_line: string, headers: readonly string[] = ['Host: localhost'], body = ''): string {
   return `${[request_line, ...headers].join('\r\n')}\r\n\r\n${body}`;
 }

@@ -1,4 +1,4 @@
-/** Everything that runs, waits or is shared in the example service. */
+/** The tasks, queues and shared state of the example service. */
 import { declareConcurrency } from '@ron/service';
 
 export const concurrency = declareConcurrency({

@@ -16,7 +16,7 @@ const Order = Type.Object(
   { additionalProperties: false },
 );
 
-/** Greets, and says nothing more until the client leaves. */
+/** Greets, then stays quiet until the client leaves. */
 async function* greetings(signal: AbortSignal): AsyncGenerator<ServerSentEvent, void, void> {
   yield { event: 'greeting', data: 'hello' };
   await orAborted(new Promise<never>(() => undefined), signal).catch(() => undefined);
@@ -94,7 +94,7 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
     route({
       method: 'GET',
       path: '/inline/:ms',
-      summary: 'Answers after a while, in no queue: holds an in-flight place.',
+      summary: 'Answers after a while, in no queue: holds an in-flight permit.',
       schema: { params: Type.Object({ ms: Type.String({ pattern: '^[0-9]{1,5}$' }) }) },
       scope: null,
       lane: 'inline',

@@ -19,7 +19,7 @@ export interface NotesInit {
   readonly metrics: Metrics;
   readonly log: Log;
   readonly onFatal?: (kind: string, error: unknown) => void;
-  /** Limits that tests set without going through keys. */
+  /** Limits that tests set without configuration keys. */
   readonly override?: Partial<IngressConfig>;
 }
 

@@ -53,7 +53,7 @@ test('small answers from RAM that the client does not read hold one permit per c
   });
   // The place may be given back, because the client has stalled, before the first poll sees it.
   assert.ok(inflight_max <= 1, `${inflight_max} places for one connection`);
-  await eventually('its place is free', () => service.notes.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => service.notes.ingress.admission.inflight === 0);
   const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
   await eventually('the cut answer is counted', async () => (await service.metric(aborted)) > 0);
   client.destroy();
