@@ -6,6 +6,19 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Target, raw } from './target.ts';
 
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+async function answerOf(target: Target, line: string, headers: readonly string[]): Promise<Answer> {
+  const wire = await target.open();
+  wire.write(raw(`${line} HTTP/1.1`, [...headers, 'Connection: close']));
+  await wire.rest();
+  assert.equal(wire.statuses.length, 1, wire.received);
+  return { status: wire.statuses[0]!, text: wire.received };
+}
+
 for (const [name, flag] of [
   ['with the fast path', '--notes.ram_bytes=1MiB'],
   ['without it', '--notes.ram_bytes=0B'],
@@ -18,13 +31,7 @@ for (const [name, flag] of [
     });
     after(() => target[Symbol.asyncDispose]());
 
-    const answer = async (line: string, ...headers: string[]): Promise<{ status: number; text: string }> => {
-      const wire = await target.open();
-      wire.write(raw(`${line} HTTP/1.1`, [...headers, 'Connection: close']));
-      await wire.rest();
-      assert.equal(wire.statuses.length, 1, wire.received);
-      return { status: wire.statuses[0]!, text: wire.received };
-    };
+    const answer = (line: string, ...headers: string[]): Promise<Answer> => answerOf(target, line, headers);
 
     test('a known authority is served, whatever the Host header is', async () => {
       for (const authority of ['localhost', 'LOCALHOST:1', '127.0.0.1', `[::1]:${target.port}`]) {

@@ -127,7 +127,7 @@ test('one address gets its share, a few on probation, and no more', { skip: too_
       await one.leave();
       await eventually('all gone', () => target.descriptors <= idle + 1);
       const again = await crowd(target.port, 100, 0, 1);
-      assert.equal(again.state.held, 100, 'the permits were released');
+      assert.equal(again.state.held, 100, 'the connections were released');
       await again.leave();
     },
     { counters: ['rejected_total{reason="conn_limit"}'], growth_bytes_max: 48 * MIB },

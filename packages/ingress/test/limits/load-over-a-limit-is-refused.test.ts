@@ -69,7 +69,7 @@ test('a connection over the limit gets 429 before it is read', async () => {
   assert.match(head, /^connection: close$/im);
   await assertCounted(service, 'rejected_total{reason="conns_max"}');
   for (const client of held) client.destroy();
-  await eventually('permits are released', () => service.notes.ingress.admission.connections === 0);
+  await eventually('connections are released', () => service.notes.ingress.admission.connections === 0);
   assert.equal((await service.send('GET', '/greeting')).status, 200);
 });
 
