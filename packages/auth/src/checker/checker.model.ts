@@ -58,7 +58,7 @@ export function keysAgainstChecks(parts: Parts): Build {
       load: (audience) => (audience === 'storage' ? { audience, keys: known } : undefined),
       save: () => Promise.resolve(),
     };
-    const keys = new parts.DerivedKeySource({ deriver, cache, reask_ms: 1e9 });
+    const keys = new parts.DerivedKeySource({ deriver, cache, requery_ms: 1e9 });
     const checker = new parts.Checker({ audience: 'storage', keys });
     const old = tokenOf(secret(1), keyIdOf(1, secret(1)));
     world.task('retire', async () => {

@@ -28,8 +28,8 @@ import { verifyChain } from '../capability/macaroon.ts';
 import type { Macaroon } from '../capability/macaroon.ts';
 import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
 import type { Phase2 } from './phase2.ts';
-import { RateCeilings } from './rate.ts';
-import type { RateLink } from './rate.ts';
+import { RateCounters } from './rate-counters.ts';
+import type { RateLink } from './rate-counters.ts';
 import { isServiceSubject } from '../capability/subjects.ts';
 import { bearerToken, decodeToken } from '../capability/token.ts';
 import { forbidden, unauthorized } from '../verdict.ts';
@@ -69,7 +69,7 @@ export class Checker {
   /** By SHA-256 of the token, so that no token stays in memory longer than its request. */
   readonly #proven: Cache<Proven>;
   readonly #bad: Cache<true>;
-  readonly #rates: RateCeilings;
+  readonly #rates: RateCounters;
   #generation: number;
 
   constructor(init: CheckerInit) {
@@ -78,7 +78,7 @@ export class Checker {
     this.#epochs = init.epochs ?? NOTHING_REVOKED;
     this.#proven = new Cache({ entries_max: init.tokens_max ?? 4096 });
     this.#bad = new Cache({ entries_max: init.bad_tokens_max ?? 1024 });
-    this.#rates = new RateCeilings(init.rates_max ?? 16_384);
+    this.#rates = new RateCounters(init.rates_max ?? 16_384);
     this.#generation = init.keys.generation;
   }
 

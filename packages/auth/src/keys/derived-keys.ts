@@ -4,7 +4,7 @@
  * keys with other names.
  *
  * Contract: known keys are returned without a request. The key service is queried when a key is needed for the first
- * time, when an unknown key id is met (at most once in `reask_ms`, because clients choose key ids), and regularly by
+ * time, when an unknown key id is met (at most once in `requery_ms`, because clients choose key ids), and regularly by
  * `run`. A new version of the root is the current key from then on. A version below the root's minimum version becomes
  * invalid, and `generation` changes before its bytes are zeroed. While the key service is down, known keys remain valid;
  * for others the call rejects with `not_ready`. Keys that the cache holds from an earlier run count as known.
@@ -18,7 +18,7 @@ import { SERVICES, type Service } from '@ron/proto';
 import { AUDIENCE_LABEL } from './audience-names.ts';
 import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
-import { wipeSet, type KeySource } from './key-source.ts';
+import { zeroKeySet, type KeySource } from './key-source.ts';
 
 export interface Derived {
   /** The version of the root that was used. */
@@ -47,7 +47,7 @@ export interface DerivedKeysInit {
   /** Default: keys do not outlive the process. */
   cache?: KeyCache | undefined;
   /** Minimum time between queries for unknown key ids. Default 1000. */
-  reask_ms?: number;
+  requery_ms?: number;
   /** For one query, including all attempts. Default 2000. */
   deadline_ms?: number;
   /** The keys are valid, but could not be stored. */
@@ -214,7 +214,7 @@ export class DerivedKeySource implements KeySource {
   }
 
   async #askAgain(audience: Service, known: Known, signal: AbortSignal): Promise<void> {
-    const isSoon = sched.now_ms() - known.asked_ms < (this.#init.reask_ms ?? 1000);
+    const isSoon = sched.now_ms() - known.asked_ms < (this.#init.requery_ms ?? 1000);
     if (isSoon && known.asking === undefined) {
       if (known.error !== undefined) throw this.#away(known.error);
       return;
@@ -266,7 +266,7 @@ export class DerivedKeySource implements KeySource {
         if (secret !== undefined) keys.push({ key_id: keyIdOf(version, secret), secret });
       }
     } catch (error) {
-      wipeSet({ audience, keys });
+      zeroKeySet({ audience, keys });
       throw error;
     }
     return { audience, keys };
@@ -285,7 +285,7 @@ export class DerivedKeySource implements KeySource {
   #adopt(known: Known, set: KeySet): void {
     touch(this);
     if (this.#closed) {
-      wipeSet(set);
+      zeroKeySet(set);
       throw closedError();
     }
     if (known.ring === undefined) known.ring = new KeyRing(set);
@@ -305,7 +305,7 @@ export class DerivedKeySource implements KeySource {
     } catch (error) {
       onCacheProblem?.(error);
     } finally {
-      wipeSet(copy);
+      zeroKeySet(copy);
     }
   }
 

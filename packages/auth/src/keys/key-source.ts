@@ -111,7 +111,7 @@ export class FileKeySource implements KeySource {
     const made: KeySet = { audience: 'root', keys: [randomKey()] };
     if (await createKeyFile(init.path, made)) return new FileKeySource(init, made);
     // Another process created the file first: use its keys.
-    wipeSet(made);
+    zeroKeySet(made);
     return FileKeySource.open({ ...init, create: false }, signal);
   }
 
@@ -170,7 +170,7 @@ export class FileKeySource implements KeySource {
     try {
       if (!(await createKeyFile(path, set))) await replaceKeyFile(path, set);
     } finally {
-      wipeSet(set);
+      zeroKeySet(set);
     }
   }
 
@@ -196,7 +196,7 @@ export class FileKeySource implements KeySource {
 
   #adopt(set: KeySet): void {
     if (!this.#closed) return this.#ring.adopt(set);
-    wipeSet(set);
+    zeroKeySet(set);
     throw new RonError('closed', 'the key source is closed');
   }
 
@@ -220,6 +220,6 @@ export class FileKeySource implements KeySource {
 }
 
 /** Zeroes secrets that are no longer needed. */
-export function wipeSet(set: KeySet): void {
+export function zeroKeySet(set: KeySet): void {
   for (const key of set.keys) key.secret.fill(0);
 }

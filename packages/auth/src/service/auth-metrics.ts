@@ -42,5 +42,7 @@ export function measureRevocations(metrics: Metrics, watch: RevocationWatch): vo
     () => watch.age_ms / 1000,
   );
   gauge('revocations_known', 'Subjects with a known revocation.', () => watch.size);
-  gauge('revocations_put_back', '1 while passport knows less than it told before.', () => Number(watch.isPutBack));
+  gauge('revocations_put_back', '1 while passport returns an older version than before.', () =>
+    Number(watch.isRolledBack),
+  );
 }

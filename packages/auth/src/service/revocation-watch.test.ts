@@ -69,7 +69,7 @@ test('a restored passport undoes no revocation, is reported once, and recovers w
   await passport.answers(revoked(4, { zoe: 3 }));
   assert.deepEqual([watch.floor('alice'), watch.floor('zoe')], [100, 3]);
   assert.match(watch.problem!, /restored to an earlier state \(version 4 after 9\)/);
-  assert.equal(watch.isPutBack, true);
+  assert.equal(watch.isRolledBack, true);
   await passport.answers(NO_REVOCATIONS);
   assert.equal(watch.floor('alice'), 100);
   assert.equal(passport.problems.length, 1, 'one line');

@@ -11,7 +11,7 @@
  * no acknowledged revocation is missed. With `max_age_ms` they are refused after that time without an answer.
  * If passport returns an older version than before, it was restored from an earlier state: no revocation is dropped
  * here, and `problem` reports it until the version is as new again.
- * Bound: one poll of at most `ASK_MS`; a pause after a failure or an early answer.
+ * Bound: one poll of at most `POLL_MS`; a pause after a failure or an early answer.
  * Cancellation: the signal of `run`.
  */
 import { JsonCalls } from '@ron/client/calls';
@@ -21,7 +21,7 @@ import { type RevocationDocument, requireDocument, Revocations } from '../revoca
 import { isNodeSubject } from '../capability/subjects.ts';
 
 /** Longer than passport holds a poll; with the pause and the next poll still below two seconds. */
-const ASK_MS = 1400;
+const POLL_MS = 1400;
 export const HOLD_MS = 1000;
 const PAUSE_MS = 200;
 /** An answer without news that arrives sooner was not held by passport. */
@@ -48,7 +48,7 @@ export class RevocationWatch implements RevocationEpochs {
   readonly #revocations = new Revocations();
   #heard_ms: number;
   /** The version of the last answer of passport; undefined: no answer since the start. */
-  #told: number | undefined;
+  #passport_version: number | undefined;
 
   constructor(init: RevocationWatchInit) {
     this.#init = init;
@@ -57,7 +57,7 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   floor(subject: string): number {
-    if (this.#told === undefined && !isNodeSubject(subject)) {
+    if (this.#passport_version === undefined && !isNodeSubject(subject)) {
       throw unknown('no answer from passport since the start: its capabilities may have been revoked');
     }
     const { max_age_ms } = this.#init;
@@ -78,16 +78,16 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   /** Whether passport returned an older version than before. */
-  get isPutBack(): boolean {
-    return this.#told !== undefined && this.#told < this.#revocations.version;
+  get isRolledBack(): boolean {
+    return this.#passport_version !== undefined && this.#passport_version < this.#revocations.version;
   }
 
   /** The reason why a revocation may be unknown; undefined if passport answered recently. */
   get problem(): string | undefined {
-    if (this.#told === undefined) return 'no answer from passport since the start';
+    if (this.#passport_version === undefined) return 'no answer from passport since the start';
     if (this.age_ms >= QUIET_MS) return `no answer from passport for ${Math.round(this.age_ms / 1000)} s`;
-    if (this.isPutBack) {
-      return `passport was restored to an earlier state (version ${this.#told} after ${this.version}): revoke all to be safe`;
+    if (this.isRolledBack) {
+      return `passport was restored to an earlier state (version ${this.#passport_version} after ${this.version}): revoke all to be safe`;
     }
     return undefined;
   }
@@ -112,16 +112,16 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
-    using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
-    const before = this.#told;
+    using deadline = Deadline.after('revocations', POLL_MS, { signal: stopping });
+    const before = this.#passport_version;
     const answer = await deadline.run((signal) => this.#init.ask(before, signal));
     const document = answer === undefined && before !== undefined ? undefined : requireDocument(answer);
     this.#heard_ms = sched.now_ms();
     if (document === undefined) return 'nothing';
-    const wasPutBack = this.isPutBack;
+    const wasRolledBack = this.isRolledBack;
     this.#revocations.apply(document);
-    this.#told = document.version;
-    if (this.isPutBack && !wasPutBack) this.#init.onProblem(new RonError('integrity', this.problem!));
+    this.#passport_version = document.version;
+    if (this.isRolledBack && !wasRolledBack) this.#init.onProblem(new RonError('integrity', this.problem!));
     if (document.version === before) return 'nothing';
     // Already in force; storing it matters only for the next start.
     await this.#init.keep?.(this.#revocations.document(), stopping).catch(this.#init.onProblem);
@@ -137,7 +137,7 @@ function unknown(message: string): RonError {
 export function askPassport(where: () => Promise<string>): AskRevocations {
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
-    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: ASK_MS, policy });
+    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: POLL_MS, policy });
     return await calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
   };
 }

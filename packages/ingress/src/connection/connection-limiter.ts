@@ -78,7 +78,7 @@ export class ConnectionLimiter {
   }
 
   /** The connection presented a valid capability. */
-  vouch(ticket: Ticket, grant: Grant): void {
+  onCapability(ticket: Ticket, grant: Grant): void {
     this.#endProbation(ticket);
     if (grant.is_service === true) {
       ticket.caller = 'internal';

@@ -24,7 +24,7 @@ async function trickle(wire: Wire, text: string): Promise<void> {
 
 function assertCut(wire: Wire, from_ms: number, limit_ms: number): void {
   assert.ok(wire.closed, 'cut');
-  assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s, 'told why');
+  assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s, 'with the reason');
   const took_ms = wire.closed_ms! - from_ms;
   assert.ok(took_ms >= limit_ms * 0.9 && took_ms < limit_ms + 4000, `cut after ${took_ms} ms, not ${limit_ms}`);
 }

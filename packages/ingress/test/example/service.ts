@@ -79,7 +79,7 @@ export async function startNotes(init: NotesInit): Promise<Notes> {
       await sleep(TICK_MS, ends, 'ticker');
       if (crash) {
         crash = false;
-        throw new Error('told to crash');
+        throw new Error('crash requested');
       }
     }
   });

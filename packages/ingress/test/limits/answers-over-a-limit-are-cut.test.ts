@@ -51,8 +51,8 @@ test('small answers from RAM that the client does not read hold one permit per c
     inflight_max = Math.max(inflight_max, service.notes.ingress.admission.inflight);
     return (await service.metric('io_timeouts_total{op="write"}')) === 1;
   });
-  // The place may be given back, because the client has stalled, before the first poll sees it.
-  assert.ok(inflight_max <= 1, `${inflight_max} places for one connection`);
+  // The permit may be released, because the client has stalled, before the first poll sees it.
+  assert.ok(inflight_max <= 1, `${inflight_max} permits for one connection`);
   await eventually('its permit is free', () => service.notes.ingress.admission.inflight === 0);
   const aborted = 'http_requests_total{route="GET /notes/:name",class="aborted"}';
   await eventually('the cut answer is counted', async () => (await service.metric(aborted)) > 0);

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import * as fc from 'fast-check';
 import { Bench, TestClock } from '../../test/support.ts';
 import { attenuate } from '../capability/capability.ts';
-import { RateCeilings } from './rate.ts';
+import { RateCounters } from './rate-counters.ts';
 
 /** A link of its own capability, unless one is named. */
 const link = (id: string, count: number, period_ms: 1000 | 60_000 = 1000, capability_id = id) =>
@@ -16,7 +16,7 @@ test('never more than the burst plus the rate in any window', () => {
       fc.constantFrom(1000 as const, 60_000 as const),
       fc.array(fc.double({ min: 0, max: 400, noNaN: true }), { minLength: 1, maxLength: 200 }),
       (count, period_ms, gaps) => {
-        const rates = new RateCeilings(4);
+        const rates = new RateCounters(4);
         const passed: number[] = [];
         let now_ms = 0;
         for (const gap_ms of gaps) {
@@ -37,14 +37,14 @@ test('never more than the burst plus the rate in any window', () => {
 });
 
 test('a client that retries constantly gets the burst and then the rate', () => {
-  const rates = new RateCeilings(4);
+  const rates = new RateCounters(4);
   let passed = 0;
   for (let now_ms = 0; now_ms < 10_000; now_ms++) passed += rates.take([link('a', 20)], now_ms) === 0 ? 1 : 0;
   assert.equal(passed, 20 + 199);
 });
 
 test('waiting for the returned time is enough, and a moment less is not', () => {
-  const rates = new RateCeilings(4);
+  const rates = new RateCounters(4);
   for (let at = 0; at < 5; at++) assert.equal(rates.take([link('a', 5)], 100), 0);
   const wait_ms = rates.take([link('a', 5)], 100);
   assert.equal(wait_ms, 200);
@@ -53,14 +53,14 @@ test('waiting for the returned time is enough, and a moment less is not', () => 
 });
 
 test('a request that one limit refuses is not counted by the others', () => {
-  const rates = new RateCeilings(4);
+  const rates = new RateCounters(4);
   assert.equal(rates.take([link('wide', 2), link('narrow', 1)], 0), 0);
   for (let at = 0; at < 10; at++) assert.ok(rates.take([link('wide', 2), link('narrow', 1)], 0) > 0);
   assert.equal(rates.take([link('wide', 2)], 0), 0);
 });
 
 test('while all counters are live a new one is refused, and none is dropped', () => {
-  const rates = new RateCeilings(100);
+  const rates = new RateCounters(100);
   for (let at = 0; at < 100; at++) assert.equal(rates.take([link(`${at}`, 1)], 0), 0);
   assert.equal(rates.take([link('new', 1)], 0), 1000);
   assert.equal(rates.size, 100);
@@ -70,7 +70,7 @@ test('while all counters are live a new one is refused, and none is dropped', ()
 });
 
 test('recovered counters are evicted even if the oldest ones are slow', () => {
-  const rates = new RateCeilings(100);
+  const rates = new RateCounters(100);
   for (let at = 0; at < 60; at++) rates.take([link(`slow ${at}`, 1, 60_000)], 0);
   for (let at = 0; at < 40; at++) rates.take([link(`fast ${at}`, 1)], 0);
   let passed = 0;
@@ -80,7 +80,7 @@ test('recovered counters are evicted even if the oldest ones are slow', () => {
 });
 
 test('one capability cannot exhaust the counters of the others, and can reuse its own once they have recovered', () => {
-  const rates = new RateCeilings(80);
+  const rates = new RateCounters(80);
   let passed = 0;
   for (let at = 0; at < 200; at++) if (rates.take([link(`own ${at}`, 1, 60_000, 'mallory')], 0) === 0) passed += 1;
   assert.equal(passed, 10);

@@ -27,7 +27,7 @@ const SHARE_MAX = 1 / 8;
 /** By link: the time at which the caveat would be back to its full burst (GCRA's theoretical arrival time). */
 type Counters = Map<string, number>;
 
-export class RateCeilings {
+export class RateCounters {
   readonly #counters_max: number;
   readonly #share_max: number;
   readonly #byCapability = new Map<string, Counters>();
