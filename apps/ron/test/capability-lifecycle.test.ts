@@ -230,7 +230,7 @@ suite('capability lifecycle', () => {
     for (const { token } of [alice, bob, carol]) {
       const refused = await node.put(token);
       assert.equal(refused.status, 503, refused.text);
-      assert.match(refused.text, /passport was not heard of since the start/);
+      assert.match(refused.text, /no answer from passport since the start/);
     }
     assert.equal((await node.put(await node.token('storage'))).status, 201, 'the owner is not affected');
     await node.start('passport');

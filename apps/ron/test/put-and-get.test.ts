@@ -111,7 +111,7 @@ suite('put and get', { concurrency: 2 }, () => {
     );
     const wrong = await run(['cap', 'attenuate', 'scopes in storage:fly']);
     assert.equal(wrong.code, 64);
-    assert.match(wrong.stderr, /storage:fly.* is no scope/);
+    assert.match(wrong.stderr, /storage:fly.* is not a scope/);
   });
 
   test('a closed pipe ends the command without an error message', async () => {
