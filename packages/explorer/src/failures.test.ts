@@ -276,7 +276,7 @@ test('a real timer inside a model is refused with advice', async () => {
   }
 });
 
-test('a failure is shown with the fewest preemptions, whatever was found first', async () => {
+test('a failure is shown with the fewest preemptions, not the first one found', async () => {
   const failure = await failureOf((world) => {
     let isClosed = false;
     world.task('user', async () => {

@@ -191,7 +191,7 @@ test('hash visits each state once', async () => {
   assert.ok(result.schedules + result.pruned <= states * 3);
 });
 
-test('what a step announces nothing of, it may have done anything to', async () => {
+test('a step that announces no access may depend on every other step', async () => {
   const found = await endings(
     (world) => {
       let text = '';
@@ -282,14 +282,14 @@ const SHARED: Record<string, (world: World, log: (line: string) => void) => void
 
 /** Scripts in which something is remembered that the model's state, its log, does not tell. */
 const REMEMBERED: typeof SHARED = {
-  'what a choice was': (world, log) => {
+  'the value of a choice': (world, log) => {
     solo(world, 'a', async () => {
       const chosen = world.choose('value', ['x', 'y']);
       await world.io('later');
       log(chosen);
     });
   },
-  'what a wait will bring': (world, log) => {
+  'the future result of a wait': (world, log) => {
     const tries = new Variable();
     solo(world, 'waiter', async () => {
       const parked = sched.park<string>('winner');
@@ -297,7 +297,7 @@ const REMEMBERED: typeof SHARED = {
       log((await parked.promise) + tries.value);
     });
   },
-  'what a wait brought': (world, log) => {
+  'the result of a wait': (world, log) => {
     const parked = sched.park<string>('winner');
     for (const name of ['a', 'b']) solo(world, name, async () => parked.wake(name));
     solo(world, 'waiter', async () => {
@@ -306,7 +306,7 @@ const REMEMBERED: typeof SHARED = {
       log(winner);
     });
   },
-  'what a wait failed with': (world, log) => {
+  'the error of a wait': (world, log) => {
     const parked = sched.park<string>('winner');
     for (const name of ['a', 'b']) solo(world, name, async () => parked.fail(new Error(name)));
     solo(world, 'waiter', async () => {
@@ -465,7 +465,7 @@ const forgetful: Build = (world) => {
   return { state: () => `${count} ${result}` };
 };
 
-test('a state that leaves out what a task remembers is found out', async () => {
+test('a state that leaves out the memory of a task is detected', async () => {
   const options = { name: 'forgetful' };
   await assert.rejects(assertReductionsAgree(forgetful, options), /forgetful: hash lost 1 of 2 endings: state 0 \d/);
 });

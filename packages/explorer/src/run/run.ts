@@ -60,7 +60,7 @@ export class Run {
   /** The first error that a task ended with. */
   rejection: { readonly error: unknown } | undefined;
 
-  /** Whatever runs outside a task: the building of the model. */
+  /** Code outside of a task: the construction of the model. */
   readonly root: Task;
   /** It ran to its end and nothing was wrong. */
   isSound = false;

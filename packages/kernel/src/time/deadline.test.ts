@@ -287,7 +287,7 @@ test('a child that expired before its parent is the one named, even when both ar
   });
 });
 
-test('cancelling or disposing a parent ends its children and what runs under them', async () => {
+test('cancelling or disposing a parent ends its children and the work under them', async () => {
   const clock = new VirtualSched();
   await clock.during(async () => {
     for (const end of [(d: Deadline) => d.cancel(), (d: Deadline) => d[Symbol.dispose]()]) {
@@ -420,7 +420,7 @@ test('property: no descendant outlives its ancestors, and each op is counted at 
   );
 });
 
-test('within waits for what cannot be stopped, and no longer than the budget', async () => {
+test('within waits for work that cannot be stopped, and no longer than the budget', async () => {
   assert.equal(await Deadline.after('op', 1000).within(Promise.resolve(7)), 7);
   await assert.rejects(Deadline.after('op', 1000).within(Promise.reject(new Error('mine'))), /mine/);
   const expired: string[] = [];

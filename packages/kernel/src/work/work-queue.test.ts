@@ -206,7 +206,7 @@ test(
     leaving.abort(new Error('stop'));
     await assert.rejects(left, /stop/);
     const answer = queue.submit('get', after(100), () => Promise.resolve('done'));
-    // From the hand-over on the job is the worker's, whatever its signal does.
+    // After the hand-over the job belongs to the worker, even if its signal aborts.
     staying.abort(new Error('stop'));
     await (await stayed)!.run();
     assert.equal(await answer, 'done');
