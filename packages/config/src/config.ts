@@ -1,10 +1,10 @@
 /**
  * Configuration from one table: typed, validated, frozen.
  *
- * Contract: flags > environment > file > defaults. Every value of every source is checked, also one that another source
+ * Contract: flags > environment > file > defaults. Every value of every source is checked, even if another source
  * overrides; an unknown key is an error. Either all is right and the whole frozen config comes back, or `ConfigError`
  * lists every problem. A secret is never part of a message.
- * Bound: the table; each key has its own. Overflow: refused. Cancellation: nothing waits here.
+ * Bound: the table; each key has its own. Overflow: refused.
  */
 import {
   describe,

@@ -2,7 +2,7 @@
  * Durations, sizes and rates as people write them: `5s`, `1MiB`, `50MiB/s`.
  *
  * Contract: parsing is exact or refused (undefined), never rounded; `parse(format(x))` is x for every whole x.
- * Bound: results are whole and at most 2^53 - 1. Overflow: larger is refused. Cancellation: nothing waits here.
+ * Bound: results are whole and at most 2^53 - 1. Overflow: larger is refused.
  */
 
 const DURATION_UNITS_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 } as const;

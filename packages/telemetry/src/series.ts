@@ -4,7 +4,6 @@
  * Contract: `inc`, `set` and `observe` touch a number and nothing else.
  * Bound: label values are declared sets, so a metric has a fixed number of series (at most `SERIES_MAX`).
  * Overflow: a value outside the declared set is counted under "other", never under its own name.
- * Cancellation: nothing waits here.
  */
 import { assert } from '@ron/kernel';
 
