@@ -2,7 +2,7 @@
  * Configuration from one table: typed, validated, frozen.
  *
  * Contract: flags > environment > file > defaults. Every value of every source is checked, even if another source
- * overrides; an unknown key is an error. Either all is right and the whole frozen config comes back, or `ConfigError`
+ * overrides it; an unknown key is an error. Either all is right and the whole frozen config comes back, or `ConfigError`
  * lists every problem. A secret is never part of a message.
  * Bound: the table; each key has its own. Overflow: refused.
  */
