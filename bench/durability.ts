@@ -16,6 +16,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { mint } from '@ron/auth';
 import { PlaceIndex, RecordType, RunIndex, type Applied, type Volume } from '@ron/cas';
 import { Planner, RepairQueue, VolumeSet } from '@ron/durability';
+import { whileAbsent } from '@ron/durability/testing';
 import { createLog, Metrics } from '@ron/telemetry';
 import { loadConfig } from '@ron/config';
 import { realFileSystem } from '@ron/log';
@@ -96,7 +97,7 @@ interface Measured {
 async function degradedGet(bench: Bench): Promise<string[][]> {
   const flags = ['--durability.ec=true', '--durability.replication_factor=1', '--storage.fast_path=false'];
   const { storage, port, authorization } = await bench.start('ec', 9, ...flags);
-  const { engine, upkeep } = storage;
+  const { engine, maintenance } = storage;
   const addresses: string[] = [];
   for (let index = 0; index < 96; index++) {
     const bytes = randomBytes(6 * 64 * KIB);
@@ -110,8 +111,8 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     await answer.body?.cancel();
     addresses.push(address);
   }
-  upkeep.pacing.setRate(1024 * MIB);
-  const made = await upkeep.striper!.run(signal);
+  maintenance.pacing.setRate(1024 * MIB);
+  const made = await maintenance.striper!.run(signal);
   if (made.stripes !== addresses.length) throw new Error(JSON.stringify(made));
   // The lost volume holds a data shard of each measured object.
   const { set } = engine.volumes;
@@ -139,13 +140,12 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     return { cpu_us: (user + system) / requests, rate: requests / seconds };
   };
   // No repair during the measurement.
-  upkeep.pacing.setRate(0);
+  maintenance.pacing.setRate(0);
   const healthy: Measured[] = [];
   const degraded: Measured[] = [];
   for (let round = -1; round < ROUNDS; round++) {
-    for (const [life, into] of [['active', healthy] as const, ['lost', degraded] as const]) {
-      lost.life = life;
-      const measured = await measure();
+    for (const [away, into] of [[[], healthy] as const, [[lost], degraded] as const]) {
+      const measured = await whileAbsent(away, measure);
       if (round >= 0) into.push(measured);
     }
   }

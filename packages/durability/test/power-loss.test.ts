@@ -18,6 +18,7 @@ import { RepairWorker } from '../src/repair/repair-worker.ts';
 import { Striper } from '../src/stripes/striper.ts';
 import { VolumeSet } from '../src/set/volume-set.ts';
 import { installSeededRandom, randomFrom } from '../src/testing/seeded-random.ts';
+import { whileAbsent } from '../src/testing/while-absent.ts';
 
 const { signal } = new AbortController();
 const IS_LONG = process.env['RON_LONG'] === '1';
@@ -170,9 +171,9 @@ class History {
 
   /** Declares a volume lost permanently. Nothing is reclaimed while a volume may return. */
   async lose(name: string): Promise<void> {
-    this.#set!.life.lose(name, 'test');
+    this.#set!.lifecycle.lose(name, 'test');
     this.lost.push({ name, at: this.disk.operations });
-    await this.#set!.life.giveUp(name, true, signal);
+    await this.#set!.lifecycle.setAbandoned(name, true, signal);
   }
 
   async #change(address: Address, isThere: boolean, work: () => Promise<void>): Promise<void> {
@@ -207,9 +208,8 @@ class History {
     await upkeep.stripe();
     await upkeep.compact();
     for (const away of choices(this.shape.missing_max)) {
-      for (const name of away) set.member(name).life = 'lost';
-      await this.#assertThere(set, found);
-      for (const name of away) set.member(name).life = 'active';
+      const members = away.map((name) => set.member(name));
+      await whileAbsent(members, () => this.#assertThere(set, found));
     }
   }
 

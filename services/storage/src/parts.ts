@@ -2,12 +2,12 @@
 import { RepairQueue } from '@ron/durability';
 import type { TaskKind } from '@ron/proto';
 import { eventPublisher } from './events.ts';
-import { measureEngine, measureUpkeep, repairMeters } from './metrics.ts';
+import { measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
 import { Foreground, newIoCounters } from './objects/foreground.ts';
 import { HotObjects } from './objects/hot-objects.ts';
 import type { StorageContext } from './service.ts';
-import { AdminTasks, compactionOf, TASK_KINDS } from './upkeep/admin-tasks.ts';
-import { Upkeep } from './upkeep/upkeep.ts';
+import { AdminTasks, compactionOf, TASK_KINDS } from './maintenance/admin-tasks.ts';
+import { Maintenance } from './maintenance/maintenance.ts';
 import { journalScrubOf, openEngine, type Engine } from './volumes/engine.ts';
 
 export async function openParts(context: StorageContext) {
@@ -20,7 +20,7 @@ export async function openParts(context: StorageContext) {
   const foreground = new Foreground(runtime.cell('io_counters', newIoCounters()));
   const meters = repairMeters(metrics);
   const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
-  const upkeep = new Upkeep({
+  const maintenance = new Maintenance({
     volumes: engine.volumes,
     queue,
     source: current,
@@ -31,7 +31,7 @@ export async function openParts(context: StorageContext) {
     journals: journalScrubOf(engine),
     log,
   });
-  measureUpkeep(metrics, upkeep);
+  measureMaintenance(metrics, maintenance);
   const admin = new AdminTasks<TaskKind>((kind, run) => runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)));
-  return { engine, hot, upkeep, foreground, admin, compaction: compactionOf(engine) };
+  return { engine, hot, maintenance, foreground, admin, compaction: compactionOf(engine) };
 }

@@ -19,7 +19,7 @@ import { patientQueue } from './objects/patience.ts';
 import { openParts } from './parts.ts';
 import { gatesOf } from './readiness.ts';
 import { routes } from './routes.ts';
-import { compactTimer, uploadExpiry } from './upkeep/timers.ts';
+import { compactTimer, uploadExpiry } from './maintenance/timers.ts';
 import type { EngineEvent } from './volumes/engine.ts';
 import { VolumeDecisions } from './volumes/volume-decisions.ts';
 
@@ -32,7 +32,7 @@ export const storage = defineService({
   eventLevel,
   async open(context: StorageContext) {
     const { config, current, runtime, log, isStopping } = context;
-    const { engine, hot, upkeep, foreground, admin, compaction } = await openParts(context);
+    const { engine, hot, maintenance, foreground, admin, compaction } = await openParts(context);
     const { volumes } = engine;
     const workGet = runtime.workQueue('work_get');
     const workPut = runtime.workQueue('work_put');
@@ -42,7 +42,7 @@ export const storage = defineService({
         decisions: new VolumeDecisions(volumes, config),
         tasks: admin,
         compaction,
-        upkeep,
+        maintenance,
         foreground,
         guardReads: config.auth.reads,
         meter: durabilityMeter(volumes, config),
@@ -56,16 +56,16 @@ export const storage = defineService({
         lookup: (target) => hot.lookup(target),
         openNow: (target) => hot.openNow(target, engine.store),
       },
-      gates: gatesOf(volumes, upkeep, [workGet, workPut]),
+      gates: gatesOf(volumes, maintenance, [workGet, workPut]),
       tasks: {
         get_pool: (task) => workGet.serve(task),
         put_pool: (task) => workPut.serve(task),
         volume_watch: ({ stopping }) => volumes.run(stopping),
-        repair_planner: (task) => upkeep.runPlanner(task),
-        repair_pool: (task) => upkeep.runWorker(task),
-        repair_pacing: ({ stopping }) => upkeep.pacing.run(stopping),
-        scrub: (task) => upkeep.runScrub(task),
-        striper: (task) => upkeep.runStriper(task),
+        repair_planner: (task) => maintenance.runPlanner(task),
+        repair_pool: (task) => maintenance.runWorker(task),
+        repair_pacing: ({ stopping }) => maintenance.pacing.run(stopping),
+        scrub: (task) => maintenance.runScrub(task),
+        striper: (task) => maintenance.runStriper(task),
         upload_expiry: ({ stopping }) => uploadExpiry(engine.uploads, { isStopping, log }, stopping),
         compact_timer: ({ stopping }) =>
           compactTimer(
@@ -74,12 +74,12 @@ export const storage = defineService({
           ),
       },
       async applyConfig(next, within) {
-        upkeep.follow();
+        maintenance.follow();
         await volumes.follow(next, within);
       },
       // The planner stops with the shutdown; the workers empty the queue within the drain.
-      beforeDrain: () => upkeep.beginDrain(),
-      parts: { engine, upkeep },
+      beforeDrain: () => maintenance.beginDrain(),
+      parts: { engine, maintenance },
     };
   },
 });

@@ -1,13 +1,14 @@
 /**
- * Takes jobs from the queue and does them, one after the other.
+ * Takes jobs from the queue and runs them one at a time.
  *
- * Promise: a job that fails ends there and is planned again by the next plan; it never ends the worker. Nothing is read or
- * written that was not paced before. Bound: one job at a time; run several workers for more.
- * Cancellation: `stopping` ends it after the job at hand, `signal` also that one.
+ * Contract: a job that fails is planned again by the next plan, and does not end the worker. Every read and write is paced
+ * first. Bound: one job at a time; run several workers for more.
+ * Cancellation: `stopping` ends it after the current job, `signal` ends the current job too.
  */
+import type { RepairResult } from '@ron/proto';
 import type { Pacing } from './pacing.ts';
 import { withVolumeTimeout, type WithVolumeTimeout } from '../set/volume-timeout.ts';
-import { repair, type Repaired } from './repair.ts';
+import { repair } from './repair.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
@@ -17,8 +18,8 @@ export interface RepairWorkerInit {
   pacing: Pick<Pacing, 'take'>;
   /** How long a volume may take for one record. Default: 30 s. */
   withVolumeTimeout?: WithVolumeTimeout;
-  /** Told how each job ended. Must not throw. */
-  onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
+  /** Called with the outcome of each job. Must not throw. */
+  onEnd?: (job: RepairJob, result: RepairResult | { error: unknown }) => void;
 }
 
 export class RepairWorker {
@@ -30,7 +31,7 @@ export class RepairWorker {
     this.#init = init;
   }
 
-  /** Ends when the queue is closed and empty, or when it is told to stop. */
+  /** Ends once the queue is closed and empty, or by `stopping`. */
   async run(init: { stopping: AbortSignal; signal: AbortSignal }): Promise<void> {
     const { queue } = this.#init;
     while (!init.stopping.aborted) {

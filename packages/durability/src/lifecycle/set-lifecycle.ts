@@ -1,27 +1,27 @@
 /**
- * The volumes of a set, and what becomes of them: taken in, emptied, lost, given up, let go.
+ * Changes the volumes of a set: adds, drains, loses, abandons and removes them.
  *
- * Promise: a change takes effect in the step in which it is asked for; what is decided about a volume (emptied, given up,
- * let go) is durable when it resolves, and holds after a restart. No volume is emptied when the others could not hold the
- * copies that are wished for; none is let go that may hold the last copy of something, unless it is forced.
- * Bound: the volumes. Cancellation: by the signals given; then a decision may hold or not: ask again.
+ * Contract: a change takes effect in the step in which it is requested. Decisions (drain, abandon, remove) are durable once
+ * they resolve, and hold after a restart. A volume is not drained while the others could not hold the configured copies. A
+ * volume that may hold the last copy of a record is not removed, unless it is forced.
+ * Bound: the volumes. Cancellation: by the signals given; a cancelled decision may hold or not, so repeat it.
  */
 import { isVolumeId } from '@ron/cas';
 import { assert, RonError } from '@ron/kernel';
-import { Member, type MemberInit } from './member.ts';
-import { Membership } from './membership.ts';
+import { Member, type MemberInit } from '../membership/member.ts';
+import { Membership } from '../membership/membership.ts';
 import { Placement } from '../placement/placement.ts';
 
-export interface SetLifeInit {
+export interface SetLifecycleInit {
   members: readonly MemberInit[];
-  /** As many as there are to be of any record. */
+  /** The most copies that any record needs. */
   copies: number;
-  /** Told of each volume that is lost. Must not throw. */
+  /** Called for each lost volume. Must not throw. */
   onLost?: (name: string, reason: string) => void;
   signal: AbortSignal;
 }
 
-export class SetLife {
+export class SetLifecycle {
   readonly #copies: number;
   readonly #onLost: ((name: string, reason: string) => void) | undefined;
   #members: readonly Member[];
@@ -30,27 +30,28 @@ export class SetLife {
   #changes_total = 0;
   #lastChange = '';
 
-  private constructor(init: SetLifeInit) {
+  private constructor(init: SetLifecycleInit) {
     this.#copies = init.copies;
     this.#onLost = init.onLost;
     this.#members = init.members.map((each) => this.#memberOf(each));
+    for (const [index, { duty = 'active' }] of init.members.entries()) this.#members[index]!.join(duty);
     this.#placement = this.#place();
     const ids = new Set(this.#members.map((member) => member.id));
     assert(ids.size === this.#members.length, 'volumes of a set have different ids');
   }
 
-  static async open(init: SetLifeInit): Promise<SetLife> {
-    const life = new SetLife(init);
-    life.#membership = await Membership.open(() => life.#members, init.signal);
-    life.#placement = life.#place();
-    return life;
+  static async open(init: SetLifecycleInit): Promise<SetLifecycle> {
+    const lifecycle = new SetLifecycle(init);
+    lifecycle.#membership = await Membership.open(() => lifecycle.#members, init.signal);
+    lifecycle.#placement = lifecycle.#place();
+    return lifecycle;
   }
 
   get members(): readonly Member[] {
     return this.#members;
   }
 
-  /** Over the volumes that take records. */
+  /** Over the active volumes. */
   get placement(): Placement<Member> {
     return this.#placement;
   }
@@ -59,12 +60,12 @@ export class SetLife {
     return this.#membership;
   }
 
-  /** How often volumes came, went or changed what they are for. */
+  /** Counts volumes that were added, removed, lost or given another duty. */
   get changes_total(): number {
     return this.#changes_total;
   }
 
-  /** The name of the volume that came, went or changed last. */
+  /** The name of the volume that changed last. */
   get lastChange(): string {
     return this.#lastChange;
   }
@@ -76,21 +77,22 @@ export class SetLife {
     return member;
   }
 
-  /** A new one, one that was away, or one in the place of another. It is told later what it missed. */
+  /** Adds a new volume, or one that was absent. Reconciliation brings it the decisions that it missed. */
   add(init: MemberInit): Member {
     const member = this.#memberOf(init);
     const former = this.#members.find((each) => each.id === member.id);
     if (former?.isReadable === true) {
       throw new RonError('conflict', `it is the same volume as ${former.name} (${member.id})`);
     }
-    // Which decisions it has is known once its notes have been read.
-    member.isCurrent = false;
-    if (this.#membership.roster.draining.includes(member.id)) member.life = 'draining';
+    const isDraining = this.#membership.roster.draining.includes(member.id);
+    if (!member.join(isDraining ? 'draining' : (init.duty ?? 'active'))) {
+      throw new RonError('conflict', 'it was abandoned or removed while it was opened');
+    }
     this.#change(member.name, [...this.#members.filter((each) => each !== former), member]);
     return member;
   }
 
-  /** How much it gets, and with whom it fails. */
+  /** Changes its share of the records and its failure domain. */
   reshape(key: string, { weight, domain }: { weight: number; domain: string }): void {
     const member = this.member(key);
     if (member.weight === weight && member.domain === domain) return;
@@ -99,24 +101,24 @@ export class SetLife {
     this.#change(member.name, this.#members);
   }
 
-  /** Why the volume cannot be emptied: the others could not hold what is wished for. */
+  /** Why the volume cannot be drained: the others could not hold the configured copies. */
   whyNotDrain(key: string): string | undefined {
     const member = this.member(key);
-    if (member.life === 'lost') return `${member.name} is lost: there is nothing that could be moved; remove it`;
-    const rest = this.#members.filter((each) => each.life === 'active' && each !== member);
+    if (!member.isReadable) return `${member.name} is lost: its records cannot be moved; remove it`;
+    const rest = this.#members.filter((each) => each.isActive && each !== member);
     if (rest.length < this.#copies) {
       return `${this.#copies} copies need ${this.#copies} volumes, ${rest.length} would be left: add one first`;
     }
     const domains = new Set(rest.map((each) => each.domain)).size;
-    const wished = Math.min(this.#copies, new Set([...rest, member].map((each) => each.domain)).size);
-    if (domains >= wished) return undefined;
-    return `${wished} copies lie in ${wished} domains, ${domains} would be left: add a volume in another domain first`;
+    const needed = Math.min(this.#copies, new Set([...rest, member].map((each) => each.domain)).size);
+    if (domains >= needed) return undefined;
+    return `${needed} copies need ${needed} domains, ${domains} would be left: add a volume in another domain first`;
   }
 
-  /** Gives it nothing more; the planner moves what it has. */
+  /** Sends it no new records; the planner moves its records to other volumes. */
   async drain(key: string, signal: AbortSignal): Promise<void> {
     const member = this.member(key);
-    if (member.life !== 'draining') {
+    if (!member.isDraining) {
       const problem = this.whyNotDrain(key);
       if (problem !== undefined) throw new RonError('conflict', problem);
       this.beginDrain(key);
@@ -124,57 +126,53 @@ export class SetLife {
     await this.#membership.note('draining', member.id, true, signal);
   }
 
-  /** The same until the next start, whatever is left: the configuration says so, and says so again then. */
+  /** Drains it until the next start, without a check of the remaining volumes: for volumes that the configuration drains. */
   beginDrain(key: string): void {
     const member = this.member(key);
-    if (member.life !== 'active') return;
-    member.life = 'draining';
-    this.#change(member.name, this.#members);
+    if (member.apply({ type: 'drain' })) this.#change(member.name, this.#members);
   }
 
-  /** It stays after all. */
+  /** Cancels a drain. */
   async undrain(key: string, signal: AbortSignal): Promise<void> {
     const member = this.member(key);
-    if (member.life === 'draining') {
-      member.life = 'active';
-      this.#change(member.name, this.#members);
-    }
+    if (member.apply({ type: 'undrain' })) this.#change(member.name, this.#members);
     await this.#membership.note('draining', member.id, false, signal);
   }
 
-  /** Expects nothing of it any more, until it is added again. What it had is repaired from elsewhere. */
+  /** Stops using it until it is added again. Its records are repaired from other volumes. */
   lose(key: string, reason: string): void {
     const member = this.member(key);
-    member.lose(reason);
+    member.apply({ type: 'lose', reason });
     this.#change(member.name, this.#members);
     this.#onLost?.(member.name, reason);
   }
 
-  /** Notes that the operator gave the volume up, or wants it back. One that is not here is named by its id. */
-  async giveUp(key: string, isGivenUp: boolean, signal: AbortSignal): Promise<void> {
+  /** Notes on the roster that the operator abandoned or restored the volume. An absent volume is named by its id. */
+  async setAbandoned(key: string, isAbandoned: boolean, signal: AbortSignal): Promise<void> {
     const id = isVolumeId(key) ? key : this.member(key).id;
-    await this.#membership.note('lost', id, isGivenUp, signal);
+    await this.#membership.note('lost', id, isAbandoned, signal);
   }
 
-  /** Lets a volume go that is drained or lost; `force` also one that may hold the last copy of something. */
+  /** Removes a drained or lost volume; with `force` also one that may hold the last copy of a record. */
   async remove(key: string, init: { force?: boolean; signal: AbortSignal }): Promise<void> {
     const member = this.member(key);
     const { name } = member;
-    const isFree = member.life === 'lost' || (member.life === 'draining' && member.isDrained);
+    const isFree = member.status === 'lost' || member.status === 'drained';
     if (!isFree && init.force !== true) throw new RonError('conflict', `${name} may hold last copies: drain it first`);
     const rest = this.#members.filter((each) => each !== member);
     if (!rest.some((each) => each.isReadable)) {
-      throw new RonError('conflict', `${name} is the last volume: what it holds has nowhere else to be`);
+      throw new RonError('conflict', `${name} is the last volume: its records are stored nowhere else`);
     }
     this.#change(member.name, rest);
     await this.#membership.forget(member.id, init.signal);
     await member.volume.close();
+    if (member.isReadable) member.lifecycle.apply({ type: 'removed' });
   }
 
-  /** One that a write finds gone is lost at once, unless it is the only one: then there is nowhere else to look. */
+  /** A volume whose write finds its directory gone is lost at once, unless it is the only one. */
   #memberOf(init: MemberInit): Member {
     const member: Member = new Member(init, (reason) => {
-      // Another member may have its place by now.
+      // Another member may have replaced it by now.
       if (this.#members.length > 1 && this.#members.includes(member)) this.lose(member.id, reason);
     });
     return member;
@@ -185,15 +183,15 @@ export class SetLife {
     this.#lastChange = name;
     this.#members = members;
     this.#placement = this.#place();
-    this.doubt();
+    this.recheckDrained();
   }
 
-  /** Something changed: whether a volume is drained has to be found out anew. */
-  doubt(): void {
-    for (const member of this.#members) member.isDrained = false;
+  /** Withdraws every `drained`: after a change, a new plan has to show that the records are stored elsewhere. */
+  recheckDrained(): void {
+    for (const member of this.#members) member.apply({ type: 'recheck' });
   }
 
   #place(): Placement<Member> {
-    return new Placement(this.#members.filter((member) => member.life === 'active'));
+    return new Placement(this.#members.filter((member) => member.isActive));
   }
 }

@@ -1,12 +1,12 @@
 /**
- * A stream of bytes, until a signal says otherwise.
+ * Iterates a stream until a signal aborts.
  *
- * Promise: it ends at once with the signal's reason, even if the source never yields again: a client that vanished
- * may never end its body. Bound: one piece at a time, asked for when it is wanted. Cancellation: this is it.
+ * Contract: rejects at once with the reason of the signal, even if the source never yields again: a client that vanished may
+ * never end its body. Bound: one piece at a time, requested on demand.
  */
 import { onAbort, sched } from '@ron/kernel';
 
-export async function* piecesUntilAborted(
+export async function* untilAborted(
   source: AsyncIterable<Uint8Array>,
   signal: AbortSignal,
 ): AsyncGenerator<Uint8Array, void, void> {
@@ -22,7 +22,7 @@ export async function* piecesUntilAborted(
       yield next.value;
     }
   } finally {
-    // Not waited for: it may be what hangs.
+    // Not awaited: the source may hang.
     void pieces.return?.().then(undefined, () => undefined);
   }
 }

@@ -1,9 +1,9 @@
 /**
- * Long work that an operator set going: what runs, how far it is, how it ended.
+ * Long-running tasks that an operator starts: their progress and their outcome.
  *
- * Promise: of a kind at most one task runs; who asks for another gets the one that runs. A task is told about from its
- * start until `TASKS_MAX` later ones have pushed it out, however it ended.
- * Bound: `TASKS_MAX` tasks. Overflow: the oldest that has ended is forgotten. Cancellation: by the signal that the runner gives.
+ * Contract: of each kind at most one task runs; a second request returns the running one. A task stays listed from its start
+ * until `TASKS_MAX` later ones have replaced it, even if it failed.
+ * Bound: `TASKS_MAX` tasks. Overflow: the oldest task that has ended is dropped. Cancellation: by the signal of the runner.
  */
 import type { Compactor } from '@ron/cas';
 import { assert, isRonError, sched } from '@ron/kernel';
@@ -13,12 +13,12 @@ const TASKS_MAX = 64;
 const ID_BYTES = 8;
 
 export interface TaskWork {
-  /** Resolves when all is done. */
+  /** Resolves once the work is complete. */
   run(signal: AbortSignal): Promise<unknown>;
   progress(): Readonly<Record<string, unknown>>;
 }
 
-/** Runs a piece of work to its end, and aborts the signal when the service stops. */
+/** Runs the work to its end, and aborts its signal when the service stops. */
 export type TaskRunner<K extends string> = (kind: K, work: (signal: AbortSignal) => Promise<void>) => Promise<void>;
 
 interface Entry<K extends string> {
@@ -35,7 +35,7 @@ export class AdminTasks<K extends string = string> {
     this.#runner = runner;
   }
 
-  /** Starts a task, unless one of its kind runs: then that one is given. */
+  /** Starts a task, or returns the running one of its kind. */
   start(kind: K, work: TaskWork): Task<K> {
     const running = [...this.#entries.values()].find(({ task }) => task.kind === kind && task.state === 'running');
     if (running !== undefined) return this.#shown(running);
@@ -44,7 +44,7 @@ export class AdminTasks<K extends string = string> {
     const entry: Entry<K> = { work, task };
     this.#entries.set(id, entry);
     this.#forgetOldest();
-    // It never rejects: how it ended is part of what is told.
+    // Never rejects: the outcome is recorded in the task.
     void this.#run(entry);
     return this.#shown(entry);
   }

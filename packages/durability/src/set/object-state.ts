@@ -1,8 +1,8 @@
 /**
- * What several volumes say about an object, taken together.
+ * The state of an object across the volumes of a set.
  *
- * Volumes that have heard everything agree, but for what is being written: what one of them has is there. What they say is
- * gone is gone, also when a volume that was away still has it. About what they never heard of, that one is believed.
+ * Current volumes agree, except for writes under way: an object that one of them holds exists. An object that they removed is
+ * gone, even if a stale volume still holds it. For objects unknown to them, the stale volume decides.
  */
 import type { Member } from '../membership/member.ts';
 
@@ -16,7 +16,7 @@ export function isObjectHere(members: readonly Member[], id: Uint8Array): boolea
   return staleHas && !isRemoved(members, id);
 }
 
-/** Whether a volume that has heard everything says that the object is gone. */
+/** Whether a current volume recorded the removal of the object. */
 export const isRemoved = (members: readonly Member[], id: Uint8Array): boolean =>
   members.some((member) => member.isReadable && member.isCurrent && member.volume.wasRemoved(id));
 
