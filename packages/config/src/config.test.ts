@@ -184,7 +184,7 @@ test('types are not coerced: each wrong one is refused', () => {
   }
 });
 
-test('what a message quotes cannot steer the terminal that shows it', () => {
+test('values quoted in a message cannot control the terminal', () => {
   const hostile = '\u001b[2J\u009b2J\u007f';
   const problems = [
     ...problemsOf({ flags: [`--read_timeout=${hostile}`, `--${hostile}=1`] }),
@@ -192,7 +192,7 @@ test('what a message quotes cannot steer the terminal that shows it', () => {
     ...problemsOf(toml(`data_dirs = ["a", "b", "c", "\u009b"]`)),
   ];
   assert.equal(problems.length, 5);
-  // oxlint-disable-next-line no-control-regex -- these are what must not be there
+  // oxlint-disable-next-line no-control-regex -- the assertion is about control characters
   assert.doesNotMatch(new ConfigError(problems).message, /[\u0000-\u0009\u000b-\u001f\u007f-\u009f]/);
   assert.match(new ConfigError(problems).message, /\\u009b2J/);
 });
@@ -226,7 +226,7 @@ test('the value of a secret, or of an unknown key, is in no message and no docum
   assert.doesNotMatch(renderConfigToml(schema, config), /deadbeef/);
 });
 
-test('what does not fit together is refused by the check of the table', () => {
+test('values that contradict each other are refused by the check of the table', () => {
   const problems = problemsOf({ ...toml('dht.hedge_ms = 2000') });
   assert.deepEqual(problems, [
     { key: 'dht.hedge_ms', source: 'file ron.toml', expected: 'less than dht.deadline_ms', found: '2000' },

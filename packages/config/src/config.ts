@@ -1,10 +1,10 @@
 /**
  * Configuration from one table: typed, validated, frozen.
  *
- * Promise: flags > environment > file > defaults. Every value of every source is checked, also one that another source
- * overrides; an unknown key is an error. Either all is right and the whole frozen config comes back, or `ConfigError`
+ * Contract: flags > environment > file > defaults. Every value of every source is checked, even if another source
+ * overrides it; an unknown key is an error. Either all is right and the whole frozen config comes back, or `ConfigError`
  * lists every problem. A secret is never part of a message.
- * Bound: the table; each key has its own. Overflow: refused. Cancellation: nothing waits here.
+ * Bound: the table; each key has its own. Overflow: refused.
  */
 import {
   describe,
@@ -40,7 +40,7 @@ type Tree<V> = {
 export type Config<K> = Tree<ValuesOf<K>>;
 export type ConfigOf<S> = S extends ConfigSchema<infer K> ? Config<K> : never;
 
-/** Reports what no single key can know: "expected more than dht.hedge_ms". */
+/** Reports a contradiction between keys: "expected more than dht.hedge_ms". */
 export type Report<K> = (key: keyof K & string, expected: string) => void;
 
 export interface ConfigSchema<K> {
@@ -58,8 +58,8 @@ export function isConfigSchema(value: unknown): value is ConfigSchema<KeyTable> 
 const KEY_NAME = /^[a-z][a-z0-9_]*(\.[a-z][a-z0-9_]*)*$/;
 
 /**
- * Declares the keys of a service. `check` sees the whole config once every key alone is right, and reports what does not
- * fit together.
+ * Declares the keys of a service. `check` gets the whole config once every single key is valid, and reports values that
+ * contradict each other.
  */
 export function defineConfig<const K extends KeyTable>(
   keys: K,

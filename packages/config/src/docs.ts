@@ -1,7 +1,7 @@
 /**
  * A config table as people read it: Markdown for the docs, TOML for a file to start from.
  *
- * Promise: both are made from the table that the service runs with. The TOML of a config loads to the same config.
+ * Contract: both are made from the table that the service runs with. The TOML of a config loads to the same config.
  * A secret's value is in neither.
  */
 import { envName } from './given.ts';

@@ -1,9 +1,9 @@
 /**
- * What each source of configuration gives: a TOML file, the environment, the command line.
+ * Reads the values of each source of configuration: a TOML file, the environment, the command line.
  *
- * Promise: every entry comes out once, either as a value for a known key or as a problem that says where it stands and
+ * Contract: every entry comes out once, either as a value for a known key or as a problem that says where it stands and
  * which key was meant. The value of an unknown key is never shown: it may be a secret under a mistyped name.
- * Bound: the sources themselves; a file nests at most `NESTING_MAX` deep. Overflow: a problem. Cancellation: none.
+ * Bound: the sources themselves; a file nests at most `NESTING_MAX` deep. Overflow: a problem.
  */
 import { parse as parseToml, TomlError } from 'smol-toml';
 import type { Key } from './keys.ts';
@@ -13,7 +13,7 @@ const NESTING_MAX = 32;
 
 export type Keys = ReadonlyMap<string, Key<unknown>>;
 
-/** One value that a source gives, before anybody looks at the key. */
+/** One value of a source, before its key is checked. */
 export interface Given {
   readonly key: string;
   readonly source: string;

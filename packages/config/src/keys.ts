@@ -1,9 +1,9 @@
 /**
- * The kinds of configuration keys: what a key accepts, from text (flags, environment) and from TOML.
+ * The kinds of configuration keys, and the values that each accepts from text (flags, environment) and from TOML.
  *
- * Promise: a value is accepted whole or refused; nothing is coerced, cut or rounded. A default that its own bounds refuse
+ * Contract: a value is accepted whole or refused; nothing is coerced, cut or rounded. A default that its own bounds refuse
  * is an error where it is declared.
- * Bound: every kind has a range or a length. Overflow: refused. Cancellation: nothing waits here.
+ * Bound: every kind has a range or a length. Overflow: refused.
  */
 import { assert } from '@ron/kernel';
 import {
@@ -16,7 +16,7 @@ import {
 } from './units.ts';
 
 export interface KeyInit {
-  /** One sentence for the operator: what it does. */
+  /** One sentence for the operator that describes its effect. */
   doc: string;
   /** Whether SIGHUP may change it. Default false: then a change needs a restart, and a reload that tries says so. */
   reloadable?: boolean;
@@ -139,7 +139,7 @@ export interface TextInit extends KeyInit {
   default?: string;
   /** The whole value must match. */
   pattern?: RegExp;
-  /** What the pattern means, completing "expected ...". Default: a line of text. */
+  /** A description of the pattern, completing "expected ...". Default: a line of text. */
   expects?: string;
   /** In UTF-16 units. Default 4096. */
   length_max?: number;
@@ -175,7 +175,7 @@ export interface ListInit extends KeyInit {
   default?: readonly string[];
   /** Each item must match. */
   pattern?: RegExp;
-  /** What an item is, completing "a list of at most 64 ...". Default: texts. */
+  /** A description of the items, completing "a list of at most 64 ...". Default: texts. */
   expects?: string;
   /** Default 64. */
   items_max?: number;
@@ -204,7 +204,7 @@ function listKey(init: ListInit): Key<readonly string[]> {
   );
 }
 
-/** Undefined when it begins like a list of a file and is none: it would make items that nobody meant. */
+/** Undefined when it begins like a TOML list and is not one: splitting it would give unintended items. */
 function itemsIn(line: string): unknown {
   if (line === '') return [];
   if (!line.startsWith('["')) return line.split(',').map((item) => item.trim());

@@ -1,8 +1,8 @@
 /**
  * The known word that a mistyped one most likely meant.
  *
- * Promise: the closest by edit distance (insert, delete, replace, swap of neighbours), or undefined when none is close.
- * Bound: words longer than `WORD_LENGTH_MAX` are not compared, so hostile input costs little. Overflow, cancellation: none.
+ * Contract: the closest by edit distance (insert, delete, replace, swap of neighbours), or undefined when none is close.
+ * Bound: words longer than `WORD_LENGTH_MAX` are not compared, so hostile input costs little.
  */
 
 const WORD_LENGTH_MAX = 128;

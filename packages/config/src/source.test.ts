@@ -34,7 +34,7 @@ test('a good reload swaps the whole config and tells who watches; the old one st
   assert.equal(old.server.max_inflight, 1);
 });
 
-test('a reload that changes nothing wakes nobody', async (t) => {
+test('a reload that changes nothing wakes no follower', async (t) => {
   const path = await configFile(t, 'hosts = ["a"]');
   await using source = await ConfigSource.open({ schema, file: { path } });
   const old = source.value;
@@ -76,7 +76,7 @@ test('a change to a key that needs a restart is refused whole, and says so witho
 });
 
 test('reloads run one after another: the second does not read before the first has ended', async (t) => {
-  // A pipe gives each reader what was written for it, so a reader that came too early would be seen.
+  // A pipe gives each reader its own data, so a reader that came too early would be detected.
   const path = await configFile(t, 'server.max_inflight = 1');
   await using source = await ConfigSource.open({ schema, file: { path } });
   await rm(path);

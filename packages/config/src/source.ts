@@ -1,7 +1,7 @@
 /**
  * The config in force, and how it is replaced while the service runs.
  *
- * Promise: `watch` always holds a complete, valid, frozen config. `reload` reads the file again and swaps the whole or
+ * Contract: `watch` always holds a complete, valid, frozen config. `reload` reads the file again and swaps the whole or
  * nothing: a bad file, or a change to a key that needs a restart, keeps the old config and says why. Reloads run one
  * after another, in the order in which they were asked for.
  * Bound: a file of at most `FILE_BYTES_MAX`. Overflow: a longer one is refused unread.
@@ -52,7 +52,7 @@ export class ConfigSource<K extends KeyTable> implements AsyncDisposable {
     return this.watch.value;
   }
 
-  /** Never rejects because of the config: what is wrong is in the result. */
+  /** Never rejects because of the config: the result contains the problems. */
   reload(): Promise<ReloadResult> {
     const result = this.#last.then(() => this.#reload());
     this.#last = result.catch(() => {});

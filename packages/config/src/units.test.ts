@@ -27,7 +27,7 @@ test('durations, sizes and rates read as people write them', () => {
   assert.equal(parseRate_bytes_per_s('1000'), 1000);
 });
 
-test('what is not exact, not a unit or too large is refused', () => {
+test('values that are inexact, without a valid unit or too large are refused', () => {
   for (const text of ['', 's', '5', '5 s', '-5s', '5S', '5sec', '1.0005s', '0.5ms', '1.5', '1e3s', '5s ', '٣s']) {
     if (text !== '5') assert.equal(parseDuration_ms(text), undefined, text);
   }

@@ -1,8 +1,8 @@
 /**
  * Durations, sizes and rates as people write them: `5s`, `1MiB`, `50MiB/s`.
  *
- * Promise: parsing is exact or refused (undefined), never rounded; `parse(format(x))` is x for every whole x.
- * Bound: results are whole and at most 2^53 - 1. Overflow: larger is refused. Cancellation: nothing waits here.
+ * Contract: parsing is exact or refused (undefined), never rounded; `parse(format(x))` is x for every whole x.
+ * Bound: results are whole and at most 2^53 - 1. Overflow: larger is refused.
  */
 
 const DURATION_UNITS_MS = { d: 86_400_000, h: 3_600_000, m: 60_000, s: 1000, ms: 1 } as const;
@@ -58,7 +58,7 @@ function parseQuantity(text: string, units: Readonly<Record<string, number>>): n
   if (unit === '' && fraction !== '') return undefined;
   const scale = unit === '' ? 1 : Object.hasOwn(units, unit) ? units[unit]! : undefined;
   if (scale === undefined) return undefined;
-  // In whole numbers: 1.1 * 1000 is not what the eye sees.
+  // In whole numbers: 1.1 * 1000 is 1100.0000000000002.
   const numerator = BigInt(whole + fraction) * BigInt(scale);
   const denominator = 10n ** BigInt(fraction.length);
   if (numerator % denominator !== 0n) return undefined;

@@ -140,7 +140,7 @@ export async function refused(work: Promise<unknown>, code: ErrorCode, detail?: 
   return error;
 }
 
-/** Waits for a condition; fails after 30 s instead of waiting for ever. */
+/** Waits for a condition; fails after 30 s instead of waiting indefinitely. */
 export async function until(condition: () => boolean): Promise<void> {
   const deadline = Deadline.after('until', 30_000);
   while (!condition()) {

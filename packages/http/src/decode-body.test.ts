@@ -146,7 +146,7 @@ test('the size cap is exact: one byte more is refused', async () => {
   }
 });
 
-test('a small body passes whatever its ratio, a larger one is refused by it', async () => {
+test('a small body passes at any ratio, a larger one is refused by its ratio', async () => {
   for (const name of CODINGS) {
     assert.equal((await decode(CODECS[name](Buffer.alloc(64 * 1024)), name)).length, 64 * 1024);
     await refused(decode(CODECS[name](Buffer.alloc(64 * 1024 + 1)), name), 'decompress_cap', name);
@@ -173,7 +173,7 @@ function bomb(name: Coding): { stream: Readable; produced: () => number } {
 
 test('a gigabyte bomb is cut at the cap, not after, and memory stays flat', async () => {
   for (const name of CODINGS) {
-    // The ratio is out of the way, so that the size cap is what cuts.
+    // The ratio is unlimited, so that the size cap takes effect.
     for (const init of [{ ratio_max: 1e9, bytes_max: 10 * MIB }, {}]) {
       const { stream, produced } = bomb(name);
       const before_bytes = process.memoryUsage().rss;

@@ -1,11 +1,11 @@
 /**
  * Compressed bodies, decoded as a stream under a guard. For requests that a listener reads and for answers of servers that are not trusted.
  *
- * Promise: gzip, brotli and zstd come out as they were, or the stream fails with a `RonError`: `unsupported_media` for any
+ * Contract: gzip, brotli and zstd come out as they were, or the stream fails with a `RonError`: `unsupported_media` for any
  * other coding and for more than one (`gzip, gzip`: each layer multiplies the ratio), `bad_request`
  * for broken, truncated or trailing input, `decompress_cap` for a bomb. No decoded byte beyond a cap is handed on.
  * Bound: `bytes_max` decoded bytes, and `ratio_max` times the encoded bytes consumed so far (with a floor, so that small
- * bodies pass whatever their ratio). It holds two 16 KiB chunks, one source chunk and the codec's window (8 MiB at most).
+ * bodies pass at any ratio). It holds two 16 KiB chunks, one source chunk and the codec's window (8 MiB at most).
  * Overflow: the bomb is cut at the cap; the codec stops where the caller stops reading.
  * Cancellation: `signal`. The source is only ever paused, never destroyed: a request destroyed takes its connection along,
  * and the refusal must still go out on it.
@@ -24,7 +24,7 @@ export interface DecodeInit {
 
 const RATIO_MAX = 10;
 const BYTES_MAX = 10 * 1024 * 1024;
-/** Up to here the ratio is not judged: a short repetitive JSON body is no attack. */
+/** Up to here the ratio is not judged: a short repetitive JSON body is not an attack. */
 const RATIO_FLOOR_BYTES = 64 * 1024;
 /** Small, so that a cap is met closely. */
 const CHUNK_BYTES = 16 * 1024;

@@ -1,7 +1,7 @@
 /**
  * The seam between our code and time, chance and waiting.
  *
- * Promise: this is the only file that touches the clock, timers and randomness. All other code uses `sched`, so the
+ * Contract: this is the only file that touches the clock, timers and randomness. All other code uses `sched`, so the
  * explorer can install its own and run the real kernel under every schedule.
  * Bound: a parked waiter is one object, owned by the code that parked it.
  * Cancellation: a timer is cancelled by its handle; a parked waiter is woken or failed exactly once by its owner.

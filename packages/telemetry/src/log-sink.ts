@@ -1,7 +1,7 @@
 /**
  * Writes log lines to a file descriptor, many at a time, without blocking the event loop.
  *
- * Promise: lines are gathered and written once per turn of the event loop, in order, by non-blocking writes. `flushSync`
+ * Contract: lines are gathered and written once per turn of the event loop, in order, by non-blocking writes. `flushSync`
  * writes them at once: it runs after each `fatal` line. `end` does so when the process exits, and later lines, those of
  * exit handlers, are written as they come: an exit loses no line that its reader takes within the budget. A process that
  * is killed (SIGKILL) loses the lines of the turn under way.

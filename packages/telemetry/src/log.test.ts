@@ -62,7 +62,7 @@ test('secrets do not reach the log: not in fields, headers, children, arrays or 
   }
 });
 
-test('an error is written with its message and stack, whatever field it stands in', () => {
+test('an error is written with its message and stack, in any field', () => {
   const { log, last } = capture();
   log.warn({ failure: new RonError('timeout', 'too late'), err: new TypeError('wrong') }, 'x');
   const { failure, err } = last() as Record<string, Record<string, string>>;
@@ -73,7 +73,7 @@ test('an error is written with its message and stack, whatever field it stands i
   assert.match(failure!['stack']!, /log\.test\.ts/);
 });
 
-test('what only sounds like a secret is written', () => {
+test('fields whose names only resemble those of secrets are written', () => {
   const { log, last } = capture();
   log.info({ capability_file: '/data/cap', tokens: 5, token: 3, token_bucket: 'repair', key: 'k1' }, 'x');
   const { capability_file, tokens, token, token_bucket, key } = last();

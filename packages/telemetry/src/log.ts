@@ -1,7 +1,7 @@
 /**
  * Logs: one JSON object a line, with secrets taken out.
  *
- * Promise: a value under a name that says authorization, capability, secret, token, password, cookie or key material is
+ * Contract: a value under a name that says authorization, capability, secret, token, password, cookie or key material is
  * replaced before it is written, at any depth, in fields, in the bindings of children and in errors.
  * Bound: objects are written to a depth of `DEPTH_MAX`; deeper members are omitted. Overflow, cancellation: see LogSink.
  */
@@ -127,7 +127,7 @@ function redactValue(value: unknown, depth: number): unknown {
   // Bytes and dates hold no names.
   if (ArrayBuffer.isView(value) || value instanceof Date) return value;
   if (depth > DEPTH_MAX) return TOO_DEEP;
-  // Whatever name it stands under: as it is, its own properties would be written and its message would not.
+  // Under any name: JSON would contain its own properties, but not its message.
   if (value instanceof Error) return redactObject(plainError(value), depth);
   // The result of `toJSON` is written, not the members of the object.
   if ('toJSON' in value && typeof value.toJSON === 'function') return redactValue(value.toJSON(), depth + 1);
@@ -136,7 +136,7 @@ function redactValue(value: unknown, depth: number): unknown {
   return items.some((item, index) => item !== value[index]) ? items : value;
 }
 
-/** A count of tokens is no secret; a text, bytes or an object may be one. */
+/** A number, such as a count of tokens, is not secret; a text, bytes or an object may be. */
 function hidesSomething(value: unknown): boolean {
   return typeof value === 'string' || (typeof value === 'object' && value !== null);
 }

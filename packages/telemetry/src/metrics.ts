@@ -1,10 +1,10 @@
 /**
  * The metrics of one process, and their Prometheus text.
  *
- * Promise: nothing is formatted before a scrape. A metric exists once: declaring it again with the same shape gives
+ * Contract: nothing is formatted before a scrape. A metric exists once: declaring it again with the same shape gives
  * the same object, with another shape is an error.
  * Bound: at most `SERIES_MAX` series a metric. Overflow: values outside the declared sets become "other".
- * Cancellation: nothing waits here; a source that throws is left out of the scrape and counted.
+ * A source that throws is left out of the scrape and counted.
  */
 import { createRequire } from 'node:module';
 import type { Metric, Registry as PromRegistry } from 'prom-client';

@@ -1,7 +1,7 @@
 /**
  * A descriptor for writing to the same file as another one, on which a write never blocks.
  *
- * Promise: a write to a pipe, terminal or socket whose reader is stalled fails with EAGAIN. Pipes and terminals are opened
+ * Contract: a write to a pipe, terminal or socket whose reader is stalled fails with EAGAIN. Pipes and terminals are opened
  * anew, so that other processes which share the descriptor do not see the change; a socket cannot be, and becomes
  * non-blocking for every process that shares it. A regular file is used as it is, as its writes do not wait for a reader.
  * Bound: one descriptor, which `close` frees. If none of this works the descriptor is used as it is.

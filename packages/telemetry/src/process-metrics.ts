@@ -1,9 +1,8 @@
 /**
- * What every process reports about itself: CPU, memory, event-loop delay. The names are the ones that dashboards for
- * Node already use.
+ * Metrics of the process: CPU, memory, event-loop delay. The names are those of existing Node dashboards.
  *
- * Promise: read at scrape only; no file is opened (a directory listing of 10 000 descriptors would stall the loop that
- * it claims to measure). Bound: a fixed set of series. Overflow, cancellation: nothing queues, nothing waits.
+ * Contract: read at scrape only; no file is opened (a directory listing of 10 000 descriptors would stall the loop that
+ * it claims to measure). Bound: a fixed set of series.
  */
 import { monitorEventLoopDelay, performance } from 'node:perf_hooks';
 import type { Metrics } from './metrics.ts';
@@ -90,9 +89,12 @@ export function collectProcessMetrics(metrics: Metrics): void {
   gauge('nodejs_eventloop_lag_p50_seconds', 'Median loop delay since the last scrape.', () => monitor.read().p50);
   gauge('nodejs_eventloop_lag_p99_seconds', 'p99 loop delay since the last scrape.', () => monitor.read().p99);
   gauge('nodejs_eventloop_lag_max_seconds', 'Longest loop delay since the last scrape.', () => monitor.read().max);
-  metrics.gaugeFrom('ron_service_info', 'Always 1; the labels say what runs.', ['service', 'node_version'], () => [
-    { labels: { service: metrics.service, node_version: process.version }, value: 1 },
-  ]);
+  metrics.gaugeFrom(
+    'ron_service_info',
+    'Always 1; the labels name the service and its Node version.',
+    ['service', 'node_version'],
+    () => [{ labels: { service: metrics.service, node_version: process.version }, value: 1 }],
+  );
 }
 
 /** The monitor counts from tick to tick, so its own resolution is not delay. Before the first tick it says NaN. */

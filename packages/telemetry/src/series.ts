@@ -1,10 +1,9 @@
 /**
  * The numbers behind a metric: counters, gauges and histograms with bounded labels.
  *
- * Promise: `inc`, `set` and `observe` touch a number and nothing else.
+ * Contract: `inc`, `set` and `observe` touch a number and nothing else.
  * Bound: label values are declared sets, so a metric has a fixed number of series (at most `SERIES_MAX`).
  * Overflow: a value outside the declared set is counted under "other", never under its own name.
- * Cancellation: nothing waits here.
  */
 import { assert } from '@ron/kernel';
 
@@ -20,7 +19,7 @@ export interface Sample {
   readonly value: number;
 }
 
-/** No metric may have more series than this; a scrape stays small whatever happens. */
+/** No metric may have more series than this; it bounds the size of a scrape. */
 export const SERIES_MAX = 1024;
 
 export const OTHER = 'other';
@@ -31,7 +30,7 @@ export class CounterSeries {
   /** Read it in tests; write it through `inc`. */
   value = 0;
   inc(count = 1): void {
-    // The negated form also catches NaN, which would poison the total for ever.
+    // The negated form also catches NaN, which would make the total NaN permanently.
     if (!(count >= 0)) throw new RangeError(`a counter cannot be increased by ${count}`);
     this.value += count;
   }

@@ -3,7 +3,7 @@ import { RepairQueue } from '@ron/durability';
 import type { TaskKind } from '@ron/proto';
 import { eventPublisher } from './events.ts';
 import { measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
-import { Foreground } from './objects/foreground.ts';
+import { Foreground, newIoCounters } from './objects/foreground.ts';
 import { HotObjects } from './objects/hot-objects.ts';
 import type { StorageContext } from './service.ts';
 import { AdminTasks, compactionOf, TASK_KINDS } from './maintenance/admin-tasks.ts';
@@ -17,7 +17,7 @@ export async function openParts(context: StorageContext) {
   const engine: Engine = resources.use(await openEngine({ config, publish, signal, fs }));
   await openAuth({ dir: engine.dir });
   measureEngine(metrics, engine, hot);
-  const foreground = new Foreground();
+  const foreground = new Foreground(runtime.cell('io_counters', newIoCounters()));
   const meters = repairMeters(metrics);
   const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
   const maintenance = new Maintenance({

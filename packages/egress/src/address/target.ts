@@ -74,7 +74,7 @@ function hostnameOf(url: URL): string | undefined {
 }
 
 /**
- * The `hostname` that targets of this host have, so that a configured host is found whatever its spelling. Undefined
+ * The `hostname` that targets of this host have, so that a configured host is found in any spelling. Undefined
  * when the text is more or less than a host: with a port, a scheme, a path or a last dot.
  */
 export function parseHostname(text: string): string | undefined {

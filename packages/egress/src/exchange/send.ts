@@ -1,7 +1,7 @@
 /**
  * Sends one request on a connection of the agent and reads the header section of its answer.
  *
- * Contract: the answer is whatever the server says, redirects included: none is followed. No cookie is kept. Interim
+ * Contract: the answer is returned as the server sent it; redirects are not followed. No cookie is kept. Interim
  * answers (1xx) are dropped, an upgrade is refused. The parser is strict.
  * Bound: `header_bytes_max`, `informational_max`; the final header section must be complete `first_byte_ms` after the
  * connection is there (`timeout`, op `egress_first_byte`). Cancellation: by `total`; the connection is then closed.

@@ -1,11 +1,11 @@
 /**
- * Gives the memory of bytes back at once, instead of when the collector gets to it.
+ * Frees the memory of a byte array at once, instead of at the next garbage collection.
  *
- * What comes from a socket lies in memory of its own for each piece. Left to the collector, a gigabyte of such pieces makes it
- * run a hundred times, and the process grows by what has not been collected yet.
+ * Each chunk from a socket has its own allocation. Left to the collector, a gigabyte of chunks triggers a hundred
+ * collections, and the process grows in between.
  *
- * Promise: afterwards the bytes are gone (a view of them has length 0), and nobody else's: a view of a part of its memory
- * is left alone. Only for whoever owns the bytes and knows that nothing reads them any more.
+ * Contract: afterwards the array has length 0. A view of a part of its buffer is left unchanged. The caller must own the
+ * bytes, and nothing may read them any more.
  */
 export function releaseBytes(bytes: Uint8Array): void {
   const { buffer } = bytes;

@@ -45,10 +45,10 @@ test('a subscriber that is full loses its oldest events, the others nothing, and
   assert.equal(quick.lagged_total, 0);
   assert.equal(bus.lagged_total, 3);
   slow.close();
-  assert.equal(bus.lagged_total, 3, 'what a subscriber lost stays counted when it has left');
+  assert.equal(bus.lagged_total, 3, 'events that a subscriber lost stay counted after it has left');
 });
 
-test('onLag hears of a subscriber at most once in 5 s, and of everything it lost meanwhile', () => {
+test('onLag is called at most once in 5 s for a subscriber, with all events lost since', () => {
   let now_ms = 1_000;
   const previous = installSched({ ...realSched, now_ms: () => now_ms });
   try {
@@ -82,7 +82,7 @@ test('onLag hears of a subscriber at most once in 5 s, and of everything it lost
   }
 });
 
-test('an onLag that throws keeps the event from nobody', () => {
+test('an onLag that throws does not keep the event from a subscriber', () => {
   const bus = new Broadcast<number>('events', 1, {
     onLag: () => {
       throw new Error('log is broken');
@@ -157,7 +157,7 @@ test('a cancelled recv loses no event', async () => {
   assert.equal(subscription.recv(forever), 2);
 });
 
-test('what is received plus what is lost is what was published, for every subscriber', () => {
+test('for every subscriber, received and lost events add up to the published ones', () => {
   const steps = fc.array(
     fc.oneof(fc.constant({ do: 'publish' as const }), fc.record({ do: fc.constant('recv' as const), who: fc.nat(2) })),
     { maxLength: 100 },

@@ -1,13 +1,13 @@
 /**
  * Events from one publisher to many subscribers, each of which may be slow.
  *
- * Promise: `publish` never waits and never fails because of a subscriber. Each subscriber sees the events published
+ * Contract: `publish` never waits and never fails because of a subscriber. Each subscriber sees the events published
  * since it subscribed, in order, but for those it lost by lagging, and every lost one is counted.
  * Bound: `capacity` events for each subscriber, `subscribers_max` subscribers.
- * Overflow: a subscriber that is full loses its oldest event. `onLag` hears of it at most once in 5 s for each
- * subscriber, with the number lost since it was last told. A subscriber too many is refused with `busy`.
- * Cancellation: as in Mpsc. Closing a subscription, or all of them by closing the broadcast, lets `recv` drain what is
- * queued and then gives `undefined`. Publishing after the close does nothing.
+ * Overflow: a subscriber that is full loses its oldest event. `onLag` is called at most once in 5 s for each subscriber,
+ * with the number of events lost since its last call. Beyond `subscribers_max`, `subscribe` fails with `busy`.
+ * Cancellation: as in Mpsc. After a subscription or the broadcast is closed, `recv` drains the queued events and then gives
+ * `undefined`. Publishing after the close does nothing.
  */
 import { assert, RonError } from '../errors.ts';
 import { Mpsc } from './mpsc.ts';
@@ -16,7 +16,7 @@ import { sched, touch } from '../sched.ts';
 const SUBSCRIBERS_MAX = 64;
 const LAG_REPORT_INTERVAL_MS = 5_000;
 
-// What only the broadcast may do with a subscription: not exported, so nobody else can.
+// Methods that only the broadcast may call: the symbols are not exported.
 const PUSH = Symbol('push');
 const LAG_DUE = Symbol('lagDue');
 
@@ -66,7 +66,7 @@ export class Broadcast<T> implements AsyncDisposable {
       this.#lagged_total += 1;
       lagging = true;
     }
-    // Only now, when everybody has the event: a callback that throws must not keep it from the others.
+    // Only after every subscriber has the event: a callback that throws must not keep it from one of them.
     if (lagging && this.#onLag !== undefined) this.#reportLag(this.#onLag);
   }
 
@@ -134,7 +134,7 @@ export class Subscription<T> implements AsyncDisposable {
     return this.#queue.recv(signal);
   }
 
-  /** Idempotent. What is queued can still be received. */
+  /** Idempotent. Queued events can still be received. */
   close(): void {
     this.#leave();
     this.#queue.close();

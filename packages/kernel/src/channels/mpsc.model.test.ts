@@ -29,7 +29,7 @@ test('the same with a channel for two', async () => {
   await assertHolds(pipeline(Mpsc, { capacity: 2, jobs: [3], shutdown: SHUTDOWN }));
 });
 
-test('a bounded wait and then drop-oldest never drops what is protected and never exceeds the capacity', async () => {
+test('a bounded wait and then drop-oldest never drops protected items and never exceeds the capacity', async () => {
   const records = [
     ['!a0', 'a1'],
     ['b0', '!b1'],
@@ -93,7 +93,7 @@ const MUTANTS = [
     caught: /^invariant: a protected record was dropped/,
   },
   {
-    bug: 'drop-oldest forgets to take out what it drops',
+    bug: 'drop-oldest does not take out the dropped item',
     model: 'audit',
     find: 'this.#removeAt(at)',
     replace: 'this.#ring[(this.#head + at) % this.#ring.length]',

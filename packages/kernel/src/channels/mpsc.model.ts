@@ -16,7 +16,7 @@ interface Send {
 }
 
 /**
- * What senders and one receiver say happened, and what must follow from it. Items that were sent and not received yet
+ * Records the reports of senders and one receiver, and checks them. Items that were sent and not received yet
  * are kept in the order in which they were sent: with the depth that is the whole content of a first-in first-out
  * channel.
  */
@@ -204,7 +204,7 @@ export function waitThenDropOldest(Channel: MpscClass, init: AuditInit): Build {
   };
 }
 
-/** Receivers whose signal aborts at any moment, while items arrive: what one did not get, another gets. */
+/** Receivers whose signal aborts at any moment, while items arrive: an item that one did not get, another gets. */
 export function cancelledReceive(
   Channel: MpscClass,
   init: { capacity: number; items: number; receivers: number },

@@ -198,7 +198,7 @@ class Twins {
   }
 }
 
-test('any sequence of calls gives what the reference gives', async (t) => {
+test('any sequence of calls gives the results of the reference', async (t) => {
   const timers = new Map<number, () => void>();
   let current = 0;
   const previous = installSched({

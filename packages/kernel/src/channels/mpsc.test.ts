@@ -153,7 +153,7 @@ test('an aborted signal takes nothing, waits for nothing and sends nothing', asy
   assert.deepEqual(channel.recvMany(9, forever), [1]);
 });
 
-test('recvMany fills the given array, leaves nothing of the last batch in it, and takes what waiting senders bring', async () => {
+test('recvMany fills the given array, leaves nothing of the last batch in it, and takes the items of waiting senders', async () => {
   const channel = new Mpsc<number>('jobs', 2);
   const into = [9, 9, 9, 9, 9];
   channel.trySend(1);
@@ -172,7 +172,7 @@ test('recvMany fills the given array, leaves nothing of the last batch in it, an
   assert.throws(() => channel.recvMany(0, forever), /at least one/);
 });
 
-test('waiting senders are served in the order they came and nobody overtakes them', async () => {
+test('waiting senders are served in the order they came, and no sender overtakes them', async () => {
   const channel = new Mpsc<number>('jobs', 1);
   channel.trySend(1);
   const second = channel.sendWithin(2, 60_000, forever);
@@ -213,7 +213,7 @@ test('an aborted sendWithin rejects with the reason and its item is not queued',
   assert.equal(channel.rejected_total, 0);
 });
 
-test('a sender that was let in stays in, whatever its signal does before it runs', async () => {
+test('a sender that was let in stays in, even if its signal aborts before it runs', async () => {
   const channel = new Mpsc<number>('jobs', 1);
   channel.trySend(1);
   const controller = new AbortController();
@@ -304,7 +304,7 @@ async function collect(done: () => boolean): Promise<void> {
   setFlagsFromString('--expose-gc');
   const gc = runInNewContext('gc') as () => void;
   for (let round = 0; round < 50; round += 1) {
-    await settle(); // what a WeakRef gave out lives until the end of its task
+    await settle(); // a dereferenced WeakRef keeps its target until the end of its task
     gc();
     if (done()) return;
   }

@@ -1,16 +1,16 @@
 /**
  * A bounded queue from many senders to one or more receivers.
  *
- * Promise: first in, first out. `trySend` never waits. An accepted item is received exactly once: cancelling a `recv`
- * never loses one, because an item handed to a waiting receiver is its own from that moment, whatever its signal does
- * before its continuation runs. Receivers and waiting senders are served in the order in which they came; room that
- * frees goes to the first waiting sender, so nobody overtakes one.
+ * Contract: first in, first out. `trySend` never waits. An accepted item is received exactly once: cancelling a `recv`
+ * never loses one, because an item handed to a waiting receiver belongs to it at once, even if its signal aborts before
+ * its continuation runs. Receivers and waiting senders are served in the order in which they came; free room goes to the
+ * first waiting sender, so no sender overtakes another.
  * Bound: `capacity` items in the queue, besides those already handed to receivers that wake up. The ring grows to
  * `capacity` as it is needed and forgets an item when it is taken.
  * Overflow: the sender chooses. `trySend` refuses, `sendWithin` waits a while and then refuses, `pushDropOldest` makes
  * its own room at the cost of the oldest item that is not protected (it takes no waiting sender's turn).
  * Cancellation: every wait rejects with the signal's reason; then nothing was taken and nothing was queued. A signal
- * that is aborted already takes nothing. `close` refuses new items, sends waiting senders away with 'closed' and lets
+ * that is aborted already takes nothing. `close` refuses new items, answers waiting senders with 'closed' and lets
  * receivers drain; it also removes every abort listener, so a signal may outlive the channel.
  *
  * Two invariants hold between any two calls: receivers wait only while the ring is empty, senders only while it is full.
@@ -147,7 +147,7 @@ export class Mpsc<T> implements AsyncDisposable {
     return this.#receivers.park(signal, into) as Promise<T[]>;
   }
 
-  /** Idempotent. What is queued can still be received. */
+  /** Idempotent. Queued items can still be received. */
   close(): void {
     touch(this);
     if (this.#closed) return;

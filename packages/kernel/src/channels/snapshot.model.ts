@@ -16,8 +16,8 @@ export interface ConfigSwapInit {
 }
 
 /**
- * A reload that swaps the config in and then tells of it; readers who use a config across a wait and must find it whole;
- * a follower who must find at least what it was told of.
+ * A reload that swaps the config in and then notifies; readers that use a config across a wait and must find it whole; a
+ * follower that must find at least the version it was notified of.
  */
 export function configSwap(SnapshotClass: typeof Snapshot, WatchClass: typeof Watch, init: ConfigSwapInit): Build {
   return (world) => {

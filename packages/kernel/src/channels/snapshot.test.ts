@@ -3,12 +3,12 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { Snapshot } from './snapshot.ts';
 
-test('load gives the value of the last swap; what was loaded before stays as it was', () => {
+test('load gives the value of the last swap; values loaded before stay unchanged', () => {
   const first = { rate: 1, burst: 1 };
   const config = new Snapshot('config', first);
   const loaded = config.load();
   assert.equal(config.version, 0);
-  assert.equal(config.swap({ rate: 2, burst: 2 }), first, 'swap returns what it replaces');
+  assert.equal(config.swap({ rate: 2, burst: 2 }), first, 'swap returns the replaced value');
   assert.deepEqual(loaded, { rate: 1, burst: 1 });
   assert.deepEqual(config.load(), { rate: 2, burst: 2 });
   assert.equal(config.version, 1);

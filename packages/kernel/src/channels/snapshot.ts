@@ -1,11 +1,10 @@
 /**
  * A value that is replaced as a whole, for many readers and a rare writer.
  *
- * Promise: a reader gets the old value or the new one, never a mixture, and what it got does not change under it. So a
- * value that was given to a snapshot is never changed again: build a new one and swap it in. A reader that needs two
- * things that belong together loads once.
- * Bound: one value; older ones live as long as somebody still reads them.
- * Overflow: none. Cancellation: nothing waits; use a Watch to wait for the next value.
+ * Contract: a reader gets the old value or the new one, never a mixture, and a loaded value does not change. So a value
+ * that was given to a snapshot must never be mutated: build a new one and swap it in. A reader that needs two fields of
+ * one version loads once. To wait for the next value, use a `Watch`.
+ * Bound: one value; older ones live until their readers drop them.
  */
 import { touch } from '../sched.ts';
 

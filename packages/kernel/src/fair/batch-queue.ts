@@ -1,7 +1,7 @@
 /**
  * A queue whose workers take many small jobs at a time, fair by key: for a backend that does a batch faster than its parts.
  *
- * Promise: every accepted job is answered exactly once. A job that waits is answered on time: with the reason of its
+ * Contract: every accepted job is answered exactly once. A job that waits is answered on time: with the reason of its
  * deadline, with `busy` if it was displaced, or with the error of another piece of its request; its work does not begin
  * then. Work that has begun is
  * never dropped: its submitter gets its outcome, even if that comes late. A worker takes jobs in the order of `FairQueue`,

@@ -1,7 +1,7 @@
 /**
  * A semaphore by cost whose waiters take turns by key: limits the work in progress, for example in a pool of threads.
  *
- * Promise: work begins while the cost in progress is below `limit`; so it exceeds the limit by less than the cost of one
+ * Contract: work begins while the cost in progress is below `limit`; so it exceeds the limit by less than the cost of one
  * call. Calls beyond that wait and begin in the order of `FairQueue`: a key with a flood of calls delays another by a few
  * turns, not by all of its calls. No permit is lost, however a call ends. Every call is answered once: with the outcome
  * of its work, or with the reason why that did not begin.

@@ -258,7 +258,7 @@ test('property: every spelling of an IPv6 address falls into the /64 of its eigh
   );
 });
 
-test('property: limits hold and counts return to zero, whatever comes and goes', async () => {
+test('property: limits hold and counts return to zero for every sequence of calls', async () => {
   const step = fc.oneof(
     fc.record({ do: fc.constantFrom('enter', 'leave', 'connect', 'disconnect'), n: fc.nat(3) }),
     fc.record({ do: fc.constant('advance'), n: fc.nat(100) }),

@@ -78,7 +78,7 @@ export function probes(BreakerUnderTest: BreakerClass, init: ProbesInit): Build 
       final: () => {
         // No permit is held any more. If the phase is undecided, the probes that are left must decide it.
         for (let i = 0; i < half_open_probes; i += 1) breaker.tryAcquire()?.success();
-        assert.notEqual(breaker.state, 'half_open', 'a probe leaked: half-open for ever');
+        assert.notEqual(breaker.state, 'half_open', 'a probe leaked: half-open permanently');
       },
     };
   };

@@ -204,7 +204,7 @@ test(
 );
 
 test(
-  'a half-open breaker that nobody calls stays half-open',
+  'a half-open breaker without calls stays half-open',
   withClock((clock) => {
     const breaker = halfOpen(clock);
     clock.advanceSync(1e9);
@@ -224,7 +224,7 @@ test(
 );
 
 test(
-  'run judges by what the error says about the target',
+  'run takes its verdict from the error',
   withClock(async () => {
     const abort = new DOMException('stopped', 'AbortError');
     assert.equal(verdictOf(abort), 'none');
@@ -254,7 +254,7 @@ test(
 );
 
 test(
-  'onChange hears of each change once',
+  'onChange is called once for each change',
   withClock((clock) => {
     const heard: string[] = [];
     const breaker = halfOpen(clock, { onChange: (target, state) => heard.push(`${target} ${state}`) });
@@ -317,7 +317,7 @@ test('property: probes never exceed their number, all refusals are for a reason,
           }
           assert.ok(probes.length <= half_open_probes);
         }
-        // Whatever happened: permits come back, the target is well, time passes, and it closes.
+        // After any history: permits come back, the target is well, time passes, and it closes.
         for (const permit of out) permit.release();
         for (let round = 0; round < 3 && breaker.state !== 'closed'; round++) {
           clock.advanceSync(INIT.cooldown_ms);

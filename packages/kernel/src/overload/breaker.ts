@@ -1,17 +1,17 @@
 /**
- * A circuit breaker: stops calling a target that keeps failing, and finds out carefully when it is well again.
+ * A circuit breaker: stops calls to a target that keeps failing, and probes with a few calls whether it has recovered.
  *
- * Promise: Closed -> Open when more than `trip_threshold` of at least `calls_min` calls in the error window failed. Open
+ * Contract: Closed -> Open when more than `trip_threshold` of at least `calls_min` calls in the error window failed. Open
  * refuses every call for `cooldown_ms`. Then HalfOpen lets at most `half_open_probes` calls through; as soon as they
- * decide the ratio it is Closed or Open again. Looking at the state never consumes a probe. A permit given back without
+ * decide the ratio it is Closed or Open again. Reading the state never consumes a probe. A permit given back without
  * a verdict gives its probe back. A verdict counts only in the state that issued its permit: late results from before a
  * trip, or of an earlier half-open phase, change nothing. Each call reads the clock anew: a caller that reads `state` and
  * then acquires may get a permit although it saw `open`, if the cooldown ended in between.
  * Bound: a fixed number of counters. A half-open phase whose probes stay silent for `cooldown_ms` counts as failed, so a
- * caller that loses its permit cannot keep the breaker half-open for ever; a probe that takes longer than that is no
- * longer counted as in flight.
+ * caller that loses its permit cannot keep the breaker half-open permanently; a slower probe no longer counts as in
+ * flight.
  * Overflow: a call beyond the probes is refused with `breaker_open`.
- * Cancellation: nothing waits here. Work that was cancelled says nothing about the target and gets no verdict.
+ * Cancellation: cancelled work gets no verdict, as it proves nothing about the target.
  */
 import { assert, isRonError, RonError } from '../errors.ts';
 import { RollingWindow } from './rolling-window.ts';
@@ -31,7 +31,7 @@ export interface BreakerInit {
   cooldown_ms: number;
   /** Calls let through while half-open. */
   half_open_probes: number;
-  /** What a failed call says about the target. Default `verdictOf`. */
+  /** The verdict about the target from the error of a call. Default `verdictOf`. */
   verdictOf?: (error: unknown) => Verdict;
   /** Called after each change of state. Must not throw. */
   onChange?: (target: string, state: BreakerState) => void;
@@ -60,7 +60,7 @@ export class Breaker {
   readonly #init: BreakerInit;
   readonly #window: RollingWindow;
   #state: BreakerState = 'closed';
-  /** When the current state began; while half-open, when it last heard of a probe. */
+  /** When the current state began; while half-open, the last time a probe started or ended. */
   #since_ms: number;
   /** Counts changes of state. A permit of an earlier one has no say. */
   #epoch = 0;
@@ -123,7 +123,7 @@ export class Breaker {
     return new RonError('breaker_open', `the breaker for ${this.target} is ${this.#state}`, { retry_after_ms });
   }
 
-  /** Does what time alone decides. */
+  /** Makes the transitions that depend only on time. */
   #look(): void {
     touch(this);
     if (this.#state === 'closed' || sched.now_ms() < this.#since_ms + this.#init.cooldown_ms) return;
@@ -174,7 +174,7 @@ export class Breaker {
   }
 }
 
-/** Leave to make one call. Give a verdict exactly once, or release it; `using` releases what got no verdict. */
+/** Permission for one call. Give a verdict exactly once, or release it; `using` releases a permit without a verdict. */
 export class Permit implements Disposable {
   readonly #epoch: number;
   #onVerdict: ((epoch: number, verdict: Verdict) => void) | undefined;

@@ -7,7 +7,7 @@ import { VirtualSched } from '../virtual-sched.ts';
 
 const WINDOW_MS = 100;
 
-test('property: total and covering bracket what really happened in the window', async () => {
+test('property: total and covering bracket the true count of the window', async () => {
   const event = fc.record({
     wait_ms: fc.oneof(fc.integer({ min: 0, max: 30 }), fc.double({ min: 0, max: 250, noNaN: true })),
     lane: fc.nat(1),

@@ -1,10 +1,10 @@
 /**
  * Counts of the recent past, for the breaker and the retry budget.
  *
- * Promise: `total(lane)` counts everything of the last `window_ms` less one slot, and nothing older than `window_ms`;
+ * Contract: `total(lane)` counts everything of the last `window_ms` less one slot, and nothing older than `window_ms`;
  * `covering(lane)` counts everything of the last `window_ms`, and nothing older than that plus one slot. So a limit that
  * compares `covering` spending with `total` income holds for every window, wherever it begins.
- * Bound: `slots + 1` numbers per lane, whatever the traffic. Overflow: none. Cancellation: nothing waits here.
+ * Bound: `slots + 1` numbers per lane, regardless of traffic.
  *
  *   time ->   | s0 | s1 | s2 | ... | s9 | now.. |      the slot of `now` is being filled; the oldest one is only in
  *             `-- covering ------------------`         `covering`, because part of it may lie before the window

@@ -26,7 +26,7 @@ function served(clock: VirtualSched): { log: string[]; add: (name: string, takin
 }
 
 test(
-  'it starts full, refuses what is not there, and refills at its rate up to the burst',
+  'it starts full, refuses tokens beyond its level, and refills at its rate up to the burst',
   withClock((clock) => {
     const bucket = new TokenBucket('rps', { rate_per_s: 10, burst: 3 });
     assert.deepEqual([bucket.tryTake(2), bucket.tryTake(2), bucket.tryTake()], [true, false, true]);
@@ -97,7 +97,7 @@ test(
 );
 
 test(
-  'a timer exists only while somebody waits, and no listener stays behind',
+  'a timer exists only while a caller waits, and no listener stays behind',
   withClock(async (clock) => {
     const bucket = new TokenBucket('repair', { rate_per_s: 1000, burst: 10 });
     const control = new AbortController();
@@ -254,7 +254,7 @@ async function play(init: { rate_per_s: number; burst: number; start_ms: number 
   });
 }
 
-/** The most by which any window exceeds what flowed in during it plus the burst. */
+/** The most by which any window exceeds the inflow during it plus the burst. */
 function excess(grants: readonly Grant[], burst: number): number {
   let worst = -Infinity;
   for (let first = 0; first < grants.length; first++) {
@@ -291,7 +291,7 @@ test('property: for any rate and any time the excess is at most the rounding of 
   );
 });
 
-test('property: whoever waits as long as retryAfter_ms says gets the tokens, and not one step earlier', async () => {
+test('property: a caller that waits as long as retryAfter_ms says gets the tokens, and not one step earlier', async () => {
   const all = fc.tuple(
     fc.integer({ min: 1, max: 1e6 }),
     fc.integer({ min: 1, max: 1e6 }),

@@ -1,13 +1,12 @@
 /**
  * A token bucket: paces bytes (repair) and requests (rps).
  *
- * Promise: over any window of `t` seconds no more than `rate_per_s * t + burst` tokens are given out, also across rate
+ * Contract: over any window of `t` seconds no more than `rate_per_s * t + burst` tokens are given out, even across rate
  * changes. Waiters are served first come, first served; `tryTake` never overtakes them. With a rate above 0 every waiter
  * is served in the end: when the bucket's timer fires. While the event loop is late, tokens are idle until then.
  * Bound: `waiters_max` callers wait; one timer exists while callers wait, none otherwise.
- * Overflow: one waiter too many is refused with `paced` and a hint when to come back. Asking for more than `burst` is a
- * defect and throws: such a wish could never be granted at once, and splitting it belongs to the caller, who knows
- * where its data may be cut.
+ * Overflow: beyond `waiters_max`, `take` fails with `paced` and a `retry_after_ms`. Requesting more than `burst` is a
+ * defect and throws: the caller must split such a request, because it knows where its data may be cut.
  * Cancellation: an aborted `take` rejects with the signal's reason, has taken nothing, and the next in line moves up at
  * once. A `take` that was already granted stays granted.
  *
@@ -179,7 +178,7 @@ export class TokenBucket implements AsyncDisposable {
     return Math.ceil((missing / (this.#rate_per_s * (UNIT / 1000))) * WAIT_STEPS_PER_MS) / WAIT_STEPS_PER_MS;
   }
 
-  /** Serves the line from its head for as long as there are tokens, and sets the timer for the first one left. */
+  /** Serves the queue from its head while there are tokens, and sets the timer for the first waiter left. */
   #serve(now_ms: number): void {
     touch(this);
     for (let head = this.#line[0]; head !== undefined && this.#spend(head.need, now_ms); head = this.#line[0]) {

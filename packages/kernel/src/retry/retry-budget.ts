@@ -2,9 +2,9 @@
  * How many retries an operation may still make, over all of its callers: so that retries cannot turn a slow target into
  * a dead one.
  *
- * Promise: any window of `window_ms` that ends with a retry holds no more than max(`floor`, `ratio` x calls) retries.
+ * Contract: any window of `window_ms` that ends with a retry holds no more than max(`floor`, `ratio` x calls) retries.
  * Bound: `ops_max` + 1 windows of fixed size. Overflow: an operation beyond `ops_max` shares one budget with all others
- * that are. Cancellation: nothing waits here.
+ * that are.
  */
 import { assert } from '../errors.ts';
 import { RollingWindow } from '../overload/rolling-window.ts';

@@ -45,7 +45,7 @@ test('index: 50-100 ms each time; 3 tries; transient and no-route errors only', 
     [50, 100],
     [50, 100],
   ]);
-  assert.equal(isTransient(new RonError('no_route', 'nobody knows')), true);
+  assert.equal(isTransient(new RonError('no_route', 'unknown')), true);
 });
 
 test('live fill: min(800, 50 x 2^n) + U[0, 50]; 3 tries; timeout, 503 and 504 only', async () => {
@@ -88,7 +88,7 @@ test('property: a jittered wait lies in its range and below its cap', async () =
 
 const withCode = (code: string, cause?: unknown): Error => Object.assign(new Error(code, { cause }), { code });
 
-test('transient is what the error table calls retryable, and what the network fails with', () => {
+test('retryable errors of the error table and network failures are transient', () => {
   const transient = [
     new RonError('busy', ''),
     new RonError('timeout', ''),

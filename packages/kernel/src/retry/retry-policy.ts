@@ -1,7 +1,7 @@
 /**
  * How often and after which waits each kind of caller tries again, and after which errors.
  *
- * Promise: the numbers are those that each caller's service was designed with; they differ on purpose. All chance comes
+ * Contract: the numbers are those that each caller's service was designed with; they differ on purpose. All chance comes
  * from `sched`. Bound: every policy has a last try and a longest wait. Overflow, cancellation: nothing is kept here.
  */
 import { isRonError } from '../errors.ts';
@@ -32,7 +32,7 @@ const NETWORK_TIMEOUTS = new Set([
   'UND_ERR_BODY_TIMEOUT',
 ]);
 
-/** Whether an error may pass by itself: what the error table calls retryable, and the network's own failures. */
+/** Whether an error is transient: retryable in the error table, or a failure of the network. */
 export function isTransient(error: unknown): boolean {
   if (isRonError(error)) return error.retryable;
   const code = networkCode(error);

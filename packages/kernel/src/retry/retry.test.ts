@@ -44,7 +44,7 @@ const withClock = (use: (clock: VirtualSched) => Promise<void>) => (): Promise<v
 };
 
 test(
-  'a first try that succeeds is the only one, and is no retry',
+  'a first try that succeeds is the only one and does not count as a retry',
   withClock(async (clock) => {
     const { at_ms, outcome } = await attempts(clock, [], { onRetry: () => assert.fail('counted') });
     assert.equal(await outcome, 'value');
@@ -184,7 +184,7 @@ test(
   }),
 );
 
-test('property: tries, waits, deadline and budget are all kept, whatever fails', async () => {
+test('property: tries, waits, deadline and budget hold for every sequence of failures', async () => {
   const policies = fc.constantFrom<(keyof typeof POLICIES)[]>('rpc', 'kms', 'index', 'liveFill');
   const failure = fc.constantFrom(
     new RonError('timeout', 'slow'),

@@ -1,10 +1,10 @@
 /**
- * Trying again, carefully.
+ * Retries idempotent work.
  *
- * Promise: only work marked idempotent is accepted, by type. It is tried at most `tries_max` times, one try at a time,
+ * Contract: only work marked idempotent is accepted, by type. It is tried at most `tries_max` times, one try at a time,
  * all within one deadline. It is not tried again when the error is not transient, when the breaker is open, when the
- * retry budget of its operation is spent, or when the wait would not fit into what is left of the deadline: then it
- * gives up at once, with the error of the last try. A `retry_after_ms` on the error is waited out on top of the backoff.
+ * retry budget of its operation is spent, or when the wait would not fit into the rest of the deadline: then it
+ * fails at once with the error of the last try. A `retry_after_ms` on the error is waited out on top of the backoff.
  * Bound: one try or one timer at a time. Overflow: the budget; retries never multiply an overload by more than 1.1,
  * beyond a small floor. Cancellation: the deadline's signal goes to every try and ends every wait.
  */
@@ -38,7 +38,7 @@ export interface RetryInit {
   breaker?: Breaker;
   /** Shared by all callers of a service. Default: no limit but `tries_max`. */
   budget?: RetryBudget;
-  /** Called once for each retry, when it is known how it went. The first try is no retry. Must not throw. */
+  /** Called once for each retry with its outcome. The first try does not count as a retry. Must not throw. */
   onRetry?: (op: string, result: 'ok' | 'failed') => void;
 }
 

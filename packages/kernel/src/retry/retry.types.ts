@@ -1,5 +1,5 @@
 /**
- * What the compiler must refuse and accept as work to retry. Checked by `tsc`, never run: a refusal that is missing
+ * Types that the compiler must refuse and accept as work to retry. Checked by `tsc`, never run: a refusal that is missing
  * makes its `@ts-expect-error` an error.
  */
 import { idempotent, retry, type Idempotent, type RetryInit } from './retry.ts';

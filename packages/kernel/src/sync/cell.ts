@@ -1,21 +1,23 @@
 /**
- * Mutable state with one owner at a time: the only lock there is.
+ * Mutable state that is accessed only in synchronous sections: the lock of this code base.
  *
- * Promise: nothing else runs between the first and the last line of a callback, because a callback cannot wait. The
- * types refuse one that returns a promise (or anything that may be one); what slips through them is refused when it
- * runs. Cells nest only in ascending rank, so two pieces of code can never take the same cells in opposite orders; a
- * cell is not entered twice. Both are checked on every call, in production too.
- * Bound: held for one synchronous call. Overflow: none. Cancellation: none, nothing waits.
+ * Contract: no other code runs during a section, because a section cannot await. The types refuse a callback that returns
+ * a promise or may return one; `withSync` throws for a thenable that the types missed. Cells nest only in ascending rank,
+ * and a cell cannot be entered twice. Both are checked on every call, in production too.
+ * Bound: held for one synchronous call.
  *
- * A callback that throws leaves the cell free and the state as far as it had come: check first, then change.
+ * A callback that throws releases the cell and keeps the changes made so far: check first, then change.
+ *
+ *     const counters = runtime.cell('io_counters', { reads: 0 });
+ *     counters.withSync((state) => (state.reads += 1));
  */
 import { assert, RonError } from '../errors.ts';
 import { touch } from '../sched.ts';
 
-/** What an async callback would have to be as well: impossible, and its name is what the compiler prints. */
+/** A type that no callback has: intersecting an async callback with it fails, and the compiler prints its name. */
 declare const REFUSED: unique symbol;
 export interface CallbackMustNotBeAsync {
-  readonly [REFUSED]: 'no lock is held across an await: take what you need out of the cell, then await';
+  readonly [REFUSED]: 'no lock is held across an await: copy the values out of the cell, then await';
 }
 
 /** No demand on a callback with result `R`, unless a part of `R` is thenable. `any` could hide one and is refused too. */

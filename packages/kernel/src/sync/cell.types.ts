@@ -1,8 +1,8 @@
 /**
- * What the compiler must refuse and accept in a Cell callback. Checked by `tsc`, never run: a refusal that is missing
+ * Callbacks of a Cell that the compiler must refuse and accept. Checked by `tsc`, never run: a refusal that is missing
  * makes its `@ts-expect-error` an error.
  */
-// What the compiler refuses here, the linter refuses as well.
+// The linter refuses the same callbacks as the compiler.
 /* oxlint-disable ron/no-await-in-guard, typescript/no-floating-promises */
 import type { Cell } from './cell.ts';
 

@@ -21,7 +21,7 @@ test('a client that does not know the value gets it at once; one that does gets 
     assert.equal(polls.depth, 1);
     watch.set(1);
     await Promise.resolve();
-    assert.equal(polls.depth, 1, 'a change to a value that it knows is no answer');
+    assert.equal(polls.depth, 1, 'a change to a known value does not answer the poll');
     watch.set(2);
     assert.equal(await held, 2);
     assert.equal(polls.depth, 0);

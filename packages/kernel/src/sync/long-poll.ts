@@ -1,7 +1,7 @@
 /**
  * Long polls of a `Watch`: a client that knows the present value waits until there is another one.
  *
- * Promise: a client that does not know the value gets it at once. Otherwise it is held until there is a value that it does
+ * Contract: a client that does not know the value gets it at once. Otherwise it is held until there is a value that it does
  * not know, at most `hold_ms`. No change between the check and the wait is missed. The answer is `undefined` if there was
  * none: the time is over, the signal aborted, or the poll was closed.
  * Bound: `capacity` clients are held. Overflow: answered with `undefined` at once and counted; the client polls again.

@@ -5,7 +5,7 @@ import { orAborted } from './or-aborted.ts';
 
 const never = (): Promise<never> => Promise.withResolvers<never>().promise;
 
-test('it gives what the work gives, and leaves no listener behind', async () => {
+test('it gives the outcome of the work and leaves no listener behind', async () => {
   const { signal } = new AbortController();
   assert.equal(await orAborted(Promise.resolve(7), signal), 7);
   await assert.rejects(orAborted(Promise.reject(new Error('no')), signal), /^Error: no$/);
@@ -21,7 +21,7 @@ test('work that hangs is left when the signal aborts, and when it was aborted be
   assert.equal(getEventListeners(controller.signal, 'abort').length, 0);
 });
 
-test('a failure after the abort reaches nobody', async () => {
+test('a failure after the abort is dropped', async () => {
   const controller = new AbortController();
   const work = Promise.withResolvers<void>();
   const waiting = orAborted(work.promise, controller.signal);

@@ -47,7 +47,7 @@ const MUTANTS = [
     caught: /aborted too early/,
   },
   {
-    bug: 'a run whose deadline was over before it began is counted for ever',
+    bug: 'a run whose deadline was over before it began is counted permanently',
     find: 'if (!hasBegun) this.#onEnd(run);',
     replace: '',
     model: OUTLIVES,

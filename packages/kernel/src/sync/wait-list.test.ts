@@ -33,10 +33,10 @@ test('waiters leave in the order they came, from both ends and the middle', asyn
   );
 });
 
-test('nobody waits: nobody can be woken', () => {
+test('without a waiter none can be woken', () => {
   const list = newList();
-  assert.throws(() => list.wakeFirst('a'), /somebody waits/);
-  assert.throws(() => list.peek(), /somebody waits/);
+  assert.throws(() => list.wakeFirst('a'), /a caller waits/);
+  assert.throws(() => list.peek(), /a caller waits/);
 });
 
 test('a wait with a time ends with what `expired` gives, and its timer goes when it ends otherwise', async (t) => {
@@ -123,10 +123,10 @@ test('listeners of idle waiters are bounded: the oldest goes first, and all go o
   assert.throws(() => list.park(forever, 0), /closed/);
 });
 
-test('a list on which somebody waits cannot be closed', async () => {
+test('a list with a waiter cannot be closed', async () => {
   const list = newList();
   const wait = list.park(forever, 0);
-  assert.throws(() => list.close(), /nobody waits/);
+  assert.throws(() => list.close(), /closed without waiters/);
   list.wakeFirst('ok');
   await wait;
 });

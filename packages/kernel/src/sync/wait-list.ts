@@ -2,13 +2,12 @@
  * A first-in first-out list of callers that wait for one thing, each under its own AbortSignal. The channels are built
  * on it.
  *
- * Promise: a caller leaves the list in the same moment in which its fate is decided (woken, timed out or aborted), so
- * the three can never contradict each other, however late its continuation runs.
+ * Contract: a caller leaves the list in the step that decides its outcome (woken, timed out or aborted), so the three
+ * never contradict each other, even if its continuation runs late.
  * Bound: as many waiters as there are callers that wait; admission bounds those. At most `FREE_MAX` idle waiter objects
  * are kept for reuse.
- * Overflow: none; who may wait is the owner's decision.
  * Cancellation: an abort takes the caller out of the list and rejects its promise with the signal's reason. A caller
- * that was already woken keeps what it was given.
+ * that was already woken keeps its value.
  *
  * Adding and removing an abort listener for every wait costs more than the wait. So an idle waiter object keeps its
  * listener, and the next wait under the same signal takes that object again:
@@ -63,7 +62,7 @@ export interface WaitListInit<V, P> {
   owner: object;
   /** Names the wait in explorer traces. */
   label: string;
-  /** What a caller gets whose time ran out. Needed only if `park` is given a time. */
+  /** The value for a caller whose time limit passed. Needed only if `park` is given `wait_ms`. */
   expired?: (payload: P) => V;
 }
 
@@ -89,7 +88,7 @@ export class WaitList<V, P> {
 
   /** Waits at the end of the list, at most `wait_ms` when it is given. The signal must not be aborted yet. */
   park(signal: AbortSignal, payload: P, wait_ms?: number): Promise<V> {
-    assert(!this.#closed, 'nobody waits on a closed list');
+    assert(!this.#closed, 'a closed list takes no waiters');
     // [storage I-5] [kms I-5] Every wait of the primitives ends here: by a wake, the signal or the time.
     const waiter = this.#acquire(signal);
     const parked = sched.park<V>(this.#label);
@@ -104,15 +103,15 @@ export class WaitList<V, P> {
     return parked.promise;
   }
 
-  /** What the first waiter came with. Only when somebody waits. */
+  /** The payload of the first waiter. There must be one. */
   peek(): P {
-    assert(this.#head !== undefined, 'somebody waits');
+    assert(this.#head !== undefined, 'a caller waits');
     return this.#head.payload as P;
   }
 
-  /** Takes the first waiter out and gives it `value`. Only when somebody waits. */
+  /** Takes the first waiter out and gives it `value`. There must be one. */
   wakeFirst(value: V): void {
-    assert(this.#head !== undefined, 'somebody waits');
+    assert(this.#head !== undefined, 'a caller waits');
     this.#release(this.#head).wake(value);
   }
 
@@ -132,9 +131,9 @@ export class WaitList<V, P> {
     this.#release(waiter).fail(reason);
   }
 
-  /** Removes every listener. The owner has sent all waiters away and lets nobody wait any more. */
+  /** Removes every listener. The owner has answered all waiters and adds none afterwards. */
   close(): void {
-    assert(this.#size === 0, 'a list is closed when nobody waits');
+    assert(this.#size === 0, 'a list is closed without waiters');
     this.#closed = true;
     for (const waiter of this.#free) waiter.unbind();
     this.#free.length = 0;
@@ -162,7 +161,7 @@ export class WaitList<V, P> {
     return waiter;
   }
 
-  /** Takes a waiter out of the list and keeps the object for reuse. The caller settles what it gets, exactly once. */
+  /** Takes a waiter out of the list and keeps the object for reuse. The caller wakes or fails the result exactly once. */
   #release(waiter: Waiter<V, P>): Parked<V> {
     const { parked, older, newer } = waiter;
     assert(parked !== undefined, 'a waiter leaves its list once');

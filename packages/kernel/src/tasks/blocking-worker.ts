@@ -1,9 +1,9 @@
 /**
- * What runs in each thread of a `BlockingPool`: imports the pool's module once, then calls its functions one at a time.
+ * The code of each thread of a `BlockingPool`: imports the pool's module once, then calls its functions one at a time.
  *
- * Promise: every call is answered, with the value or with the error. Whatever the module does outside of a call (an
- * uncaught error, `process.exit`) ends the thread, and the pool sees that.
- * Bound: one call at a time; the pool sends no second one. Overflow: none. Cancellation: the pool ends the thread.
+ * Contract: every call is answered, with the value or with the error. An uncaught error or `process.exit` outside of a call
+ * ends the thread, and the pool detects it.
+ * Bound: one call at a time; the pool sends no second one. Cancellation: the pool terminates the thread.
  */
 import { parentPort, workerData } from 'node:worker_threads';
 import { assert, RonError, type ErrorCode, type RonErrorInit } from '../errors.ts';

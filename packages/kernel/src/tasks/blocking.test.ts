@@ -56,7 +56,7 @@ test('an error comes back as it was thrown, and the thread goes on', async () =>
   assert.equal(pool.crashed_total, 0);
 });
 
-test('what cannot be copied is refused, in either direction, and the thread goes on', async () => {
+test('values that cannot be copied are refused in both directions, and the thread goes on', async () => {
   await using pool = open();
   await assert.rejects(pool.run('add', [() => {}], never), { name: 'DataCloneError' });
   await assert.rejects(pool.run('uncopyable', [], never), { name: 'DataCloneError' });
@@ -229,7 +229,7 @@ test('idle threads do not keep the process alive, busy ones do; a round trip cos
     const warm_ms = performance.now();
     await trips(5000);
     const each_us = (performance.now() - warm_ms) / 5;
-    // Nothing but the job holds the process, and nobody awaits it.
+    // Only the job keeps the process alive, and no code awaits it.
     void pool.run('add', [1, 1], never).then((value) => console.log(JSON.stringify({ first_ms, each_us, value })));`;
   const flags = ['--input-type=module', '--eval'];
   const output = execFileSync(process.execPath, [...flags, program], { encoding: 'utf8', timeout: 60_000 });

@@ -2,14 +2,15 @@
  * A few threads for work that would hold up the event loop for more than about a millisecond: signatures, checksums of
  * large packs.
  *
- * Promise: a job is answered exactly once: with the function's value or error, `busy`, the signal's reason, or `internal`
+ * Contract: a job is answered exactly once: with the function's value or error, `busy`, the signal's reason, or `internal`
  * when its thread died. A thread that dies is replaced when there is work for it; only its own job fails.
- * Bound: `threads` threads, started when first needed and never more, also while one that was cut off winds down;
- * `queue_max` jobs that wait.
+ * Bound: `threads` threads, started when first needed, including threads that are being terminated; `queue_max` jobs that
+ * wait.
  * Overflow: `run` refuses with `busy` at once.
- * Cancellation: an aborted job that waits leaves the queue; one that runs is answered at once and its thread is ended,
- * for there is no other way to stop a computation; but not before its module is imported, for native code that is ended
- * while it loads takes the process along. `close()` lets jobs finish for `close_ms`, then ends all threads.
+ * Cancellation: an aborted job that waits leaves the queue. One that runs is answered at once and its thread is
+ * terminated, because a computation cannot be interrupted otherwise; but only after its module was imported, because
+ * terminating native code while it loads crashes the process. `close()` lets jobs finish for `close_ms`, then terminates
+ * all threads.
  *
  * Threads that have nothing to do do not keep the process alive.
  * Arguments and results are copied, or moved if they are in `transfer`; a function that needs no copy takes a
@@ -30,7 +31,7 @@ export interface BlockingPoolInit {
   module: URL;
   /** How long `close()` lets jobs finish. Default 1000. */
   close_ms?: number;
-  /** Called with its number (`threadId` there) when a thread is gone, however it ended. Default: nobody is told. */
+  /** Called with its number (`threadId` there) when a thread has ended for any reason. Optional. */
   onThreadEnd?: (thread: number) => void;
 }
 
@@ -48,7 +49,7 @@ interface Thread {
   readonly id: number;
   /** Its module is imported. */
   ready: boolean;
-  /** What it does now. */
+  /** The job in progress. */
   job: PoolJob | undefined;
   /** Told to end: it takes no more jobs, but counts until it has. */
   ending: boolean;
@@ -101,7 +102,7 @@ export class BlockingPool implements AsyncDisposable {
     return this.#threads.size;
   }
 
-  /** Calls the exported function `fn` in a thread and gives what it returns. */
+  /** Calls the exported function `fn` in a thread and gives its result. */
   run<T>(
     fn: string,
     args: readonly unknown[],
@@ -170,7 +171,7 @@ export class BlockingPool implements AsyncDisposable {
     try {
       thread.worker.postMessage(job.call, job.transfer);
     } catch (error) {
-      // What cannot be copied is the caller's mistake; the thread has seen nothing of it.
+      // Values that cannot be copied are a mistake of the caller; the thread has not received the call.
       this.#release(thread)?.answer.fail(error);
       this.#next(thread);
     }

@@ -64,7 +64,7 @@ test('caught: a one-shot that comes after the last wake is aborted although the 
 
 test('caught: one-shots are accepted after the stop', async () => {
   const module = await broken("if (this.#phase === 'aborting' || this.#phase === 'stopped')", 'if (false)');
-  await assertCaught(oneShotsWhileDraining(module), {}, /only what was aborted/);
+  await assertCaught(oneShotsWhileDraining(module), {}, /only aborted tasks/);
 });
 
 test('caught: a killed task that returns counts as done', async () => {

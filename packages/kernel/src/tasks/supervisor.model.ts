@@ -29,7 +29,7 @@ class Watcher {
     }
   }
 
-  /** Which of its tasks does what follows from their histories; the supervisor's own part of the state is this. */
+  /** The supervisor's part of the state; the states of its tasks follow from their histories. */
   state(supervisor: Supervisor): string {
     const { live, stopBegan, startedLate, report } = this;
     return JSON.stringify([supervisor.totals(), supervisor.health(), live, stopBegan, startedLate, report]);
@@ -42,7 +42,7 @@ class Watcher {
     // Time may pass faster than any task runs, so also one that would obey can be late. But then it is reported.
     assert(!this.startedLate, 'a task started after the stop began');
     assert(this.live <= stuck, 'a task is alive after the stop and was not reported');
-    assert(stuck <= aborted, 'only what was aborted can be stuck');
+    assert(stuck <= aborted, 'only aborted tasks can be stuck');
     if (stuck > 0) return;
     for (const { kind, state } of supervisor.health()) {
       assert(state === 'stopped' || state === 'failed', `${kind} is ${state} after the stop`);

@@ -326,7 +326,7 @@ test('a kind is spawned once, and kinds are a bounded set', () => {
 });
 
 test('one-shot tasks leave nothing behind: the heap is flat over 1e6 of them', (t) => {
-  // In a process of its own: the test runner's hooks on every promise would be most of what is measured.
+  // In a process of its own: the test runner's hooks on every promise would dominate the measurement.
   const program = `
     import { Supervisor } from '${new URL('./supervisor.ts', import.meta.url).href}';
     const supervisor = new Supervisor();

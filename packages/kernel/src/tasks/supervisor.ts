@@ -1,13 +1,13 @@
 /**
  * Owns every task of a process: starts it, restarts it when it crashes, and joins it when the process stops.
  *
- * Promise: a task that crashes comes back after 100 ms..5 s (doubling, with jitter). Past `restarts_max` crashes within
- * `window_ms` it stays down; if it is critical that is fatal, told once and shown by `health()`. A critical task may not
+ * Contract: a task that crashes comes back after 100 ms..5 s (doubling, with jitter). Past `restarts_max` crashes within
+ * `window_ms` it stays down; if it is critical, that is fatal: reported once and shown by `health()`. A critical task may not
  * return before the stop: that is a crash too. `stop()` always resolves, and no task starts after it began.
  * Bound: one record for each instance, one for each kind (at most KINDS_MAX); a one-shot task leaves only numbers.
- * Overflow: none here; how many one-shots run at a time is limited by whoever admits the work.
- * Cancellation: `ctx.stopping` asks a task to finish what it has in hand; `ctx.signal` tells it to end now. A task that
- * ignores both is counted, reported as stuck and left: a promise cannot be killed.
+ * One-shots that run at a time are limited where the work is admitted.
+ * Cancellation: `ctx.stopping` requests that a task finish its current work; `ctx.signal` that it end now. A task that
+ * ignores both is counted, reported as stuck and abandoned: a promise cannot be killed.
  *
  *   running --stop--> draining --live = 0--------------------------> stopped
  *                        `-- drain_ms passed --> aborting --grace--> stopped
@@ -60,7 +60,7 @@ type Phase = 'running' | 'draining' | 'aborting' | 'stopped';
 const KINDS_MAX = 256;
 const BACKOFF_MS_MIN = 100;
 const BACKOFF_MS_MAX = 5_000;
-/** How long a drain takes when nobody chose: what the services configure by default. */
+/** The default of the services' configuration. */
 const DRAIN_MS_DEFAULT = 3_000;
 
 export class Supervisor {

@@ -1,9 +1,8 @@
 /**
- * What a supervisor keeps about its tasks: one record for each kind, one for each long-lived instance, and numbers.
+ * A supervisor's records of its tasks: one for each kind, one for each long-lived instance, and counters.
  *
- * Promise: plain state and how it reads as totals and health; only the supervisor changes it.
+ * Contract: plain state, and its totals and health; only the supervisor changes it.
  * Bound: an instance remembers at most `restarts_max + 1` crashes; a one-shot task leaves nothing but counts.
- * Overflow and cancellation: the supervisor's.
  */
 import { type Timer } from '../sched.ts';
 
@@ -15,7 +14,7 @@ export interface TaskContext {
   readonly index: number;
   /** Aborted when the task must end now: the drain took too long, or it was killed. */
   readonly signal: AbortSignal;
-  /** Aborted when draining starts: finish what is in hand, take nothing new, return. */
+  /** Aborted when draining starts: finish the current work, take nothing new, return. */
   readonly stopping: AbortSignal;
 }
 

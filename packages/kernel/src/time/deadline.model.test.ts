@@ -12,7 +12,7 @@ const SIZES: RaceInit[] = MEDDLERS.flatMap((meddler) => [
 for (const init of SIZES) {
   const { parent_ms, child_ms, meddler } = init;
   const name = `child ${child_ms} ms of ${parent_ms} ms, ${meddler}`;
-  test(`run settles once and on time, and counts what expired: ${name}`, async (t) => {
+  test(`run settles once and on time, and counts expiries: ${name}`, async (t) => {
     const { schedules } = await assertHolds(race(Deadline, init), { name });
     t.diagnostic(`${schedules} schedules`);
   });
@@ -31,7 +31,7 @@ const MUTANTS: Record<string, { find: string; replace: string; size: RaceInit; c
     size: { parent_ms: 100, child_ms: 50, meddler: 'none' },
     caught: /final/,
   },
-  'a child does not hear its parent': {
+  'a child does not follow its parent': {
     find: 'if (this.#parent !== undefined && this.#link !== undefined) this.#parent.#adopt(this.#link);',
     replace: '',
     size: { parent_ms: 100, child_ms: 50, meddler: 'cancel parent' },

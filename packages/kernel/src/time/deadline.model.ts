@@ -9,7 +9,7 @@ export type DeadlineClass = typeof Deadline;
 export interface RaceInit {
   readonly parent_ms: number;
   readonly child_ms: number;
-  /** What may happen at any moment besides. */
+  /** A further event that may happen at any moment. */
   readonly meddler: 'cancel parent' | 'cancel child' | 'abort outer' | 'look' | 'none';
 }
 

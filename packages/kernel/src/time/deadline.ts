@@ -1,7 +1,7 @@
 /**
  * One total budget for an operation and for every call below it.
  *
- * Promise: `run` settles no later than the budget, even if the work ignores its signal; a late failure of such work is
+ * Contract: `run` settles no later than the budget, even if the work ignores its signal; a late failure of such work is
  * swallowed and never becomes an unhandled rejection. Every decision uses one reading of the clock, so time that passes
  * within a call cannot leave a waiter behind. A child never outlives its parent, neither in time nor when the parent is
  * cancelled or disposed. Expiry is `RonError('timeout', {op})` and calls `onExpire(op)` exactly once, whether the timer
@@ -251,7 +251,7 @@ export class Deadline implements Disposable {
     if (this.#parent !== undefined && this.#link !== undefined) this.#parent.#adopt(this.#link);
   }
 
-  /** A follower that comes after the end is notified at once; it would wait for ever otherwise. */
+  /** A follower that comes after the end is notified at once; otherwise it would wait indefinitely. */
   #adopt(follower: Follower): void {
     touch(this);
     if (this.#state !== 'live') return follower(this.#state, this.#why());

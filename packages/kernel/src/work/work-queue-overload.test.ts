@@ -196,7 +196,7 @@ test(
 );
 
 test(
-  'one very slow job does not make the lane refuse for ever: its estimate halves with each budget of silence',
+  'one very slow job does not make the lane refuse permanently: its estimate halves with each budget of silence',
   bench(async (b) => {
     b.submit('slow', BUDGET_MS, 4000);
     await b.serve();

@@ -1,7 +1,7 @@
 /**
  * The queue between the listener and the workers of a service: requests wait here until one of a few workers is free.
  *
- * Promise: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
+ * Contract: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
  * work began, `timeout` if its deadline passed, or the reason of its cancellation. It is answered on time, even while it
  * waits. Work that has begun is never dropped; its deadline governs it. A job whose deadline has passed when it is
  * submitted is refused with `timeout`: it counts in `timeout_total`, but was not accepted.
