@@ -1,10 +1,10 @@
 /**
- * How long clients wait for the disks: the measure by which background work yields.
+ * Measures how long clients wait for the disks, so that background work can yield to them.
  *
- * Contract: four figures, each a 95th percentile since it was last taken, undefined when there were too few samples: the time
+ * Contract: four 95th percentiles over the samples since the last call, undefined with too few samples: the time
  * to the first byte of a GET, the wait for each further batch of its body, the time from the end of the body of a PUT to its
  * acknowledgement, and the wait for each `PUT_BATCH_BYTES` of a streamed PUT. Time in which a slow client reads or sends does
- * not count. Bound: as Latency, four times.
+ * not count. Bound: four times that of Latency.
  */
 import type { ByteSource } from '@ron/ingress';
 import { sched } from '@ron/kernel';
@@ -22,7 +22,7 @@ export class Foreground {
     return [this.#firstByte, this.#body, this.#put, this.#putBody].map((latency) => latency.takeP95_ms());
   }
 
-  /** An answer to a GET whose handler took `opened_ms`. Its first batch completes the time to the first byte. */
+  /** Measures a response to a GET whose handler took `opened_ms`. The first batch completes the time to the first byte. */
   watchRead(source: ByteSource, opened_ms: number): ByteSource {
     if (source.ram !== undefined) {
       this.#firstByte.add(opened_ms);
@@ -36,7 +36,7 @@ export class Foreground {
     this.#put.add(took_ms);
   }
 
-  /** For one streamed PUT: called with each piece and the time that writing it took. */
+  /** For one streamed PUT: called with the length of each piece and the time of writing it. */
   putWrites(): (bytes: number, took_ms: number) => void {
     let [batch_bytes, batch_ms] = [0, 0];
     return (bytes, took_ms) => {

@@ -1,11 +1,11 @@
 /**
- * How long one kind of request took lately: a 95th percentile over the last samples.
+ * The 95th percentile of recent latencies of one kind of request.
  *
- * Bound: `SAMPLES_MAX` numbers; the oldest are overwritten. Cancellation: none; no call waits.
+ * Bound: `SAMPLES_MAX` samples. Overflow: the oldest are overwritten.
  */
 
 const SAMPLES_MAX = 1024;
-/** Fewer say nothing about the slowest of them. */
+/** With fewer samples the percentile is meaningless. */
 const SAMPLES_MIN = 20;
 
 export class Latency {
@@ -16,7 +16,7 @@ export class Latency {
     this.#samples_ms[this.#count++ % SAMPLES_MAX] = took_ms;
   }
 
-  /** The 95th percentile since it was last asked for; undefined when there were too few. */
+  /** The 95th percentile since the last call; undefined with too few samples. */
   takeP95_ms(): number | undefined {
     const samples = this.#samples_ms.slice(0, Math.min(this.#count, SAMPLES_MAX)).toSorted();
     if (samples.length < SAMPLES_MIN) return undefined;
