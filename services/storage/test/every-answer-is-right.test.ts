@@ -28,7 +28,7 @@ import {
   type TestService,
 } from './support.ts';
 
-/** What runs only when it is asked for, and what the listener times itself. */
+/** Tasks that run only on request, and deadlines that the listener applies itself. */
 const UNBUILT = ['task compaction', 'task repair_run', 'task scrub_run', 'deadline read', 'deadline write'];
 const etagOf = (bytes: Uint8Array): string => `"${addressOf(bytes)}"`;
 
@@ -126,7 +126,7 @@ function readCases(of: Buffer): Case[] {
   return cases;
 }
 
-/** What a slice proves about the object with the address of `bytes`. */
+/** The bytes that a slice proves against the address of `bytes`. */
 async function proven(bytes: Buffer, reply: Reply, offset: number, length: number): Promise<Buffer> {
   const pieces = (async function* () {
     yield reply.body;
@@ -167,7 +167,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
       });
     }
 
-    describe('what cannot be read', () => {
+    describe('unreadable targets', () => {
       test('an address that was never stored', async () => {
         for (const path of [`/o/${ABSENT}`, `/o/${ABSENT}/manifest`, `/o/${ABSENT}?proof=bao`]) {
           assertRefusal(await service.send('GET', path), 404, 'not_found');
@@ -175,7 +175,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
         }
       });
 
-      test('what is no address', async () => {
+      test('an invalid address', async () => {
         for (const text of ['b3:00', 'x', ABSENT.toUpperCase(), `${ABSENT}0`, ABSENT.replace('b3:', 'sha256:')]) {
           assertRefusal(await service.send('GET', `/o/${text}`), 400, 'bad_request');
           assertRefusal(await service.send('GET', `/o/${text}/manifest`), 400, 'bad_request');
@@ -185,7 +185,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
         assertRefusal(await service.send('GET', `/o/${'a'.repeat(300)}`), 400, 'validation');
       });
 
-      test('a query that means nothing', async () => {
+      test('an unknown query', async () => {
         const path = pathOf(SMALL);
         assertRefusal(await service.send('GET', `${path}?offset=1`), 400, 'bad_request');
         assertRefusal(await service.send('GET', `${path}?length=1`), 400, 'bad_request');

@@ -90,7 +90,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
         assert.equal((await service.send('GET', pathOf(bare))).headers['content-type'], 'application/octet-stream');
       });
 
-      test('what is no media type', async () => {
+      test('an invalid media type', async () => {
         for (const type of ['text', 'text/', 'a/b c', 'a/b; c="\u00e9"', `a/${'b'.repeat(300)}`]) {
           const reply = await send('POST', '/o', { body: 'x', headers: { 'content-type': type } });
           assertRefusal(reply, 415, 'unsupported_media');
@@ -126,7 +126,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
     });
 
     describe('pins', () => {
-      test('set and taken away, as often as one likes', async () => {
+      test('set and removed, idempotently', async () => {
         const path = `${pathOf(SMALL)}/pin`;
         for (const method of ['PUT', 'PUT', 'DELETE', 'DELETE']) {
           const reply = await send(method, path);
@@ -137,7 +137,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
         }
       });
 
-      test('of what is not here', async () => {
+      test('of an object that is not stored', async () => {
         assertRefusal(await send('PUT', `/o/${ABSENT}/pin`), 404, 'not_found');
         assertRefusal(await send('DELETE', `/o/${ABSENT}/pin`), 404, 'not_found');
         assertRefusal(await send('GET', `${pathOf(SMALL)}/pin`), 405, 'method_not_allowed');

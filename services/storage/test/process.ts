@@ -26,7 +26,7 @@ export interface ProcessOptions {
 
 export class StorageProcess implements AsyncDisposable {
   readonly child: ChildProcess;
-  /** What it logged, one object for each line. */
+  /** Its log, one object for each line. */
   readonly log: Record<string, unknown>[] = [];
   url = '';
 

@@ -42,7 +42,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       Number((await send('HEAD', path)).headers['upload-offset']);
     const durability = `fsynced=${mode === 'on disk' ? 1 : 0}; copies=1; target=1`;
 
-    test('OPTIONS tells what is understood', async () => {
+    test('OPTIONS states the supported version and extensions', async () => {
       const reply = await send('OPTIONS', '/uploads');
       assert.equal(reply.status, 204);
       assert.equal(reply.headers['tus-version'], '1.0.0');
@@ -113,7 +113,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       assert.deepEqual([none.status, none.headers['ron-address']], [201, addressOf(Buffer.alloc(0))]);
     });
 
-    test('the size may be told later', async () => {
+    test('the size may be declared later', async () => {
       const bytes = bytesOf(100_000, 3);
       const created = await send('POST', '/uploads', { headers: { 'upload-defer-length': '1' } });
       assert.equal(created.status, 201);
@@ -128,7 +128,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       assertRefusal(await patch(other, 10, bytes.subarray(0, 1), { 'upload-length': '30' }), 409, 'conflict');
     });
 
-    test('given up', async () => {
+    test('terminated', async () => {
       const path = await create(1000);
       await patch(path, 0, bytesOf(500));
       const reply = await send('DELETE', path);
@@ -153,7 +153,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       assertRefusal(await send('POST', path), 400, 'bad_request');
     });
 
-    test('an address that was claimed is held to', async () => {
+    test('a stated address is enforced', async () => {
       const bytes = bytesOf(1000, 5);
       const claim = { 'upload-metadata': `address ${base64(addressOf(bytes))}` };
       const good = await patch(await create(1000, claim), 0, bytes);
@@ -164,7 +164,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       assert.equal((await service.send('GET', `/o/${addressOf(other)}`)).status, 404);
     });
 
-    test('a capability for some addresses needs the claim, from the beginning', async () => {
+    test('a capability for some addresses requires a stated address from the beginning', async () => {
       const bytes = bytesOf(1000, 7);
       const headers = await service.allow({ caveats: [`address ^= ${addressOf(bytes).slice(0, 8)}`] });
       const claim = (address: string): SendInit => ({
@@ -233,7 +233,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
         }
       });
 
-      test('a size that is none, or too large, or missing', async () => {
+      test('a size that is invalid, too large or missing', async () => {
         const begin = (headers: Readonly<Record<string, string>>): Promise<Reply> =>
           send('POST', '/uploads', { headers });
         for (const size of ['-1', 'x', '1e3', '1.5', ' ', '9999999999999999']) {
@@ -245,7 +245,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
         assertRefusal(await begin({ 'upload-length': String(64 * MIB + 1) }), 413, 'payload_too_large');
       });
 
-      test('metadata that cannot be read, or is too long', async () => {
+      test('metadata that is invalid or too long', async () => {
         const begin = (metadata: string): Promise<Reply> =>
           send('POST', '/uploads', { headers: { 'upload-length': '1', 'upload-metadata': metadata } });
         for (const metadata of ['a b c', 'a !', 'a YQ', 'a YQ==,a YQ==', ',', `address ${base64('x')}`]) {
@@ -255,7 +255,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
         assertRefusal(await begin(`a ${base64('x'.repeat(7000))}`), 413, 'payload_too_large');
       });
 
-      test('an offset that is not where the upload is, or is none', async () => {
+      test('an offset that is wrong or invalid', async () => {
         const path = await create(1000);
         await patch(path, 0, bytesOf(100));
         for (const offset of [0, 99, 101, 1000]) assertRefusal(await patch(path, offset, bytesOf(10)), 409, 'conflict');
@@ -291,7 +291,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
         assertRefusal(begun, 413, 'payload_too_large');
       });
 
-      test('an upload that nobody knows, and methods that nobody knows', async () => {
+      test('an unknown upload, and unknown methods', async () => {
         for (const id of ['0'.repeat(32), 'x', '..%2f']) {
           const reply = await send('GET', `/uploads/${id}`);
           assert.ok(reply.status === 404 || reply.status === 400);
@@ -300,7 +300,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
         assertRefusal(await send('PUT', `/uploads/${'0'.repeat(32)}`), 405, 'method_not_allowed');
       });
 
-      test('more uploads than may be under way', async () => {
+      test('more uploads than the limit', async () => {
         const paths: string[] = [];
         let reply: Reply;
         for (;;) {
@@ -325,7 +325,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
   });
 }
 
-test('an upload that nobody goes on with expires', async () => {
+test('an upload without appends expires', async () => {
   await using service = await startService({ flags: ['--uploads.expiry=1s'] });
   const headers = { ...(await service.allow()), ...TUS };
   const created = await service.send('POST', '/uploads', { headers: { ...headers, 'upload-length': '100' } });

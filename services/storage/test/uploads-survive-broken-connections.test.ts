@@ -40,7 +40,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
     const offsetOf = async (path: string): Promise<number> =>
       Number((await send('HEAD', path)).headers['upload-offset']);
 
-    /** Begins a PATCH over a connection of its own and sends a part of what it announced. */
+    /** Begins a PATCH over its own connection and sends a part of the announced bytes. */
     const begin = async (path: string, body: Buffer, announced: number): Promise<RawClient> => {
       const client = await RawClient.open(service.port);
       client.head('PATCH', path, {
@@ -54,7 +54,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       return client;
     };
 
-    test('what came before the client vanished counts', async () => {
+    test('bytes that arrived before the client vanished count', async () => {
       const bytes = bytesOf(3 * MIB, 10);
       const path = await create(bytes.length);
       const client = await begin(path, bytes.subarray(0, 2 * MIB), bytes.length);
@@ -62,19 +62,19 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       client.socket.end();
       await eventually('its end is noticed', () => service.storage.ingress.admission.inflight === 0);
       const offset = await offsetOf(path);
-      // What Node had buffered when the connection ended is lost; the rest must not be.
+      // Bytes in Node's buffers when the connection ended are lost; all others must be kept.
       assert.ok(offset <= 2 * MIB && offset >= 2 * MIB - 256 * KIB, `${offset}`);
       const last = await patch(path, offset, bytes.subarray(offset));
       assert.equal(last.headers['ron-address'], addressOf(bytes));
     });
 
-    test('a client that comes back takes over from its dead connection, and nothing that came is lost', async () => {
+    test('a client that comes back takes over from its dead connection, and no received byte is lost', async () => {
       const bytes = bytesOf(3 * MIB, 11);
       const path = await create(bytes.length);
       const dead = await begin(path, bytes.subarray(0, 2 * MIB), bytes.length);
       await eventually('it was sent', () => dead.socket.writableLength === 0);
       await eventually('it was read', () => service.storage.ingress.admission.inflight === 1);
-      // Whatever is in the kernel's buffers by now is not: so it is asked where to go on.
+      // Bytes in the kernel's buffers do not count, so the client queries the offset.
       const offset = await offsetOf(path);
       assert.match(await dead.rest(), /^HTTP\/1\.1 409 /);
       assert.ok(offset > 0 && offset <= 2 * MIB, `${offset}`);
@@ -82,7 +82,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       assert.equal(last.headers['ron-address'], addressOf(bytes));
     });
 
-    test('a glance by GET leaves a request alone that adds to the upload', async () => {
+    test('a GET does not end a request that appends to the upload', async () => {
       const bytes = bytesOf(200_000, 12);
       const path = await create(bytes.length);
       const client = await begin(path, bytes.subarray(0, 100_000), bytes.length);
@@ -93,7 +93,7 @@ for (const [mode, flags] of Object.entries({ 'on disk': [], 'in memory': AMNESIA
       client.destroy();
     });
 
-    test('one that is given up ends the request that adds to it', async () => {
+    test('terminating an upload ends the request that appends to it', async () => {
       const { leases } = service.storage.engine.store;
       const held = leases.size;
       const path = await create(200_000);

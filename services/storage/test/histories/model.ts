@@ -1,5 +1,5 @@
 /**
- * What each answer of storage may be after a history of acknowledged operations.
+ * The allowed answers of storage after a history of acknowledged operations.
  *
  * An acknowledged object has to be there until its lease has run out and a compaction has run. An operation that was
  * not acknowledged may have happened or not. A wrong byte is always a violation.
