@@ -4,13 +4,15 @@
  * Contract: four 95th percentiles over the samples since the last call, undefined with too few samples: the time
  * to the first byte of a GET, the wait for each further batch of its body, the time from the end of the body of a PUT to its
  * acknowledgement, and the wait for each `PUT_BATCH_BYTES` of a streamed PUT. Time in which a slow client reads or sends does
- * not count. Bound: four times that of Latency.
+ * not count. Bound: `SAMPLES_MAX` samples of each.
  */
 import type { ByteSource } from '@ron/ingress';
 import { sched } from '@ron/kernel';
-import { Latency } from './latency.ts';
 
 const PUT_BATCH_BYTES = 512 * 1024;
+const SAMPLES_MAX = 1024;
+/** With fewer samples the percentile is meaningless. */
+const SAMPLES_MIN = 20;
 
 export class Foreground {
   readonly #firstByte = new Latency();
@@ -59,5 +61,23 @@ export class Foreground {
       yield batch;
       began_ms = sched.now_ms();
     }
+  }
+}
+
+/** The 95th percentile of recent latencies of one kind of request. Overflow: the oldest samples are overwritten. */
+export class Latency {
+  readonly #samples_ms = new Float64Array(SAMPLES_MAX);
+  #count = 0;
+
+  add(took_ms: number): void {
+    this.#samples_ms[this.#count++ % SAMPLES_MAX] = took_ms;
+  }
+
+  /** The 95th percentile since the last call; undefined with too few samples. */
+  takeP95_ms(): number | undefined {
+    const samples = this.#samples_ms.slice(0, Math.min(this.#count, SAMPLES_MAX)).toSorted();
+    if (samples.length < SAMPLES_MIN) return undefined;
+    this.#count = 0;
+    return samples[Math.floor(samples.length * 0.95)];
   }
 }

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Latency } from './latency.ts';
+import { Latency } from './foreground.ts';
 
 test('few samples give no percentile, many give that of the slow ones', () => {
   const latency = new Latency();
