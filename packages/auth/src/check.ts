@@ -1,12 +1,12 @@
 /**
  * One caveat against one request, from what its headers say: phase 1.
  *
- * Promise: pure. All caveats must hold, so one more of them can only refuse more. What a caveat restricts and the request
+ * Contract: pure. All caveats must hold, so one more of them can only refuse more. What a caveat restricts and the request
  * does not state is refused, unless the route says that it states it later (`facts_later`); phase 2 insists that it does.
  */
 import type { Scope, Service } from '@ron/proto';
-import type { BodyCaveat, Caveat, FactCaveat, FactName } from './caveats.ts';
-import { inNetworks } from './networks.ts';
+import type { BodyCaveat, Caveat, FactCaveat, FactName } from './capability/caveats.ts';
+import { inNetworks } from './capability/networks.ts';
 import { forbidden, unauthorized } from './verdict.ts';
 import type { Refusal } from './verdict.ts';
 

@@ -7,9 +7,9 @@ import { test } from 'node:test';
 import { inspect } from 'node:util';
 import pino from 'pino';
 import { Bench, signal } from '../test/support.ts';
-import { KeyRing } from './key-ring.ts';
-import { FileKeySource } from './key-source.ts';
-import { decodeToken } from './token.ts';
+import { KeyRing } from './keys/key-ring.ts';
+import { FileKeySource } from './keys/key-source.ts';
+import { decodeToken } from './capability/token.ts';
 
 /** All the ways in which a value finds its way to a screen or a log. */
 function prints(value: object): string[] {

@@ -1,5 +1,5 @@
 /** What checking a request against a capability can say. */
-import type { Phase2 } from './phase2.ts';
+import type { Phase2 } from './checker/phase2.ts';
 
 /** The codes are rows of the kernel's error table: 401, 403 and 429. */
 export type RefusalCode = 'unauthorized' | 'forbidden' | 'rate_limited';

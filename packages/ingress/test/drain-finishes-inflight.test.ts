@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer } from '@ron/ingress';
+import type { RouteAnswer } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import { capability, eventually, rawAnswer, RawClient, startIngress, startService } from './support.ts';
 
@@ -16,6 +16,7 @@ test('an answer in flight is finished, closes its connection, and the listener s
   await eventually('it executes', () => ingress.admission.inflight === 1);
   const closed = ingress.close(AbortSignal.timeout(5000));
   assert.equal((await service.send('GET', '/readyz')).status, 503);
+  // [storage I-6] [kms I-6]
   assert.equal((await service.send('GET', '/greeting')).status, 503, 'it still listens');
   const { status, head } = rawAnswer(await client.rest());
   assert.equal(status, 200);
@@ -137,6 +138,7 @@ test('stragglers of the pool are aborted by the service and still get an answer'
   assert.equal(reply.status, 503);
   assert.equal(reply.problem?.code, 'canceled');
   assert.ok(performance.now() - start_ms < 2500, 'within the drain deadline and a little');
+  // [storage I-6] [kms I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="pool"}'), 1);
 });
 
@@ -156,7 +158,7 @@ test('a client that leaves gives everything back, and its work is told', async (
 test('a drain waits for a handler whose client has left, and says so when it does not end', async () => {
   const work = sched.park<void>('test');
   let running = 0;
-  const handler = async (): Promise<Answer> => {
+  const handler = async (): Promise<RouteAnswer> => {
     running += 1;
     // It ignores its signal.
     await work.promise;

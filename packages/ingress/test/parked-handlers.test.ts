@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer, Route, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, Route, RouteContext } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { eventually, RawClient, send, startIngress } from './support.ts';
@@ -14,7 +14,7 @@ const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r
 /** A route whose handlers all wait for `wake`. */
 function waiting(more: Partial<Route> = {}): { route: Route; waits: Parked<string>[] } {
   const waits: Parked<string>[] = [];
-  const handler = async (context: RouteContext): Promise<Answer> => {
+  const handler = async (context: RouteContext): Promise<RouteAnswer> => {
     const parked = sched.park<string>('test');
     waits.push(parked);
     return json(200, { woken: await context.park(parked.promise) });
@@ -91,7 +91,7 @@ test('a handler in a worker cannot park', async () => {
 });
 
 test('a drain waits for parked handlers, which learn of it by their signal', async () => {
-  const early = async (context: RouteContext): Promise<Answer> => {
+  const early = async (context: RouteContext): Promise<RouteAnswer> => {
     const parked = sched.park<string>('test');
     context.draining.addEventListener('abort', () => parked.wake('draining'), { once: true });
     return json(200, { woken: await context.park(parked.promise) });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route, stream } from '@ron/ingress';
-import type { Answer, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { Type } from 'typebox';
@@ -27,7 +27,7 @@ async function* large(): AsyncGenerator<string> {
 
 async function start(config: Record<string, number> = {}): Promise<Held> {
   const held: Parked<void>[] = [];
-  const hold = async (): Promise<Answer> => {
+  const hold = async (): Promise<RouteAnswer> => {
     const parked = sched.park<void>('test');
     held.push(parked);
     await parked.promise;
@@ -77,6 +77,7 @@ test('a connection has one request in processing and one place, however many it 
   for (let n = 1; n <= 2; n += 1) {
     await eventually('its turn has come', () => x.held.length === n);
     assert.equal(x.ingress.admission.inflight, 1);
+    // [storage I-2]
     assert.equal(statuses(client).length, n - 1, 'answers leave in order');
     x.held[n - 1]!.wake();
   }

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { bytes, events, json, route, stream } from '@ron/ingress';
-import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
+import type { RouteAnswer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually, rawAnswer, RawClient, send, startIngress } from './support.ts';
 
@@ -85,7 +85,7 @@ test('a source that fails before its first item is a problem, later a cut connec
   await using x = await startIngress({ routes: [failing(0), failing(2)] });
   assert.equal((await send(x.url, 'GET', '/0')).problem?.code, 'integrity');
   await assert.rejects(send(x.url, 'GET', '/2'));
-  assert.ok(x.lines.some((line) => line.includes('an answer was cut')));
+  assert.ok(x.lines.some((line) => line.includes('answer cut')));
   await eventually('all places are free', () => x.ingress.admission.inflight === 0);
 });
 
@@ -285,9 +285,9 @@ for (const kind of ['stream', 'events'] as const)
         for await (const data of texts) yield { data };
       }
       let ended = false;
-      const answer = (context: RouteContext): Answer =>
+      const answer = (context: RouteContext): RouteAnswer =>
         kind === 'stream' ? stream(200, 'text/plain', items(context)) : events(asEvents(items(context)));
-      const handler = isAsync ? async (context: RouteContext): Promise<Answer> => answer(context) : answer;
+      const handler = isAsync ? async (context: RouteContext): Promise<RouteAnswer> => answer(context) : answer;
       await using x = await startIngress({ routes: [route({ ...base, path: '/source', deadline_ms: 200, handler })] });
       const client = await RawClient.open(x.port);
       client.write(get('/source'));
@@ -305,7 +305,7 @@ test('a client that leaves a stream is not an error', async () => {
   async function* endless(): AsyncGenerator<Uint8Array> {
     for (; ; pulled += 1) yield Buffer.alloc(64 * 1024);
   }
-  const handler = (): Answer => stream(200, 'text/plain', endless());
+  const handler = (): RouteAnswer => stream(200, 'text/plain', endless());
   await using x = await startIngress({ routes: [route({ ...base, path: '/endless', handler })] });
   for (let n = 0; n < 20; n += 1) {
     const client = await RawClient.open(x.port);

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { request as plainRequest } from 'node:http';
+import { request as parseSimpleGet } from 'node:http';
 import { Agent, request } from 'node:https';
 import { connect as connectPlain } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -164,7 +164,7 @@ test('a Unix socket is 0600 in a directory of 0700; a dead one is replaced, a li
   const path = join(directory, 'run', 'notes.sock');
   const get = (): Promise<number> =>
     new Promise((resolve, reject) => {
-      plainRequest({ socketPath: path, path: '/greeting' }, (res) => {
+      parseSimpleGet({ socketPath: path, path: '/greeting' }, (res) => {
         res.resume();
         resolve(res.statusCode!);
       })
@@ -230,10 +230,10 @@ test('a table that cannot work is refused at start', async () => {
   await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /no runtime declares the deadline soon/);
   await assert.rejects(make([{ ...guarded, access: 'health' }], {}), /a health route is inline, open/);
   const nobody = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [guarded] });
-  await assert.rejects(nobody, /nothing checks capabilities/);
+  await assert.rejects(nobody, /the listener has no capability checker/);
   const fast = { route: 'GET /other', lookup: () => undefined };
   const strange = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [open], fast });
-  await assert.rejects(strange, /answers for GET \/other, which is no route/);
+  await assert.rejects(strange, /names GET \/other, which is not a route/);
   for (const bind of ['127.0.0.1', ':80', '1.2.3.4:99999', '[zz]:1', 'unix:']) {
     await assert.rejects(make([open], { bind }), /cannot bind/, bind);
   }

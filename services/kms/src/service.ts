@@ -31,12 +31,12 @@ export const kms = defineService({
   eventLevel,
   async open(context: KmsContext) {
     const { config, runtime, log } = context;
-    const { vault, secrets, audit, keeper, refresher, operations } = await openParts(context);
+    const { vault, secrets, audit, monitor, refresher, operations } = await openParts(context);
     const { trail, checkpointer, witnesses } = audit;
     return {
       routes: routes({
         ...operations,
-        book: vault.book,
+        registry: vault.registry,
         secrets,
         auditor: audit.auditor,
         prove: (index, caller) => audit.prove(index, caller),
@@ -50,15 +50,15 @@ export const kms = defineService({
       }),
       gates: {
         audit: { kind: 'hard', sample: () => audit.problem },
-        backend: { kind: 'soft', lanes: ['sign'], sample: () => keeper.problem },
+        backend: { kind: 'soft', lanes: ['sign'], sample: () => monitor.problem },
         attestation: { kind: 'soft', sample: () => refresher.problem },
         witness: { kind: 'soft', sample: () => witnesses.problem },
       },
       facts: rollbackFacts(config),
       async beforeStart(signal) {
-        await keeper.look();
+        await monitor.probe();
         // Before the first signature: the witness may know a longer log.
-        await witnesses.look(signal);
+        await witnesses.submit(signal);
         // kms starts on a full disk too; the audit gate then reports that nothing can be appended.
         if (audit.unsound === undefined)
           await vault.begin(signal).catch((err: unknown) => log.error({ err }, 'failed to write the anchor'));
@@ -68,11 +68,11 @@ export const kms = defineService({
         audit_appender: ({ stopping }) => trail.run(stopping),
         audit_checkpointer: ({ stopping }) => checkpointer.run(stopping),
         witness_client: ({ stopping }) => witnesses.run(stopping),
-        backend_keeper: ({ stopping }) => keeper.run(stopping),
+        backend_keeper: ({ stopping }) => monitor.run(stopping),
         attestation_refresher: ({ stopping }) => refresher.run(stopping),
       },
       // Reports at once whether the backend can be used with the new configuration.
-      applyConfig: () => keeper.look(),
+      applyConfig: () => monitor.probe(),
       // Every accepted operation has ended: the last entries are appended and covered by a checkpoint.
       flush: {
         deadline_ms: config.audit.checkpoint_deadline,

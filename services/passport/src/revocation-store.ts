@@ -10,7 +10,7 @@ import { openUnlock, SealedFile } from '@ron/custody/sealed';
 import type { FileSystem } from '@ron/log';
 import type { Environment } from '@ron/service';
 import type { Log } from '@ron/telemetry';
-import { memoryStore, type RevocationStore } from './revocation-book.ts';
+import { memoryStore, type RevocationStore } from './revocation-registry.ts';
 
 export interface RevocationStoreInit {
   /** Undefined in amnesia. */

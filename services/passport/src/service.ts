@@ -2,7 +2,7 @@
  * The topology of passport.
  *
  *     listener --> issue, verify: inline, with keys that kms derived
- *        |-------> revoke --> book (sealed, on disk) --> revocations (watch)
+ *        |-------> revoke --> registry (sealed, on disk) --> revocations (watch)
  *        `-------> long polls of services <--------------'
  */
 import { NO_REVOCATIONS } from '@ron/auth';
@@ -13,7 +13,7 @@ import { concurrency } from './concurrency.ts';
 import { schema, type PassportConfig } from './config.ts';
 import { Issuer } from './issuer.ts';
 import { passportCounters } from './metrics.ts';
-import { RevocationBook } from './revocation-book.ts';
+import { RevocationRegistry } from './revocation-registry.ts';
 import { openRevocationStore } from './revocation-store.ts';
 import { routes } from './routes.ts';
 
@@ -29,27 +29,27 @@ export const passport = defineService({
     const polls = runtime.own('holds', (capacity) => new LongPoll({ capacity, hold_ms: HOLD_MS, watch: news }));
     const auth = await openAuth({ dir, keepsMarks: true });
     const store = resources.use(await openRevocationStore({ dir, env, fs, log, auth, signal }));
-    const book = new RevocationBook(store, news);
-    if (book.problem !== undefined) log.error(book.problem);
-    const issuer = new Issuer({ keys: auth.keys, book, policy: () => current.value.passport });
+    const registry = new RevocationRegistry(store, news);
+    if (registry.problem !== undefined) log.error(registry.problem);
+    const issuer = new Issuer({ keys: auth.keys, registry, policy: () => current.value.passport });
 
     return {
       routes: routes({
         issuer,
-        book,
+        registry,
         newerThan: (known, within) => {
-          book.requireWhole();
+          registry.requireWhole();
           return polls.next(({ version }) => version !== known, within);
         },
-        count: passportCounters(metrics, book),
+        count: passportCounters(metrics, registry),
         log,
       }),
-      epochs: book,
-      gates: { revocations: { kind: 'soft', sample: () => book.problem } },
+      epochs: registry,
+      gates: { revocations: { kind: 'soft', sample: () => registry.problem } },
       tasks: {},
       // Long polls would delay the drain.
       beforeDrain: () => polls.close(),
-      parts: { book },
+      parts: { registry },
     };
   },
 });

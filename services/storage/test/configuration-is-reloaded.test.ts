@@ -4,7 +4,9 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
-import { assertRefusal, bytesOf, eventually, RawClient, startService, type TestService } from './support.ts';
+import { bytesOf, eventually } from '@ron/testkit';
+import { assertRefusal, RawClient } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const FLAGS = ['--durability.repair_pacing=2MiB/s', '--drain_deadline=5s'];
 const rateOf = ({ storage }: TestService): number => storage.maintenance.pacing.rate_bytes_per_s;

@@ -4,7 +4,9 @@ import { existsSync } from 'node:fs';
 import { cp, readFile, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf, bytesOf, startService, tempDir, type Json, type TestService } from './support.ts';
+import { bytesOf, tempDir } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const QUICK = ['--durability.replication_factor=2', '--durability.repair_interval=1s', '--storage.fast_path=false'];
 

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf, bytesOf, eventually, KIB, startService, type Json, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false', '--durability.repair_interval=1h'];
 

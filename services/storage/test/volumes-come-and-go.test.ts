@@ -7,21 +7,10 @@ import { test } from 'node:test';
 import { reserveBytes } from '@ron/cas';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal, type Json, type Reply } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  startService,
-  tempDir,
-  type Json,
-  type Reply,
-  type ServiceInit,
-  type TestService,
-} from './support.ts';
+import { startService, type ServiceInit, type TestService } from './support.ts';
 
 const { signal } = new AbortController();
 const RF2 = ['--durability.replication_factor=2', '--durability.repair_interval=1s', '--storage.cache_bytes=1MiB'];

@@ -1,8 +1,8 @@
 /** What a service counts about the keys and revocations that it checks capabilities with. */
 import type { Metrics } from '@ron/telemetry';
 import type { Service } from '@ron/proto';
-import { DerivedKeySource, type KeyRefreshes } from '../derived-keys.ts';
-import type { KeySource } from '../key-source.ts';
+import { DerivedKeySource, type KeyRefreshes } from '../keys/derived-keys.ts';
+import type { KeySource } from '../keys/key-source.ts';
 import type { RevocationWatch } from './revocation-watch.ts';
 
 /** Keys that come from a file are asked of nobody: then there is nothing to show. */

@@ -1,14 +1,14 @@
 /**
  * The key service as the holder of the root of all audience keys: `POST /v1/kms/derive`.
  *
- * Promise: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
+ * Contract: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
  * kept. Bound: `POLICIES.kms` tries within the caller's signal and `DEADLINE_MS`. Cancellation: by the signal.
  */
 import { JsonCalls } from '@ron/client/calls';
 import { POLICIES, RonError } from '@ron/kernel';
-import { AUDIENCE_ROOT } from '../audience-names.ts';
-import type { Derived, KeyDeriver } from '../derived-keys.ts';
-import { SECRET_BYTES } from '../key-ring.ts';
+import { AUDIENCE_ROOT } from '../keys/audience-names.ts';
+import type { Derived, KeyDeriver } from '../keys/derived-keys.ts';
+import { SECRET_BYTES } from '../keys/key-ring.ts';
 
 const DEADLINE_MS = 2000;
 
@@ -35,6 +35,7 @@ export class KmsDeriver implements KeyDeriver {
   async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
     const url = await this.#init.url();
     const capability = await this.#init.capability();
+    // [storage I-4] A call to kms has a total deadline and few tries.
     const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
     const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
     return derivedFrom(await calls.post<Answer>('derive', 'derive', { kid, label }, signal));

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { NO_REVOCATIONS, subjectTag, type RevocationDocument } from '../revocations.ts';
+import { NO_REVOCATIONS, subjectTag, type RevocationDocument } from '../revocations/revocations.ts';
 import { RevocationWatch, type RevocationWatchInit } from './revocation-watch.ts';
 
 const revoked = (version: number, subjects: Record<string, number>, all = 0): RevocationDocument => ({

@@ -2,7 +2,7 @@
  * Hears of revocations from passport: one question at a time, which passport answers when something changed, or after a
  * second with nothing new.
  *
- * Promise: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
+ * Contract: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
  * was heard is in force at once and kept for the next start.
  *   Before passport was heard for the first time after a start, what it issued is refused (`not_ready`): it may have been
  *   revoked while nobody listened here. What the node issued to its owner and services goes by what was known before, so
@@ -16,9 +16,9 @@
  */
 import { JsonCalls } from '@ron/client/calls';
 import { Deadline, RonError, sched, sleep } from '@ron/kernel';
-import type { RevocationEpochs } from '../epochs.ts';
-import { type RevocationDocument, requireDocument, Revocations } from '../revocations.ts';
-import { isNodeSubject } from '../subjects.ts';
+import type { RevocationEpochs } from '../revocations/epochs.ts';
+import { type RevocationDocument, requireDocument, Revocations } from '../revocations/revocations.ts';
+import { isNodeSubject } from '../capability/subjects.ts';
 
 /** Longer than passport holds a question; with the pause and the next one still below two seconds. */
 const ASK_MS = 1400;
@@ -112,6 +112,7 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
+    // [storage I-4] [kms I-4]
     using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
     const before = this.#told;
     const answer = await deadline.run((signal) => this.#init.ask(before, signal));

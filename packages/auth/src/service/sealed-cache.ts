@@ -2,15 +2,15 @@
  * What a service keeps so that it can check capabilities while kms and passport are away: its audience keys and the last
  * known revocations, in one sealed file; and marks: numbers that tell whether something else is as new as it was.
  *
- * Promise: the file is sealed (AES-256-GCM) and for its owner alone; in memory the document holds no key in the clear.
+ * Contract: the file is sealed (AES-256-GCM) and for its owner alone; in memory the document holds no key in the clear.
  * Bound: `RING_KEYS_MAX` keys of an audience, one document of revocations. Cancellation: as the sealed file's.
  */
 import { SealedFile, type Unlock } from '@ron/custody/sealed';
 import type { FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import type { KeyCache } from '../derived-keys.ts';
-import type { KeySet } from '../key-ring.ts';
-import { NO_REVOCATIONS, type RevocationDocument } from '../revocations.ts';
+import type { KeyCache } from '../keys/derived-keys.ts';
+import type { KeySet } from '../keys/key-ring.ts';
+import { NO_REVOCATIONS, type RevocationDocument } from '../revocations/revocations.ts';
 
 interface Kept {
   readonly format: 1;

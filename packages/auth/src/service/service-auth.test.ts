@@ -7,10 +7,10 @@ import { hkdfSync } from 'node:crypto';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import { signal } from '../../test/support.ts';
-import { mint } from '../capability.ts';
-import { Checker } from '../checker.ts';
-import type { DerivedKeySource, KeyDeriver } from '../derived-keys.ts';
-import { subjectTag } from '../revocations.ts';
+import { mint } from '../capability/capability.ts';
+import { Checker } from '../checker/checker.ts';
+import type { DerivedKeySource, KeyDeriver } from '../keys/derived-keys.ts';
+import { subjectTag } from '../revocations/revocations.ts';
 import { SealedCache } from './sealed-cache.ts';
 import { openServiceAuth, type ServiceAuth, type ServiceAuthInit } from './service-auth.ts';
 
@@ -156,6 +156,6 @@ test('a cache that was damaged, or that another key sealed, is refused with what
   const service = await opened(undefined, { config, start_ms: 0 });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
-  assert.match(gates.get('kms')!()!, /can be read by others: chmod 600/);
+  assert.match(gates.get('kms')!()!, /is open to other users .*run chmod 600/);
   await service.auth.close();
 });

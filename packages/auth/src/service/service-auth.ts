@@ -1,7 +1,7 @@
 /**
  * What a service needs to check capabilities: keys, revocations, and the two tasks that keep them fresh.
  *
- * Promise: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
+ * Contract: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
  * amnesia nothing is kept. Without kms they come from a file, and log, `/version` and `/readyz` say so. A service that
  * has no keys yet starts, is not ready, and says why.
  * Bound: `start_ms` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.
@@ -12,9 +12,9 @@ import { Deadline, sleep } from '@ron/kernel';
 import { type Log, type Metrics } from '@ron/telemetry';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';
-import { NOTHING_REVOKED, type RevocationEpochs } from '../epochs.ts';
-import { FileKeySource, MemoryKeySource, type KeySource } from '../key-source.ts';
+import { DerivedKeySource, type KeyDeriver, type RunInit } from '../keys/derived-keys.ts';
+import { NOTHING_REVOKED, type RevocationEpochs } from '../revocations/epochs.ts';
+import { FileKeySource, MemoryKeySource, type KeySource } from '../keys/key-source.ts';
 import type { AuthConfig } from './auth-keys.ts';
 import { measureKeys, measureRevocations } from './auth-metrics.ts';
 import { KmsDeriver } from './kms-deriver.ts';

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Bench } from '../../test/support.ts';
-import { attenuate } from '../capability.ts';
+import { attenuate } from '../capability/capability.ts';
 import { Leaks } from './leaks.ts';
 
 test('a secret is found in every spelling, and named without being repeated', () => {

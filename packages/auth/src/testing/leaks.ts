@@ -2,15 +2,15 @@
  * Looks for secrets in everything that the services of a test file showed: log lines, output of processes, metrics, and
  * answers that say no.
  *
- * Promise: importing this is enough for the check: it runs when the file ends, and fails it. A capability is recognised by
+ * Contract: importing this is enough for the check: it runs when the file ends, and fails it. A capability is recognised by
  * what it is, wherever it came from; keys and other bytes by being told to `secret`, in every usual spelling. A finding names
  * the secret and the place, and does not repeat the secret.
  * Bound: `SHOWN_CHARS_MAX` of each kind of place are kept, the newest.
  */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { decodeToken } from '../token.ts';
-import { readCapability } from '../capability.ts';
+import { decodeToken } from '../capability/token.ts';
+import { readCapability } from '../capability/capability.ts';
 
 const SHOWN_CHARS_MAX = 64 * 1024 * 1024;
 /** Fewer bytes are found by chance. */

@@ -101,6 +101,7 @@ async function put(store: ObjectStore, bytes: Uint8Array): Promise<Address> {
 
 async function find(store: ObjectStore, address: Address): Promise<StoredObject> {
   const object = await store.open(address, signal);
+  // [storage I-1] Readers take no lock while segments are rewritten and removed.
   assert.ok(object !== undefined, 'a live object is missing');
   return object;
 }

@@ -97,6 +97,7 @@ export class ObjectWriter {
     for (let at = 0; at < bytes.length;) {
       // Only when more follows: an object of just one chunk is one record.
       if (this.#filled === this.#init.chunk_bytes) await this.#flushChunk(signal);
+      // [storage I-10] Chunks have a fixed size, however the body arrived.
       const count = Math.min(bytes.length - at, this.#init.chunk_bytes - this.#filled);
       this.#fill(bytes.subarray(at, at + count));
       at += count;

@@ -393,6 +393,7 @@ export class LocalVolume implements Volume {
     await this.#rebuilding;
     await this.log.sync(NEVER).catch(() => undefined);
     await this.#flusher.flush().catch(() => undefined);
+    // [storage I-11]
     await this.log.close();
     await this.index.close();
     this.#lock?.[Symbol.dispose]();

@@ -37,6 +37,7 @@ test('a full queue gives up the newest of the lowest class, and never something 
   assert.equal(queue.offer(job(9, 'last')), 'queued');
   assert.equal(queue.offer(job(10, 'last')), 'skipped');
   assert.deepEqual(skipped, ['parity 4', 'parity 2', 'parity 1', 'rf 7', 'rf 5', 'rf 3', 'last 10']);
+  // [storage I-3]
   assert.equal(queue.skipped_total, skipped.length);
   assert.deepEqual(await drain(queue), ['last 6', 'last 8', 'last 9']);
 });

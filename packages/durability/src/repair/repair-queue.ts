@@ -83,6 +83,7 @@ export class RepairQueue implements AsyncDisposable {
     const key = keyOf(job);
     if (this.#closed || this.#inflight.has(key)) return 'known';
     const queued = this.#queued.get(key);
+    // [storage I-3] A full queue sheds the least urgent job and counts it.
     if (queued === undefined && !this.hasRoom && !this.#displace(rankOf(job))) return this.#skip(job);
     if (queued === undefined) this.#add(job);
     else if (rankOf(queued) <= rankOf(job)) return this.#suspect(queued, job.suspect);

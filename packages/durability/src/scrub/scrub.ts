@@ -127,6 +127,7 @@ export class Scrubber {
     } catch (error) {
       if (!stopping.aborted) throw error;
     } finally {
+      // [storage I-8]
       await Promise.allSettled(this.#passes.values());
     }
   }

@@ -1,9 +1,9 @@
 /**
- * Ends an answer that cannot be completed.
+ * Cuts an answer that cannot be completed.
  *
- * Contract: the client detects the truncation. An answer with a length or in chunks is cut by closing the connection. One
- * that ends with its connection, which is how HTTP/1.0 gets answers of unknown length, would look whole: its connection
- * is reset. A Unix socket cannot be reset and is closed.
+ * Contract: the client detects the truncation. An answer with a length or in chunks is cut by closing the connection.
+ * An answer that is delimited by the end of its connection (HTTP/1.0 with an unknown length) would look complete: its
+ * connection is reset. A Unix socket cannot be reset and is closed.
  *
  *   res.writeHead(200, head);
  *   watchFraming(res);
@@ -19,7 +19,7 @@ interface Marked extends Socket {
   [kEndsWithConnection]?: true;
 }
 
-/** To be called when the head of an answer without a length is written. */
+/** Call it when the head of an answer without a length is written. */
 export function watchFraming(res: ServerResponse): void {
   if (res.req.method === 'HEAD' || res.chunkedEncoding || res.socket === null) return;
   (res.socket as Marked)[kEndsWithConnection] = true;
@@ -30,7 +30,7 @@ export function cutAnswer(res: ServerResponse): void {
   else cutConnection(res.socket);
 }
 
-/** As `cutAnswer`, for the answer that the connection carries, if it does. */
+/** Like `cutAnswer`, for the answer in progress on a connection, if any. */
 export function cutConnection(socket: Socket): void {
   if ((socket as Marked)[kEndsWithConnection] === true) resetConnection(socket);
   else socket.destroy();

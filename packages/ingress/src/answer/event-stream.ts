@@ -1,10 +1,10 @@
 /**
  * Server-sent events: an answer that stays open and carries events as they happen.
  *
- * Contract: the head leaves at once, each event as soon as the client has taken the last one. A quiet stream carries a
- * comment every `heartbeat_ms`, so that proxies keep it and a dead client is noticed. When a drain begins the stream ends
+ * Contract: the head is sent at once, each event as soon as the client has read the last one. A quiet stream carries a
+ * comment every `heartbeat_ms`, so that proxies keep it open and a dead client is detected. When a drain begins the stream ends
  * with a comment; the client reconnects elsewhere. A source that ends or fails ends the stream: the client reconnects and
- * names the last event that it has seen. It holds no in-flight place but a slot of its own kind (`events_max`, half of
+ * names the last event that it has seen. It holds no in-flight permit but an event slot (`events_max`, half of
  * them for one address).
  * Bound: one event, one timer. Overflow: 429 `busy`. Cancellation: `gone` of the request; the source must observe it.
  *
@@ -25,7 +25,7 @@ export interface ServerSentEvent {
   readonly data: string;
   /** Sent back by a client that reconnects, as `Last-Event-ID`. */
   readonly id?: string;
-  /** When a client that loses the stream should reconnect. */
+  /** How long a client waits before it reconnects. */
   readonly retry_ms?: number;
 }
 
@@ -38,7 +38,7 @@ export interface EventsAnswer {
 const HEARTBEAT = ':\n\n';
 const DRAINING = ': the service is shutting down\n\n';
 
-/** Rejects when there is no slot, when the source fails and when the client leaves. */
+/** Rejects if no slot is free, if the source fails and if the client leaves. */
 export async function sendEvents(
   exchange: Exchange,
   answer: EventsAnswer,
@@ -46,9 +46,9 @@ export async function sendEvents(
   slots: SlotLimit,
   heartbeat_ms: number,
 ): Promise<void> {
-  const { res, corr_id, place } = exchange;
+  const { res, corr_id, permit } = exchange;
   const source = new ItemSource(answer.items);
-  if (!slots.tryTake(place.address)) {
+  if (!slots.tryTake(permit.address)) {
     exchange.runsUntil(source.ended());
     throw new RonError('busy', 'too many event streams are open');
   }
@@ -61,7 +61,7 @@ export async function sendEvents(
     res.end();
   } finally {
     heartbeat.stop();
-    slots.give(place.address);
+    slots.give(permit.address);
     exchange.runsUntil(source.ended());
   }
 }
@@ -83,7 +83,7 @@ async function pump(exchange: Exchange, source: ItemSource<ServerSentEvent>, hea
   }
 }
 
-/** Writes a comment whenever nothing else was written for a while. */
+/** Writes a comment after a period without events. */
 class Heartbeat {
   readonly #res: ServerResponse;
   readonly #period_ms: number;
@@ -101,7 +101,7 @@ class Heartbeat {
   }
 
   #beat(): void {
-    // Nothing is added while the client has not taken the last bytes: the sweeper watches it.
+    // Nothing is added while the client has not read the last bytes: the sweeper watches it.
     if (this.#res.socket?.writableLength === 0) this.#res.write(HEARTBEAT);
     this.rest();
   }
@@ -113,7 +113,7 @@ class Heartbeat {
 
 const LINE_END = /\r\n|\r|\n/;
 
-/** One event as it goes over the wire. A name or id that would break out of its line is a defect of the source. */
+/** One event in wire format. A name or id with a line break is a defect of the source. */
 function eventText({ event, data, id, retry_ms }: ServerSentEvent): string {
   let text = '';
   if (event !== undefined) text += `event: ${oneLine('event', event)}\n`;

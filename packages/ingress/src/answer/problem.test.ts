@@ -44,7 +44,7 @@ test('an unknown error, an internal one and one that is not for clients do not l
   }
 });
 
-test('429 and 503 carry Retry-After in whole seconds, at least one and never earlier than asked; others do not', () => {
+test('429 and 503 carry Retry-After in whole seconds, at least one and never less than requested; others do not', () => {
   for (const code of CODES) {
     const { status, headers } = problemFor(new RonError(code, 'x', { retry_after_ms: 4200 }), 'abc');
     if (status === 429 || status === 503) {
@@ -80,7 +80,7 @@ test('details become members but never replace those of the problem', () => {
   assert.equal(body.corr_id, 'abc');
 });
 
-test('details that JSON cannot hold are dropped, the answer stays', () => {
+test('details that JSON cannot represent are dropped, the answer is kept', () => {
   const body = JSON.parse(problemFor(new RonError('busy', 'full', { details: { big: 1n } }), 'abc').body);
   assert.equal(body.code, 'busy');
   assert.equal(body.big, undefined);
@@ -92,7 +92,7 @@ test('401 names the scheme and 405 the methods', () => {
   assert.equal(problemFor(new RonError('method_not_allowed', 'x', allow), 'a').headers['allow'], 'GET, HEAD');
 });
 
-test('whatever was thrown, the headers can be sent and the body parses', () => {
+test('for any thrown value the headers are valid and the body parses', () => {
   fc.assert(
     fc.property(
       fc.anything(),

@@ -1,8 +1,8 @@
 /**
  * Every refusal as RFC 9457 `application/problem+json`.
  *
- * Promise: any thrown value becomes a valid answer; only a `RonError` may speak to the client, anything else (and every
- * `internal`) is a bare 500 whose message stays in the logs. Never throws.
+ * Contract: any thrown value becomes a valid answer. Only the message of a `RonError` reaches the client; any other
+ * error (and every `internal`) is a bare 500 whose message stays in the logs. Never throws.
  * Bound: one body of at most a few hundred bytes plus `details`; `Retry-After` at most an hour.
  */
 import { STATUS_CODES } from 'node:http';
@@ -29,7 +29,7 @@ export interface ReasonTable {
 
 /**
  * The answer for an error: status, headers (names in lower case, `content-length` included) and body. With `reasons` the
- * member `reason` is a code of that table or absent; without, a detail of that name is a detail like any other.
+ * member `reason` is a code of that table or absent; without, a detail of that name is an ordinary detail.
  */
 export function problemFor(error: unknown, corr_id: string, reasons?: ReasonTable): Problem {
   const reason = reasons?.of(error);
@@ -74,16 +74,16 @@ function problemBody(
   };
   if (error?.details === undefined) return JSON.stringify(members);
   try {
-    // Members of the problem win over details of the same name.
+    // Members of the problem override details of the same name.
     return JSON.stringify({ ...error.details, ...members });
   } catch {
-    return JSON.stringify(members); // Details that JSON cannot hold are not worth losing the answer for.
+    return JSON.stringify(members); // Drop details that JSON cannot represent rather than the answer.
   }
 }
 
 /**
- * Whole seconds, at least the requested time, plus jitter of half of it (at least two seconds), so that clients that were
- * refused together do not return together.
+ * Whole seconds, at least the requested time, plus jitter of half of it (at least two seconds), so that clients that
+ * were refused together do not retry together.
  */
 export function retryAfter_s(retry_after_ms: number | undefined): number {
   const asked_ms = retry_after_ms !== undefined && retry_after_ms >= 0 ? retry_after_ms : RETRY_AFTER_DEFAULT_MS;

@@ -1,8 +1,8 @@
 /**
- * A problem answer written straight to a socket, for refusals before there is a request to answer.
+ * Writes a problem answer straight to a socket, for refusals without a parsed request.
  *
- * Promise: a complete HTTP/1.1 answer that closes the connection, sent so that a client which is still writing can read it.
- * Bound: `LINGERING_MAX` sockets at once; beyond that a refused connection is just closed. Never throws.
+ * Contract: a complete HTTP/1.1 answer that closes the connection, which a client that is still sending can read.
+ * Bound: `LINGERING_MAX` lingering sockets. Overflow: a refused connection is closed without an answer. Never throws.
  */
 import { STATUS_CODES } from 'node:http';
 import type { Socket } from 'node:net';
@@ -27,6 +27,6 @@ export function answerRaw(socket: Socket, error: RonError, common: readonly stri
   socket.once('close', () => (lingering -= 1));
   socket.write(`${head}\r\n${body}`);
   startLinger(socket);
-  // A connection that is refused when it is accepted gets its parser only after this: take it away again.
+  // A connection that is refused on accept gets its parser only after this call: detach it again.
   queueMicrotask(() => stopParsing(socket));
 }

@@ -1,22 +1,22 @@
 /**
- * Writes answers. The one place that knows which headers every answer carries.
+ * Writes answers, and is the only place that sets the headers of every answer.
  *
- * Promise: every answer has `nosniff`, `no-referrer`, the correlation id and a right length; while draining, and whenever
- * the rest of the request will not be read, it also closes the connection. No answer names an allowed origin.
- * A failure after the headers are out cuts the connection (`cut-answer.ts`): a cut answer never looks whole.
+ * Contract: every answer has `nosniff`, `no-referrer`, the correlation id and a correct length. While draining, and
+ * whenever the rest of the request will not be read, it also closes the connection. No answer names an allowed origin. A
+ * failure after the headers are sent cuts the connection (`cut-answer.ts`): a cut answer never looks complete.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { cutAnswer, watchFraming } from './cut-answer.ts';
 import { problemFor } from './problem.ts';
 import { lingerOnClose } from '../connection/linger.ts';
-import type { Reasons } from '../table/reasons.ts';
+import type { Reasons } from './reasons.ts';
 import type { AnswerHeaders } from '../table/routes.ts';
 
 /** An unread body up to this size is read and dropped, which costs less than a new connection. */
 const DISCARD_BYTES_MAX = 64 * 1024;
 
 export interface ResponderInit {
-  /** Whether answers go out over TLS: then they carry HSTS. */
+  /** Whether answers are sent over TLS: then they carry HSTS. */
   readonly tls: boolean;
   /** The reason codes of the service. Default none. */
   readonly reasons?: Reasons | undefined;
@@ -24,7 +24,7 @@ export interface ResponderInit {
 
 export class Responder {
   draining = false;
-  /** Flat name, value, name, value: the form that Node writes fastest. */
+  /** A flat list of names and values: the form that Node writes fastest. */
   readonly #common: readonly string[];
   readonly #reasons: Reasons | undefined;
 
@@ -40,7 +40,7 @@ export class Responder {
     return this.#common;
   }
 
-  /** The same for the byte server, which takes them by name. */
+  /** The same by name, for the byte server. */
   byteHeaders(extra: AnswerHeaders | undefined): Record<string, string> {
     const headers: Record<string, string> = { ...extra };
     for (let i = 0; i < this.#common.length; i += 2) headers[this.#common[i]!] = this.#common[i + 1]!;
@@ -48,7 +48,7 @@ export class Responder {
     return headers;
   }
 
-  /** For an answer whose head is the upstream's. */
+  /** For an answer whose head comes from the upstream. */
   prepareForward(res: ServerResponse, corr_id: string): void {
     for (let i = 0; i < this.#common.length; i += 2) res.setHeader(this.#common[i]!, this.#common[i + 1]!);
     res.setHeader('X-Corr-ID', corr_id);
@@ -69,7 +69,7 @@ export class Responder {
     head.push('Content-Type', media_type, 'Content-Length', String(bytes));
     res.writeHead(status, head);
     if (res.req.method === 'HEAD') res.end();
-    // Plain ASCII needs no encoding on its way out.
+    // ASCII text needs no encoding.
     else res.end(text, bytes === text.length ? 'latin1' : 'utf8');
   }
 
@@ -94,7 +94,7 @@ export class Responder {
     res.end();
   }
 
-  /** Refuses. `close` forces the connection closed after the answer; it is anyway when the body will not be read. */
+  /** Refuses. `close` forces the connection closed after the answer; an unread body does so anyway. */
   problem(res: ServerResponse, error: unknown, corr_id: string, close = false, extra?: AnswerHeaders): void {
     if (res.headersSent || res.destroyed) {
       cutAnswer(res);
@@ -118,7 +118,7 @@ export class Responder {
     return head;
   }
 
-  /** Whether the answer announces the close. Either way the client may finish sending; otherwise it would be reset. */
+  /** Whether the answer announces the close. Either way the connection lingers, so that the client can finish sending. */
   #closes(req: IncomingMessage): boolean {
     const left = bodyLeft(req);
     if (left !== 'nothing') lingerOnClose(req.socket);
@@ -126,7 +126,7 @@ export class Responder {
   }
 }
 
-/** How much of the body is unread, and whether it is small enough to discard. A partly read one is not. */
+/** How much of the body is unread. A body that is partly read counts as too much to discard. */
 function bodyLeft(req: IncomingMessage): 'nothing' | 'little' | 'too much' {
   if (req.complete) return 'nothing';
   const raw = req.rawHeaders;

@@ -1,11 +1,12 @@
 /**
  * An answer of unknown length that a handler produces item by item: lists as ndjson, exports, logs.
  *
- * Contract: the head leaves with the first item, so a source that fails before that becomes a problem answer. Each item
- * is flushed at once, and the next one is pulled only after the kernel has taken the last: a slow client slows the source
- * down. A source that fails later destroys the connection, so that the client detects the truncation. The budget of the
+ * Contract: the head is sent with the first item, so a source that fails before that becomes a problem answer. Each item
+ * is flushed at once, and the next one is pulled only after the kernel has accepted the last: a slow client slows the
+ * source down. A source that fails later destroys the connection, so that the client detects the truncation. The
+ * budget of the
  * request ends with the first item; from there on the sweeper cuts a client that stops reading. The answer holds its
- * in-flight place until its end.
+ * in-flight permit until its end.
  * Bound: one item. Cancellation: `gone` of the request; the source must observe it to end early.
  *
  *   handler: (context) => stream(200, 'application/x-ndjson', lines(context.gone)),
@@ -24,7 +25,7 @@ export interface StreamedAnswer {
   readonly headers?: AnswerHeaders;
 }
 
-/** After this many items the event loop gets a turn, however fast source and client are. */
+/** After this many items the stream yields to the event loop, however fast source and client are. */
 const TURN_ITEMS = 256;
 
 /** Rejects when the source fails or the request ends early; the caller then answers or cuts the connection. */

@@ -1,9 +1,9 @@
 /**
- * One step of a streamed answer: take the next item of a source, hand it to the socket.
+ * One step of a streamed answer: pull the next item of a source, write it to the socket.
  *
- * Contract: both settle when the signal aborts, even if the source or the client does not answer. `ended` settles when the
- * source does nothing any more: its last `next` has settled, and so has its `return`, if it has one. `written` resolves
- * when the kernel has taken the bytes, so a caller that waits for it holds one item.
+ * Contract: `next` and `written` settle when the signal aborts, even if the source or the client does not respond.
+ * `ended` resolves when the source is done: its last `next` has settled, and so has its `return`, if any. `written`
+ * resolves when the kernel has accepted the bytes, so a caller that awaits it holds one item.
  * Bound: one waiter. Cancellation: `signal`, with its reason.
  *
  *   const source = new ItemSource(items);
@@ -29,7 +29,7 @@ export class ItemSource<T> {
     return orAborted(next, signal);
   }
 
-  /** Ends the source early. Settles when the source has, which may be long after the answer. Never rejects. */
+  /** Ends the source early. Resolves when the source is done, which may be long after the answer. Never rejects. */
   async ended(): Promise<void> {
     const returned = (async () => this.#iterator.return?.())();
     await Promise.allSettled([this.#last, returned]);
@@ -40,7 +40,7 @@ export async function written(res: ServerResponse, item: string | Uint8Array, si
   signal.throwIfAborted();
   const parked = sched.park<void>('stream.client');
   res.write(item, (error) => {
-    if (error) parked.fail(new RonError('canceled', 'the client went away', { cause: error }));
+    if (error) parked.fail(new RonError('canceled', 'the client disconnected', { cause: error }));
     else parked.wake();
   });
   return orAborted(parked.promise, signal);

@@ -11,7 +11,7 @@ async function readAll(reader: BodyReader): Promise<Buffer> {
   return Buffer.concat(chunks);
 }
 
-test('every byte comes once and in order, however it is cut and whoever is faster', async () => {
+test('every byte is read once and in order, however it is split and whichever side is faster', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.tuple(fc.uint8Array({ minLength: 1, maxLength: 50 }), fc.boolean()), { maxLength: 20 }),
@@ -23,6 +23,7 @@ test('every byte comes once and in order, however it is cut and whoever is faste
           if (pause) await new Promise((resolve) => setImmediate(resolve));
         }
         source.end();
+        // [storage I-10] [kms I-10]
         assert.deepEqual(await reading, Buffer.concat(parts.map(([part]) => part)));
       },
     ),
@@ -30,7 +31,7 @@ test('every byte comes once and in order, however it is cut and whoever is faste
   );
 });
 
-test('a source that breaks off is never a clean end', async () => {
+test('a source that fails is never a clean end', async () => {
   const source = new PassThrough();
   const reader = new BodyReader(source);
   source.write('half');
@@ -38,10 +39,10 @@ test('a source that breaks off is never a clean end', async () => {
   const next = reader.next();
   source.destroy();
   await assert.rejects(next, /before the body was complete/);
-  await assert.rejects(reader.next(), 'and stays so');
+  await assert.rejects(reader.next(), 'and so does every later read');
 });
 
-test('fail rejects who waits and who comes later, and leaves the source alive', async () => {
+test('fail rejects the pending and every later read, and leaves the source alive', async () => {
   const source = new PassThrough();
   const reader = new BodyReader(source);
   const next = reader.next();
@@ -53,7 +54,7 @@ test('fail rejects who waits and who comes later, and leaves the source alive', 
   assert.equal(source.destroyed, false);
 });
 
-test('an error after nobody listens any more does not end the process', async () => {
+test('an error after the reader has detached does not end the process', async () => {
   const source = new PassThrough();
   const reader = new BodyReader(source);
   source.end();

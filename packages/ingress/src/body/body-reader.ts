@@ -1,10 +1,10 @@
 /**
  * Pulls a request body, one chunk at a time.
  *
- * Promise: chunks come in order and exactly once; `next` answers undefined at the end and rejects when the body broke off,
- * when the client left, or when `fail` was called. The source is only ever paused, never destroyed: destroying a request
- * takes its connection along, and the refusal must still go out on it.
- * Bound: reads ahead no more than the source's own buffer. Overflow: none, it pulls.
+ * Contract: chunks are returned in order and exactly once; `next` resolves to undefined at the end and rejects if the
+ * body fails, the client leaves, or `fail` is called. The source is only ever paused, never destroyed: destroying a
+ * request destroys its connection, which must still carry the refusal.
+ * Bound: reads ahead no more than the source's own buffer.
  * Cancellation: `fail(error)` rejects the pending and every later `next`.
  */
 import type { Readable } from 'node:stream';
@@ -32,6 +32,7 @@ export class BodyReader {
 
   next(): Promise<Uint8Array | undefined> {
     if (this.#error !== undefined) return Promise.reject(this.#error);
+    // [storage I-10] [kms I-10] Takes whatever part has arrived; the next part is pulled when it is needed.
     const chunk = this.#source.read() as Uint8Array | null;
     if (chunk !== null) return Promise.resolve(chunk);
     if (this.#ended) return Promise.resolve(undefined);
@@ -71,7 +72,9 @@ export class BodyReader {
   };
 
   readonly #onError = (error: unknown): void => {
-    this.fail(error instanceof RonError ? error : new RonError('bad_request', 'the body broke off', { cause: error }));
+    this.fail(
+      error instanceof RonError ? error : new RonError('bad_request', 'the body ended early', { cause: error }),
+    );
   };
 
   readonly #onClose = (): void => {

@@ -1,12 +1,13 @@
 /**
- * Request bodies: gathered whole within a total time, or streamed while the client keeps sending.
+ * Request bodies: buffered within a total time, or streamed while the client keeps sending.
  *
- * Promise: no byte beyond the cap is kept or handed on; a compressed body goes through the guard while it streams; the
- * capability's second phase sees every decoded byte before the handler does, and the end before the handler learns of it.
- * Bound: for a plain body `bytes_max`; for a compressed one `bytes_max` on the wire and `decompress_abs_bytes` decoded.
- * A streamed body holds one chunk and the source's buffer. A chunk belongs to its receiver.
- * Cancellation: `fail(error)` rejects the waiting reader. The request itself is never destroyed: it would take its connection
- * along, and the refusal must still go out on it.
+ * Contract: no byte beyond the limit is kept or passed on. A compressed body is decoded through the guard while it
+ * streams. The second phase of the capability sees every decoded byte, and the end, before the handler does.
+ * Bound: `bytes_max` for a body without a coding; for a compressed one `bytes_max` on the wire and
+ * `decompress_abs_bytes` decoded. A streamed body holds one chunk and the source's buffer. A chunk belongs to its
+ * receiver.
+ * Cancellation: `fail(error)` rejects the waiting reader. The request itself is never destroyed: that would destroy its
+ * connection, which must still carry the refusal.
  */
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
@@ -28,7 +29,7 @@ export class Body implements AsyncIterable<Uint8Array> {
   readonly #req: IncomingMessage;
   readonly #reader: BodyReader;
   readonly #phase2: Phase2 | undefined;
-  /** Undefined for a plain body: then wire and decoded bytes are the same. */
+  /** Undefined without a content coding: wire and decoded bytes are then the same. */
   readonly #wire_bytes_max: number | undefined;
   readonly #wire_start_bytes: number;
   readonly #bytes_max: number;
@@ -38,14 +39,15 @@ export class Body implements AsyncIterable<Uint8Array> {
   constructor(req: IncomingMessage, limits: BodyLimits, phase2: Phase2 | undefined, signal: () => AbortSignal) {
     this.#req = req;
     this.#phase2 = phase2;
+    // [storage I-10] [kms I-10] The declared length is checked before the body is read, received bytes as they arrive.
     if (Number(headerText(req, 'content-length') ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const encoding = headerText(req, 'content-encoding');
-    const plain = encoding === undefined || encoding === 'identity';
-    this.#bytes_max = plain ? limits.bytes_max : limits.decompress_abs_bytes;
-    this.#wire_bytes_max = plain ? undefined : limits.bytes_max;
+    const isPlain = encoding === undefined || encoding === 'identity';
+    this.#bytes_max = isPlain ? limits.bytes_max : limits.decompress_abs_bytes;
+    this.#wire_bytes_max = isPlain ? undefined : limits.bytes_max;
     this.#wire_start_bytes = req.socket.bytesRead;
     this.#reader = new BodyReader(
-      plain
+      isPlain
         ? req
         : decodeBody(req, encoding, {
             ratio_max: limits.decompress_max_ratio,
@@ -96,17 +98,17 @@ export class Body implements AsyncIterable<Uint8Array> {
 /** Called once, with the error or the body. */
 export type Gathered<Owner> = (owner: Owner, error: RonError | undefined, body: Uint8Array | undefined) => void;
 
-const kPlainBody = Symbol('ron.plain-body');
+const kBufferedBody = Symbol('ron.plain-body');
 
 interface Carrier extends IncomingMessage {
-  [kPlainBody]?: PlainBody<unknown>;
+  [kBufferedBody]?: BufferedBody<unknown>;
 }
 
 /**
- * Gathers a plain body that nothing has to look at on the way: the common small request, without a promise per chunk or a
- * closure per request. A body that breaks off ends by `fail`: its connection is gone, or its parser met an error.
+ * Buffers a body that has no coding and no caveats: the common small request, without a promise per chunk or a closure
+ * per request. `fail` ends a body whose connection closed or whose parser failed.
  */
-export class PlainBody<Owner> {
+export class BufferedBody<Owner> {
   readonly #req: IncomingMessage;
   readonly #owner: Owner;
   readonly #gathered = new GrowingBytes();
@@ -120,9 +122,9 @@ export class PlainBody<Owner> {
     this.#bytes_max = bytes_max;
     this.#left = bytes_max;
     this.#done = done;
-    (req as Carrier)[kPlainBody] = this as PlainBody<unknown>;
-    req.on('data', onPlainData);
-    req.on('end', onPlainEnd);
+    (req as Carrier)[kBufferedBody] = this as BufferedBody<unknown>;
+    req.on('data', onBufferedData);
+    req.on('end', onBufferedEnd);
   }
 
   get waiting(): boolean {
@@ -154,12 +156,12 @@ export class PlainBody<Owner> {
   }
 }
 
-function onPlainData(this: Carrier, chunk: Uint8Array): void {
-  this[kPlainBody]!.add(chunk);
+function onBufferedData(this: Carrier, chunk: Uint8Array): void {
+  this[kBufferedBody]!.add(chunk);
 }
 
-function onPlainEnd(this: Carrier): void {
-  this[kPlainBody]!.end();
+function onBufferedEnd(this: Carrier): void {
+  this[kBufferedBody]!.end();
 }
 
 export function tooLarge(bytes_max: number): RonError {

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { GrowingBytes } from './growing-bytes.ts';
 
-test('pieces of any length come out whole and in order', () => {
+test('pieces of any length are joined in order', () => {
   fc.assert(
     fc.property(fc.array(fc.uint8Array({ maxLength: 300 }), { maxLength: 200 }), (pieces) => {
       const bytes = new GrowingBytes();
@@ -13,7 +13,7 @@ test('pieces of any length come out whole and in order', () => {
   );
 });
 
-test('a million tiny pieces of a slab cost their own length, not a slab each', () => {
+test('a million tiny pieces of a slab take their own length of memory, not a slab each', () => {
   const before_bytes = process.memoryUsage().arrayBuffers;
   const bytes = new GrowingBytes();
   for (let index = 0; index < 1_000_000; index++) bytes.add(Buffer.alloc(1, index & 255));

@@ -1,9 +1,9 @@
 /**
- * Bytes that come in pieces, gathered into one buffer.
+ * Collects bytes that arrive in pieces into one buffer.
  *
- * Promise: all pieces, in order. A single piece is kept as it is; more are copied, so that a body in a million tiny
- * pieces costs its own length and not a view and a slab for each piece.
- * Bound: at most twice the added bytes, which the caller bounds. Cancellation: drop it.
+ * Contract: returns all pieces in order. A single piece is kept without a copy. More are copied, so that a body in a
+ * million tiny pieces takes its own length of memory, not a view and a slab for each piece.
+ * Bound: at most twice the added bytes, which the caller bounds.
  */
 const FIRST_BYTES = 16 * 1024;
 const EMPTY = Buffer.alloc(0);
@@ -26,7 +26,7 @@ export class GrowingBytes {
     this.#append(piece);
   }
 
-  /** Everything so far. To be called once, at the end. */
+  /** All bytes. Call it once, at the end. */
   whole(): Uint8Array {
     return this.#only ?? this.#buffer.subarray(0, this.#length);
   }

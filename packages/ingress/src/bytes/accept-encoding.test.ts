@@ -41,7 +41,7 @@ test('without an uncoded variant an absent header gets the first, one that exclu
   assert.equal(chooseVariant([GZIP], ''), undefined);
 });
 
-test('any header gives a weight from 0 to 1', () => {
+test('for any header the weight is between 0 and 1', () => {
   fc.assert(
     fc.property(
       fc.string({ unit: fc.constantFrom('gzip', 'br', '*', ';', 'q=', '0', '1', '.5', ',', ' ', '\t', 'identity') }),

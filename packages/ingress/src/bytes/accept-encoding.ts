@@ -54,7 +54,7 @@ export function qualityOf(encoding: string | undefined, header: string | undefin
 /** Unlisted and not excluded: acceptable, but any listed coding is preferred. */
 const IDENTITY_QUALITY = 0.0001;
 
-/** `x-gzip` and `x-compress` are other names of the same codings. */
+/** `x-gzip` and `x-compress` are aliases of the same codings. */
 function codingOf(name: string): string {
   const lower = name.toLowerCase();
   return lower === 'x-gzip' || lower === 'x-compress' ? lower.slice(2) : lower;

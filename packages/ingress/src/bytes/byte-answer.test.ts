@@ -25,7 +25,7 @@ function headOf(
   assert.ok(!('error' in answer));
   const flat = byteHead(source_, answer, extra);
   const names = flat.filter((_, i) => i % 2 === 0).map((name) => name.toLowerCase());
-  assert.equal(new Set(names).size, names.length, `a header is given twice: ${names.join()}`);
+  assert.equal(new Set(names).size, names.length, `a header occurs twice: ${names.join()}`);
   return Object.fromEntries(names.map((name, i) => [name, flat[i * 2 + 1]!]));
 }
 
@@ -64,7 +64,7 @@ test('the head of a 200 and a 206', () => {
   assert.equal(part['content-range'], 'bytes 2-4/10');
 });
 
-test('a 304 has what a 200 has, less what describes the body', () => {
+test('a 304 has the headers of the 200, except those that describe the body', () => {
   assert.deepEqual(headOf({ ...source, last_modified_ms: 0 }, 'GET', { 'if-none-match': '"a"' }), {
     etag: '"a"',
     'accept-ranges': 'bytes',
@@ -74,7 +74,7 @@ test('a 304 has what a 200 has, less what describes the body', () => {
   });
 });
 
-test('the caller overrides a header of the source, in any case, and none is doubled', () => {
+test('the caller overrides a header of the source, in any case, and no header is repeated', () => {
   assert.equal(headOf(source, 'GET', {}, { 'cache-control': 'no-store' })['cache-control'], 'no-store');
 });
 

@@ -1,8 +1,8 @@
 /**
- * Which answer a request for known bytes gets, and with which headers: the part of byte serving that is pure.
+ * Decides the status and the headers of an answer to a request for known bytes: the pure part of byte serving.
  *
- * Promise: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give 200.
- * A 304 carries the headers of the 200, except those that describe the body. Never throws, keeps nothing.
+ * Contract: exactly RFC 9110 for 200, 206, 304, 412 and 416. HEAD ignores `Range`; several ranges or another unit give
+ * 200. A 304 carries the headers of the 200, except those that describe the body. Never throws, holds nothing.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import { RonError, sched } from '@ron/kernel';
@@ -10,9 +10,9 @@ import { evaluateConditions } from './conditional.ts';
 import type { Validators } from './conditional.ts';
 import { parseRange } from './range.ts';
 
-/** Everything about the bytes but the bytes. */
+/** The metadata of the bytes. */
 export interface ByteDescription extends Omit<Validators, 'etag'> {
-  /** Without one, conditions of the request are ignored and no `ETag` is sent: for answers that are made anew each time. */
+  /** Without one, conditions of the request are ignored and no `ETag` is sent: for answers that are generated for each request. */
   readonly etag?: string;
   readonly size: number;
   readonly media_type: string;
@@ -22,7 +22,7 @@ export interface ByteDescription extends Omit<Validators, 'etag'> {
   readonly born_ms?: number;
   /** Whether `Range` is honoured. Default true. */
   readonly ranges?: boolean;
-  /** `Cache-Control`, `Vary` and the like: sent with every answer, the bodiless ones too. */
+  /** `Cache-Control`, `Vary` and similar headers: sent with every answer, even without a body. */
   readonly headers?: Readonly<Record<string, string>>;
 }
 
@@ -52,8 +52,8 @@ export function byteAnswer(method: string, headers: IncomingHttpHeaders, source:
 }
 
 /**
- * The head of a 200, 206 or 304: flat names and values, as Node writes them with the least work. `extra` wins over the
- * source's own headers of the same name.
+ * The head of a 200, 206 or 304 as a flat list of names and values, which Node writes fastest. `extra` overrides
+ * headers of the source with the same name.
  */
 export function byteHead(
   source: ByteDescription,
@@ -106,7 +106,7 @@ function has(headers: Readonly<Record<string, string>> | undefined, name: string
   return false;
 }
 
-/** Content-Encoding and its kin; not Content-Location, which a 304 repeats, nor policies that only sound alike. */
+/** Content-Encoding and similar headers; not Content-Location, which a 304 repeats, nor policies with a similar name. */
 function describesBody(name: string): boolean {
   return /^content-(?:encoding|language|type|length|range|disposition|digest)$/i.test(name);
 }

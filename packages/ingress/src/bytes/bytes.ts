@@ -1,10 +1,10 @@
 /**
  * Serves bytes of known size and tag: ranges, conditions, lengths and slow readers in one place.
  *
- * Promise: the first batch is in hand, verified by its source, before headers go out, so a source that fails at once gives
- * a clean problem; one that fails later, or that does not yield exactly the bytes it promised, has its connection
+ * Contract: the first batch is read and verified by its source before the headers are sent, so a source that fails at
+ * once gives a clean problem. If it fails later, or does not yield exactly the announced bytes, the connection is
  * destroyed, so that the client detects the truncation. The source's iterator is always closed. Never rejects.
- * Bound: one batch of chunks is held; the next is requested when the kernel has taken the last.
+ * Bound: one batch of chunks is held; the next is requested once the kernel has accepted the last.
  * Cancellation: `signal`; a client that leaves, or whose connection the sweeper cuts; `stall_ms` without a batch from the
  * source, checked four times in that time.
  */
@@ -15,28 +15,29 @@ import { ageNow, byteAnswer, byteHead, varyByEncoding } from './byte-answer.ts';
 import type { ByteDescription } from './byte-answer.ts';
 import { endWith, refuse, Transfer } from './transfer.ts';
 
-/** Chunks that follow one another. */
+/** Consecutive chunks. */
 export type Batch = readonly Uint8Array[];
 
 export interface ByteSource extends ByteDescription {
-  /** The whole body, when it lies verified in RAM. */
+  /** The whole body, if it is verified in RAM. */
   readonly ram?: Batch;
   /** The same content in other codings, each with a tag of its own. `Accept-Encoding` selects one of all. */
   readonly variants?: readonly ByteSource[];
   /**
-   * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch leaves in one write, so
-   * about 1 MiB is best. It must stay as it is until the next one is requested. The signal aborts when the transfer ends.
+   * Bytes `start` to `end` (exclusive) in batches of verified chunks, none of them empty; a batch is sent in one
+   * write, so about 1 MiB is best. It must not change until the next one is requested. The signal aborts when the
+   * transfer ends.
    */
   read(start: number, end: number, signal: AbortSignal): AsyncIterable<Batch>;
 }
 
 export interface ByteOutcome {
-  /** The status that was sent, 0 when none was. */
+  /** The status that was sent; 0 if none was. */
   readonly status: number;
-  /** Body bytes that the kernel took from us, at least. */
+  /** Body bytes that the kernel accepted, at least. */
   readonly body_bytes: number;
   /**
-   * `complete`: the whole answer left. `refused`: a problem instead. Otherwise the connection was closed: `client_gone` by
+   * `complete`: the whole answer was sent. `refused`: a problem instead. Otherwise the connection was closed: `client_gone` by
    * the client or by the sweeper, `source` because of the source, `aborted` because of the signal.
    */
   readonly result: 'complete' | 'refused' | CutReason;
@@ -52,15 +53,15 @@ export interface ServeBytesInit {
   /** The longest wait for a batch of the source. */
   readonly stall_ms: number;
   readonly headers?: Readonly<Record<string, string>>;
-  /** Answers a refusal (412, 416, or a source that failed at once) in place of the plain problem answer. */
+  /** Answers a refusal (412, 416, or a source that failed at once) instead of the default problem answer. */
   readonly refuse?: (error: unknown) => void;
-  /** Called when the head goes out: until then a deadline may have governed, from then on it is progress. */
+  /** Called when the head is sent: from then on the limits on progress apply instead of a deadline. */
   readonly onHead?: () => void;
-  /** Called once, when it is over. */
+  /** Called once, at the end. */
   readonly onOutcome?: (outcome: ByteOutcome) => void;
 }
 
-/** Bodies in RAM are handed to the socket in pieces of this size: an encrypted connection copies what it is given. */
+/** Bodies in RAM are written to the socket in pieces of this size, because an encrypted connection copies each piece. */
 const RAM_PIECE_BYTES = 1024 * 1024;
 
 /** Answers a GET or HEAD for `source`, in a coding that the client accepts. */
@@ -100,7 +101,7 @@ function answer(
   if (ram !== undefined && length <= RAM_PIECE_BYTES) {
     res.writeHead(plan.status, head);
     endWith(res, length === source.size ? ram : piecesOf(ram, plan.start, plan.end));
-    // Mostly the kernel takes it all at once, and nothing is left to wait for.
+    // Usually the kernel accepts all of it at once.
     if (res.socket !== null && res.socket.writableLength === 0) {
       return { status: plan.status, body_bytes: length, result: 'complete' };
     }
@@ -117,7 +118,7 @@ function answer(
 
 const NO_CODING = 'no content coding of this object is acceptable; accept identity, gzip or br';
 
-/** Undefined: none is acceptable. An object with one uncoded representation is not negotiated. */
+/** Undefined: none is acceptable. An object without codings is not negotiated. */
 function inAcceptedCoding(source: ByteSource, header: string | undefined): ByteSource | undefined {
   if (source.variants === undefined && source.encoding === undefined) return source;
   return chooseVariant([source, ...(source.variants ?? [])], header);
@@ -127,7 +128,7 @@ async function* ramBatches(ram: Batch, start: number, end: number): AsyncGenerat
   for (let at = start; at < end; at += RAM_PIECE_BYTES) yield piecesOf(ram, at, Math.min(at + RAM_PIECE_BYTES, end));
 }
 
-/** The bytes from `start` up to `end` of chunks that follow one another. */
+/** The bytes from `start` up to `end` of consecutive chunks. */
 function piecesOf(chunks: Batch, start: number, end: number): Batch {
   const pieces: Uint8Array[] = [];
   let at = 0;

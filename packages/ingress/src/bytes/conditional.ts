@@ -1,8 +1,8 @@
 /**
- * Conditional requests (RFC 9110, 13): If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since, If-Range, in the
- * RFC's order and with the right comparison for each.
+ * Conditional requests (RFC 9110, 13): If-Match, If-Unmodified-Since, If-None-Match, If-Modified-Since, If-Range, in
+ * the order and with the comparisons of the RFC.
  *
- * Promise: exact for well-formed headers. A malformed If-Match holds for nothing (412: the safe side), a malformed
+ * Contract: exact for well-formed headers. A malformed If-Match matches nothing (412, to be safe), a malformed
  * If-None-Match matches nothing (a full answer), a malformed date is ignored, a malformed If-Range drops the range.
  * Bound: one pass over each header, no allocation for entity tags. Never throws.
  */
@@ -16,7 +16,7 @@ export interface Validators {
   readonly last_modified_ms?: number | undefined;
 }
 
-/** As Node gives them: a repeated If-Range comes as a list and then holds for nothing. */
+/** As Node provides them: a repeated If-Range is a list and matches nothing. */
 export type ConditionHeaders = Partial<
   Pick<IncomingHttpHeaders, 'if-match' | 'if-unmodified-since' | 'if-none-match' | 'if-modified-since' | 'if-range'>
 >;
@@ -24,7 +24,7 @@ export type ConditionHeaders = Partial<
 /** `full`: answer, but ignore `Range` (an If-Range did not hold). */
 export type ConditionVerdict = 'proceed' | 'full' | 'not_modified' | 'precondition_failed';
 
-/** Judges a request against the current representation; `current` is undefined when there is none (a PUT that creates). */
+/** Evaluates a request against the current representation; `current` is undefined if there is none (a PUT that creates). */
 export function evaluateConditions(
   method: string,
   headers: ConditionHeaders,
@@ -47,7 +47,7 @@ export function evaluateConditions(
     : 'full';
 }
 
-/** Undefined when the header is absent, not a date, or there is no modification time to compare with. */
+/** Undefined if the header is absent or not a date, or if there is no modification time. */
 function isModifiedSince(header: string | undefined, current: Validators | undefined): boolean | undefined {
   if (header === undefined || current?.last_modified_ms === undefined) return undefined;
   const since_ms = parseHttpDate(header);
@@ -59,7 +59,7 @@ function ifRangeHolds(header: string, current: Validators | undefined): boolean 
   if (header.endsWith('"')) return header === current.etag && isStrongTag(header);
   const date_ms = parseHttpDate(header);
   if (date_ms === undefined || current.last_modified_ms === undefined) return false;
-  // A date is a strong validator only once its second is over: until then the bytes may change again unseen.
+  // A date is a strong validator only once its second is over: until then the bytes may change without a new date.
   return toSecond(current.last_modified_ms) === date_ms && sched.wall_ms() - date_ms >= 2000;
 }
 
@@ -74,7 +74,7 @@ function isStrongTag(tag: string): boolean {
   return tag.charCodeAt(0) === QUOTE && tagEnd(tag, 0) === tag.length;
 }
 
-/** Where the entity tag at `at` ends, or -1 when there is none. */
+/** The end of the entity tag at `at`, or -1 if there is none. */
 function tagEnd(text: string, at: number): number {
   let i = at;
   if (text.startsWith('W/', i)) i += 2;
@@ -89,7 +89,7 @@ function tagEnd(text: string, at: number): number {
 
 /**
  * Whether a list of entity tags (or `*`) matches. Strong: both strong and identical; weak: opaque parts identical.
- * The whole list must be well-formed, else it matches nothing. `etag` undefined: nothing is there, so not even `*` matches.
+ * A malformed list matches nothing. `etag` undefined: there is no representation, so not even `*` matches.
  */
 export function etagMatches(list: string, etag: string | undefined, comparison: 'strong' | 'weak'): boolean {
   if (etag === undefined) return false;
@@ -97,7 +97,7 @@ export function etagMatches(list: string, etag: string | undefined, comparison: 
   const current_weak = etag.startsWith('W/');
   const opaque_at = current_weak ? 2 : 0;
   let matched = false;
-  let expectTag = true; // After a tag only a comma may come.
+  let expectTag = true; // Only a comma may follow a tag.
   for (let at = 0; at < list.length;) {
     const code = list.charCodeAt(at);
     if (code === 32 || code === 9) at += 1;
@@ -125,7 +125,7 @@ const IMF_FIXDATE = /^([A-Z][a-z]{2}), (\d{2}) ([A-Z][a-z]{2}) (\d{4}) (\d{2}):(
 const RFC_850 = /^([A-Z][a-z]{5,8}), (\d{2})-([A-Z][a-z]{2})-(\d{2}) (\d{2}):(\d{2}):(\d{2}) GMT$/;
 const ASCTIME = /^([A-Z][a-z]{2}) ([A-Z][a-z]{2}) ([ \d]\d) (\d{2}):(\d{2}):(\d{2}) (\d{4})$/;
 
-/** An HTTP-date in any of the three forms a recipient must accept (RFC 9110, 5.6.7), as Unix ms; undefined when it is none. */
+/** An HTTP-date in any of the three forms a recipient must accept (RFC 9110, 5.6.7), as Unix ms; undefined if the text is not a date. */
 export function parseHttpDate(text: string): number | undefined {
   if (text.length > 40) return undefined;
   const imf = IMF_FIXDATE.exec(text);
@@ -138,7 +138,7 @@ export function parseHttpDate(text: string): number | undefined {
   return unixTime(LONG_DAYS, old[1]!, fullYear(old[4]!), old[3]!, old[2]!, old[5]!, old[6]!, old[7]!);
 }
 
-/** A two-digit year that looks more than 50 years ahead lies in the century before. */
+/** A two-digit year more than 50 years in the future is in the previous century. */
 function fullYear(two_digits: string): string {
   const this_year = new Date(sched.wall_ms()).getUTCFullYear();
   const year = Math.floor(this_year / 100) * 100 + Number(two_digits);
@@ -160,7 +160,7 @@ function unixTime(
     return undefined;
   const date = new Date(0);
   date.setUTCFullYear(Number(year), month_index, Number(day));
-  // 31 February rolls over into March, and a weekday that does not belong to the date is not a date either.
+  // 31 February rolls over into March, and a wrong weekday is not valid either.
   if (date.getUTCMonth() !== month_index || date.getUTCDate() !== Number(day)) return undefined;
   if (names[date.getUTCDay()] !== weekday) return undefined;
   return date.getTime() + ((Number(hour) * 60 + Number(minute)) * 60 + Number(second)) * 1000;

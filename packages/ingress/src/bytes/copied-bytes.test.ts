@@ -5,7 +5,7 @@ import { CopiedBytes, TEXT_BYTES_MAX } from './copied-bytes.ts';
 const ABOUT = { etag: '"a"', media_type: 'text/plain', headers: {} };
 
 for (const size of [0, 1, TEXT_BYTES_MAX, TEXT_BYTES_MAX + 1]) {
-  test(`${size} bytes stay what they were when their memory is used for something else`, async () => {
+  test(`${size} bytes do not change when their memory is reused`, async () => {
     const memory = Buffer.from(Array.from({ length: size + 20 }, (_, index) => (index * 7) % 256));
     const given = memory.subarray(10, 10 + size);
     const expected = Buffer.from(given);

@@ -1,9 +1,9 @@
 /**
- * A copy of borrowed bytes, to answer with.
+ * A copy of borrowed bytes, as the source of an answer.
  *
- * Promise: exactly the bytes that were given, even if their memory is reused. Small ones are copied as text, the form in
- * which plain requests are answered, and become bytes again only on demand, such as for a range: a buffer for each of
- * many small bodies that are sent once costs more than reading them.
+ * Contract: exactly the given bytes, even if their memory is reused. Small ones are copied as text, the form that the
+ * socket fast path writes, and converted to bytes only on demand, such as for a range: a buffer for each of many small
+ * bodies that are sent once costs more than reading them.
  * Bound: one copy; two of a small one that was also read as bytes.
  */
 import type { ByteDescription } from './byte-answer.ts';
@@ -23,7 +23,7 @@ export class CopiedBytes implements ByteSource {
   readonly headers: Readonly<Record<string, string>>;
   readonly encoding?: string;
   readonly born_ms?: number;
-  /** When it is small. */
+  /** Defined if the body is small. */
   readonly text: string | undefined;
   #ram: Batch | undefined;
 

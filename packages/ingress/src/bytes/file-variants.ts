@@ -1,4 +1,4 @@
-/** The variants of a static file: its own bytes, and those in br and gzip that are worth their memory. */
+/** The variants of a static file: its own bytes, and br and gzip if they are small enough. */
 import { createHash } from 'node:crypto';
 import { promisify } from 'node:util';
 import { brotliCompress, constants, gzip } from 'node:zlib';
@@ -19,7 +19,7 @@ export function hashOf(body: Uint8Array): string {
   return createHash('sha256').update(body).digest('base64url').slice(0, HASH_LENGTH);
 }
 
-/** The smallest variant, which has the others as its variants: it is preferred when a client accepts several. */
+/** The smallest variant, with the others as its variants: it is preferred if a client accepts several. */
 export async function variantsOf(body: Buffer, file: StaticFile): Promise<RamSource> {
   const coded = COMPRESSIBLE.test(file.media_type)
     ? [

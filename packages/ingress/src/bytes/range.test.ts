@@ -4,14 +4,14 @@ import fc from 'fast-check';
 import { fuzzRuns } from '../../test/fuzz-runs.ts';
 import { assertLinearTime } from '../../test/linear-time.ts';
 import { parseRange } from './range.ts';
-import type { RangeVerdict } from './range.ts';
+import type { RangeResult } from './range.ts';
 
-const single = (start: number, end: number): RangeVerdict => ({ kind: 'single', start, end });
-const ignore: RangeVerdict = { kind: 'ignore' };
-const unsatisfiable: RangeVerdict = { kind: 'unsatisfiable' };
+const single = (start: number, end: number): RangeResult => ({ kind: 'single', start, end });
+const ignore: RangeResult = { kind: 'ignore' };
+const unsatisfiable: RangeResult = { kind: 'unsatisfiable' };
 const HUGE = '9'.repeat(400);
 
-const CORPUS: readonly [header: string | undefined, size: number, verdict: RangeVerdict][] = [
+const CORPUS: readonly [header: string | undefined, size: number, verdict: RangeResult][] = [
   [undefined, 10, { kind: 'none' }],
   ['bytes=0-0', 10, single(0, 1)],
   ['bytes=0-9', 10, single(0, 10)],
@@ -38,7 +38,7 @@ const CORPUS: readonly [header: string | undefined, size: number, verdict: Range
   [`bytes=-${HUGE}`, 10, single(0, 10)],
   [`bytes=${HUGE}-${HUGE}`, 10, unsatisfiable],
   [`bytes=${HUGE}9-${HUGE}`, 10, ignore],
-  // These two differ only beyond what a double can tell apart.
+  // These two differ only beyond the precision of a double.
   ['bytes=9007199254740993-9007199254740992', 10, ignore],
   ['bytes=9007199254740992-9007199254740993', 10, unsatisfiable],
   ['bytes=0-1,2-3', 10, ignore],
@@ -92,7 +92,7 @@ test('every well-formed range is exact', () => {
   );
 });
 
-test('arbitrary text never throws and a single range lies inside the object', () => {
+test('arbitrary text never throws, and a single range is inside the object', () => {
   const nasty = fc.string({ unit: fc.constantFrom(...'bytes=0123456789-, \t'.split('')), maxLength: 40 });
   fc.assert(
     fc.property(
@@ -112,7 +112,7 @@ test('arbitrary text never throws and a single range lies inside the object', ()
   );
 });
 
-test('time grows with length, not its square', () => {
+test('time is linear in the length', () => {
   assertLinearTime((length) => {
     for (const piece of [',', ', ', '0-1,', '9', '0', ' '])
       parseRange(`bytes=${piece.repeat(length / piece.length)}`, 10);

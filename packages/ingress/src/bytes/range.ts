@@ -1,26 +1,26 @@
 /**
  * The `Range` header (RFC 9110, 14.1 and 14.2) for one object of known size.
  *
- * Promise: a single satisfiable byte range comes out exact, whatever the number of digits; several ranges, another unit
- * or a malformed value are ignored, as the RFC lets a server do; never throws.
- * Bound: one pass over the text. Nothing is kept.
+ * Contract: a single satisfiable byte range is exact, whatever the number of digits. Several ranges, another unit or a
+ * malformed value are ignored, as the RFC allows. Never throws.
+ * Bound: one pass over the text; holds nothing.
  */
 
-export type RangeVerdict =
+export type RangeResult =
   | { readonly kind: 'none' }
   | { readonly kind: 'ignore' }
   /** Bytes `start` to `end`, `end` exclusive; `0 <= start < end <= size`. */
   | { readonly kind: 'single'; readonly start: number; readonly end: number }
   | { readonly kind: 'unsatisfiable' };
 
-const NONE: RangeVerdict = { kind: 'none' };
-const IGNORE: RangeVerdict = { kind: 'ignore' };
-const UNSATISFIABLE: RangeVerdict = { kind: 'unsatisfiable' };
+const NONE: RangeResult = { kind: 'none' };
+const IGNORE: RangeResult = { kind: 'ignore' };
+const UNSATISFIABLE: RangeResult = { kind: 'unsatisfiable' };
 
 const COMMA = 44;
 const ZERO = 48;
 
-export function parseRange(header: string | undefined, size: number): RangeVerdict {
+export function parseRange(header: string | undefined, size: number): RangeResult {
   if (header === undefined) return NONE;
   const spec = soleSpec(header);
   if (spec === undefined) return IGNORE;
@@ -31,22 +31,22 @@ export function parseRange(header: string | undefined, size: number): RangeVerdi
   if (first === undefined || last === undefined) return IGNORE;
   if (first === '') return suffixRange(last, size);
   if (last !== '' && isLess(last, first)) return IGNORE;
-  // Rounding does no harm: it only touches numbers that are larger than any object.
+  // Rounding is harmless: it affects only numbers larger than any object.
   const start = Number(first);
   if (start >= size) return UNSATISFIABLE;
   return { kind: 'single', start, end: last === '' ? size : Math.min(Number(last) + 1, size) };
 }
 
-function suffixRange(length: string, size: number): RangeVerdict {
+function suffixRange(length: string, size: number): RangeResult {
   if (length === '') return IGNORE;
   const suffix = Number(length);
   if (suffix === 0) return UNSATISFIABLE;
-  // The whole of nothing is satisfiable, but no Content-Range can say so: answer 200 with the empty body.
+  // A range of an empty object is satisfiable, but Content-Range cannot express it: answer 200 with the empty body.
   if (size === 0) return IGNORE;
   return { kind: 'single', start: Math.max(0, size - suffix), end: size };
 }
 
-/** The one range-spec after `bytes=`; undefined when the unit is another one or there are several. Empty list members do not count. */
+/** The one range-spec after `bytes=`; undefined for another unit or several ranges. Empty list members are skipped. */
 function soleSpec(header: string): string | undefined {
   if (header.length < 6 || header[5] !== '=' || header.slice(0, 5).toLowerCase() !== 'bytes') return undefined;
   let found: string | undefined;
@@ -76,7 +76,7 @@ function isSpace(code: number): boolean {
   return code === 32 || code === 9;
 }
 
-/** The digits of a part without leading zeros ('' when the part is empty, '0' when it is zero); undefined when it is not a number. */
+/** The digits of a part without leading zeros ('' for an empty part, '0' for zero); undefined if it is not a number. */
 function digits(text: string, from: number, to: number): string | undefined {
   for (let i = from; i < to; i += 1) {
     const code = text.charCodeAt(i);

@@ -1,10 +1,10 @@
 /**
- * Files that a service serves from RAM, compressed once at start: the pages and scripts of the console.
+ * Static files in RAM, compressed once at start, such as the pages and scripts of the console.
  *
- * Contract: serves exactly the paths of the table, so no path can lead elsewhere. Compressible files are kept in br and
+ * Contract: serves exactly the paths of the table, so no path can reach another file. Compressible files are kept in br and
  * gzip besides their own bytes, if that saves 5 % or more; `Accept-Encoding` selects one. Every variant has a strong tag
- * made of its bytes. A `hashed` file is served under a path that holds its hash, and may be cached for ever; all others
- * are revalidated. Compression runs in the thread pool.
+ * made of its bytes. A `hashed` file is served under a path that contains its hash, and may be cached forever; all
+ * others are revalidated. Compression runs in the thread pool.
  * Bound: `FILES_MAX` files, `BYTES_MAX` of their bytes; a larger table is refused at start. Variants add less than twice
  * that.
  * Cancellation: `signal` ends the preparation between two files.
@@ -17,7 +17,7 @@ import { assert, RonError } from '@ron/kernel';
 import { FastEntry } from '../fast/fast-path.ts';
 import type { FastSource } from '../fast/fast-path.ts';
 import { bytes, route } from '../table/routes.ts';
-import type { Answer, AnswerHeaders, Route } from '../table/routes.ts';
+import type { RouteAnswer, AnswerHeaders, Route } from '../table/routes.ts';
 
 export interface StaticFile {
   readonly body: Uint8Array | string;
@@ -97,7 +97,7 @@ export class StaticFiles implements FastSource {
     return rows;
   }
 
-  #answer(path: string): Answer {
+  #answer(path: string): RouteAnswer {
     const entry = this.#entries.get(path);
     if (entry === undefined) throw new RonError('not_found', 'no such file');
     return bytes(entry.source);

@@ -1,8 +1,8 @@
 /**
  * One body on its way to a client: the part of byte serving that waits.
  *
- * Promise, bound and cancellation: as bytes.ts says. Each wait is one parked waiter, which a cut fails. The wait for the
- * client ends when the sweeper of the listener closes a connection whose client does not read.
+ * Contract, bound and cancellation: those of `bytes.ts`. Each wait is one parked waiter, which a cut fails. The wait for
+ * the client ends when the sweeper closes a connection whose client does not read.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { RonError, assert, sched } from '@ron/kernel';
@@ -10,12 +10,12 @@ import type { Parked, Timer } from '@ron/kernel';
 import type { Batch, ByteOutcome, CutReason, ServeBytesInit } from './bytes.ts';
 import { problemFor } from '../answer/problem.ts';
 
-/** After this many bytes other connections get a turn, however fast source and client are. */
+/** After this many bytes the transfer yields to the event loop, however fast source and client are. */
 const TURN_BYTES = 1024 * 1024;
 
 const bytesIn = (batch: Batch): number => batch.reduce((sum, chunk) => sum + chunk.length, 0);
 
-/** Why a transfer ended early; thrown out of whatever it was waiting for. */
+/** The reason why a transfer ended early; thrown by the pending wait. */
 interface Cut {
   readonly reason: CutReason;
   readonly error: unknown;
@@ -52,7 +52,7 @@ export class Transfer {
     this.#arm();
   }
 
-  /** Streams the source; `sendHead` is called when its first batch is in hand. */
+  /** Streams the source; `sendHead` is called once its first batch is read. */
   async run(read: (signal: AbortSignal) => AsyncIterable<Batch>, sendHead: () => void): Promise<ByteOutcome> {
     let iterator: AsyncIterator<Batch> | undefined;
     try {
@@ -72,7 +72,7 @@ export class Transfer {
     }
   }
 
-  /** Waits until an answer that was handed over whole has left. */
+  /** Waits until an answer that was written completely is sent. */
   async finish(): Promise<ByteOutcome> {
     try {
       if (!this.#res.writableFinished)
@@ -132,7 +132,7 @@ export class Transfer {
     return parked.promise;
   }
 
-  /** Ends the transfer for a reason from outside. The first one counts. */
+  /** Ends the transfer for an external reason. The first one counts. */
   #end(reason: CutReason, error: unknown): void {
     if (this.#cut !== undefined) return;
     this.#cut = { reason, error };
@@ -151,7 +151,7 @@ export class Transfer {
     return { status: this.#res.statusCode, body_bytes: this.#taken_bytes, result: reason, error };
   }
 
-  /** Gives everything back. A source that does not let go is not waited for longer than `stall_ms`. */
+  /** Releases everything. Waits at most `stall_ms` for the source to end. */
   async #close(iterator: AsyncIterator<Batch> | undefined): Promise<void> {
     this.#timer?.cancel();
     this.#timer = undefined;
@@ -161,7 +161,7 @@ export class Transfer {
     const returned = (async () => iterator.return?.())();
     const parked = sched.park<void>('bytes.close');
     const timer = sched.timer(this.#init.stall_ms, () => parked.wake(), 'bytes.close');
-    // How a source ends after it was told to is its own affair: the answer is decided.
+    // The outcome of the source no longer matters: the answer is decided.
     void Promise.allSettled([this.#last_next, returned]).then(() => parked.wake());
     await parked.promise;
     timer.cancel();
@@ -180,7 +180,7 @@ export class Transfer {
   };
 
   readonly #onClose = (): void => {
-    this.#end('client_gone', new RonError('canceled', 'the client went away'));
+    this.#end('client_gone', new RonError('canceled', 'the client disconnected'));
   };
 
   readonly #onAbort = (): void => {
@@ -188,7 +188,7 @@ export class Transfer {
   };
 }
 
-/** The last of an answer, in one write. */
+/** Writes the end of an answer in one write. */
 export function endWith(res: ServerResponse, batch: Batch, onTaken?: () => void): void {
   if (batch.length === 1) {
     res.end(batch[0], onTaken);
@@ -200,7 +200,7 @@ export function endWith(res: ServerResponse, batch: Batch, onTaken?: () => void)
   res.uncork();
 }
 
-/** A problem in place of the bytes. */
+/** Answers with a problem instead of the bytes. */
 export function refuse(req: IncomingMessage, res: ServerResponse, init: ServeBytesInit, error: unknown): ByteOutcome {
   if (req.socket.destroyed) return { status: 0, body_bytes: 0, result: 'client_gone', error };
   if (init.refuse !== undefined) init.refuse(error);

@@ -1,9 +1,11 @@
 /**
- * Closing a connection on a client that is still sending.
+ * Lingering close: closes a connection while the client is still sending.
  *
- * Promise: an answer given before the whole request was read reaches the client: closing at once would make the kernel
- * reset the connection and throw the answer away. We stop writing, go on discarding for a while, then close.
- * Bound: `LINGER_MS` and `LINGER_BYTES` per connection. Cancellation: destroying the socket ends it.
+ * Contract: an answer that is sent before the whole request was read reaches the client. Closing at once would make the
+ * kernel reset the connection and discard the answer. So the write side is closed, incoming bytes are discarded for a
+ * while, then the socket is closed.
+ * Bound: `LINGER_MS` and `LINGER_BYTES` per connection.
+ * Cancellation: destroying the socket ends it.
  */
 import type { Socket } from 'node:net';
 import { sched } from '@ron/kernel';
@@ -13,16 +15,16 @@ const LINGER_MS = 1000;
 const LINGER_BYTES = 1024 * 1024;
 const LOOK_MS = 50;
 
-/** Takes the socket away from Node's parser: further bytes are discarded, not read as body or requests. */
+/** Detaches the socket from Node's parser: further bytes are discarded, not read as body or requests. */
 export function stopParsing(socket: Socket): void {
   stopAfterThisRequest(socket);
-  // Listening makes Node take the stream back from its native parser; its own listener would still feed it.
+  // Adding a listener makes Node detach its native parser from the stream; its own listener would still feed the parser.
   socket.on('data', discard);
   for (const listener of socket.listeners('data')) if (listener !== discard) socket.off('data', listener as () => void);
   socket.resume();
 }
 
-/** How many bytes a socket that lingers may have brought in all. */
+/** The value of `bytesRead` at which a lingering socket is destroyed. */
 const kUntilBytes = Symbol('ron.linger');
 
 interface Lingering extends Socket {
@@ -33,12 +35,12 @@ function discard(this: Lingering): void {
   if (this.bytesRead > (this[kUntilBytes] ?? Infinity)) this.destroy();
 }
 
-/** Call before the last answer is written; takes effect when Node wants to close the socket after it. */
+/** Call before the last answer is written; it takes effect when Node closes the socket after that answer. */
 export function lingerOnClose(socket: Socket): void {
   socket.destroySoon = () => startLinger(socket);
 }
 
-/** Ends our side, and destroys the socket when the client ends too or has used up its time or bytes. Idempotent. */
+/** Closes the write side, and destroys the socket when the client closes too or exceeds its time or bytes. Idempotent. */
 export function startLinger(socket: Socket): void {
   if (socket.destroyed || (socket as Lingering)[kUntilBytes] !== undefined) return;
   stopParsing(socket);

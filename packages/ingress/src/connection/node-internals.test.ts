@@ -1,4 +1,4 @@
-/** The contract with Node: each test fails when a version of it changes a part that it does not document. */
+/** The contract with Node: a test fails when a version of Node changes an undocumented part. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { createServer } from 'node:http';
@@ -10,14 +10,14 @@ import { TLSSocket } from 'node:tls';
 import {
   answerStarted,
   keepDrainEvents,
-  onTurn,
+  onSocketAssigned,
   sentBytes,
   socketBelow,
   stopAfterThisRequest,
   stopListening,
   takeParserInput,
   takeParserListener,
-  waitsForTurn,
+  waitsForSocket,
 } from './node-internals.ts';
 
 const GET = 'GET / HTTP/1.1\r\nHost: a\r\n\r\n';
@@ -27,7 +27,7 @@ interface Pair extends AsyncDisposable {
   readonly client: Socket;
 }
 
-/** A server with its parser listener taken away and called by hand, and one client. */
+/** A server whose parser listener is removed and called by the test, and one client. */
 async function pair(handle: (req: IncomingMessage, res: ServerResponse) => void): Promise<Pair> {
   const server = createServer({ noDelay: true }, handle);
   server.on('connection', takeParserListener(server));
@@ -53,7 +53,7 @@ async function requestOn({ server, client }: Pair): Promise<[IncomingMessage, Se
   return (await requested) as [IncomingMessage, ServerResponse];
 }
 
-test('the one connection listener of a server attaches the parser, and only it does', async () => {
+test('the only connection listener of a server attaches the parser', async () => {
   await using served = await pair((_req, res) => res.end('read'));
   served.client.write(GET);
   const [text] = (await once(served.client, 'data')) as [Buffer];
@@ -80,7 +80,7 @@ test('a server that stops listening keeps its idle connections', async () => {
   await closed;
 });
 
-test('_httpMessage is the response that owns the socket, until its answer is out', async () => {
+test('_httpMessage is the response that owns the socket until its answer is sent', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }, res] = await requestOn(served);
   assert.equal(answerStarted(socket), false);
@@ -94,17 +94,17 @@ test('_httpMessage is the response that owns the socket, until its answer is out
   assert.equal(answerStarted(socket), false);
 });
 
-test('a response gets the socket, and says so, when the answer before it is out', async () => {
+test('a response is assigned the socket, and emits an event, when the answer before it is sent', async () => {
   const seen: ServerResponse[] = [];
   const begun: number[] = [];
   await using served = await pair((_req, res) => {
     const n = seen.push(res) - 1;
-    if (waitsForTurn(res)) onTurn(res, () => void begun.push(n));
+    if (waitsForSocket(res)) onSocketAssigned(res, () => void begun.push(n));
   });
   served.client.write(GET.repeat(3));
   while (seen.length < 3) await new Promise((resolve) => setImmediate(resolve));
   assert.deepEqual(
-    seen.map((res) => waitsForTurn(res)),
+    seen.map((res) => waitsForSocket(res)),
     [false, true, true],
   );
   for (let n = 0; n < 2; n += 1) {
@@ -113,7 +113,7 @@ test('a response gets the socket, and says so, when the answer before it is out'
     seen[n]!.end('answer');
     await closed;
     assert.equal(begun.length, n + 1);
-    assert.equal(waitsForTurn(seen[n + 1]!), false);
+    assert.equal(waitsForSocket(seen[n + 1]!), false);
   }
 });
 
@@ -130,12 +130,12 @@ test('parser.onIncoming decides whether the rest of a packet is parsed', async (
     served.client.write(GET.repeat(20));
     const last = stops ? 'answer 1' : 'answer 20';
     while (!received.endsWith(last)) await once(served.client, 'data');
-    // The rest of a packet is parsed in the same turn as the first request.
+    // The rest of a packet is parsed in the same tick as the first request.
     assert.equal(requests, stops ? 1 : 20);
   }
 });
 
-test('a socket with a parser has one data listener, which feeds it; packets can be given to it in pieces', async () => {
+test('a socket with a parser has one data listener, which feeds the parser and accepts packets in pieces', async () => {
   let requests = 0;
   let parse: ((packet: Buffer) => void) | undefined;
   const packets: Buffer[] = [];
@@ -148,7 +148,7 @@ test('a socket with a parser has one data listener, which feeds it; packets can 
     res.end(`answer ${requests}`);
   });
   await requestOn(served);
-  // Taken from the native parser while that was at work: the next packet comes to us, and nothing is parsed by itself.
+  // Detached from the native parser in the middle of its work: the next packet reaches the test and is not parsed.
   served.client.write(GET.repeat(2));
   while (packets.length === 0) await new Promise((resolve) => setImmediate(resolve));
   assert.equal(requests, 1);
@@ -166,7 +166,7 @@ test('a socket with a parser has one data listener, which feeds it; packets can 
   while (!received.endsWith('answer 3')) await once(served.client, 'data');
 });
 
-test('the counters of the handle move while one large write is on its way', async () => {
+test('the counters of the handle advance during one large write', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }, res] = await requestOn(served);
   const { _handle: handle } = socket as unknown as { _handle: { bytesWritten: unknown; writeQueueSize: unknown } };
@@ -191,7 +191,7 @@ test('the counters of the handle move while one large write is on its way', asyn
   assert.equal(sentBytes(socket), socket.bytesWritten);
 });
 
-test('a response still learns after CONNECT that its socket has drained', async () => {
+test('after CONNECT a response is still notified that its socket has drained', async () => {
   await using served = await pair(() => undefined);
   served.client.pause();
   const [, res] = await requestOn(served);
@@ -200,7 +200,7 @@ test('a response still learns after CONNECT that its socket has drained', async 
   const tunnelled = once(served.server, 'connect');
   served.client.write('CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n');
   const [, socket] = (await tunnelled) as [IncomingMessage, Socket];
-  assert.equal(socket.listenerCount('drain'), 0, 'otherwise this function can go');
+  assert.equal(socket.listenerCount('drain'), 0, 'otherwise this function can be removed');
   socket.on('error', () => undefined);
   keepDrainEvents(socket);
   const drained = once(res, 'drain');
@@ -208,7 +208,7 @@ test('a response still learns after CONNECT that its socket has drained', async 
   await drained;
 });
 
-test('a TLS socket names the socket below it', async () => {
+test('a TLS socket exposes its underlying socket', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }] = await requestOn(served);
   assert.equal(socketBelow(socket), undefined);
@@ -218,7 +218,7 @@ test('a TLS socket names the socket below it', async () => {
   secure.destroy();
 });
 
-test('on a closed socket nothing throws', async () => {
+test('no function throws on a closed socket', async () => {
   await using served = await pair(() => undefined);
   const [{ socket }] = await requestOn(served);
   const closed = once(socket, 'close');

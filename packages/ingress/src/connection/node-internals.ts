@@ -1,10 +1,10 @@
 /**
- * The only place that reads or replaces parts of Node that it does not document. `node-internals.test.ts` is the contract:
- * it runs real connections and fails when a version of Node changes one of them.
+ * The only module that reads or replaces undocumented parts of Node. `node-internals.test.ts` is the contract: it runs
+ * real connections and fails when a version of Node changes one of these parts.
  *
  * Contract: each function names the part that it needs and degrades without it: the connection still works, with the
- * loss that the function states. Never throws, except `takeParserListener` and `takeParserInput`, without which no request
- * would be read.
+ * loss that the function states. Never throws, except `takeParserListener` and `takeParserInput`, without which no
+ * request would be read.
  *
  *   const attachParser = takeParserListener(server);
  *   server.on('connection', (socket) => attachParser(socket));
@@ -26,7 +26,7 @@ interface Internals {
   readonly _parent?: Socket | null;
 }
 
-/** Returned by a parser callback when the protocol changes: the parser leaves the rest of its packet alone. */
+/** Returned by a parser callback when the protocol changes: the parser ignores the rest of the packet. */
 const NO_MORE_HTTP = 2;
 
 const internalsOf = (socket: Socket): Internals => socket as unknown as Internals;
@@ -55,8 +55,8 @@ export function answerStarted(socket: Socket): boolean {
 }
 
 /**
- * Makes the request that is being parsed the last one, even of the packet at hand, which may hold a thousand more, each
- * worth kilobytes of objects. Without `parser.onIncoming`: the rest of that packet is still parsed.
+ * Makes the request that is being parsed the last one, even within its packet, which may hold a thousand more requests
+ * of several kilobytes of objects each. Without `parser.onIncoming`: the rest of that packet is still parsed.
  */
 export function stopAfterThisRequest(socket: Socket): void {
   const { parser } = internalsOf(socket);
@@ -64,8 +64,8 @@ export function stopAfterThisRequest(socket: Socket): void {
 }
 
 /**
- * Bytes that the kernel has accepted. Node's public counters move only when a whole write is done, so a slow reader of one
- * large write would seem to make no progress. Without the counters of the handle: the public ones.
+ * Bytes that the kernel has accepted. Node's public counters advance only when a whole write is done, so a slow reader
+ * of one large write would appear to make no progress. Without the counters of the handle: the public ones.
  */
 export function sentBytes(socket: Socket): number {
   // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
@@ -76,22 +76,22 @@ export function sentBytes(socket: Socket): number {
 }
 
 /**
- * Passes the event `drain` of a socket on to the response that owns it. Node stops to do so at CONNECT, although earlier
- * answers may still be on their way. Without `_httpMessage`: such an answer stalls, and is cut for that.
+ * Forwards the `drain` event of a socket to the response that owns it. Node stops doing so at CONNECT, although
+ * earlier answers may still be in progress. Without `_httpMessage`: such an answer stalls, and is cut.
  */
 export function keepDrainEvents(socket: Socket): void {
   // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
   socket.on('drain', () => internalsOf(socket)._httpMessage?.emit('drain'));
 }
 
-/** The TCP or Unix socket below a TLS socket. Without `_parent`: undefined, and connections over TLS are closed. */
+/** The TCP or Unix socket under a TLS socket. Without `_parent`: undefined, and connections over TLS are closed. */
 export function socketBelow(socket: Socket): Socket | undefined {
   // oxlint-disable-next-line no-underscore-dangle -- Node has no public name for it
   return internalsOf(socket)._parent ?? undefined;
 }
 
 /**
- * Closes a connection with a reset, so that the peer reads an error and not an end. Without the handle of a TCP socket, as
+ * Closes a connection with a reset, so that the peer reads an error, not the end of the stream. Without the handle of a TCP socket, as
  * on a Unix socket, or without `_parent` of a TLS socket: it is closed.
  */
 export function resetConnection(socket: Socket): void {
@@ -100,14 +100,14 @@ export function resetConnection(socket: Socket): void {
   try {
     transport.resetAndDestroy();
   } catch {
-    // The handle is not one of TCP.
+    // Not a TCP handle.
   }
   socket.destroy();
 }
 
 /**
- * Gives the packets of a socket with a parser to `read`, and returns the function that has one parsed: listening makes Node
- * take the stream back from its native parser, and its own listener feeds that parser.
+ * Redirects the packets of a socket with a parser to `read`, and returns the function that parses a packet. Adding a
+ * listener makes Node detach its native parser from the stream; Node's own listener feeds that parser.
  */
 export function takeParserInput(socket: Socket, read: (packet: Buffer) => void): (packet: Buffer) => void {
   const [parse] = socket.listeners('data') as ((packet: Buffer) => void)[];
@@ -118,15 +118,15 @@ export function takeParserInput(socket: Socket, read: (packet: Buffer) => void):
   return parse;
 }
 
-/** Whether an earlier response of the connection still owns the socket: Node gives it to one at a time, in order. */
-export function waitsForTurn(res: ServerResponse): boolean {
+/** Whether an earlier response of the connection still owns the socket: Node assigns it to one response at a time, in order. */
+export function waitsForSocket(res: ServerResponse): boolean {
   return res.socket === null;
 }
 
 /**
- * Calls `begin` when the response gets the socket, which is when the answer before it is out. Without the event `socket`
- * of responses: never, and the request is dropped with its connection.
+ * Calls `begin` when the response is assigned the socket, that is when the answer before it is sent. Without the
+ * `socket` event of responses: never, and the request is dropped with its connection.
  */
-export function onTurn(res: ServerResponse, begin: () => void): void {
+export function onSocketAssigned(res: ServerResponse, begin: () => void): void {
   res.once('socket', begin);
 }

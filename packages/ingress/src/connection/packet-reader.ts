@@ -1,20 +1,20 @@
 /**
- * Reads a connection that pipelines: gives Node's parser one request at a time, although a packet may hold hundreds.
+ * Reads a connection that pipelines: passes one request at a time to Node's parser, although a packet may hold hundreds.
  *
- * Contract: the parser gets all bytes in their order. The bytes behind a request stay unparsed until its answer is out and
- * its address has its turn (`Passes`); until then the socket is not read further. Bodies pass at once. A body that spans
- * packets, or is chunked, is not told from the requests behind it in its last packet: these are parsed with it, and wait
- * in `Turns`.
- * Bound: one packet, and one more in the socket's own buffer. Cancellation: when the connection closes or has had its
- * last request, the bytes are dropped.
+ * Contract: the parser receives all bytes in order. The bytes behind a request stay unparsed until it is answered and
+ * its address is scheduled (`FairScheduler`); until then the socket is not read further. Bodies are passed on at once.
+ * The end of a body that spans packets, or is chunked, is not recognised: requests behind it in its last packet are
+ * parsed with it, and wait in `RequestSequencer`.
+ * Bound: one packet, and one more in the socket's own buffer.
+ * Cancellation: the bytes are dropped when the connection closes or has had its last request.
  *
- *   const reader = PacketReader.takeOver(connection, passes); // from now on, instead of Node's own reading
+ *   const reader = PacketReader.takeOver(connection, scheduler); // replaces Node's own reading
  *   reader.feed(packet);
  */
 import type { ServerResponse } from 'node:http';
 import type { Connection } from './connection.ts';
 import { takeParserInput } from './node-internals.ts';
-import type { Passes } from './passes.ts';
+import type { FairScheduler } from './fair-scheduler.ts';
 
 const HEAD_END = '\r\n\r\n';
 const NEXT_REQUEST = ' HTTP/1.1\r\n';
@@ -23,22 +23,22 @@ const LF = 10;
 
 export class PacketReader {
   readonly #connection: Connection;
-  readonly #passes: Passes;
+  readonly #scheduler: FairScheduler;
   readonly #parse: (packet: Buffer) => void;
   /** Not parsed yet. */
   #rest: Buffer | undefined;
-  /** The newest request, until it has arrived whole. */
+  /** The newest request, until it has arrived completely. */
   #newest: ServerResponse | undefined;
 
-  private constructor(connection: Connection, passes: Passes) {
+  private constructor(connection: Connection, scheduler: FairScheduler) {
     this.#connection = connection;
-    this.#passes = passes;
+    this.#scheduler = scheduler;
     this.#parse = takeParserInput(connection.socket, this.#onPacket);
   }
 
-  /** The connection has a parser and showed that it pipelines. Idempotent. */
-  static takeOver(connection: Connection, passes: Passes): PacketReader {
-    return (connection.reader ??= new PacketReader(connection, passes));
+  /** The connection must have a parser. Idempotent. */
+  static takeOver(connection: Connection, scheduler: FairScheduler): PacketReader {
+    return (connection.reader ??= new PacketReader(connection, scheduler));
   }
 
   /** The parser found a request. */
@@ -49,7 +49,7 @@ export class PacketReader {
   readonly #onPacket = (packet: Buffer): void => {
     const connection = this.#connection;
     if (this.#rest !== undefined) {
-      // First: a stream that flows emits what is put back at once.
+      // Before unshift: a flowing stream would emit the packet again at once.
       connection.socket.pause();
       connection.socket.unshift(packet);
       return;
@@ -59,12 +59,12 @@ export class PacketReader {
       return;
     }
     connection.pipelined = 0;
-    if (this.#passes.tryBegin(connection.share)) return this.feed(packet);
+    if (this.#scheduler.tryStart(connection.share)) return this.feed(packet);
     this.#hold(packet);
-    this.#passes.later(connection.share, this.#goOn);
+    this.#scheduler.defer(connection.share, this.#goOn);
   };
 
-  /** Parses the first request of a packet, and the others when it is answered. */
+  /** Parses the first request of a packet, and the others once it is answered. */
   feed(packet: Buffer): void {
     const connection = this.#connection;
     this.#newest = undefined;
@@ -97,7 +97,7 @@ export class PacketReader {
 
   readonly #answered = (): void => {
     this.#connection.pipelined += 1;
-    this.#passes.later(this.#connection.share, this.#goOn);
+    this.#scheduler.defer(this.#connection.share, this.#goOn);
   };
 
   readonly #goOn = (): void => {
@@ -111,7 +111,7 @@ export class PacketReader {
   };
 }
 
-/** Whether more than one request begins in a packet. A body that looks like one counts, which costs only time. */
+/** Whether more than one request begins in a packet. A body that looks like a request counts too, which costs only time. */
 export function holdsSeveral(packet: Buffer): boolean {
   const end = headEnd(packet);
   return end < packet.length && packet.indexOf(NEXT_REQUEST, end, 'latin1') >= 0;

@@ -1,8 +1,8 @@
 /**
  * Maps errors of the HTTP parser to the error table.
  *
- * Promise: every parser error has a status of its own kind: 408 for headers that took too long, 431 for too many, 413 for
- * chunk extensions without end, 400 for the rest.
+ * Contract: 408 for headers that took too long, 431 for headers over the limit, 413 for chunk extensions over the limit,
+ * 400 for all other parser errors.
  */
 import { RonError } from '@ron/kernel';
 
@@ -13,7 +13,7 @@ interface ParserError extends Error {
 
 export const HEADERS_LATE = new RonError('request_timeout', 'the headers were not complete in time', { op: 'header' });
 
-/** Undefined for an error that needs no answer: the client reset the connection, or closed it between two requests. */
+/** Undefined for an error without an answer: the client reset the connection, or closed it between two requests. */
 export function parserRefusal(error: ParserError): RonError | undefined {
   const code = error.code ?? '';
   switch (code) {

@@ -6,7 +6,7 @@ import { CREDIT_BYTES_MAX, QUIET_MS_MAX, SendWatch } from './send-watch.ts';
 const limits = { stall_ms: 5000, rate_bytes_per_s_min: 1024 };
 const SWEEP_MS = 100;
 
-/** Until when a client is kept that acknowledges `acked_bytes` at once and then nothing. */
+/** How long a client is kept that acknowledges `acked_bytes` at once and then nothing. */
 function cutAfter_ms(watch: SendWatch, acked_bytes: number, queued_bytes: number, given = limits): number {
   const sent_bytes = acked_bytes + queued_bytes;
   for (let now_ms = 0; ; now_ms += SWEEP_MS) {
@@ -50,7 +50,7 @@ test('a client below the minimum rate is cut even if it never pauses', () => {
   near(now_ms, 10_000);
 });
 
-test('time in which nothing waits for the client is not charged', () => {
+test('time without pending bytes is not charged', () => {
   const watch = new SendWatch();
   watch.check(0, 0, limits);
   watch.pause();
@@ -64,7 +64,7 @@ test('without a minimum rate only a long silence is cut', () => {
   near(cutAfter_ms(new SendWatch(), 1000, 4_000_000, free), QUIET_MS_MAX);
 });
 
-test('a client above the minimum rate is never cut, whatever the steps in which it acknowledges', () => {
+test('a client above the minimum rate is never cut, in whatever steps it acknowledges', () => {
   const step = fc.integer({ min: 1, max: CREDIT_BYTES_MAX });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.double({ min: 1, max: 400, noNaN: true }), (steps, times) => {

@@ -24,7 +24,7 @@ export const CREDIT_BYTES_MAX = 1024 * 1024;
 /** The limit without progress when there is no minimum rate. */
 export const QUIET_MS_MAX = 120_000;
 
-export type SendVerdict = 'ok' | 'quiet' | 'cut';
+export type SendState = 'ok' | 'quiet' | 'cut';
 
 export class SendWatch {
   /** Bytes handed to the kernel when the connection was last idle. */
@@ -33,9 +33,9 @@ export class SendWatch {
   #moved_bytes = 0;
   #moved_ms = 0;
   #credit_bytes = 0;
-  /** The credit of a client that has not acknowledged a byte yet. */
+  /** The credit of a client that has not yet acknowledged a byte. */
   #grace_bytes = 0;
-  /** Undefined: the client owes nothing now, so the credit is not drained. */
+  /** Undefined while no bytes are pending: the credit is not drained. */
   #checked_ms: number | undefined;
   #running = false;
   #isStalled = false;
@@ -52,13 +52,13 @@ export class SendWatch {
     this.#base_bytes = sent_bytes;
   }
 
-  /** Nothing waits for the client now. Its credit stays as it is. */
+  /** No bytes are pending. The credit stays as it is. */
   pause(): void {
     this.#checked_ms = undefined;
     this.#isStalled = false;
   }
 
-  /** `queued_bytes` of the `sent_bytes` were not acknowledged yet. */
+  /** `queued_bytes` of the `sent_bytes` are not acknowledged yet. */
   measured(sent_bytes: number, queued_bytes: number): void {
     const isFirst = this.#queued_bytes === undefined;
     this.#queued_bytes = queued_bytes;
@@ -69,8 +69,8 @@ export class SendWatch {
     this.#credit_bytes = Math.min(this.#credit_bytes, this.#grace_bytes + earned_bytes);
   }
 
-  /** `sent_bytes`: accepted by the kernel since the connection was opened. Call it only while more bytes wait. */
-  check(now_ms: number, sent_bytes: number, limits: TransferLimits): SendVerdict {
+  /** `sent_bytes`: accepted by the kernel since the connection was opened. Call it only while bytes are pending. */
+  check(now_ms: number, sent_bytes: number, limits: TransferLimits): SendState {
     const { stall_ms, rate_bytes_per_s_min } = limits;
     if (!this.#running) this.#begin(now_ms, limits);
     if (this.#checked_ms === undefined) this.#checked_ms = this.#moved_ms = now_ms;
@@ -102,5 +102,5 @@ export class SendWatch {
   }
 }
 
-/** After this time without progress the send queue is measured, and then as often again. */
+/** The send queue is measured after this time without progress, and again at this interval. */
 export const quietAfter_ms = (stall_ms: number): number => Math.min(1000, stall_ms / 4);

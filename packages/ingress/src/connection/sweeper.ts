@@ -1,15 +1,15 @@
 /**
- * One timer for all connections: cuts transfers that stand still or crawl, refuses connections whose first request does
- * not arrive, and while draining closes idle connections.
+ * One timer for all connections: cuts stalled and slow transfers, refuses connections whose first request does not
+ * arrive, and closes idle connections while draining.
  *
- * Contract: a client that stops sending is cut within its limit plus one period, and one that stops reading within the
- * limit of `SendWatch`, whatever route or path answers it. The former also holds for a body that is discarded. The headers of the first request are complete within
- * `header_timeout_ms` of the connect, or the connection is refused at most one period later, whichever parser has it (for
- * later requests Node's own clock holds, from their first byte). While draining an idle connection is closed once it has
- * been quiet for `drain_idle_ms`, and one with a request in flight never is.
- * Bound: a sweep visits the connections with something in flight and those without a first request, and all of them only
- * while draining. While a client is quiet, the send queues are measured: one measurement at a time, in at most a sixth of
- * the time; most of it is spent in the thread pool.
+ * Contract: a client that stops sending is cut within its limit plus one period, even if its body is discarded, and one
+ * that stops reading within the limit of `SendWatch`, whatever route or path answers it. If the headers of the first
+ * request are incomplete `header_timeout_ms` after the connect, the connection is refused at most one period later,
+ * whichever parser reads it. (For later requests Node's own timeout applies, from their first byte.) While draining, an
+ * idle connection is closed after `drain_idle_ms`; one with a request in flight is not closed.
+ * Bound: a sweep visits connections with a request in flight and those without a first request, and all connections only
+ * while draining. The send queues of quiet clients are measured one batch at a time, for at most a sixth of the time,
+ * mostly in the thread pool.
  * Cancellation: `close()` stops it.
  */
 import { sched } from '@ron/kernel';
@@ -29,7 +29,7 @@ export interface SweeperInit {
   readonly header_timeout_ms: number;
   /** Called when a connection is cut because its client does not read. */
   readonly onWriteCut: (connection: Connection) => void;
-  /** Called when a connection is cut because its client sends a body that was refused too slowly. */
+  /** Called when a connection is cut because its client is too slow to send a discarded body. */
   readonly onDiscardCut: (connection: Connection) => void;
 }
 
@@ -40,9 +40,9 @@ export class Sweeper {
   readonly #init: SweeperInit;
   /** Every open connection. */
   readonly all = new Set<Connection>();
-  /** Those with a request in flight or an answer not yet taken by the client. */
+  /** Connections with a request in flight or an answer that the client has not read. */
   readonly #busy = new Set<Connection>();
-  /** Those whose first request has not arrived. */
+  /** Connections whose first request has not arrived. */
   readonly #newcomers = new Set<Connection>();
   #after: (() => void)[] = [];
   /** Connections whose client has acknowledged nothing for a while. Filled anew by each sweep. */
@@ -76,7 +76,7 @@ export class Sweeper {
     this.#newcomers.delete(connection);
   }
 
-  /** Something is in flight on it. It is watched until a sweep finds it idle. */
+  /** Watches a connection with a request in flight, until a sweep finds it idle. */
   watch(connection: Connection): void {
     this.#busy.add(connection);
   }
@@ -100,7 +100,7 @@ export class Sweeper {
 
   #arm(): void {
     this.#timer = sched.timer(this.#init.period_ms, () => this.#tick(), 'ingress-sweep', {
-      // A drain must end even when nothing else keeps the process alive.
+      // A drain must complete even if nothing else keeps the process alive.
       keepAlive: this.#draining,
     });
   }
@@ -110,7 +110,7 @@ export class Sweeper {
     this.sweep(now_ms);
     const late = this.#lateNewcomers(now_ms);
     if (!this.#draining && late.length === 0) return this.#endTick();
-    // When the loop was late, requests lie unread in the kernel: they are read first, then the verdict is given.
+    // After a delay of the event loop, requests may be unread in the kernel: read them before judging.
     void sched.pause('ingress-sweep').then(() => {
       for (const connection of late) if (connection.awaits_head) this.#refuseLate(connection);
       if (this.#draining) this.#closeIdle(sched.now_ms());
@@ -169,20 +169,21 @@ export class Sweeper {
   }
 
   #judge(connection: Connection, now_ms: number): void {
-    const { socket, writing, reading, flights } = connection;
+    const { socket, writing, reading, inflight } = connection;
     if (socket.writableLength === 0) writing.pause();
     else {
       const verdict = writing.check(now_ms, sentBytes(socket), this.#init.write);
       if (verdict === 'quiet') this.#quiet.push(connection);
+      // [storage I-4] [kms I-4] A client that does not read is cut; below, one that does not send.
       if (verdict === 'cut') {
         this.#init.onWriteCut(connection);
         cutConnection(socket);
         return;
       }
     }
-    flights[0]?.clientStalled(writing.isStalled);
+    inflight[0]?.clientStalled(writing.isStalled);
     // Only the newest request of a connection can still be sending its body.
-    const newest = flights[flights.length - 1];
+    const newest = inflight[inflight.length - 1];
     if (newest?.bodyOverdue(now_ms) === true) newest.readStalled();
     const isOwed = newest === undefined ? connection.discards : newest.wantsBytes();
     if (!isOwed) reading.rest();

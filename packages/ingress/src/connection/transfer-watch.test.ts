@@ -5,21 +5,21 @@ import { TransferWatch } from './transfer-watch.ts';
 
 const limits = { stall_ms: 5000, rate_bytes_per_s_min: 1000 };
 
-test('no byte for the stall limit is a stall, one byte less than that long is not', () => {
+test('no byte for the stall limit is a stall; a byte just before it is not', () => {
   const watch = new TransferWatch();
   assert.equal(watch.check(0, 7, limits), 'ok');
   assert.equal(watch.check(4999, 7, limits), 'ok');
   assert.equal(watch.check(5000, 7, limits), 'stalled');
 });
 
-test('a crawl is cut once its average, less the grace, is below the rate', () => {
+test('a slow transfer is cut once its average, less the grace, is below the rate', () => {
   const watch = new TransferWatch();
   watch.check(0, 0, limits);
   assert.equal(watch.check(4000, 1, limits), 'ok', 'within the grace');
-  assert.equal(watch.check(6000, 999, limits), 'too_slow', 'one second is judged, 1000 bytes are owed');
+  assert.equal(watch.check(6000, 999, limits), 'too_slow', 'one second counts, so 1000 bytes are due');
 });
 
-test('a rest forgives: the next transfer starts anew', () => {
+test('after a rest the next transfer starts afresh', () => {
   const watch = new TransferWatch();
   watch.check(0, 0, limits);
   watch.rest();
@@ -27,7 +27,7 @@ test('a rest forgives: the next transfer starts anew', () => {
   assert.equal(watch.check(64_999, 0, limits), 'ok');
 });
 
-test('whoever keeps the rate and never pauses for the stall limit is never cut, however long it takes', () => {
+test('a client that keeps the rate and never pauses for the stall limit is never cut, however long it takes', () => {
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 1, max: 4999 }), { maxLength: 200 }), (pauses_ms) => {
       const watch = new TransferWatch();

@@ -10,7 +10,7 @@ export interface TransferLimits {
   readonly rate_bytes_per_s_min: number;
 }
 
-export type TransferVerdict = 'ok' | 'stalled' | 'too_slow';
+export type TransferState = 'ok' | 'stalled' | 'too_slow';
 
 export class TransferWatch {
   #running = false;
@@ -25,7 +25,7 @@ export class TransferWatch {
   }
 
   /** `moved_bytes` only grows while the transfer runs; where it starts does not matter. */
-  check(now_ms: number, moved_bytes: number, limits: TransferLimits): TransferVerdict {
+  check(now_ms: number, moved_bytes: number, limits: TransferLimits): TransferState {
     if (!this.#running) {
       this.#running = true;
       this.#start_ms = this.#moved_ms = now_ms;

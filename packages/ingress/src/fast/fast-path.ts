@@ -1,10 +1,10 @@
 /**
- * Bytes that lie verified in RAM, or can be had without waiting, answered before routing.
+ * Answers requests for bytes that are verified in RAM, or readable without waiting, before routing.
  *
- * Promise: the same answer as the route would give, by the same admission, drain, capability, conditional, correlation id
+ * Contract: the same answer as the route gives, by the same admission, drain, capability, conditional, correlation id
  * and metric code; the contract suite runs with it on and off. Requests that it cannot answer at once go to the router.
- * Bound: keeps nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` leaves in one write with its
- * head; an answer that the client does not take at once is watched like any other.
+ * Bound: holds nothing; the source bounds its own cache. A body of up to `TEXT_BYTES_MAX` is sent in one write with its
+ * head; an answer that the client does not read at once is watched like any other.
  */
 import { validateHeaderValue } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
@@ -13,7 +13,7 @@ import type { Admission, ClientAddress } from '@ron/kernel';
 import { refusalError } from '../guards/access.ts';
 import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import { chooseVariant } from '../bytes/accept-encoding.ts';
-import type { Answers } from '../answer/answers.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
 import { ageNow, byteHead, varyByEncoding } from '../bytes/byte-answer.ts';
 import type { Batch, ByteSource } from '../bytes/bytes.ts';
 import type { Connection } from '../connection/connection.ts';
@@ -23,18 +23,18 @@ import type { ExchangeHost } from '../request/exchange.ts';
 import { hasBody } from '../guards/header-checks.ts';
 import type { HeaderView } from '../guards/header-scan.ts';
 import type { Pipeline } from '../request/pipeline.ts';
-import { Place } from '../guards/place.ts';
-import { acceptEncodingIn } from './plain-request.ts';
-import type { PlainRequest } from './plain-request.ts';
+import { InflightPermit } from '../guards/inflight-permit.ts';
+import { acceptEncodingIn } from './simple-get.ts';
+import type { SimpleGet } from './simple-get.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import type { Responder } from '../answer/responder.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
 import { endWith } from '../bytes/transfer.ts';
 
-/** Larger ones go through the byte server, which hands them over piece by piece. */
+/** Larger bodies go through the byte server, which sends them in pieces. */
 const WHOLE_BYTES_MAX = 1024 * 1024;
 
-/** Its variants must be in RAM, too. */
+/** Its variants must be in RAM too. */
 export type RamSource = ByteSource & { readonly ram: Batch };
 
 /** An object in RAM with its prepared answer. A cache keeps it with the object; `openNow` makes a new one for each read. */
@@ -44,17 +44,17 @@ export class FastEntry {
   readonly facts: AccessFacts | undefined;
   /** Whether the answer depends on `Accept-Encoding`. */
   readonly varies: boolean;
-  /** The body as text, when it is small. */
+  /** The body as text, if it is small. */
   readonly body_text: string | undefined;
-  /** The same content in all codings, this one included; undefined when there is only this one, uncoded. */
+  /** The same content in all codings, including this one; undefined if it has no coding and no variants. */
   readonly #variants: readonly FastEntry[] | undefined;
   /**
-   * Flat names and values of the 200 answer, made by the first answer. The last value is the correlation id's; with
-   * `born_ms` the one before is that of `Age`.
+   * Names and values of the 200 answer as a flat list, built by the first answer. The last value is the correlation
+   * id; with `born_ms` the one before is `Age`.
    */
   head_200: string[] | undefined = undefined;
   head_304: string[] | undefined = undefined;
-  /** The same as text, for answers that are written without Node's help. */
+  /** The same as text, for answers that are written straight to the socket. */
   head_200_text: string | undefined = undefined;
   head_304_text: string | undefined = undefined;
 
@@ -77,8 +77,8 @@ export class FastEntry {
   }
 
   /**
-   * The variant for a client; undefined when the route has to decide: no coding is acceptable, or the client does not say
-   * which ones it decodes and no variant is uncoded.
+   * The variant for a client. Undefined if the route has to decide: no coding is acceptable, or the client sends no
+   * `Accept-Encoding` and every variant has a coding.
    */
   accepted(header: string | undefined): FastEntry | undefined {
     if (this.#variants === undefined) return this;
@@ -88,13 +88,13 @@ export class FastEntry {
 }
 
 export interface FastSource {
-  /** The route that answers the same requests when the bytes are not in RAM, as in `GET /o/:addr`. */
+  /** The route that answers the same requests if the bytes are not in RAM, such as `GET /o/:addr`. */
   readonly route: string;
-  /** By the whole request target, so that nothing is parsed. Asked for every request: it must be cheap and canonical. */
+  /** Looks up the whole request target, unparsed. Called for every request: it must be cheap, and each object must have one target. */
   lookup(target: string): FastEntry | undefined;
   /**
-   * Bytes that are not in the cache but can be had without waiting. Asked when there is room for the request, before or
-   * after it took its place, and when `lookup` had nothing and the route is open to all: it may read, but not wait.
+   * Bytes that are not in the cache but can be read without waiting. Called if `lookup` found nothing, the route needs
+   * no capability and admission has room, before or after the request has taken its permit. It may read, but not wait.
    */
   openNow?(target: string): FastEntry | undefined;
 }
@@ -106,20 +106,20 @@ export interface FastPathInit {
   readonly sweeper: Sweeper;
   readonly host: ExchangeHost;
   readonly pipeline: Pipeline;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   /** Every answer is logged, so none is sent without an exchange. */
   readonly access_log: boolean;
 }
 
-/** A request as the front found it. One object, filled anew for each request. */
+/** A request after the guards. One object, reused for every request. */
 export interface Arrival {
   connection: Connection;
   corr_id: string;
   ip: string;
-  /** The address that its place counts for. */
+  /** The address that its permit counts for. */
   address: ClientAddress | undefined;
   start_ms: number;
-  /** A capability check that the fast path began and could not await: passed on, so that a rate counts it once. */
+  /** A capability check that the fast path started but could not await. It is passed on, so that a rate caveat counts the request once. */
   verdict: Promise<Grant | Refusal> | undefined;
 }
 
@@ -146,13 +146,13 @@ export class FastPath {
     try {
       return this.#init.source.openNow?.(target);
     } catch {
-      // The route meets the same error and reports it.
+      // The route encounters the same error and reports it.
       return undefined;
     }
   }
 
-  /** For a plain GET: an entry that can be answered whole, or with 304, in one write. */
-  plainEntry({ target, if_none_match, headers }: PlainRequest): FastEntry | undefined {
+  /** For a simple GET: an entry that can be answered completely, or with 304, in one write. */
+  entryFor({ target, if_none_match, headers }: SimpleGet): FastEntry | undefined {
     if (this.#route.row.scope !== null || this.#init.access_log) return undefined;
     const found = this.#init.source.lookup(target) ?? this.#openNow(target);
     const entry = found?.varies === true ? found.accepted(acceptEncodingIn(headers)) : found;
@@ -160,7 +160,7 @@ export class FastPath {
     return if_none_match === undefined || if_none_match === entry.source.etag ? entry : undefined;
   }
 
-  /** The head as text, up to the lines that differ from answer to answer. Throws when a header could not be sent. */
+  /** The head as text, up to the lines that differ between answers. Throws if a header is invalid. */
   headText(entry: FastEntry, status: 200 | 304): string {
     const head =
       status === 200
@@ -181,18 +181,18 @@ export class FastPath {
     return text;
   }
 
-  /** Counts an answer that was given without an exchange. */
+  /** Counts an answer that was sent without an exchange. */
   count(status: number, seconds: number): void {
     this.#route.metrics.count(status, seconds);
   }
 
-  /** Answers, or returns false to leave it to the router. The caller holds an in-flight place, which goes over with it. */
+  /** Answers, or returns false to leave the request to the router. On true, it owns the in-flight permit of the caller. */
   serve(req: IncomingMessage, res: ServerResponse, found: FastEntry, view: HeaderView, arrival: Arrival): boolean {
     try {
       const entry = found.varies ? found.accepted(view.accept_encoding) : found;
       return entry !== undefined && this.#serve(req, res, entry, view, arrival);
     } catch (error) {
-      // A checker or an entry that cannot work: it ends here, not in the event loop.
+      // A defect in a checker or an entry must not reach the event loop.
       this.#init.answers.fail(this.#exchange(req, res, arrival), error);
       return true;
     }
@@ -206,7 +206,7 @@ export class FastPath {
     } else {
       const verdict = this.#init.pipeline.phase1(this.#route.row, view.authorization, arrival.ip, entry.facts, 0);
       if (verdict instanceof Promise) {
-        // The router waits for it, and tells; if it never gets there, a check that fails must not end the process.
+        // The router awaits it and reports a failure. If the request never gets there, a rejection must not end the process.
         verdict.catch(() => undefined);
         arrival.verdict = verdict;
         return false;
@@ -237,7 +237,7 @@ export class FastPath {
     return true;
   }
 
-  /** Gives the place back at once when the whole answer has left; else watches it until it has. */
+  /** Releases the permit at once if the whole answer was sent; otherwise watches the answer until it is. */
   #settle(req: IncomingMessage, res: ServerResponse, arrival: Arrival, status: number): void {
     if (req.socket.writableLength === 0 && !this.#init.access_log) {
       this.#init.admission.leave(arrival.address);
@@ -260,8 +260,8 @@ export class FastPath {
   #exchange(req: IncomingMessage, res: ServerResponse, arrival: Arrival): Exchange {
     const { admission, host, sweeper } = this.#init;
     const { connection, corr_id, ip, start_ms } = arrival;
-    const place = new Place(admission, arrival.address, true);
+    const permit = new InflightPermit(admission, arrival.address, true);
     sweeper.watch(connection);
-    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, place);
+    return new Exchange(host, req, res, connection, corr_id, ip, start_ms, this.#route.metrics, permit);
   }
 }

@@ -1,7 +1,7 @@
 /**
  * Where a capability checker plugs in; the checker of `@ron/auth` fits as it is.
  *
- * Promise: phase 1 (`checkHeaders`) runs before any queue and before a byte of the body is read. Phase 2 sees every decoded byte
+ * Contract: phase 1 (`checkHeaders`) runs before any queue and before a byte of the body is read. Phase 2 sees every decoded byte
  * of the body before the handler does; a refusal there ends the request before any side effect.
  */
 import { RonError } from '@ron/kernel';

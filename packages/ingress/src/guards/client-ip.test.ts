@@ -11,12 +11,12 @@ const PROXIES = ['10.0.0.0/8', '192.0.2.1', '2001:db8::/32'];
 const from = (remote: string, forwarded: string, proxies = PROXIES): string =>
   clientIp(remote, { 'x-forwarded-for': forwarded }, proxies);
 
-test('without trusted proxies the header is never believed', () => {
+test('without trusted proxies the header is ignored', () => {
   assert.equal(from('203.0.113.9', '1.1.1.1', []), '203.0.113.9');
   assert.equal(clientIp(undefined, {}, []), 'unknown');
 });
 
-test('a peer that is no trusted proxy cannot speak for others', () => {
+test('a peer that is not a trusted proxy cannot claim another address', () => {
   assert.equal(from('203.0.113.9', '1.1.1.1'), '203.0.113.9');
 });
 
@@ -31,7 +31,7 @@ test('behind trusted proxies the rightmost untrusted address is the client', () 
   assert.equal(clientIp('10.1.2.3', {}, PROXIES), '10.1.2.3');
 });
 
-test('what cannot be read ends the chain at the last address that could', () => {
+test('an unreadable entry ends the chain at the last readable address', () => {
   for (const bad of [
     '',
     ',',
@@ -49,12 +49,12 @@ test('what cannot be read ends the chain at the last address that could', () => 
   assert.equal(from('10.1.2.3', 'junk, 10.9.9.9'), '10.9.9.9');
 });
 
-test('the hops that are read are bounded', () => {
+test('the number of hops that are read is bounded', () => {
   const chain = ['198.51.100.7', ...Array.from({ length: 40 }, () => '10.0.0.1')].join(',');
   assert.equal(from('10.1.2.3', chain), '10.0.0.1');
 });
 
-test('one address has one spelling', () => {
+test('an address is normalized to one spelling', () => {
   for (const [text, expected] of [
     ['::ffff:1.2.3.4', '1.2.3.4'],
     ['::FFFF:1.2.3.4', '1.2.3.4'],
@@ -71,7 +71,7 @@ test('one address has one spelling', () => {
     assert.equal(normalizeIp(text), expected, text);
 });
 
-test('a wrong entry in trusted_proxies is named', () => {
+test('an invalid entry of trusted_proxies is named in the error', () => {
   for (const entry of [
     '',
     'example.org',
@@ -90,7 +90,7 @@ test('a wrong entry in trusted_proxies is named', () => {
     );
 });
 
-test('arbitrary headers: never throws, and the answer is an address in its one spelling', () => {
+test('arbitrary headers: never throws, and the result is a normalized address', () => {
   const address = fc.oneof(fc.ipV4(), fc.ipV6(), fc.constantFrom('10.0.0.1', '::ffff:10.0.0.1', '', 'unknown'));
   const header = fc.oneof(
     fc.array(address, { maxLength: 6 }).map((list) => list.join(', ')),
@@ -106,7 +106,7 @@ test('arbitrary headers: never throws, and the answer is an address in its one s
   );
 });
 
-test('time grows with length, not its square', () => {
+test('time is linear in the length', () => {
   assertLinearTime((length) => {
     for (const piece of [',', '10.0.0.1,', '[', ' ', '1', '1.']) from('10.0.0.1', piece.repeat(length / piece.length));
   });

@@ -1,9 +1,9 @@
 /**
  * The client address of a request, for limits and logs.
  *
- * Promise: the address of the socket, unless that is a trusted proxy; then the rightmost address of `X-Forwarded-For`
- * that is not a trusted proxy itself. Entries to its left may be forged by the client and are ignored. Addresses
- * come out in one spelling each (IPv4-mapped ones as IPv4), so that one client is one key. Never throws on a request.
+ * Contract: the address of the socket, unless that is a trusted proxy; then the rightmost address of `X-Forwarded-For`
+ * that is not a trusted proxy itself. Entries to its left may be forged by the client and are ignored. Addresses are
+ * normalized (IPv4-mapped ones to IPv4), so that a client has one key. Never throws on a request.
  * Bound: at most 32 hops are read, from the right; compiled proxy lists are kept per list object.
  */
 import type { IncomingHttpHeaders } from 'node:http';
@@ -31,7 +31,7 @@ export function clientIp(
   let end = forwarded.length;
   for (let hop = 0; hop < HOPS_MAX && end >= 0 && isTrusted(trusted, client); hop += 1) {
     const comma = end === 0 ? -1 : forwarded.lastIndexOf(',', end - 1);
-    // A hop that we cannot read ends the chain: the last address we could read stands for the client.
+    // An unreadable hop ends the chain: the last readable address is the client.
     if (end - comma > ADDRESS_CHARS_MAX * 2) return client;
     const previous = normalizeIp(stripPort(forwarded.slice(comma + 1, end).trim()));
     if (previous === undefined) return client;
@@ -41,14 +41,14 @@ export function clientIp(
   return client;
 }
 
-/** The one spelling of an address, or undefined when it is none. */
+/** The normalized spelling of an address; undefined if the text is not an address. */
 export function normalizeIp(text: string): string | undefined {
   if (text.length > ADDRESS_CHARS_MAX) return undefined;
   if (isIPv4(text)) return text;
   const zone = text.indexOf('%');
   const address = zone < 0 ? text : text.slice(0, zone);
   if (!isIPv6(address)) return undefined;
-  // The common case by far on a dual-stack socket.
+  // By far the most common case on a dual-stack socket.
   if (address.startsWith('::ffff:') && isIPv4(address.slice(7))) return address.slice(7);
   const canonical = new SocketAddress({ address, family: 'ipv6' }).address;
   return canonical.startsWith('::ffff:') && isIPv4(canonical.slice(7)) ? canonical.slice(7) : canonical;

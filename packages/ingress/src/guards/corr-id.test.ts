@@ -15,7 +15,7 @@ const timeOf = (id: string): number =>
 
 afterEach(() => void installSched(realSched));
 
-test('ids are ULIDs of now, unique and strictly ascending', () => {
+test('ids are ULIDs of the current time, unique and strictly ascending', () => {
   const from_ms = Date.now();
   const ids = Array.from({ length: 50_000 }, newCorrId);
   const to_ms = Date.now();
@@ -24,7 +24,7 @@ test('ids are ULIDs of now, unique and strictly ascending', () => {
   assert.ok(timeOf(ids[0]!) >= from_ms && timeOf(ids.at(-1)!) <= to_ms);
 });
 
-test('ids ascend although the clock stands still or goes back', () => {
+test('ids ascend even if the clock stops or goes back', () => {
   let wall_ms = Date.now() + 5000;
   installSched({ ...realSched, wall_ms: () => wall_ms });
   const first = newCorrId();
@@ -38,15 +38,15 @@ test('ids ascend although the clock stands still or goes back', () => {
   assert.equal(timeOf(back), timeOf(first));
 });
 
-test('a counter that runs out carries, and borrows a millisecond instead of repeating', () => {
+test('an exhausted counter carries, and takes the next millisecond instead of repeating an id', () => {
   let base_ms = Date.now() + 1_000_000;
-  // All random bits set is the fullest start: the second id must already carry into the time.
+  // All random bits set is the highest start: the second id must carry into the time.
   installSched({ ...realSched, wall_ms: () => base_ms, randomBytes: (n) => new Uint8Array(n).fill(255) });
-  // A few hundred milliseconds use up what is left of the pool.
+  // A few hundred milliseconds consume the rest of the pool.
   for (let tries = 0; !newCorrId().endsWith('Z'.repeat(16)); base_ms += 1) assert.ok((tries += 1) < 1000);
   const carried = newCorrId();
   assert.equal(timeOf(carried), base_ms + 1);
-  // A whole low half in one millisecond must carry into the high half.
+  // A full low half within one millisecond must carry into the high half.
   const later_ms = base_ms + 1000;
   installSched({ ...realSched, wall_ms: () => later_ms });
   let previous = carried;
@@ -58,7 +58,7 @@ test('a counter that runs out carries, and borrows a millisecond instead of repe
   assert.ok(timeOf(previous) >= later_ms);
 });
 
-test('a harmless id is echoed, anything else is replaced', () => {
+test('a safe id is echoed, any other is replaced', () => {
   for (const id of ['a', 'A-b_9', '0'.repeat(64)]) assert.equal(corrIdFrom(id), id);
   for (const id of ['', '0'.repeat(65), 'a b', 'a\n', 'a\r\nx: y', 'é', 'a,b', '<script>', '\0', undefined])
     assert.match(corrIdFrom(id), ULID);

@@ -1,10 +1,10 @@
 /**
- * Correlation ids: the client's own when it is harmless, else a fresh ULID.
+ * Correlation ids: the client's own if it is safe to echo, otherwise a new ULID.
  *
- * Promise: 26 characters of Crockford base32, unique, and strictly ascending within the process even when the clock
- * stands still or goes back. An echoed id holds nothing that could break a header, a log line or a metric.
- * Bound: one pool of random bytes, a table of 1024 character pairs. Overflow: a counter that runs out carries into the
- * half above it, and that one into the time. Never waits.
+ * Contract: 26 characters of Crockford base32, unique, and strictly ascending within the process even if the clock
+ * stops or goes back. An echoed id holds nothing that could break a header, a log line or a metric.
+ * Bound: one pool of random bytes, a table of 1024 character pairs. Overflow: an exhausted half of the counter carries
+ * into the half above it, and that one into the time. Never waits.
  *
  *   01J9ZK3Q7B  C4D8WZ1V  00A7  K2M4
  *   time        random    high  low      48 + 40 + 20 + 20 bits; fresh random bits in each millisecond, then `low` counts
@@ -28,7 +28,7 @@ let prefix = '';
 let high = 0;
 let low = 0;
 
-/** A new ULID. Cheap enough for every request: the clock is read, the rest is one addition and two lookups. */
+/** A new ULID. Cheap enough for every request: one clock read, one addition and two lookups. */
 export function newCorrId(): string {
   const wall_ms = sched.wall_ms();
   if (wall_ms > time_ms) startMillisecond(wall_ms);
@@ -52,7 +52,7 @@ function startMillisecond(next_ms: number): void {
 }
 
 function carry(): void {
-  // Both halves full means a clock that went far back: borrow a millisecond from the future rather than repeat.
+  // Both halves are full only if the clock went far back: take the next millisecond rather than repeat an id.
   if (high === HALF_MAX) return startMillisecond(time_ms + 1);
   high += 1;
   low = 0;
@@ -76,7 +76,7 @@ export function isCorrId(text: string): boolean {
   return /^[0-9A-Za-z_-]{1,64}$/.test(text);
 }
 
-/** The id of a request: the `X-Corr-ID` it came with, or a new one. */
+/** The id of a request: its `X-Corr-ID`, or a new one. */
 export function corrIdFrom(header: string | undefined): string {
   return header !== undefined && isCorrId(header) ? header : newCorrId();
 }

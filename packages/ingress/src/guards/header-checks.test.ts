@@ -17,7 +17,7 @@ function refusal(version: string, ...lines: readonly string[]): string | undefin
   return headerRefusal(req as IncomingMessage, view, 8)?.code;
 }
 
-test('what both readers understand alike passes', () => {
+test('unambiguous requests pass', () => {
   assert.equal(refusal('1.1', 'Host: a'), undefined);
   assert.equal(refusal('1.0'), undefined, 'HTTP/1.0 needs no Host');
   assert.equal(refusal('1.1', 'Host: a', 'Transfer-Encoding: chunked'), undefined);
@@ -25,18 +25,18 @@ test('what both readers understand alike passes', () => {
   assert.equal(refusal('1.1', 'Host: a', 'Content-Length: 5'), undefined);
 });
 
-test('versions that are not spoken', () => {
+test('unsupported versions are refused', () => {
   for (const version of ['0.9', '2.0']) assert.equal(refusal(version, 'Host: a'), 'bad_request', version);
 });
 
-test('no Host, two, or two capabilities', () => {
+test('a missing or repeated Host, and repeated Authorization, are refused', () => {
   assert.equal(refusal('1.1'), 'bad_request');
   assert.equal(refusal('1.1', 'Host: a', 'host: b'), 'bad_request');
   assert.equal(refusal('1.0', 'Host: a', 'Host: a'), 'bad_request');
   assert.equal(refusal('1.1', 'Host: a', 'Authorization: x', 'authorization: y'), 'bad_request');
 });
 
-test('every framing but one length or exactly chunked', () => {
+test('any framing except one length or exactly chunked is refused', () => {
   for (const encoding of ['gzip, chunked', 'identity', 'xchunked', 'chunked, chunked', '']) {
     assert.equal(refusal('1.1', 'Host: a', `Transfer-Encoding: ${encoding}`), 'bad_request', encoding);
   }
@@ -54,13 +54,13 @@ test('all lines of Transfer-Encoding or Content-Length are judged together', () 
   for (const pair of lines) assert.equal(refusal('1.1', 'Host: a', ...pair), 'bad_request', pair.join());
 });
 
-test('too many lines', () => {
+test('too many header lines are refused', () => {
   const lines = Array.from({ length: 8 }, (_, i) => `X-${i}: 1`);
   assert.equal(refusal('1.1', 'Host: a', ...lines.slice(1)), undefined);
   assert.equal(refusal('1.1', 'Host: a', ...lines), 'headers_too_large');
 });
 
-test('a body follows when a length other than 0 or an encoding says so', () => {
+test('a length other than 0 or a transfer coding announces a body', () => {
   const body = (...raw: string[]): boolean => {
     const view = newHeaderView();
     scanHeaders(raw, view);

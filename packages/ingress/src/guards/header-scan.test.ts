@@ -22,14 +22,14 @@ const NAMES = [
 ];
 const CONDITIONAL = new Set(['range', 'if-range', 'if-match', 'if-modified-since', 'if-unmodified-since']);
 
-/** The same letters with some of them in upper case. */
+/** The same text with some letters in upper case. */
 const anyCase = (name: string, bits: number): string =>
   name
     .split('')
     .map((letter, i) => ((bits >> (i % 31)) & 1 ? letter.toUpperCase() : letter))
     .join('');
 
-test('finds what it looks for whatever the case, counts what must be unique, and forgets the request before', () => {
+test('finds known headers in any case, counts unique ones, and resets the previous request', () => {
   const view = newHeaderView();
   const header = fc.tuple(fc.constantFrom(...NAMES), fc.nat(), fc.string({ maxLength: 8 }));
   fc.assert(
@@ -54,7 +54,7 @@ test('finds what it looks for whatever the case, counts what must be unique, and
   );
 });
 
-test('repeated headers are seen one by one, whatever their case', () => {
+test('repeated headers are returned one by one, in any case', () => {
   const raw = ['Host', 'a', 'X-Sig', 'v1=1', 'x-sig', 'v1=2, v1=3', 'X-SIG', '', 'X-Sigs', 'other'];
   assert.deepEqual(valuesOf(raw, 'x-Sig'), ['v1=1', 'v1=2, v1=3', '']);
   assert.deepEqual(valuesOf(raw, 'x-none'), []);

@@ -4,7 +4,7 @@ import { headerText } from './header-text.ts';
 
 const rawHeaders = ['Host', 'a', 'CONTENT-encoding', 'gzip', 'X', '', 'content-Encoding', 'br'];
 
-test('a header is found in any case, repeated lines are joined, and an empty one is not a missing one', () => {
+test('a header is found in any case, repeated lines are joined, and an empty value is not undefined', () => {
   assert.equal(headerText({ rawHeaders }, 'host'), 'a');
   assert.equal(headerText({ rawHeaders }, 'content-encoding'), 'gzip, br');
   assert.equal(headerText({ rawHeaders }, 'x'), '');

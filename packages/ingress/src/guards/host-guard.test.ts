@@ -6,12 +6,12 @@ import { hostAllowed, HostGuard, hostName, hostsFor, isLoopback } from './host-g
 
 const loopback = hostsFor('127.0.0.1', [])!;
 
-test('a loopback listener answers for loopback names, with any port or none', () => {
+test('a loopback listener accepts loopback names, with any port or none', () => {
   for (const host of ['localhost', 'LOCALHOST', 'localhost:8080', '127.0.0.1', '127.0.0.1:1', '[::1]', '[::1]:65535'])
     assert.ok(hostAllowed(host, loopback), host);
 });
 
-test('everything else is refused: rebinding names, userinfo, spoofed ports and look-alikes', () => {
+test('rebinding names, userinfo, spoofed ports and look-alikes are refused', () => {
   for (const host of [
     'evil.example',
     'localhost.evil.example',
@@ -52,14 +52,14 @@ test('everything else is refused: rebinding names, userinfo, spoofed ports and l
     assert.ok(!hostAllowed(host, loopback), JSON.stringify(host));
 });
 
-test('a guard gives the same answer however often it is asked, and whatever passed before', () => {
+test('a guard gives the same answer on every call, whatever passed before', () => {
   const guard = new HostGuard(loopback);
   for (const host of ['localhost:1', 'localhost:1', 'evil.example', 'evil.example', '127.0.0.1', 'localhost:1', ''])
     assert.equal(guard.allows(host), hostAllowed(host, loopback), host);
   assert.ok(new HostGuard(undefined).allows('anything at all'));
 });
 
-test('which hosts a bind answers for', () => {
+test('the accepted hosts follow from the bind address', () => {
   assert.equal(hostsFor('0.0.0.0', []), undefined);
   assert.equal(hostsFor('::', []), undefined);
   assert.deepEqual(hostsFor('203.0.113.1', ['ron.example']), ['ron.example']);
@@ -68,7 +68,7 @@ test('which hosts a bind answers for', () => {
   assert.ok(hostAllowed('[::1]:5', hostsFor('::1', [])!));
 });
 
-test('what counts as loopback', () => {
+test('loopback addresses are recognised', () => {
   for (const address of [
     '127.0.0.1',
     '127.255.0.1',
@@ -83,7 +83,7 @@ test('what counts as loopback', () => {
     assert.ok(!isLoopback(address), address);
 });
 
-test('arbitrary Host values never throw, and what is allowed is exactly a listed name with an optional port', () => {
+test('arbitrary Host values never throw, and exactly the listed names with an optional port are allowed', () => {
   const near = fc
     .tuple(
       fc.constantFrom('localhost', '127.0.0.1', '[::1]', 'evil', ''),

@@ -1,15 +1,15 @@
 /**
- * The `Host` allow-list that keeps a web page of a stranger from talking to a loopback service through the user's browser
- * (DNS rebinding: the stranger's name resolves to 127.0.0.1, but the browser still sends that name as Host).
+ * The `Host` allow-list against DNS rebinding: it keeps a foreign web page from reaching a loopback service through the
+ * user's browser. (The attacker's name resolves to 127.0.0.1, but the browser still sends that name as Host.)
  *
- * Promise: a Host passes exactly when its name, in any case and with any or no port, is on the list. Never throws.
+ * Contract: a Host passes exactly if its name, in any case and with any or no port, is on the list. Never throws.
  * Bound: one pass over the header.
  */
 import { BlockList, isIP } from 'node:net';
 import type { BindTarget } from '../listen/bind.ts';
 import { normalizeIp } from './client-ip.ts';
 
-/** The names that a loopback listener always answers for. */
+/** The names that a loopback listener always accepts. */
 export const LOOPBACK_HOSTS: readonly string[] = Object.freeze(['localhost', '127.0.0.1', '[::1]']);
 
 const LOOPBACK = new BlockList();
@@ -23,19 +23,19 @@ export function isLoopback(address: string): boolean {
   return ip !== undefined && LOOPBACK.check(ip, isIP(ip) === 4 ? 'ipv4' : 'ipv6');
 }
 
-/** The hosts to answer for when bound to `address`: `configured` ones, and on loopback the loopback names; undefined = any. */
+/** The accepted hosts of a listener at `address`: `configured` ones, and on loopback the loopback names; undefined = any. */
 export function hostsFor(address: string, configured: readonly string[]): readonly string[] | undefined {
   if (!isLoopback(address)) return configured.length === 0 ? undefined : configured;
   const own = isIP(address) === 6 ? `[${address}]` : address;
   return [...new Set([...LOOPBACK_HOSTS, own, ...configured].map((host) => host.toLowerCase()))];
 }
 
-/** Which Host values one listener answers for. The last that passed is remembered: nearly always the next is the same. */
+/** The accepted Host values of one listener. The last one that passed is cached: the next is nearly always the same. */
 export class HostGuard {
   readonly #hosts: readonly string[] | undefined;
   #known: string | undefined;
 
-  /** As `hostsFor` gives them; undefined = any. */
+  /** The result of `hostsFor`; undefined = any. */
   constructor(hosts: readonly string[] | undefined) {
     this.#hosts = hosts;
   }

@@ -104,22 +104,22 @@ const REFUSED = [
   '/%c3%',
 ];
 
-test('targets that have one reading pass', () => {
+test('unambiguous targets pass', () => {
   for (const target of FINE) assert.equal(guard(target)?.message, undefined, target);
 });
 
-test('targets that could be read two ways are bad_path', () => {
+test('ambiguous targets are bad_path', () => {
   for (const target of REFUSED) assert.equal(guard(target)?.code, 'bad_path', JSON.stringify(target));
   assert.equal(guard(undefined)?.code, 'bad_path');
 });
 
-test('one byte over the limit is uri_too_long, unread', () => {
+test('one byte over the limit is uri_too_long without a scan', () => {
   assert.equal(guard(`/${'a'.repeat(255)}`), undefined);
   assert.equal(guard(`/${'a'.repeat(256)}`)?.code, 'uri_too_long');
   assert.equal(guard(`/../${'a'.repeat(256)}`)?.code, 'uri_too_long');
 });
 
-test('what passes is safe after decoding, once or twice', () => {
+test('a target that passes is safe after decoding it once or twice', () => {
   const piece = fc.constantFrom(
     '/',
     '.',
@@ -156,18 +156,18 @@ test('what passes is safe after decoding, once or twice', () => {
     fc.property(target, (text) => {
       if (guard(text) !== undefined) return;
       const path = text.split('?')[0]!;
-      const decoded = decodeURIComponent(path); // Throws when it is not UTF-8: a failure of the promise.
+      const decoded = decodeURIComponent(path); // Throws if it is not UTF-8, which fails the test.
       for (const char of decoded) assert.ok(char > '\u001f' && char !== '\u007f' && char !== '\\', text);
       if (!path.startsWith('/keys/')) assert.equal(decoded.split('/').length, path.split('/').length, text);
       for (const segment of decoded.split('/')) assert.ok(segment !== '.' && segment !== '..', text);
       assert.ok(!decoded.includes('//'), text);
-      assert.equal(new URL(text, 'http://h').pathname, path, 'a URL parser leaves it alone');
+      assert.equal(new URL(text, 'http://h').pathname, path, 'a URL parser does not change it');
     }),
     fuzzRuns(5000),
   );
 });
 
-test('time grows with length, not its square', () => {
+test('time is linear in the length', () => {
   const wide = pathGuard({ target_bytes_max: 1e8, encoded_slash_prefixes: ['/keys/'] });
   assertLinearTime((length) => {
     for (const piece of ['a', '.', '%2e', 'a/', '%C3%A9', 'a;', '%25', 'a%2F'])

@@ -1,10 +1,10 @@
 /**
- * Refuses request targets that two readers could understand differently.
+ * Refuses request targets that two implementations could read differently.
  *
- * Promise: a target that passes is in origin form. Its percent-encoding is well-formed UTF-8 without control characters,
- * and its path has no empty segment, no dot segment and no backslash, plain or encoded. An encoded slash passes only
- * under a prefix that says so, and counts as a slash for the other rules. Never throws.
- * Bound: one pass, targets up to `target_bytes_max`; longer ones are refused unread.
+ * Contract: a target that passes is in origin form. Its percent-encoding is well-formed UTF-8 without control characters,
+ * and its path has no empty segment, no dot segment and no backslash, literal or encoded. An encoded slash passes only
+ * under a prefix that allows it, and counts as a slash for the other rules. Never throws.
+ * Bound: one pass, targets up to `target_bytes_max`; longer ones are refused without a scan.
  */
 import { RonError } from '@ron/kernel';
 
@@ -19,7 +19,7 @@ export const TARGET_BYTES_MAX = 8192;
 
 export type PathGuard = (target: string | undefined) => RonError | undefined;
 
-/** Returns the check with its limits bound; it answers with the error to send, or undefined when the target is fine. */
+/** Returns the check with its limits bound. The check returns the error to send, or undefined if the target passes. */
 export function pathGuard(init: PathGuardInit = {}): PathGuard {
   const bytes_max = init.target_bytes_max ?? TARGET_BYTES_MAX;
   const prefixes = init.encoded_slash_prefixes ?? [];
@@ -40,9 +40,9 @@ const QUESTION = 63;
 const BACKSLASH = 92;
 
 function flawOf(target: string, prefixes: readonly string[]): string | undefined {
-  if (target.charCodeAt(0) !== SLASH) return 'only the origin form is served, beginning with /';
+  if (target.charCodeAt(0) !== SLASH) return 'only targets in origin form, which begin with /, are served';
   let inPath = true;
-  // The segment so far: how many dots, and whether it is dots only. `..;x` counts as `..`, as some servers read it so.
+  // The segment so far: how many dots, and whether it is dots only. `..;x` counts as `..`, because some servers read it so.
   let dots = 0;
   let dotsOnly = true;
   let empty = true;
@@ -62,19 +62,19 @@ function flawOf(target: string, prefixes: readonly string[]): string | undefined
         return 'an encoded slash is not allowed here';
       if (code === QUESTION || code === SEMICOLON) code = 0x80; // An encoded delimiter is data.
     } else if (code !== -1 && (code <= 0x20 || code >= 0x7f || code === HASH))
-      return 'it holds a character that must be encoded';
+      return 'it contains a character that must be encoded';
     if (!inPath) continue;
     if (code === SLASH || code === QUESTION || code === -1) {
-      if (dotsOnly && dots > 0 && dots <= 2) return 'it holds a dot segment';
-      if (empty && code === SLASH) return 'it holds an empty segment';
+      if (dotsOnly && dots > 0 && dots <= 2) return 'it contains a dot segment';
+      if (empty && code === SLASH) return 'it contains an empty segment';
       if (code === QUESTION) inPath = false;
       dots = 0;
       dotsOnly = true;
       empty = true;
-    } else if (code === BACKSLASH) return 'it holds a backslash';
+    } else if (code === BACKSLASH) return 'it contains a backslash';
     else {
       empty = false;
-      if (code === SEMICOLON && dotsOnly && dots > 0 && dots <= 2) return 'it holds a dot segment';
+      if (code === SEMICOLON && dotsOnly && dots > 0 && dots <= 2) return 'it contains a dot segment';
       if (code === DOT) dots += 1;
       else dotsOnly = false;
     }
@@ -84,9 +84,9 @@ function flawOf(target: string, prefixes: readonly string[]): string | undefined
 
 /** `next` is the position after the pair. */
 function flawOfEncoded(target: string, next: number, code: number, inPath: boolean): string | undefined {
-  if (code < 0) return 'it holds a broken percent-encoding';
-  if (code < 0x20 || code === 0x7f) return 'it holds an encoded control character';
-  // %25 before two hex digits: decoded twice it would become something else.
+  if (code < 0) return 'it contains a malformed percent-encoding';
+  if (code < 0x20 || code === 0x7f) return 'it contains an encoded control character';
+  // %25 before two hex digits: decoding twice would yield another path.
   if (inPath && code === PERCENT && hexPair(target, next) >= 0) return 'it is encoded twice';
   return undefined;
 }
@@ -104,7 +104,7 @@ function hexDigit(code: number): number {
   return lower >= 97 && lower <= 102 ? lower - 87 : -1;
 }
 
-/** Where the percent-encoded UTF-8 sequence that began with `lead` ends, or -1: overlong forms and surrogates are how `/` and `.` hide. */
+/** The end of the percent-encoded UTF-8 sequence that began with `lead`, or -1. Overlong forms and surrogates could hide `/` and `.`. */
 function utf8End(text: string, at: number, lead: number): number {
   const more =
     lead >= 0xc2 && lead <= 0xdf ? 1 : lead >= 0xe0 && lead <= 0xef ? 2 : lead >= 0xf0 && lead <= 0xf4 ? 3 : -1;

@@ -8,11 +8,11 @@ const split = (method: string, target: string): string | undefined => {
   return result === undefined ? undefined : `${result.authority ?? '-'} ${result.target}`;
 };
 
-test('origin-form is returned as it came', () => {
+test('origin-form is returned unchanged', () => {
   for (const target of ['/', '/a?b', '//a', '/http://x/']) assert.equal(split('GET', target), `- ${target}`);
 });
 
-test('absolute-form gives its authority and its origin-form target', () => {
+test('absolute-form is split into its authority and its origin-form target', () => {
   assert.equal(split('GET', 'http://localhost/a?b'), 'localhost /a?b');
   assert.equal(split('GET', 'HtTp://[::1]:80/'), '[::1]:80 /');
   assert.equal(split('GET', 'http://localhost'), 'localhost /');

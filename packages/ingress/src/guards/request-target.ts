@@ -1,11 +1,11 @@
 /**
  * The four forms of a request target (RFC 9112, section 3.2), reduced to the two that are served.
  *
- * Contract: origin-form (`/path?query`) is returned as it came. absolute-form (`http://host/path`) is split into the
+ * Contract: origin-form (`/path?query`) is returned unchanged. absolute-form (`http://host/path`) is split into the
  * authority, which replaces the Host header (section 3.2.2), and the origin-form target; the scheme must be that of the
  * listener. asterisk-form is served for OPTIONS only, and an absolute-form OPTIONS without path and query means the same
- * (section 3.2.4). Everything else is refused. Neither the authority nor the path is judged here. Never throws.
- * Bound: one search for the end of the authority; keeps nothing.
+ * (section 3.2.4). Any other form is refused. Neither the authority nor the path is checked here. Never throws.
+ * Bound: one search for the end of the authority; holds nothing.
  *
  *   splitTarget('OPTIONS', '*', 'http')                 // { target: '*', authority: undefined }
  *   splitTarget('GET', 'http://localhost/a?b', 'http')  // { target: '/a?b', authority: 'localhost' }
@@ -13,7 +13,7 @@
  */
 export type Scheme = 'http' | 'https';
 
-/** The target that stands for the server as a whole. */
+/** The target that addresses the server as a whole. */
 export const SERVER_WIDE = '*';
 
 export interface SplitTarget {

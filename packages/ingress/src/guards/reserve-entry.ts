@@ -1,17 +1,18 @@
 /**
- * Lets a service of this node into the in-flight reserve with the first request of a connection, when all open places, or
- * those of its address, are taken.
+ * Admits a service of this node to the in-flight reserve with the first request of a connection, when all open permits,
+ * or those of its address, are taken.
  *
- * Contract: a request that found no place and carries an `Authorization` header is routed without one. The pipeline checks
- * its capability before any queue and before the body is read: the capability of a service enters the reserve; every other
- * request ends with the refusal that it would have had. A client behind a trusted proxy is not checked: the connection
- * would be vouched for, and it carries the requests of others.
- * Bound: `CHECKS_MAX` checks at once, half of them for one address. A slot is free again in the turn of the event loop
- * after its check, so that forged capabilities cost at most that many checks in each turn. Overflow: refused unchecked.
+ * Contract: a request that found no permit and carries an `Authorization` header is routed without one. The pipeline
+ * checks its capability before any queue and before the body is read: a capability of a service enters the reserve; any
+ * other request gets the refusal that it would have had. A client behind a trusted proxy is not checked: its capability
+ * would mark the connection as internal, which carries the requests of other clients too.
+ * Bound: `CHECKS_MAX` concurrent checks, half of them for one address. A slot is free again one event loop iteration
+ * after its check, so that forged capabilities cost at most that many checks per iteration.
+ * Overflow: refused without a check.
  *
- *   const pending = reserve.begin(address, refusal);
+ *   const pending = reserve.begin(ticket, view, refused, refusal);
  *   if (pending === undefined) return refuse(refusal);
- *   const place = Place.pending(admission, pending); // place.enterReserve(), or place.end()
+ *   const permit = InflightPermit.pending(admission, pending); // permit.enterReserve(), or permit.end()
  */
 import { sched } from '@ron/kernel';
 import type { ClientAddress, EnterResult, RonError } from '@ron/kernel';
@@ -20,23 +21,23 @@ import { SlotLimit } from './slot-limit.ts';
 import type { Ticket } from '../connection/connection.ts';
 
 const CHECKS_MAX = 8;
-/** How long an address over its limits waits for the refusal: a connection that repeats gets five a second. */
+/** Delay of the refusal for an address over its limits: a connection that retries gets five per second. */
 const ADDRESS_REFUSAL_MS = 200;
 
-/** A request that waits for the verdict about its capability. */
+/** A request that waits for the check of its capability. */
 export interface PendingEntry {
-  /** The answer if its capability is not that of a service. */
+  /** The answer if the capability does not belong to a service. */
   readonly refusal: RonError;
-  /** The verdict is there, or the request ended before. Called once. */
+  /** The check is done, or the request ended before. Called once. */
   checked(): void;
 }
 
 export class ReserveEntry {
   readonly #slots = new SlotLimit(CHECKS_MAX, () => undefined);
 
-  /** Undefined: the request is refused now. */
+  /** Undefined: refuse the request now. */
   begin(ticket: Ticket, view: HeaderView, refused: EnterResult, refusal: RonError): PendingEntry | undefined {
-    // The rate of the listener holds for services, too.
+    // The rate limit of the listener applies to services too.
     if (ticket.caller === 'internal' || view.authorization === undefined || refused === 'rate_limited')
       return undefined;
     const { address } = ticket;
@@ -50,8 +51,8 @@ export class ReserveEntry {
 }
 
 /**
- * An address that is over its own limits waits for the refusal: a client that repeats at once would otherwise take the
- * processor from all others. It holds its connection, and nothing else.
+ * Delays the refusal for an address over its own limits: a client that retries at once would otherwise take CPU time
+ * from all others. The request holds only its connection meanwhile.
  */
 export function refusalDelay_ms({ code }: RonError): number {
   return code === 'address_limit' || code === 'address_rate_limited' ? ADDRESS_REFUSAL_MS : 0;

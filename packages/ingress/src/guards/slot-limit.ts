@@ -1,5 +1,5 @@
 /**
- * Slots for requests that may last long: parked handlers and event streams, which hold no in-flight place, and forwarded
+ * Slots for long-running requests: parked handlers and event streams, which hold no in-flight permit, and forwarded
  * requests.
  *
  * Contract: never more than `max` slots are taken, and never more than half of them by one client address. Internal
@@ -7,7 +7,7 @@
  * Bound: one map entry for each address that holds a slot. Overflow: refused at once, and `onRefused` is called.
  *
  *   const slots = new SlotLimit(256, () => refusals.inc());
- *   if (!slots.tryTake(address)) throw new RonError('busy', 'too many requests wait');
+ *   if (!slots.tryTake(address)) throw new RonError('busy', 'too many requests are parked');
  *   slots.give(address);
  */
 import { assert } from '@ron/kernel';
@@ -42,7 +42,7 @@ export class SlotLimit {
   }
 
   give(address: ClientAddress | undefined): void {
-    assert(this.#taken > 0, 'a slot is given back once');
+    assert(this.#taken > 0, 'a slot is returned once');
     this.#taken -= 1;
     if (address === undefined) return;
     const left = (this.#byAddress.get(address) ?? 1) - 1;

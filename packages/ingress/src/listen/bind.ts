@@ -1,8 +1,8 @@
 /**
- * Where a listener listens, and where it refuses to.
+ * Parses bind addresses, and refuses to expose open reads beyond loopback by accident.
  *
- * Promise: an address is parsed completely, or refused with a message that states the expected form. A service with open
- * reads is not reachable from other machines by accident.
+ * Contract: an address is parsed completely, or refused with a message that states the expected form. A service with
+ * open reads is not reachable from other machines unless the configuration allows it.
  */
 import { isIPv6 } from 'node:net';
 import { RonError } from '@ron/kernel';
@@ -35,11 +35,11 @@ export function guardOpenReads(
   throw new RonError(
     'internal',
     `refusing to bind ${target.host}: ${open_routes.join(', ')} can be read without a capability. ` +
-      'Bind 127.0.0.1, ask for capabilities on reads, or set open_beyond_loopback = true.',
+      'Bind 127.0.0.1, require capabilities for reads, or set open_beyond_loopback = true.',
   );
 }
 
-/** How to write the address in a URL. */
+/** The address in URL form. */
 export function urlOf(host: string, port: number, tls: boolean): string {
   return `${tls ? 'https' : 'http'}://${isIPv6(host) ? `[${host}]` : host}:${port}`;
 }

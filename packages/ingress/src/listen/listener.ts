@@ -1,18 +1,18 @@
 /**
- * One listening socket with every limit set, and the events around its connections.
+ * One listening socket with every limit set, and the events of its connections.
  *
- * Promise: a connection is refused or accepted before a byte of it is read; a request that the parser
- * refuses gets a problem answer and is counted; every limit of Node that has a counterpart in `limits.ts` is set by it. Once
- * `answerPlainly` was called (not over TLS) connections begin with the plain front, which gives them to Node's parser at
- * the first packet that is not for it.
- * Bound: connections by the gatekeeper, headers and time by the options below.
- * Cancellation: `stop()` ends listening; connections are the owner's business.
+ * Contract: a connection is refused or accepted before a byte of it is read. A request that the parser refuses gets a
+ * problem answer and is counted. Every limit of Node that has a counterpart in `limits.ts` is set from it. Once
+ * `useSocketFastPath` was called (not over TLS), connections begin with the socket fast path, which hands them to Node's
+ * parser at the first packet that it cannot answer.
+ * Bound: connections by `ConnectionLimiter`, headers and time by the options below.
+ * Cancellation: `stop()` stops listening; the owner closes the connections.
  */
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import { RonError, sched } from '@ron/kernel';
-import { peerOf } from '../connection/accept.ts';
-import type { Gatekeeper } from '../connection/accept.ts';
+import { peerOf } from '../connection/connection-limiter.ts';
+import type { ConnectionLimiter } from '../connection/connection-limiter.ts';
 import { urlOf } from './bind.ts';
 import type { BindTarget } from './bind.ts';
 import { Connection } from '../connection/connection.ts';
@@ -29,8 +29,8 @@ import {
   takeParserListener,
 } from '../connection/node-internals.ts';
 import { HEADERS_LATE, parserRefusal } from '../connection/parser-errors.ts';
-import type { Passes } from '../connection/passes.ts';
-import type { PlainFront } from '../fast/plain-front.ts';
+import type { FairScheduler } from '../connection/fair-scheduler.ts';
+import type { SocketFastPath } from '../fast/socket-fast-path.ts';
 import { answerRaw } from '../answer/raw-answer.ts';
 import type { Responder } from '../answer/responder.ts';
 import type { Sweeper } from '../connection/sweeper.ts';
@@ -40,9 +40,9 @@ import { prepareSocketPath, restrictSocket } from './unix-socket.ts';
 export interface ListenerInit {
   readonly config: IngressConfig;
   readonly tls: TlsMaterial | undefined;
-  readonly gatekeeper: Gatekeeper;
+  readonly limiter: ConnectionLimiter;
   readonly sweeper: Sweeper;
-  readonly passes: Passes;
+  readonly scheduler: FairScheduler;
   readonly responder: Responder;
   readonly metrics: IngressMetrics;
   readonly handle: RequestListener;
@@ -57,7 +57,7 @@ export class Listener implements ConnectionOwner {
   /** Tickets of connections whose TLS handshake is not done. Empty without TLS. */
   readonly #handshaking = new Map<Socket, Ticket>();
   readonly #attachParser: (socket: Socket) => void;
-  #plain: PlainFront | undefined;
+  #fast_path: SocketFastPath | undefined;
   #kind: BindTarget['kind'] = 'tcp';
   #url: string | undefined;
 
@@ -65,7 +65,7 @@ export class Listener implements ConnectionOwner {
     this.#init = init;
     this.server = createHttpServer(init.config, init.tls);
     const { server } = this;
-    // Node's own listener attaches the parser. Ours comes first: the first request must find the record of its connection.
+    // Node's own listener attaches the parser. The record of the connection must exist before its first request.
     this.#attachParser = takeParserListener(server);
     server.on('connection', (socket: Socket) => this.#onConnection(socket));
     if (init.tls !== undefined) server.prependListener('secureConnection', (socket: Socket) => this.#onSecure(socket));
@@ -74,7 +74,7 @@ export class Listener implements ConnectionOwner {
     server.on('checkContinue', init.handleContinue);
     server.on('checkExpectation', init.handleExpectation);
     server.on('connect', (_req: IncomingMessage, socket: Socket) => this.#onConnect(socket));
-    // A failed accept (no file descriptors left) must not end the process; the next one may work.
+    // A failed accept (no file descriptors left) must not end the process; the next one may succeed.
     server.on('error', (error: Error) => init.onServerError(error));
     // Without a listener for upgrades Node processes the request as an ordinary one.
   }
@@ -95,17 +95,17 @@ export class Listener implements ConnectionOwner {
     return this.#url;
   }
 
-  /** From now on plain requests for bytes in RAM are answered without a parser. Not over TLS. */
-  answerPlainly(front: PlainFront): void {
-    if (this.#init.tls === undefined) this.#plain = front;
+  /** From now on simple GETs for bytes in RAM are answered without a parser. No effect over TLS. */
+  useSocketFastPath(fast_path: SocketFastPath): void {
+    if (this.#init.tls === undefined) this.#fast_path = fast_path;
   }
 
   get url(): string {
-    if (this.#url === undefined) throw new RonError('internal', 'the listener does not listen yet');
+    if (this.#url === undefined) throw new RonError('internal', 'the listener is not listening yet');
     return this.#url;
   }
 
-  /** Accepts no more connections. Open ones stay open, also those whose first request is still on its way. */
+  /** Accepts no more connections. Open ones stay open, even if their first request has not arrived. */
   stop(): void {
     stopListening(this.server);
   }
@@ -117,15 +117,15 @@ export class Listener implements ConnectionOwner {
   }
 
   #onConnection(socket: Socket): void {
-    // For its whole life: Node removes its own listener at CONNECT, and an error without a listener ends the process.
+    // For the lifetime of the socket: Node removes its own listener at CONNECT, and an error without a listener ends the process.
     socket.on('error', ignore);
-    const { gatekeeper, responder, metrics, tls } = this.#init;
+    const { limiter, responder, metrics, tls } = this.#init;
     const ip = peerOf(socket, this.#kind);
     if (ip === undefined) {
       socket.destroy();
       return;
     }
-    const ticket = gatekeeper.admit(ip);
+    const ticket = limiter.admit(ip);
     if (ticket instanceof RonError) {
       metrics.countRefusal(ticket);
       if (tls === undefined) answerRaw(socket, ticket, responder.common);
@@ -133,7 +133,7 @@ export class Listener implements ConnectionOwner {
       this.#attachParser(socket);
       return;
     }
-    socket.once('close', () => gatekeeper.release(ticket));
+    socket.once('close', () => limiter.release(ticket));
     if (tls === undefined) return this.#begin(this.#open(socket, ticket));
     this.#handshaking.set(socket, ticket);
     socket.once('close', () => this.#handshaking.delete(socket));
@@ -141,8 +141,8 @@ export class Listener implements ConnectionOwner {
   }
 
   #begin(connection: Connection): void {
-    if (this.#plain === undefined) return this.#attachParser(connection.socket);
-    this.#plain.take(connection, this.#attachParser);
+    if (this.#fast_path === undefined) return this.#attachParser(connection.socket);
+    this.#fast_path.take(connection, this.#attachParser);
   }
 
   headLate(connection: Connection): void {
@@ -159,13 +159,13 @@ export class Listener implements ConnectionOwner {
   }
 
   #open(socket: Socket, ticket: Ticket): Connection {
-    const { passes, sweeper } = this.#init;
-    const connection = new Connection(socket, ticket, sched.now_ms(), this, passes.shareOf(ticket.address));
+    const { scheduler, sweeper } = this.#init;
+    const connection = new Connection(socket, ticket, sched.now_ms(), this, scheduler.shareOf(ticket.address));
     sweeper.open(connection);
     socket.once('close', () => {
       sweeper.closed(connection);
       connection.waiting.length = 0;
-      for (const flight of connection.flights.splice(0)) flight.connectionLost();
+      for (const request of connection.inflight.splice(0)) request.connectionLost();
     });
     return connection;
   }
@@ -173,12 +173,12 @@ export class Listener implements ConnectionOwner {
   #onClientError(error: Error & { code?: string }, socket: Socket): void {
     const connection = Connection.of(socket);
     if (connection === undefined) {
-      // Over TLS: the handshake failed or took too long. Else it was refused when it was accepted, which was answered.
+      // Over TLS: the handshake failed or took too long. Otherwise the connection was refused and answered when it was accepted.
       if (this.#init.tls !== undefined) socket.destroy();
       return;
     }
     if (connection.closing) return;
-    // The client said that this was its last request and sent more: the answer in flight still goes out, then it closes.
+    // The client announced its last request and sent more: send the answer in flight, then close.
     if (error.code === 'HPE_CLOSED_CONNECTION' && !connection.idle) return;
     const refusal = parserRefusal(error);
     if (refusal === undefined) {
@@ -195,17 +195,17 @@ export class Listener implements ConnectionOwner {
     this.#refuseInTurn(connection, NO_TUNNELS);
   }
 
-  /** An answer now would be taken for that of a request before it: those in flight are answered, then it closes. */
+  /** An answer now would be read as the answer to an earlier request: answer those in flight, then close. */
   #refuseInTurn(connection: Connection, refusal: RonError): void {
     const newest = connection.waiting.at(-1);
-    const current = connection.flights.at(-1);
+    const current = connection.inflight.at(-1);
     if (newest !== undefined && !newest.req.complete) newest.broken = refusal;
     else if (newest !== undefined || current?.bodyBroken(refusal) === false) this.#count(refusal);
-    // An error behind pipelined requests ends the connection, whether it came while they were answered or after.
+    // An error behind pipelined requests ends the connection, whether it occurred before or after their answers.
     else if (current === undefined && connection.pipelined > 0) this.#count(refusal);
     if (newest === undefined && current === undefined && connection.pipelined === 0)
       this.#refuseRaw(connection, refusal);
-    else connection.closeAfterFlights(false);
+    else connection.closeAfterInflight(false);
   }
 
   #count(refusal: RonError): void {
@@ -219,10 +219,10 @@ export class Listener implements ConnectionOwner {
     const { responder, sweeper } = this.#init;
     const { socket } = connection;
     this.#count(refusal);
-    // The answer before it has been written as a whole, but is not out yet: it goes out, then it closes.
+    // The previous answer is written but not sent yet: send it, then close.
     if (socket.writableLength > 0 || answerStarted(socket)) {
       sweeper.watch(connection);
-      connection.closeAfterFlights(false);
+      connection.closeAfterInflight(false);
       return;
     }
     connection.refused();
@@ -230,7 +230,7 @@ export class Listener implements ConnectionOwner {
   }
 }
 
-const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not spoken here');
+const NO_TUNNELS = new RonError('method_not_allowed', 'CONNECT is not supported');
 
 /** The socket is destroyed by then; its `close` event releases everything. */
 function ignore(): void {}

@@ -1,12 +1,13 @@
 /**
  * Answers probes at the addresses of a service while the service opens its data.
  *
- * Contract: `/healthz` answers 200; a request that the guards refuse gets that refusal; every other request answers 503
- * `not_ready` with `Retry-After`. `ingress.listen(starting)`
- * takes over the listening sockets, so no connection is refused in between; connections that are open then are closed.
- * Only TCP addresses: a Unix socket has no prober before the service listens.
- * Bound: `CONNECTIONS_MAX` connections; each carries one request, whose body is not read and whose headers have the same
- * time as those of the service. Overflow: closed at once.
+ * Contract: `/healthz` answers 200; a request that the checks refuse gets that refusal; every other request gets 503
+ * `not_ready` with `Retry-After`. `ingress.listen(starting)` takes over the listening sockets, so no connection is
+ * refused in between; open connections are closed. TCP addresses only: a Unix socket is not probed before the service
+ * listens.
+ * Bound: `CONNECTIONS_MAX` connections with one request each, whose body is not read. The header timeout is that of the
+ * service.
+ * Overflow: closed at once.
  * Cancellation: `close` ends it when the start fails.
  */
 import type { IncomingMessage, RequestListener, Server } from 'node:http';
@@ -14,7 +15,7 @@ import type { AddressInfo } from 'node:net';
 import type { RonError } from '@ron/kernel';
 import { parseBind, type BindTarget } from './bind.ts';
 import { newCorrId } from '../guards/corr-id.ts';
-import { RequestGuards } from '../guards/guards.ts';
+import { RequestChecks } from '../guards/request-checks.ts';
 import { newHeaderView, scanHeaders } from '../guards/header-scan.ts';
 import { HostGuard } from '../guards/host-guard.ts';
 import { createHttpServer } from './http-server.ts';
@@ -30,7 +31,7 @@ const OK = JSON.stringify({ status: 'ok', starting: true });
 const OK_HEADERS = { 'content-type': 'application/json', 'content-length': String(Buffer.byteLength(OK)) };
 
 export class StartingListener implements AsyncDisposable {
-  /** By address, as the configuration writes it. */
+  /** By address, as written in the configuration. */
   readonly #servers = new Map<string, Server>();
 
   private constructor() {}
@@ -49,7 +50,7 @@ export class StartingListener implements AsyncDisposable {
     }
   }
 
-  /** Where it listens, by address as the configuration writes it. */
+  /** The port of an address, as written in the configuration. */
   portOf(bind: string): number | undefined {
     return (this.#servers.get(bind)?.address() as AddressInfo | undefined)?.port;
   }
@@ -77,7 +78,7 @@ export class StartingListener implements AsyncDisposable {
   async #listen(bind: string, config: IngressConfig, tls: TlsMaterial | undefined): Promise<void> {
     const target: BindTarget = parseBind(bind);
     if (target.kind === 'unix') return;
-    const guards = new RequestGuards({
+    const checks = new RequestChecks({
       scheme: tls === undefined ? 'http' : 'https',
       header_count_max: config.header_count_max,
       hosts: HostGuard.at(target, config.hosts),
@@ -86,14 +87,14 @@ export class StartingListener implements AsyncDisposable {
       health_only: false,
       state: { draining: false, notReady: () => 'the service is opening its data' },
     });
-    const answer = answerer(guards);
+    const answer = answerer(checks);
     const server = createHttpServer(config, tls);
     server.on('request', answer);
-    // For the whole life of the socket, whatever listeners Node removes: an error without one ends the process.
+    // For the lifetime of the socket, whichever listeners Node removes: an error without a listener ends the process.
     server.on('connection', (socket) => socket.on('error', () => undefined));
     server.maxConnections = CONNECTIONS_MAX;
     server.on('checkExpectation', answer);
-    // A client that sends no HTTP is not answered.
+    // A client that does not send HTTP is not answered.
     server.on('clientError', (_error, socket) => socket.destroy());
     await listening(server, { host: target.host, port: target.port, backlog: config.backlog });
     // A failed accept must not end the process.
@@ -102,14 +103,14 @@ export class StartingListener implements AsyncDisposable {
   }
 }
 
-function answerer(guards: RequestGuards): RequestListener {
+function answerer(checks: RequestChecks): RequestListener {
   const view = newHeaderView();
   const refusalOf = (req: IncomingMessage): RonError | undefined => {
     scanHeaders(req.rawHeaders, view);
-    const refused = guards.toOriginForm(req, view) ?? guards.refusal(req, view);
+    const refused = checks.toOriginForm(req, view) ?? checks.refusal(req, view);
     if (refused !== undefined) return refused;
     const isProbe = req.url === HEALTH_PATH && (req.method === 'GET' || req.method === 'HEAD');
-    return isProbe ? undefined : guards.workRefusal();
+    return isProbe ? undefined : checks.workRefusal();
   };
   return (req, res) => {
     const refusal = refusalOf(req);

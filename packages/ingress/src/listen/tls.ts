@@ -1,8 +1,8 @@
 /**
- * Certificates: read, checked, and read again without a restart.
+ * Reads and checks certificates, and reloads them without a restart.
  *
- * Promise: a certificate and key that do not belong together are refused before they are used; a bad reload leaves the
- * old pair in force and says why. Node's TLS modules are loaded when TLS is on: they would be a sixth of the import time.
+ * Contract: a certificate and key that do not match are refused before they are used. A failed reload keeps the old pair
+ * and reports the reason. Node's TLS modules are loaded only if TLS is on: they would be a sixth of the import time.
  */
 import { readFile } from 'node:fs/promises';
 import type { Server as HttpServer, ServerOptions } from 'node:http';
@@ -20,7 +20,7 @@ export interface TlsMaterial {
 export async function readTls(files: TlsFiles): Promise<TlsMaterial> {
   try {
     const [cert, key] = await Promise.all([readFile(files.cert_file), readFile(files.key_file)]);
-    // Throws when the key does not fit the certificate.
+    // Throws if the key does not match the certificate.
     process.getBuiltinModule('node:tls').createSecureContext({ cert, key });
     return { cert, key };
   } catch (error) {

@@ -1,8 +1,8 @@
 /**
  * A Unix socket that only its owner can reach.
  *
- * Promise: the directory is 0700 and ours, the socket 0600. A socket left behind by a dead process is replaced; one that
- * somebody answers on, or a file that is no socket, is not.
+ * Contract: the directory has mode 0700 and the owner of this process, the socket has mode 0600. A stale socket of a
+ * dead process is replaced. A socket with a live listener, or a file of another type, is left alone and refused.
  */
 import { chmod, lstat, rm } from 'node:fs/promises';
 import { connect } from 'node:net';
@@ -19,7 +19,7 @@ export async function prepareSocketPath(path: string): Promise<void> {
   if (!found.isDirectory() || (found.mode & 0o777) !== 0o700) {
     throw new RonError(
       'internal',
-      `${directory} must be a directory with mode 0700, so that nobody else reaches the socket`,
+      `${directory} must be a directory with mode 0700, so that no other user can reach the socket`,
     );
   }
   const old = await lstat(path).catch(() => undefined);
@@ -29,7 +29,7 @@ export async function prepareSocketPath(path: string): Promise<void> {
   await rm(path);
 }
 
-/** The directory already keeps others out; this is for those who were let into it. */
+/** The directory already excludes other users; this covers users with access to it. */
 export async function restrictSocket(path: string): Promise<void> {
   await chmod(path, 0o600);
 }

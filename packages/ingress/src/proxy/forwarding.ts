@@ -1,8 +1,8 @@
 /**
  * One request on its way to an upstream, and the answer on its way back.
  *
- * Contract, bound and cancellation: as reverse-proxy.ts states. A GET or HEAD without a body is sent once more when a
- * connection that was kept open turns out to be closed.
+ * Contract, bound and cancellation: those of `reverse-proxy.ts`. A GET or HEAD without a body is sent once more if a
+ * kept-alive connection turns out to be closed.
  */
 import { request } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
@@ -16,7 +16,7 @@ export interface ForwardLimits {
   readonly connect_ms: number;
   /** From the end of the request to the upstream's headers. Default 10 s. */
   readonly head_ms: number;
-  /** Without a byte taken or sent by the upstream. Default 30 s. */
+  /** Without a byte read or sent by the upstream. Default 30 s. */
   readonly stall_ms: number;
 }
 
@@ -36,7 +36,7 @@ export class Forwarding {
   #since_ms = 0;
   #taken_bytes = 0;
 
-  /** `signal` aborts when the client leaves. `not_returned`: headers of the upstream that are not passed on. */
+  /** `signal` aborts when the client leaves. `not_returned`: headers of the upstream that are not forwarded. */
   constructor(
     req: IncomingMessage,
     res: ServerResponse,
@@ -51,7 +51,7 @@ export class Forwarding {
     this.#not_returned = not_returned;
   }
 
-  /** Resolves when the answer has been handed over. Rejects when it cannot be completed. */
+  /** Resolves when the answer has been written. Rejects when it cannot be completed. */
   async run(options: RequestOptions): Promise<void> {
     this.#signal.addEventListener('abort', this.#onAbort, { once: true });
     try {
@@ -82,7 +82,7 @@ export class Forwarding {
     }
   }
 
-  /** Sends the request and waits for the upstream's headers. The body goes on being sent after that. */
+  /** Sends the request and waits for the headers of the upstream. The body may still be sent after that. */
   #attempt(options: RequestOptions): Promise<IncomingMessage> {
     this.#enter('connect');
     const outgoing = request({ ...options, setHost: false });
@@ -97,7 +97,7 @@ export class Forwarding {
     const answered = this.#wait<IncomingMessage>((parked) => {
       outgoing.on('response', parked.wake);
       outgoing.on('error', (cause) => parked.fail(brokenOff(cause)));
-      // The client asked for no other protocol: `Upgrade` is not forwarded.
+      // `Upgrade` is not forwarded, so the upstream must not switch protocols.
       outgoing.on('upgrade', (_answer, socket) => {
         socket.destroy();
         parked.fail(invalid('the upstream switched protocols'));
@@ -121,7 +121,7 @@ export class Forwarding {
     for (const [name, values] of grouped(headers)) {
       // A 204 has no length (RFC 9110, 8.6).
       if (name === 'content-length' && status === 204) continue;
-      // The headers of this listener win.
+      // The headers of this listener take precedence.
       if (!res.hasHeader(name)) res.setHeader(name, values.length === 1 ? values[0]! : values);
     }
     if (!this.#req.complete) res.setHeader('Connection', 'close');
@@ -154,7 +154,7 @@ export class Forwarding {
     return parked.promise;
   }
 
-  /** Ends it for a reason from outside. The first one counts. */
+  /** Ends it for an external reason. The first one counts. */
   fail(error: unknown): void {
     if (this.#failure !== undefined) return;
     this.#failure = error;
@@ -168,7 +168,7 @@ export class Forwarding {
     this.#since_ms = sched.now_ms();
   }
 
-  /** Whether the listener waits for the rest of the body. A body that broke off will never be complete. */
+  /** Whether the listener waits for the rest of the body. A body that failed will never be complete. */
   #clientOwes(): boolean {
     return !this.#req.complete && !this.#req.destroyed && this.#req.readableLength === 0;
   }
@@ -184,9 +184,9 @@ export class Forwarding {
     const taken_bytes = this.#outgoing?.socket?.bytesWritten ?? 0;
     const isTaking = taken_bytes !== this.#taken_bytes || (this.#outgoing?.writableLength === 0 && this.#clientOwes());
     this.#taken_bytes = taken_bytes;
-    // A client that is slow to send has the limits of the listener.
+    // The listener limits a client that is slow to send.
     if (this.#phase === 'send' && isTaking) this.#since_ms = sched.now_ms();
-    // So has one that is slow to read.
+    // The listener limits a client that is slow to read.
     const limit_ms = { connect: connect_ms, send: stall_ms, head: head_ms, body: stall_ms, client: Infinity }[
       this.#phase
     ];
@@ -196,12 +196,12 @@ export class Forwarding {
   };
 }
 
-/** Throws when the head of an answer cannot be passed on. */
+/** Throws if the head of an answer cannot be forwarded. */
 function checkHead({ statusCode, headers }: IncomingMessage, hasBody: boolean): void {
   if (statusCode! < 200 || statusCode! > 599) throw invalid('the upstream sent an invalid status');
   if (!hasBody) return;
   const coding = headers['transfer-encoding'];
-  // Only the chunks are decoded here: passed on without its name, another coding would be taken for content.
+  // Only chunks are decoded here: another coding, forwarded without its name, would be read as content.
   if (coding !== undefined && coding.trim().toLowerCase() !== 'chunked')
     throw invalid('the upstream sent an unsupported transfer coding');
   if (coding === undefined && headers['content-length'] === undefined)

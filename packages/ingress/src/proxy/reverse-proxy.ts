@@ -1,15 +1,16 @@
 /**
  * Forwards requests to other services of this node, by name from a table.
  *
- * Contract: the table alone says where a request goes; the client chooses no address. Headers of one connection are
+ * Contract: only the table decides where a request goes; a client cannot choose an address. Hop-by-hop headers are
  * removed in both directions, as are the client's `Host`, `Authorization`, `Cookie` and forwarding headers: the route
- * passes the ones that the upstream is meant to see. Bodies are streamed both ways with back-pressure. Before the
- * upstream's headers arrive, a failure is a problem: 502 `bad_gateway`, 504 `timeout`. If the upstream breaks off
- * afterwards, the client's connection is destroyed, so that the client detects the truncation.
- * Bound: `requests_max` at once, half of them for one client address, beyond that 429 `busy`; as many connections per upstream; two buffers per request.
- * Cancellation: a client that leaves ends the upstream request. Limits: `connect_ms`, `head_ms` from the end of the request
- * to the upstream's headers, `stall_ms` without a byte taken or sent by the upstream. The listener's limits hold for the
- * client. `close()` ends all.
+ * adds those that the upstream needs. Bodies are streamed in both directions with back-pressure. Until the upstream's
+ * headers arrive, a failure is a problem: 502 `bad_gateway`, 504 `timeout`. If the upstream fails afterwards, the
+ * client's connection is destroyed, so that the client detects the truncation.
+ * Bound: `requests_max` requests, half of them for one client address; as many connections per upstream; two buffers per
+ * request. Time: `connect_ms`, `head_ms` from the end of the request to the upstream's headers, `stall_ms` without a
+ * byte read or sent by the upstream. The limits of the listener apply to the client.
+ * Overflow: 429 `busy`.
+ * Cancellation: a client that leaves ends the upstream request. `close()` ends all.
  *
  *   const proxy = new ReverseProxy({ upstreams: { storage: () => ({ host: '127.0.0.1', port: 7101 }) } });
  *   route({ method: 'GET', path: '/api/storage/*', body: 'forward', ...,
@@ -30,33 +31,37 @@ export type Upstream = { readonly host: string; readonly port: number } | { read
 export interface ReverseProxyInit extends Partial<ForwardLimits> {
   /** By name. Called for each request, because a service may move when it restarts; undefined: not running. */
   readonly upstreams: Readonly<Record<string, () => Upstream | undefined>>;
-  /** Requests that are forwarded at once, half of them for one client address. Default 64. */
+  /** Concurrent forwarded requests, half of them for one client address. Default 64. */
   readonly requests_max?: number;
 }
 
 export interface ForwardInit {
-  /** The beginning of the request target that the upstream does not see. Default none. */
+  /** The prefix of the request target that is removed. Default none. */
   readonly strip?: string;
-  /** Headers for the upstream. They replace the client's of the same name. */
+  /** Headers for the upstream. They replace headers of the client with the same name. */
   readonly headers?: AnswerHeaders;
 }
 
-/** The upstream's answer. Only a `ReverseProxy` makes one: nothing else writes to the client's response itself. */
+/** The upstream's answer. Only a `ReverseProxy` creates one: no other handler writes to the response itself. */
 export interface ForwardAnswer {
   readonly kind: 'forward';
-  /** `address`: whose share of the slots it uses; undefined for internal callers. */
-  readonly send: (
-    req: IncomingMessage,
-    res: ServerResponse,
-    gone: AbortSignal,
-    address: ClientAddress | undefined,
-  ) => Promise<void>;
+  readonly send: (req: IncomingMessage, res: ServerResponse, client: ForwardClient) => Promise<void>;
+}
+
+/** The client of a forwarded request, as its listener sees it. */
+export interface ForwardClient {
+  /** Aborts when the client leaves. */
+  readonly gone: AbortSignal;
+  /** The address whose share of the slots the request uses; undefined for internal callers. */
+  readonly address: ClientAddress | undefined;
+  /** Called when no slot is free, before the request is refused with 429 `busy`. */
+  readonly onBusy: () => void;
 }
 
 const REQUESTS_MAX = 64;
 const LIMITS: ForwardLimits = { connect_ms: 1000, head_ms: 10_000, stall_ms: 30_000 };
 const FREE_SOCKETS_MAX = 8;
-/** Not passed on: they are about this hop, or would let a client speak for another. */
+/** Not forwarded: they belong to this hop, or would let a client impersonate another. */
 const NOT_FORWARDED = [
   'authorization',
   'cookie',
@@ -100,9 +105,12 @@ export class ReverseProxy implements Disposable {
     if (upstream === undefined) throw new RonError('bad_gateway', `the upstream ${name} is not running`);
     return {
       kind: 'forward',
-      send: async (req, res, gone, address) => {
+      send: async (req, res, { gone, address, onBusy }) => {
         if (this.#closed) throw closed();
-        if (!this.#slots.tryTake(address)) throw new RonError('busy', 'as many requests as allowed are forwarded');
+        if (!this.#slots.tryTake(address)) {
+          onBusy();
+          throw new RonError('busy', 'the limit on forwarded requests is reached');
+        }
         try {
           await this.#forward(upstream, init, req, res, gone);
         } finally {

@@ -1,20 +1,20 @@
 /**
- * One request that the guards let through: its parts, the resources it holds, and how it gives them back.
+ * One request that passed the guards: its parts, and the resources that it holds.
  *
- * Contract: the in-flight place, the deadline and the entry at its connection are released exactly once, when the answer
- * has been handed over or the connection is lost. A handler that runs on after that keeps the place until it ends, and
- * the drain waits for it. While the request waits in a queue, is parked, or has a client that does not read, it holds no
- * in-flight place: the queue, the slots of parked requests or the share of its address count it then.
- * Cancellation: when the client leaves first, the deadline is cancelled, so that queue and handler stop.
+ * Contract: the in-flight permit, the deadline and the entry at its connection are released exactly once, when the
+ * answer is sent or the connection is lost. A handler that is still running then keeps the permit until it ends, and the
+ * drain waits for it. While the request is queued, parked, or has a client that does not read, it holds no in-flight
+ * permit: the queue, the slots of parked requests or the share of its address bounds it.
+ * Cancellation: if the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { Deadline, RonError, sched } from '@ron/kernel';
 import { insist } from '../guards/access.ts';
 import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
-import type { Body, PlainBody } from '../body/body.ts';
-import type { Connection, Flight } from '../connection/connection.ts';
+import type { Body, BufferedBody } from '../body/body.ts';
+import type { Connection, InflightRequest } from '../connection/connection.ts';
 import type { RouteMetrics } from '../ingress-metrics.ts';
-import type { Place } from '../guards/place.ts';
+import type { InflightPermit } from '../guards/inflight-permit.ts';
 import type { PreparedRoute } from '../table/prepared-route.ts';
 import { RequestHead } from './request-head.ts';
 import type { RouteContext } from '../table/routes.ts';
@@ -22,7 +22,7 @@ import type { SlotLimit } from '../guards/slot-limit.ts';
 
 /** The part of the listener that exchanges use. One object for all exchanges. */
 export interface ExchangeHost {
-  /** Exchanges whose handler runs although their connection is gone. */
+  /** Exchanges whose handler still runs after their connection closed. */
   orphaned: number;
   readonly parked: SlotLimit;
   /** Aborts when the drain begins. */
@@ -42,7 +42,7 @@ interface Carrier extends IncomingMessage {
 
 const NO_FIELDS: Readonly<Record<string, string>> = Object.freeze({});
 
-export class Exchange extends RequestHead implements Flight, RouteContext {
+export class Exchange extends RequestHead implements InflightRequest, RouteContext {
   readonly res: ServerResponse;
   readonly connection: Connection;
   readonly corr_id: string;
@@ -57,13 +57,13 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   body: unknown = undefined;
   body_bytes: Uint8Array | undefined = undefined;
   grant: Grant | undefined = undefined;
-  /** The capability check that began before routing. */
+  /** The capability check that started before routing. */
   verdict: Promise<Grant | Refusal> | undefined = undefined;
-  /** The body, when it is streamed, encoded, or seen by the capability. */
+  /** The body, if it is streamed, encoded, or checked by the capability. */
   incoming: Body | undefined = undefined;
-  /** The body, when it is gathered as it comes. */
-  plain: PlainBody<Exchange> | undefined = undefined;
-  /** When a buffered body must be complete. */
+  /** The body, if it is buffered without decoding. */
+  buffered: BufferedBody<Exchange> | undefined = undefined;
+  /** The deadline of a buffered body. */
   body_due_ms = Infinity;
   /** Its answer is a problem. */
   has_failed = false;
@@ -73,15 +73,15 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   expects_continue = false;
   #deadline: Deadline | undefined = undefined;
   #gone: AbortController | undefined = undefined;
-  readonly #place: Place;
-  /** The place was given back for good. */
-  #leftPlace = false;
+  readonly #permit: InflightPermit;
+  /** The permit was released for good. */
+  #leftPermit = false;
   /** The answer has begun. */
   #began = false;
   #over = false;
-  /** Parts of the service that still work for this request: its handler, the source of a stream. */
+  /** Running work of this request: its handler, the source of a stream. */
   #works = 0;
-  /** Calls of `park` that wait. */
+  /** Pending calls of `park`. */
   #parks = 0;
 
   constructor(
@@ -93,7 +93,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     ip: string,
     start_ms: number,
     metrics: RouteMetrics,
-    place: Place,
+    permit: InflightPermit,
   ) {
     super(req);
     this.#host = host;
@@ -103,13 +103,13 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     this.ip = ip;
     this.start_ms = start_ms;
     this.metrics = metrics;
-    this.#place = place;
+    this.#permit = permit;
     (req as Carrier)[kExchange] = this;
     res.on('close', onClose);
     connection.add(this);
   }
 
-  /** The exchange of a request; undefined when the front has not let it through. */
+  /** The exchange of a request; undefined if it has not passed the guards. */
   static of(req: IncomingMessage): Exchange | undefined {
     return (req as Carrier)[kExchange];
   }
@@ -119,8 +119,8 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   }
 
   /**
-   * Made on first use. It counts from the moment when the headers were complete and it was this request's turn. Once the
-   * answer has begun it has no time limit and ends with `gone`.
+   * Created on first use. Its time starts once the headers are complete and all earlier requests of the connection are
+   * answered. Once the answer has begun, it has no time limit and ends with `gone`.
    */
   get deadline(): Deadline {
     if (this.#deadline === undefined) {
@@ -168,17 +168,17 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     this.#deadline = undefined;
   }
 
-  /** It holds no in-flight place from now on: another limit counts it. */
+  /** It holds no in-flight permit from now on: another limit bounds it. */
   leavePlace(): void {
-    this.#leftPlace = true;
-    this.#place.vacate();
+    this.#leftPermit = true;
+    this.#permit.release();
   }
 
   #retakePlace(): void {
-    if (this.#parks === 0 && !this.#leftPlace) this.#place.retake();
+    if (this.#parks === 0 && !this.#leftPermit) this.#permit.reacquire();
   }
 
-  /** Work for this request runs until `work` settles, even if the client was answered or left before. */
+  /** Work for this request runs until `work` settles, even if the client has its answer or has left. */
   runsUntil(work: Promise<unknown>): void {
     this.#works += 1;
     if (this.#works === 1 && this.#over) this.#host.orphaned += 1;
@@ -186,7 +186,7 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
       this.#works -= 1;
       if (this.#works > 0 || !this.#over) return;
       this.#host.orphaned -= 1;
-      this.#place.end();
+      this.#permit.end();
     };
     work.then(onEnd, onEnd);
   }
@@ -197,15 +197,15 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
 
   async park<T>(wait: Promise<T>): Promise<T> {
     const { parked } = this.#host;
-    const { address } = this.#place;
+    const { address } = this.#permit;
     const refusal = this.#parkRefusal();
     if (refusal !== undefined) {
-      // Its outcome is discarded: a rejection must not be unhandled.
+      // The outcome is discarded: a rejection must not be unhandled.
       wait.catch(() => undefined);
       throw refusal;
     }
     this.#parks += 1;
-    this.#place.vacate();
+    this.#permit.release();
     try {
       return await this.deadline.within(wait);
     } finally {
@@ -219,11 +219,11 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     if (this.prepared?.queue !== undefined) {
       return new RonError(
         'internal',
-        `${this.prepared.name}: a handler in a worker cannot park, it would hold the worker`,
+        `${this.prepared.name}: a handler in a worker cannot park, because it would block the worker`,
       );
     }
-    if (this.#host.parked.tryTake(this.#place.address)) return undefined;
-    return new RonError('busy', 'too many requests wait for an event');
+    if (this.#host.parked.tryTake(this.#permit.address)) return undefined;
+    return new RonError('busy', 'too many requests are parked');
   }
 
   actsOn(facts: AccessFacts): void {
@@ -238,13 +238,13 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     return onePiece(this.body_bytes);
   }
 
-  get place(): Place {
-    return this.#place;
+  get permit(): InflightPermit {
+    return this.#permit;
   }
 
   clientStalled(isStalled: boolean): void {
-    if (isStalled) this.#place.stall();
-    else this.#place.unstall();
+    if (isStalled) this.#permit.stall();
+    else this.#permit.unstall();
   }
 
   bodyOverdue(now_ms: number): boolean {
@@ -252,11 +252,11 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
   }
 
   wantsBytes(): boolean {
-    // A buffered body has a total time, which is stricter.
+    // A buffered body has a total timeout, which is stricter.
     if (this.body_due_ms !== Infinity) return false;
     if (this.incoming !== undefined) return this.incoming.waiting;
-    if (this.plain !== undefined) return this.plain.waiting;
-    // Bytes that the upstream has not taken fill the buffer: an empty one means that the client sends nothing.
+    if (this.buffered !== undefined) return this.buffered.waiting;
+    // Bytes that the upstream has not read fill the buffer: an empty buffer means that the client sends nothing.
     return this.is_forwarded && !this.req.complete && this.req.readableLength === 0;
   }
 
@@ -271,10 +271,10 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     return true;
   }
 
-  /** Fails the reader of the body. False when there is none. */
+  /** Fails the reader of the body. False if there is none. */
   failBody(error: RonError): boolean {
     const reader =
-      this.plain?.waiting === true ? this.plain : this.incoming?.waiting === true ? this.incoming : undefined;
+      this.buffered?.waiting === true ? this.buffered : this.incoming?.waiting === true ? this.incoming : undefined;
     reader?.fail(error);
     return reader !== undefined;
   }
@@ -283,19 +283,19 @@ export class Exchange extends RequestHead implements Flight, RouteContext {
     this.end();
   }
 
-  /** Gives everything back. */
+  /** Releases everything. */
   end(): void {
     if (this.#over) return;
     this.#over = true;
     this.connection.remove(this);
-    if (this.#works === 0) this.#place.end();
+    if (this.#works === 0) this.#permit.end();
     else this.#host.orphaned += 1;
     const left = !this.res.writableFinished;
     if (left) {
       this.#deadline?.cancel(clientLeft());
       this.#gone?.abort(clientLeft());
       this.incoming?.fail(clientLeft());
-      this.plain?.fail(clientLeft());
+      this.buffered?.fail(clientLeft());
     } else this.#deadline?.[Symbol.dispose]();
     const seconds = (sched.now_ms() - this.start_ms) / 1000;
     this.#host.finished(this, left ? 0 : this.res.statusCode, seconds);
@@ -311,5 +311,5 @@ async function* onePiece(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, vo
 }
 
 function clientLeft(): RonError {
-  return new RonError('canceled', 'the client went away');
+  return new RonError('canceled', 'the client disconnected');
 }

@@ -1,18 +1,19 @@
 /**
- * Processes a routed request: capability, parameters, body, queue, handler, in this order. `answers.ts` sends the answer.
+ * Processes a routed request: capability, parameters, body, queue, handler, in this order. `AnswerSender` sends the
+ * answer.
  *
- * Promise: the capability is checked before a byte of the body is read and before any queue; the body is capped, decoded
- * through the guard and checked by the capability while it is read; a handler of a queued lane runs in a worker of that
- * queue, under the deadline of the request. Whatever fails becomes one problem answer.
- * Bound: nothing is held here but the exchange. Cancellation: as the exchange's.
+ * Contract: the capability is checked before a byte of the body is read and before any queue. The body is limited,
+ * decoded through the decompression guard and checked by the capability while it is read. A handler of a queued lane
+ * runs in a worker of that queue, under the deadline of the request. Every failure becomes one problem answer.
+ * Bound and cancellation: those of the exchange; nothing else is held.
  */
 import { RonError, sched } from '@ron/kernel';
 import { refusalError } from '../guards/access.ts';
 import type { AccessCheck, AccessFacts, Grant, Refusal } from '../guards/access.ts';
-import type { Answers } from '../answer/answers.ts';
-import { Body, PlainBody, tooLarge } from '../body/body.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
+import { Body, BufferedBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
-import { requestBudget_ms } from '../body/budget.ts';
+import { requestBudget_ms } from './budget.ts';
 import type { Connection, Ticket } from '../connection/connection.ts';
 import type { Exchange } from './exchange.ts';
 import type { IngressMetrics } from '../ingress-metrics.ts';
@@ -23,13 +24,13 @@ import type { DeclaredDeadlines, LaneQueue, PreparedRoute } from '../table/prepa
 import { refusalDelay_ms } from '../guards/reserve-entry.ts';
 import { validationError } from '../table/route-errors.ts';
 import type { Validate } from '../table/route-errors.ts';
-import type { Answer, Route } from '../table/routes.ts';
+import type { RouteAnswer, Route } from '../table/routes.ts';
 import { SchemaCompiler } from '../table/schema-compiler.ts';
 
 export interface PipelineInit {
   readonly config: IngressConfig;
   readonly metrics: IngressMetrics;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   readonly access: AccessCheck | undefined;
   readonly lanes: Readonly<Record<string, LaneQueue>>;
   readonly deadlines: DeclaredDeadlines | undefined;
@@ -37,13 +38,13 @@ export interface PipelineInit {
   readonly signal: AbortSignal;
   /** A capability was accepted on a connection. */
   readonly onGranted: (ticket: Ticket, grant: Grant) => void;
-  /** Throws when the connection was accepted only to show a capability, and this route asks for none. */
+  /** Throws if the connection is on probation: it must present a capability, and this route requires none. */
   readonly onOpenRoute: (ticket: Ticket) => void;
 }
 
 export class Pipeline {
   readonly #init: PipelineInit;
-  readonly #answers: Answers;
+  readonly #answers: AnswerSender;
   readonly #prepared = new Map<string, PreparedRoute>();
   readonly #schemas = new SchemaCompiler();
 
@@ -55,7 +56,10 @@ export class Pipeline {
   prepare(row: Route): PreparedRoute {
     const { config, metrics, lanes, deadlines, access } = this.#init;
     if (row.scope !== null && access === undefined) {
-      throw new RonError('internal', `${row.method} ${row.path} needs ${row.scope}, but nothing checks capabilities`);
+      throw new RonError(
+        'internal',
+        `${row.method} ${row.path} requires ${row.scope}, but the listener has no capability checker`,
+      );
     }
     const prepared = prepareRoute(row, config, metrics, lanes, deadlines, this.#schemas);
     this.#prepared.set(prepared.name, prepared);
@@ -71,14 +75,15 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
+    // [storage I-4] [kms I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
-      // First: the facts of a capability are read from the query.
+      // Before the capability check, which reads facts from the query.
       if (prepared.row.body !== 'forward') refuseRepeats(exchange.query);
       const verdict = this.#authorize(exchange, prepared.row);
       if (verdict instanceof Promise) {
-        // If the budget is used up, the verdict is not awaited: a later rejection of it must not be unhandled.
+        // If the budget ends first, the check is not awaited: a later rejection must not be unhandled.
         verdict.catch(() => undefined);
         exchange.deadline
           .run(() => verdict)
@@ -94,12 +99,12 @@ export class Pipeline {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
     const { authorization, ip, body_length, content_encoding } = exchange;
-    // Caveats apply to the decoded body, whose length a compressed one does not declare. It may even be the shorter one.
+    // Caveats apply to the decoded body. A compressed body does not declare its decoded length, which may even be smaller.
     const body_bytes = content_encoding === undefined ? body_length : undefined;
     return this.phase1(row, authorization, ip, row.facts?.(exchange), body_bytes);
   }
 
-  /** Phase 1 of the capability check. The route must ask for a scope. */
+  /** Phase 1 of the capability check. The route must require a scope. */
   phase1(
     row: Route,
     authorization: string | undefined,
@@ -112,7 +117,7 @@ export class Pipeline {
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 
-  /** A capability was accepted on this connection. One from behind a trusted proxy says nothing about the connection. */
+  /** A capability was accepted on this connection. A capability from behind a trusted proxy does not vouch for the connection. */
   granted({ ticket }: Connection, ip: string, grant: Grant): void {
     if (ip !== ticket.ip) return;
     const is_news = grant.is_service === true && ticket.caller !== 'internal';
@@ -120,7 +125,7 @@ export class Pipeline {
   }
 
   #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
-    const { refusal } = exchange.place;
+    const { refusal } = exchange.permit;
     if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
     else if (!verdict.ok) throw refusalError(verdict);
@@ -133,13 +138,13 @@ export class Pipeline {
     this.#openBody(exchange, prepared);
   }
 
-  /** For a request that found no open place. */
+  /** For a request that found no open permit. */
   #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
-    return verdict?.ok === true && verdict.is_service === true && exchange.place.enterReserve();
+    return verdict?.ok === true && verdict.is_service === true && exchange.permit.enterReserve();
   }
 
   #refuseLoad(exchange: Exchange, refusal: RonError): void {
-    exchange.place.end();
+    exchange.permit.end();
     const wait_ms = refusalDelay_ms(refusal);
     if (wait_ms === 0) throw refusal;
     this.#answers.failLater(exchange, refusal, wait_ms);
@@ -149,19 +154,22 @@ export class Pipeline {
     const { req, grant } = exchange;
     const { row, limits } = prepared;
     if (row.body === 'none') {
-      if (exchange.has_body) throw new RonError('bad_request', 'this route takes no body');
+      if (exchange.has_body) throw new RonError('bad_request', 'this route accepts no body');
       return this.#run(exchange, prepared);
     }
     if (prepared.reads_json && exchange.has_body && !isJson(exchange.content_type)) {
-      throw new RonError('unsupported_media', 'this route reads application/json');
+      throw new RonError('unsupported_media', 'this route accepts application/json only');
     }
     if ((exchange.body_length ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const phase2 = grant?.phase2.needsBody === true ? grant.phase2 : undefined;
     const is_plain = exchange.content_encoding === undefined && phase2 === undefined;
     if (row.body === 'forward') {
       if (phase2 !== undefined)
-        throw new RonError('forbidden', 'the capability restricts the body, which this route forwards unchecked');
-      if (!is_plain) throw new RonError('unsupported_media', 'this route reads bodies without encoding');
+        throw new RonError(
+          'forbidden',
+          'the capability restricts the body, which this route forwards without checking it',
+        );
+      if (!is_plain) throw new RonError('unsupported_media', 'this route accepts bodies without a content coding only');
       exchange.is_forwarded = true;
     } else if (is_plain && gathersWhole(row, exchange.content_length)) {
       if (exchange.expects_continue) exchange.res.writeContinue();
@@ -182,7 +190,7 @@ export class Pipeline {
   }
 
   #gather(exchange: Exchange, prepared: PreparedRoute): void {
-    exchange.plain = new PlainBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
+    exchange.buffered = new BufferedBody(exchange.req, prepared.limits.bytes_max, exchange, this.#onGathered);
   }
 
   readonly #onGathered: Gathered<Exchange> = (exchange, error, body) => {
@@ -212,14 +220,14 @@ export class Pipeline {
       if (refusal !== undefined) throw refusalError(refusal);
     }
     if (prepared.queue === undefined) return this.#runInline(exchange, prepared);
-    exchange.place.queue();
-    const begin = (): Promise<Answer> => {
-      exchange.place.begin();
+    exchange.permit.queue();
+    const begin = (): Promise<RouteAnswer> => {
+      exchange.permit.begin();
       const work = (async () => prepared.row.handler(exchange))();
       exchange.runsUntil(work);
       return work;
     };
-    const key = exchange.place.address?.group ?? exchange.ip;
+    const key = exchange.permit.address?.group ?? exchange.ip;
     prepared.queue
       .submit(prepared.row.lane, exchange.deadline, begin, key)
       .then((answer) => this.#answers.answer(exchange, prepared, answer))
@@ -238,12 +246,12 @@ export class Pipeline {
   }
 }
 
-/** Whether a body that could be streamed is so small that it is not. */
+/** Whether a streamed body is small enough to be buffered instead. */
 function gathersWhole({ body, gather_bytes_max }: Route, length: string | undefined): boolean {
   return body === 'stream' && length !== undefined && Number(length) <= (gather_bytes_max ?? -1);
 }
 
-/** A repeated key would be an array where all readers expect text. */
+/** A repeated key would be an array where all handlers expect text. */
 function refuseRepeats(query: Readonly<Record<string, unknown>>): void {
   for (const key in query)
     if (typeof query[key] !== 'string') throw new RonError('validation', 'the query repeats a key');

@@ -1,9 +1,9 @@
 /**
- * The header facts of a routed request: those that the pipeline needs are kept from the scan of the front, the others are
+ * The header facts of a routed request: those that the pipeline needs are copied from the header scan, the others are
  * read from the request on demand.
  *
- * Contract: `noteHeaders` is called once, while the view is that of this request. A base class, not a part, so that a
- * request costs one object less.
+ * Contract: `noteHeaders` is called once, while the view still belongs to this request. A base class instead of a
+ * member, which saves one object per request.
  * Bound: a few references to strings that the request holds anyway.
  *
  *   exchange.noteHeaders(view);
@@ -20,7 +20,7 @@ export class RequestHead {
   content_type: string | undefined = undefined;
   content_encoding: string | undefined = undefined;
   is_chunked = false;
-  /** The client shortens the budget. */
+  /** Whether the client shortens the budget. */
   has_budget = false;
 
   constructor(req: IncomingMessage) {
@@ -40,7 +40,7 @@ export class RequestHead {
     return this.is_chunked || (this.content_length !== undefined && this.content_length !== '0');
   }
 
-  /** Undefined when the headers do not tell. */
+  /** Undefined if the headers do not state it. */
   get body_length(): number | undefined {
     if (this.content_length !== undefined) return Number(this.content_length);
     return this.is_chunked ? undefined : 0;

@@ -1,7 +1,7 @@
 /**
- * The routes that every service has and that never wait behind work: health, readiness, metrics, version, OpenAPI.
+ * The routes of every service that never wait behind work: health, readiness, metrics, version, OpenAPI.
  *
- * Promise: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 from the first instant of a drain.
+ * Contract: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 as soon as a drain begins.
  */
 import { RonError, sched } from '@ron/kernel';
 import type { TSchema } from 'typebox';
@@ -11,7 +11,7 @@ import type { Route } from './routes.ts';
 
 export interface HealthReport {
   readonly ok: boolean;
-  /** Why not, and anything else worth telling; never secrets. */
+  /** The reason, and other details; never secrets. */
   readonly details?: Readonly<Record<string, unknown>>;
 }
 
@@ -20,7 +20,7 @@ export interface HealthInit {
   readonly version: () => Readonly<Record<string, string>>;
   readonly readiness: Readiness;
   readonly draining: () => boolean;
-  /** Asked at every probe. Default: healthy as long as it answers. */
+  /** Called for every probe. Default: healthy while the process answers. */
   readonly health: (() => HealthReport) | undefined;
   readonly metrics: { text(): Promise<string>; readonly contentType: string };
   readonly openapi: () => string;
@@ -37,7 +37,7 @@ const READY_QUERY: TSchema = {
 };
 
 export function healthRoutes(init: HealthInit): Route[] {
-  // Scrapes of one turn of the event loop are coalesced: each costs milliseconds, and the route is open to all clients.
+  // Scrapes within one event loop iteration are coalesced: each costs milliseconds, and the route is open to all clients.
   let scraping: Promise<string> | undefined;
   const forget = async (): Promise<void> => {
     await sched.pause('ingress-scrape');
@@ -52,7 +52,7 @@ export function healthRoutes(init: HealthInit): Route[] {
       ...COMMON,
       method: 'GET',
       path: '/healthz',
-      summary: 'Whether the process works: 503 once a critical task has failed for good.',
+      summary: 'Liveness: 503 once a critical task has failed permanently.',
       schema: { response: { 200: LOOSE } },
       handler: () => healthAnswer(init),
     }),
@@ -60,7 +60,7 @@ export function healthRoutes(init: HealthInit): Route[] {
       ...COMMON,
       method: 'GET',
       path: '/readyz',
-      summary: 'Whether traffic should come here. `lane` makes the soft gates of that lane hard.',
+      summary: 'Readiness for traffic. `lane` makes the soft gates of that lane hard.',
       schema: {
         query: READY_QUERY,
         response: { 200: LOOSE },
@@ -78,7 +78,7 @@ export function healthRoutes(init: HealthInit): Route[] {
       ...COMMON,
       method: 'GET',
       path: '/version',
-      summary: 'Which build this is.',
+      summary: 'Version and build.',
       schema: { response: { 200: LOOSE } },
       handler: () => json(200, { service: init.service, ...init.version() }, NO_STORE),
     }),
@@ -96,7 +96,7 @@ function healthAnswer(init: HealthInit): ReturnType<typeof json> {
   const report = init.health?.() ?? { ok: true };
   if (report.ok)
     return json(200, { status: 'ok', service: init.service, draining: init.draining(), ...report.details }, NO_STORE);
-  throw new RonError('unhealthy', 'a critical task has failed for good', { details: report.details ?? {} });
+  throw new RonError('unhealthy', 'a critical task has failed permanently', { details: report.details ?? {} });
 }
 
 function readyAnswer(init: HealthInit, lane: string | undefined): ReturnType<typeof json> {

@@ -1,5 +1,5 @@
 /**
- * The OpenAPI 3.1 document, printed from the route table and served at `/openapi.json`.
+ * The OpenAPI 3.1 document, generated from the route table and served at `/openapi.json`.
  *
  * Contract: the document describes the rows that are routed and validated, with the same schemas. HEAD comes with every
  * GET and is not listed. A row with a scope names it under the security scheme `capability`.

@@ -1,7 +1,7 @@
 /**
- * A row of the table with everything looked up that does not change from request to request.
+ * A row of the route table with everything resolved that is the same for all requests.
  *
- * Promise: a row that cannot work (a lane that no queue serves, a health route that would wait) is refused at start.
+ * Contract: a row that cannot work (a lane without a queue, a health route that would wait) is refused at start.
  */
 import { RonError } from '@ron/kernel';
 import type { Deadline } from '@ron/kernel';
@@ -18,7 +18,7 @@ export interface LaneQueue {
   submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key?: string): Promise<R>;
 }
 
-/** Where the deadlines are declared that routes name. The runtime of a service fits. */
+/** Declares the deadlines that routes name. The runtime of a service implements it. */
 export interface DeclaredDeadlines {
   deadline(name: string): Deadline;
 }
@@ -29,18 +29,18 @@ export interface PreparedRoute {
   readonly metrics: RouteMetrics;
   /** Undefined: inline. */
   readonly queue: LaneQueue | undefined;
-  /** The word for it in `io_timeouts_total{op}`. */
+  /** Its label in `io_timeouts_total{op}`. */
   readonly op: string;
-  /** Asked for each request: a reload may change it. */
+  /** Called for each request: a reload may change it. */
   readonly budget_ms: () => number;
   readonly limits: BodyLimits;
   readonly reads_json: boolean;
-  /** Everything that the capability restricts is known before the handler starts. */
+  /** Whether everything that the capability restricts is known before the handler starts. */
   readonly settles_first: boolean;
   readonly parts: RouteParts;
 }
 
-/** Streamed bodies go by progress, not by a total; this only bounds the resources of a lost job. */
+/** Streamed bodies are limited by progress, not by a total; this only bounds the resources of a lost job. */
 const STREAM_DEADLINE_MS = 24 * 3600 * 1000;
 
 export function prepareRoute(
@@ -86,7 +86,7 @@ function budgetOf(row: Route, deadlines: DeclaredDeadlines | undefined, config: 
   if (deadline !== undefined) {
     if (deadlines === undefined)
       throw new RonError('internal', `${routeName(row)}: no runtime declares the deadline ${deadline}`);
-    // Throws here, at start, when it is not declared.
+    // Throws here, at start, if it is not declared.
     deadlines.deadline(deadline);
     return () => deadlines.deadline(deadline).budget_ms;
   }

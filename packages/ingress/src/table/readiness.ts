@@ -1,9 +1,10 @@
 /**
- * Whether traffic should come here, and why not.
+ * The readiness of a service for traffic, by gates with reasons.
  *
- * Promise: a closed hard gate makes `/readyz` 503; a closed soft gate leaves it 200 and names itself in `degraded`. A
- * probe for a lane (`/readyz?lane=NAME`) treats the soft gates of that lane as hard. Every gate is listed with its reason.
- * Bound: gates are declared once, at start. Cancellation: nothing waits here.
+ * Contract: a closed hard gate makes `/readyz` 503; a closed soft gate leaves it 200 and is listed in `degraded`. A
+ * probe for a lane (`/readyz?lane=NAME`) treats the soft gates of that lane as hard. Every gate is listed with its
+ * reason.
+ * Bound: gates are declared once, at start.
  */
 import { assert } from '@ron/kernel';
 
@@ -11,7 +12,7 @@ export type GateKind = 'hard' | 'soft';
 
 export interface GateInit {
   readonly kind: GateKind;
-  /** A probe for one of these lanes treats a soft gate as hard. The gate's own name always counts as one. */
+  /** A probe for one of these lanes treats a soft gate as hard. The name of the gate always counts as a lane. */
   readonly lanes?: readonly string[];
   /** While it is closed, work is refused with 503 `not_ready` as well. Default false: the load balancer decides. */
   readonly refuses_work?: boolean;
@@ -50,7 +51,7 @@ export class Gate {
     this.#sample = init.sample;
   }
 
-  /** Why it is closed; undefined when it is open. */
+  /** The reason why it is closed; undefined if it is open. */
   get reason(): string | undefined {
     return this.#sample === undefined ? this.#reason : this.#sample();
   }
@@ -67,7 +68,7 @@ export class Gate {
 
 export class Readiness {
   readonly #gates = new Map<string, Gate>();
-  /** Only the gates that also refuse work, so that a request looks at few or none. */
+  /** Only the gates that also refuse work, so that a request checks few or none. */
   readonly #refusing: Gate[] = [];
   readonly #facts = new Map<string, () => string>();
 
@@ -79,13 +80,13 @@ export class Readiness {
     return gate;
   }
 
-  /** Adds a fact to the readiness report. It opens and closes no gate. */
+  /** Adds a fact to the readiness report. It affects no gate. */
   tell(fact: string, sample: () => string): void {
     assert(!this.#facts.has(fact), `readiness fact ${fact} is declared twice`);
     this.#facts.set(fact, sample);
   }
 
-  /** The reason why work is refused now, if it is. */
+  /** The reason why work is refused now, if any. */
   refusal(): string | undefined {
     for (const gate of this.#refusing) {
       const reason = gate.reason;

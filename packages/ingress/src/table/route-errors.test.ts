@@ -9,7 +9,7 @@ const constant = (instancePath: string, allowedValue: unknown): Fault => ({
   params: { allowedValue },
 });
 
-test('where only certain values are good, they are told, once', () => {
+test('the allowed values of an enumeration are listed once', () => {
   const faults: Fault[] = [
     constant('/alg', 'ed25519'),
     constant('/alg', 'hybrid'),
@@ -26,7 +26,7 @@ test('where only certain values are good, they are told, once', () => {
   ]);
 });
 
-test('faults without anything to go by are told all the same', () => {
+test('faults without details are reported too', () => {
   assert.equal(validationError('query', undefined).message, 'query is not valid');
   assert.equal(validationError('query', [{}]).message, 'query is not valid');
 });

@@ -1,7 +1,7 @@
 /**
- * Turns a thrown value or the faults of a validator into an error of our table.
+ * Converts a thrown value or the faults of a validator into an error of the error table.
  *
- * Contract: total, and never shows the text of a foreign error to a client.
+ * Contract: defined for every value, and never shows the text of a foreign error to a client.
  */
 import { isRonError, RonError } from '@ron/kernel';
 
@@ -13,7 +13,7 @@ export interface Fault {
   readonly params?: Readonly<Record<string, unknown>>;
 }
 
-/** A compiled schema: false means that `errors` says why. */
+/** A compiled schema. On false, `errors` holds the reasons. */
 export interface Validate {
   (value: unknown): unknown;
   readonly errors?: readonly Fault[] | null;
@@ -36,7 +36,7 @@ export function validationError(where: string, faults: readonly Fault[] | null |
   return new RonError('validation', message, { details: { errors } });
 }
 
-/** The validator tells of each value that would have been good, without naming it; the client wants to know them, once. */
+/** The validator reports a fault for each allowed value, without naming it. List the allowed values once. */
 function tellable(faults: readonly Fault[]): { readonly instancePath?: string; readonly message: string }[] {
   const allowed = Map.groupBy(
     faults.filter(({ params }) => params !== undefined && 'allowedValue' in params),
@@ -53,7 +53,7 @@ function tellable(faults: readonly Fault[]): { readonly instancePath?: string; r
 
 const allowedValue = ({ params }: Fault): string => JSON.stringify(params?.['allowedValue']);
 
-/** The validator says that there is an unknown field but not which; the client wants to know. */
+/** The validator reports an unknown field without its name. Add the name. */
 function faultMessage(fault: Fault): string {
   const unknown = fault.params?.['additionalProperty'];
   if (typeof unknown === 'string') return `has an unknown field: ${unknown.slice(0, 64)}`;

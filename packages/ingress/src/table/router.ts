@@ -1,9 +1,10 @@
 /**
  * Finds the row of the route table for a request: by its path first, then by its method.
  *
- * Contract: a path that no row has is 404; a path with other methods only is 405 with `Allow`, whatever the method is;
- * HEAD is served by the row for GET; `OPTIONS *` is answered with the methods of the whole table. A literal path wins over
- * one with a parameter, even if only the latter has the method. Every request handed in ends in the pipeline or in an answer.
+ * Contract: a path without a row is 404; a path with other methods only is 405 with `Allow`, whatever the method is;
+ * HEAD is served by the row for GET; `OPTIONS *` is answered with the methods of the whole table. A literal path takes
+ * precedence over one with a parameter, even if only the latter has the method. Every request ends in the pipeline or
+ * in an answer.
  * Bound: the table; a parameter or wildcard has at most `PARAM_LENGTH_MAX` characters, a longer one is 414.
  *
  *   const router = new Router(rows, pipeline, answers);
@@ -11,7 +12,7 @@
  */
 import { RonError } from '@ron/kernel';
 import findMyWay from 'find-my-way';
-import type { Answers } from '../answer/answers.ts';
+import type { AnswerSender } from '../answer/answer-sender.ts';
 import type { Exchange } from '../request/exchange.ts';
 import type { Pipeline } from '../request/pipeline.ts';
 import type { PreparedRoute } from './prepared-route.ts';
@@ -22,7 +23,7 @@ import type { Route } from './routes.ts';
 /** A key id in a path is percent-encoded and long. */
 const PARAM_LENGTH_MAX = 1024;
 
-/** The tree is by path only, and a tree needs a method. */
+/** The tree is keyed by path only, but requires a method. */
 const TREE = 'GET';
 
 const NO_SUCH_ROUTE = new RonError('not_found', 'no such route');
@@ -41,7 +42,7 @@ class PathRows {
 
 export class Router {
   readonly #pipeline: Pipeline;
-  readonly #answers: Answers;
+  readonly #answers: AnswerSender;
   readonly #tree = findMyWay({
     maxParamLength: PARAM_LENGTH_MAX,
     caseSensitive: true,
@@ -53,7 +54,7 @@ export class Router {
   readonly #exact = new Map<string, PathRows>();
   readonly #server_wide: PreparedRoute;
 
-  constructor(rows: readonly Route[], pipeline: Pipeline, answers: Answers) {
+  constructor(rows: readonly Route[], pipeline: Pipeline, answers: AnswerSender) {
     this.#pipeline = pipeline;
     this.#answers = answers;
     const by_path = new Map<string, PathRows>();
@@ -101,7 +102,7 @@ function methodNotAllowed(allow: readonly string[]): RonError {
   return new RonError('method_not_allowed', `Allowed methods: ${allow.join(', ')}`, { details: { allow } });
 }
 
-/** `OPTIONS *` applies to the server as a whole (RFC 9110, section 9.3.7). */
+/** `OPTIONS *` applies to the whole server (RFC 9110, section 9.3.7). */
 function serverWideRow(methods: readonly string[]): Route {
   const headers = { Allow: [...new Set(methods)].join(', ') };
   return {

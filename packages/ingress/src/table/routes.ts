@@ -1,7 +1,7 @@
 /**
  * The HTTP surface of a service as one table: method, path, schema, scope, lane, body mode and handler of every route.
  *
- * Promise: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
+ * Contract: a handler runs only after the checks of its row have passed, with parameters and body of the declared types.
  * Its answer is a value; it never touches the socket.
  */
 import type { IncomingMessage } from 'node:http';
@@ -15,12 +15,12 @@ import type { StreamedAnswer } from '../answer/stream-answer.ts';
 
 export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 
-/** Objects here should say `additionalProperties: false`: an unknown field is refused, never dropped. */
+/** Objects should set `additionalProperties: false`: an unknown field is refused, never dropped. */
 export interface RouteSchema {
   readonly params?: TSchema;
   /**
-   * Everything in a query arrives as text and is never coerced: declare strings with patterns. A repeated key is refused,
-   * with or without a schema, except on `forward` routes: there the upstream judges the query.
+   * All query values are text and never coerced: declare strings with patterns. A repeated key is refused,
+   * with or without a schema, except on `forward` routes: there the upstream checks the query.
    */
   readonly query?: TSchema;
   readonly body?: TSchema;
@@ -36,13 +36,13 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly query: Of<S['query'], Readonly<Record<string, string>>>;
   /** The parsed body of a `buffered` route with a body schema. */
   readonly body: Of<S['body'], undefined>;
-  /** The bytes of a `buffered` body as they were read, decoded: for signatures over them. */
+  /** The decoded bytes of a `buffered` body, for signatures over them. */
   readonly body_bytes: Uint8Array | undefined;
-  /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; its pieces are the handler's own. */
+  /** The body of a `stream` route: checked, decoded, watched for stalls. Read it once; the handler owns the chunks. */
   readonly stream: AsyncIterable<Uint8Array>;
-  /** Repeated headers are joined or dropped here, as Node does it by name; `headerValues` has each line. */
+  /** Node joins or drops repeated headers here, by name; `headerValues` has each line. */
   readonly headers: IncomingMessage['headers'];
-  /** The values of all lines with this name, in their order. The name may be in any case. */
+  /** The values of all lines with this name, in order. The name may be in any case. */
   headerValues(name: string): readonly string[];
   readonly method: string;
   readonly corr_id: string;
@@ -53,22 +53,22 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   actsOn(facts: AccessFacts): void;
   /**
    * The budget of the request, until its answer begins; from then on a deadline without a time limit. Its signal also aborts
-   * when the client leaves. The source of a streamed answer must read it anew: the one of the handler ends with the budget.
+   * when the client leaves. The source of a streamed answer must read this property again: the deadline of the handler ends with the budget.
    */
   readonly deadline: Deadline;
-  /** Aborts when the client leaves, or a drain ends the answer, even after it began: for the source of a streamed answer. */
+  /** Aborts when the client leaves or a drain ends the answer, even after it has begun: for the source of a streamed answer. */
   readonly gone: AbortSignal;
-  /** Aborts when a drain begins: for waits that should end early then. */
+  /** Aborts when a drain begins: for waits that should then end early. */
   readonly draining: AbortSignal;
   /**
-   * Waits for `wait` without holding an in-flight place: for long polls and coalesced waits. Rejects with 429 `busy` when
+   * Waits for `wait` without holding an in-flight permit: for long polls and coalesced waits. Rejects with 429 `busy` when
    * too many requests are parked, and with the reason of `deadline` when that ends first. Only for `inline` handlers.
    */
   park<T>(wait: Promise<T>): Promise<T>;
 }
 
 /** The result of a handler. */
-export type Answer =
+export type RouteAnswer =
   | { readonly kind: 'json'; readonly status: number; readonly value: unknown; readonly headers?: AnswerHeaders }
   | { readonly kind: 'empty'; readonly status: number; readonly headers?: AnswerHeaders }
   | {
@@ -85,19 +85,19 @@ export type Answer =
 
 export type AnswerHeaders = Readonly<Record<string, string>>;
 
-export const json = (status: number, value: unknown, headers?: AnswerHeaders): Answer =>
+export const json = (status: number, value: unknown, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'json', status, value } : { kind: 'json', status, value, headers };
 
-export const empty = (status: number, headers?: AnswerHeaders): Answer =>
+export const empty = (status: number, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'empty', status } : { kind: 'empty', status, headers };
 
-export const text = (status: number, media_type: string, body: string, headers?: AnswerHeaders): Answer =>
+export const text = (status: number, media_type: string, body: string, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined
     ? { kind: 'text', status, media_type, text: body }
     : { kind: 'text', status, media_type, text: body, headers };
 
-/** Bytes with a known size and tag: ranges and conditions are handled for you. */
-export const bytes = (source: ByteSource, headers?: AnswerHeaders): Answer =>
+/** Bytes with a known size and tag: the listener handles ranges and conditions. */
+export const bytes = (source: ByteSource, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'bytes', source } : { kind: 'bytes', source, headers };
 
 /** Items of unknown number, each flushed at once; see stream-answer.ts. A text item of ndjson ends with a line feed. */
@@ -106,18 +106,19 @@ export const stream = (
   media_type: string,
   items: AsyncIterable<string | Uint8Array>,
   headers?: AnswerHeaders,
-): Answer =>
+): RouteAnswer =>
   headers === undefined
     ? { kind: 'stream', status, media_type, items }
     : { kind: 'stream', status, media_type, items, headers };
 
 /** Server-sent events; see event-stream.ts. */
-export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): Answer =>
+export const events = (items: AsyncIterable<ServerSentEvent>, headers?: AnswerHeaders): RouteAnswer =>
   headers === undefined ? { kind: 'events', items } : { kind: 'events', items, headers };
 
 /**
- * `none`: a body is refused. `buffered`: read whole, up to a limit. `stream`: handed to the handler as it comes. `forward`:
- * left for the upstream of a `ReverseProxy`; encoded bodies and capabilities that restrict the body are refused.
+ * `none`: a body is refused. `buffered`: read completely, up to a limit. `stream`: passed to the handler as it
+ * arrives. `forward`: left for the upstream of a `ReverseProxy`; encoded bodies and capabilities that restrict the
+ * body are refused.
  */
 export type BodyMode = 'none' | 'buffered' | 'stream' | 'forward';
 
@@ -126,13 +127,13 @@ export type Lane = 'inline' | (string & {});
 
 export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly method: Method;
-  /** As the router reads it: `/o/:addr`. HEAD comes with GET. */
+  /** In the syntax of the router: `/o/:addr`. GET includes HEAD. */
   readonly path: string;
-  /** Whether a parameter may hold `%2F`. Default false. */
+  /** Whether a parameter may contain `%2F`. Default false. */
   readonly encoded_slash?: boolean;
   readonly summary: string;
   readonly schema?: S;
-  /** The capability scope that is needed; null = open to all. Never left out, so that it is never forgotten. */
+  /** The required capability scope; null = open to all. Mandatory, so that it cannot be forgotten. */
   readonly scope: string | null;
   /** The facts in path and query that caveats are compared with. Default: none. */
   readonly facts?: (request: {
@@ -143,29 +144,29 @@ export interface RouteInit<S extends RouteSchema = RouteSchema> {
   readonly facts_later?: readonly FactName[];
   readonly lane: Lane;
   readonly body: BodyMode;
-  /** The declared deadline that is its budget, by name; it is also the word for it in `io_timeouts_total{op}`. */
+  /** The name of the declared deadline that is its budget, and its label in `io_timeouts_total{op}`. */
   readonly deadline?: string;
-  /** Or a budget of its own: total; for `stream` bodies and byte answers it ends with the first byte out. Default: the listener's. */
+  /** Alternatively a total budget; for `stream` bodies and byte answers it ends with the first byte sent. Default: that of the listener. */
   readonly deadline_ms?: number;
-  /** Largest body. Default for `buffered`: the listener's; for `stream`: none, the handler counts. */
+  /** Largest body. Default for `buffered`: that of the listener; for `stream`: none, the handler limits it. */
   readonly body_bytes_max?: number;
   /**
-   * For `stream`: a plain body of at most this declared length is gathered before the handler runs, which then finds it in
-   * `body_bytes`: no worker is held while it comes. Default 0: all are streamed.
+   * For `stream`: a body without a coding of at most this declared length is buffered before the handler runs, and
+   * passed in `body_bytes`: no worker waits while it arrives. Default 0: all are streamed.
    */
   readonly gather_bytes_max?: number;
   /** `health` routes skip drain, rate, admission and queues. They must be `inline`, open and without parameters. */
   readonly access?: 'work' | 'health';
   readonly tags?: readonly string[];
-  /** Sent with every refusal of this route, for protocols that ask for it. Answers carry their own. */
+  /** Sent with every refusal of this route, for protocols that require it. Other answers set their own. */
   readonly refusal_headers?: AnswerHeaders;
-  readonly handler: (context: RouteContext<S>) => Answer | Promise<Answer>;
+  readonly handler: (context: RouteContext<S>) => RouteAnswer | Promise<RouteAnswer>;
 }
 
-/** A row whose types have been checked against each other and are no longer needed. */
+/** A row whose types have been checked against each other and erased. */
 export type Route = RouteInit;
 
-/** Declares one row. Only there so that the handler's types follow from the schema. */
+/** Declares one row. It exists so that the types of the handler are inferred from the schema. */
 export function route<const S extends RouteSchema>(init: RouteInit<S>): Route {
   return init;
 }

@@ -32,7 +32,7 @@ test('nothing is coerced or removed, defaults are filled in, and a schema is com
   for (const wrong of [{ name: 1 }, { name: 'a', count: '1' }, { name: 'a', more: 1 }, { name: 'abcde' }, null])
     assert.equal(parts.body(wrong), false, JSON.stringify(wrong));
   parts.body({ name: 1, count: '1', more: 1 });
-  assert.equal(parts.body.errors?.length, 1, 'it stops at the first fault');
+  assert.equal(parts.body.errors?.length, 1, 'validation stops at the first fault');
   assert.equal(parts.body, parts.body);
   assert.equal(parts.params, undefined);
 });

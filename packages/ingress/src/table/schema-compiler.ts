@@ -1,6 +1,7 @@
 /**
- * Validators and serializers of the routes, compiled from their schemas at first use. Compiling them all, and loading the
- * compilers, would be a tenth of the start of a service, and most routes are not called in its first seconds.
+ * Validators and serializers of the routes, compiled from their schemas at first use. Compiling them all, and loading
+ * the compilers, would take a tenth of the start time of a service, and most routes are not called in its first
+ * seconds.
  *
  * Contract: a validator refuses unknown fields where the schema does, coerces nothing, fills in defaults and stops at the
  * first fault. A status without a response schema is serialized by `JSON.stringify`. Each schema is compiled once.
@@ -39,7 +40,7 @@ const AJV_OPTIONS = {
   removeAdditional: false,
   coerceTypes: false,
   useDefaults: true,
-  // All errors of a hostile body would cost more than the body.
+  // Collecting all errors of a hostile body would cost more than the body.
   allErrors: false,
   addUsedSchema: false,
   logger: false,
@@ -99,7 +100,7 @@ class LazyParts implements RouteParts {
 
   parseJson(text: string): unknown {
     try {
-      // Most texts cannot hold such a key: a substring search costs less than the parser's own.
+      // Most texts cannot contain such a key: a substring search costs less than the check of the parser.
       return mayReachPrototype(text) ? parse(text, null, PARSE_OPTIONS) : (JSON.parse(text) as unknown);
     } catch (error) {
       throw new RonError('bad_request', 'the body is not JSON', { cause: error });
@@ -122,7 +123,7 @@ class LazyParts implements RouteParts {
   }
 }
 
-/** A key can be written with escapes, and a text may begin with a byte order mark, which the parser skips. */
+/** A key may contain escapes, and a text may begin with a byte order mark, which the parser skips. */
 function mayReachPrototype(text: string): boolean {
   return (
     text.includes('\\') || text.includes('__proto__') || text.includes('constructor') || text.charCodeAt(0) === 0xfeff

@@ -1,10 +1,11 @@
 /** Everything that runs, waits or is shared in the example service. */
-import { declareConcurrency, SHELL_CHANNELS, SHELL_TASKS } from '@ron/service';
+import { configChannel, declareConcurrency, SHELL_TASKS, shutdownChannel } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'notes',
   channels: {
-    ...SHELL_CHANNELS,
+    shutdown: shutdownChannel('config_watch'),
+    config: configChannel('pool'),
     work: {
       kind: 'work',
       capacity: 64,

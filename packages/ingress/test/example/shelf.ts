@@ -1,7 +1,7 @@
 /**
  * Notes by name, pure of HTTP.
  *
- * Promise: a note is there whole or not at all. Bound: `notes_max` notes; the newest stay in RAM up to `ram_bytes`, all
+ * Contract: a note is there whole or not at all. Bound: `notes_max` notes; the newest stay in RAM up to `ram_bytes`, all
  * others are "cold" and come in chunks with a pause in between, as if from a disk.
  */
 import { createHash } from 'node:crypto';

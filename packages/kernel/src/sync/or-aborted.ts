@@ -11,6 +11,7 @@ export async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promi
   const parked = sched.park<T>('or_aborted');
   const onAbort = (): void => parked.fail(signal.reason);
   if (signal.aborted) onAbort();
+  // [storage I-5] [kms I-5]
   signal.addEventListener('abort', onAbort, { once: true });
   work.then(parked.wake, parked.fail);
   try {

@@ -49,7 +49,7 @@ const declared = declareConcurrency({
   retries: { lookup: { policy: 'rpc', idempotent_because: 'a lookup changes nothing' } },
 });
 
-test('the tables say what was declared, in Markdown that keeps its columns', () => {
+test('the tables show the declaration, in Markdown that keeps its columns', () => {
   const text = renderConcurrency(declared);
   const rows = text.split('\n').filter((line) => line.startsWith('|'));
   assert.ok(
@@ -95,6 +95,7 @@ test('a declaration that contradicts itself is refused', () => {
     assert.throws(() => declareConcurrency({ ...base, ...part }), reason);
   refused({ channels: { a: { kind: 'broadcast', capacity: 0, from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'mpsc', capacity: 1.5, from: '', to: '' } } }, /capacity of at least 1/);
+  // [storage I-3] [kms I-3]
   refused({ channels: { a: { kind: 'mpsc', from: '', to: '' } } }, /capacity of at least 1/);
   refused({ channels: { a: { kind: 'work', capacity: 1, lanes: [], from: '', to: '' } } }, /has a lane/);
   const reserved = { name: 'get', reserve_share: 2 };

@@ -1,15 +1,15 @@
 /**
  * The concurrency of a service, declared once: its channels, tasks, locks and deadlines with their numbers.
  *
- * Promise: tasks and channels are built from the declaration (see runtime.ts) and the tables in `docs/` are rendered from it, so
- * neither can say something else than the code. Names become literal types: a name that is not declared does not compile.
- * A declaration that contradicts itself is refused where it is made.
+ * Contract: tasks and channels are built from the declaration (see runtime.ts), and the tables and drawings in `docs/` are
+ * rendered from it, so they cannot contradict the code. Names become literal types: a name that is not declared does not
+ * compile. A declaration that contradicts itself is refused where it is made.
  * Bound: every channel has a capacity. Overflow: every channel states its policy.
  */
 import { assert, POLICIES, laneInit, requireLanes, type LaneDeclaration, type LaneInit } from '@ron/kernel';
 
 interface Ends {
-  /** Who puts in, and who takes out. */
+  /** Senders and receivers: names of tasks, of `actors`, `listener` or `supervisor`, separated by commas. */
   readonly from: string;
   readonly to: string;
 }
@@ -50,7 +50,7 @@ export interface WatchChannel extends Ends {
   readonly kind: 'watch';
 }
 
-/** A queue that the service brings along, because its order is its own: by urgency, say. */
+/** A queue that the service builds itself, because it has its own order, for example by urgency. */
 export interface OwnChannel extends Ends, Bounded {
   readonly kind: 'own';
   readonly policy: string;
@@ -98,8 +98,28 @@ export interface BreakerKind {
 
 export interface RetryKind {
   readonly policy: keyof typeof POLICIES;
-  /** Why doing it twice has the same effect as doing it once. Without a reason it may not be retried. */
+  /** Why a second execution has no further effect. An operation without a reason is not retried. */
   readonly idempotent_because: string;
+}
+
+/** The path of a typical request through the service. */
+export interface RequestPath {
+  /** The channel in which it waits for a worker. Default none: the listener runs the handler. */
+  readonly queue?: string;
+  /** The deadline that bounds it. */
+  readonly deadline: string;
+  /** The case that is answered without a worker. */
+  readonly shortcut?: string;
+  /** Messages between its acceptance and its answer. The ends are names as in channels. */
+  readonly steps: readonly (readonly [from: string, to: string, message: string])[];
+  readonly answer: string;
+}
+
+export interface DrainPlan {
+  /** Background work that is finished within the drain, after the requests. Default none. */
+  readonly finishes?: string;
+  /** The resources that are closed when the tasks have ended, in order. */
+  readonly closes: readonly string[];
 }
 
 /** Restarts answered per window before a task stays down. */
@@ -127,6 +147,12 @@ export interface Concurrency {
   readonly retries?: Readonly<Record<string, RetryKind>>;
   /** Labels of `backoff_retries_total`. Default `['op']`; `result` is the outcome of the retry. */
   readonly retry_labels?: readonly ('op' | 'result')[];
+  /** Code that uses channels and is not a task, with a description. `listener` and `supervisor` need no entry. */
+  readonly actors?: Readonly<Record<string, string>>;
+  /** By route. Only for the drawings in `docs/concurrency.md`. */
+  readonly requests?: Readonly<Record<string, RequestPath>>;
+  /** Only for the drawings. */
+  readonly drain?: DrainPlan;
 }
 
 export const RESTARTS_DEFAULT: Restarts = { max: 5, window_ms: 60_000 };
@@ -142,6 +168,7 @@ export function declareConcurrency<const D extends Concurrency>(declaration: D):
   }
   for (const [name, channel] of Object.entries(channels)) {
     if (channel.kind === 'watch') continue;
+    // [storage I-3] [kms I-3]
     assert(isCount(channel.capacity, 1), `${service}: channel ${name} has a capacity of at least 1`);
     if (channel.kind === 'work') requireLanes(`${service}: channel ${name}`, channel.lanes);
   }
@@ -179,12 +206,12 @@ function hasNamesOfTheirOwn(channels: Concurrency['channels']): boolean {
   return new Set([...shown, ...labels]).size === shown.length + labels.size;
 }
 
-/** Whether a value came from `declareConcurrency`: how the docs find declarations among a module's exports. */
+/** Whether a value came from `declareConcurrency`. The generator of `docs/` finds declarations by it. */
 export function isConcurrency(value: unknown): value is Concurrency {
   return typeof value === 'object' && value !== null && declarations.has(value);
 }
 
-/** The Markdown tables of a service, one for each kind of thing it declares. */
+/** The Markdown tables of a service, one for each section of its declaration. */
 export function renderConcurrency(declaration: Concurrency): string {
   const { channels, tasks, locks, deadlines, breakers = {}, retries = {}, restarts = RESTARTS_DEFAULT } = declaration;
   const sections = [
@@ -212,7 +239,7 @@ export function renderConcurrency(declaration: Concurrency): string {
         key ?? 'order of arrival',
       ],
     ),
-    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'What it does'], (kind, task) => [
+    section('Tasks', tasks, ['Kind', 'Count', 'Criticality', 'Restart limit', 'Purpose'], (kind, task) => [
       code(kind),
       task.count === 0 ? 'on demand' : configurable(String(task.count), task.config_key),
       task.criticality,
@@ -236,7 +263,7 @@ export function renderConcurrency(declaration: Concurrency): string {
       `after ${breaker.cooldown_ms} ms and ${breaker.half_open_probes} good probes`,
       breaker.guards,
     ]),
-    section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it may be done twice'], (name, retry) => [
+    section('Retries', retries, ['Operation', 'Policy', 'Tries', 'Why it is idempotent'], (name, retry) => [
       code(name),
       retry.policy,
       String(POLICIES[retry.policy].tries_max),
@@ -273,7 +300,7 @@ function overflowOf(channel: Channel, busy: string): [policy: string, overflow: 
   if (channel.kind === 'broadcast') {
     return ['drop oldest, per subscriber', 'the subscriber lags; warned once in 5 s', code('bus_lagged_total{topic}')];
   }
-  return ['last write wins', 'cannot', ''];
+  return ['last write wins', 'does not overflow', ''];
 }
 
 function section<T>(

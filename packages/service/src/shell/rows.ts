@@ -1,25 +1,31 @@
-/** Rows of `concurrency.ts` that the shell builds. A service spreads those that it has into its own declaration. */
-import type { Concurrency } from '../runtime/declaration.ts';
+/** Rows of `concurrency.ts` that the shell builds. A service puts those that it has into its own declaration. */
+import type { BroadcastChannel, Concurrency, WatchChannel } from '../runtime/declaration.ts';
 
-export const SHELL_CHANNELS = {
-  shutdown: { kind: 'watch', from: 'drain', to: 'config_watch and periodic tasks' },
-  config: { kind: 'watch', from: 'config_watch', to: 'requests and tasks' },
-} as const satisfies Concurrency['channels'];
+/** Tells the named tasks, separated by commas, that a drain has begun. */
+export const shutdownChannel = (to: string): WatchChannel => ({ kind: 'watch', from: 'supervisor', to });
 
-/** For a service with domain events; they are written to the log. */
-export const EVENT_CHANNEL = {
-  events: { kind: 'broadcast', capacity: 1024, from: 'domain', to: 'event_log' },
-} as const satisfies Concurrency['channels'];
+/** Carries the configuration in force to the named readers. */
+export const configChannel = (to: string, from = 'config_watch'): WatchChannel => ({ kind: 'watch', from, to });
+
+/** Carries domain events from the named senders to the log. */
+export const eventChannel = (from: string): BroadcastChannel => ({
+  kind: 'broadcast',
+  capacity: 1024,
+  from,
+  to: 'event_log',
+});
 
 export const SHELL_TASKS = {
   config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
   key_refresh: { count: 1, criticality: 'important', does: 'polls kms for rotated and retired capability keys' },
 } as const satisfies Concurrency['tasks'];
 
+/** For a service that checks revocations. */
 export const REVOCATION_TASK = {
   revocation_watch: { count: 1, criticality: 'important', does: 'polls passport for revocations' },
 } as const satisfies Concurrency['tasks'];
 
+/** For a service with domain events. */
 export const EVENT_TASK = {
   event_log: { count: 1, criticality: 'important', does: 'writes domain events to the log' },
 } as const satisfies Concurrency['tasks'];

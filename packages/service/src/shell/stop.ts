@@ -9,8 +9,6 @@
  * abort takes the same steps without the waits. Each step runs once; an abort during a drain shortens it.
  * Bound: the drain deadline, `flush_ms`, two short graces and `close_ms`. A flush that fails or is late is logged. A
  * resource that does not close in time (a disk that hangs) is abandoned, and the stop rejects with `timeout`.
- *
- * [storage I-9] [kms I-6]
  */
 import type { Ingress } from '@ron/ingress';
 import { Deadline, type StopReport } from '@ron/kernel';
@@ -54,6 +52,7 @@ export function stopOf(init: StopInit): Stop {
     );
     runtime.close();
   });
+  // [storage I-11] [kms I-11] A close that hangs is abandoned; it does not delay the stop.
   const close = once(() => within('close', init.close_ms ?? CLOSE_MS_DEFAULT, init.close));
   return {
     async drain() {

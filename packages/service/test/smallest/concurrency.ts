@@ -1,20 +1,21 @@
 /** Everything that runs, waits or is shared in the smallest service. */
 import {
+  configChannel,
   declareConcurrency,
-  EVENT_CHANNEL,
+  eventChannel,
   EVENT_TASK,
-  SHELL_CHANNELS,
   SHELL_DEADLINES,
   SHELL_TASKS,
+  shutdownChannel,
 } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'index',
   channels: {
-    ...EVENT_CHANNEL,
-    shutdown: SHELL_CHANNELS.shutdown,
+    events: eventChannel('pool'),
+    shutdown: shutdownChannel('config_reloader'),
     // Another name than the default: `names` in service.ts maps it.
-    cfg_watch: SHELL_CHANNELS.config,
+    cfg_watch: configChannel('pool', 'config_reloader'),
     work: { kind: 'work', capacity: 8, lanes: ['get'], from: 'listener', to: 'pool' },
   },
   tasks: {

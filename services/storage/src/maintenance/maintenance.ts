@@ -116,6 +116,7 @@ export class Maintenance {
 
   /** Accepts no further repairs; workers end once the queue is empty. */
   beginDrain(): void {
+    // [storage I-6] Queued repairs are finished within the drain; no new job enters.
     this.#init.queue.close();
   }
 

@@ -15,6 +15,7 @@ export async function inSteps<T>(
 ): Promise<T> {
   const steps = new Steps(body, step);
   try {
+    // [storage I-4] Each disk step of a write has a deadline of its own.
     return await Promise.race([work(steps.pieces(), steps.signal), steps.late]);
   } finally {
     steps.end();

@@ -1,6 +1,6 @@
 /** Objects: read whole, in ranges or with a proof; their manifests; stored by address or to learn it. */
 import type { ObjectStore, StoredObject } from '@ron/cas';
-import { bytes, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
+import { bytes, json, route, type RouteAnswer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, sched, type Deadline } from '@ron/kernel';
 import { formatDurability, type Address, type ObjectManifest } from '@ron/proto';
 import { Type } from 'typebox';
@@ -140,7 +140,7 @@ async function put(
   { store, meter, putStep, foreground }: ObjectRoutesInit,
   context: PutContext,
   expected: Address | undefined,
-): Promise<Answer> {
+): Promise<RouteAnswer> {
   const { body_bytes, headers, deadline } = context;
   const media_type = mediaTypeFrom(headers['content-type']);
   const onAddress = expected === undefined ? (address: string) => context.actsOn({ address }) : undefined;

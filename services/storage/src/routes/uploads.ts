@@ -6,7 +6,7 @@
  * byte has come; who holds such a capability states it in advance, as `address` in `Upload-Metadata`, and it is held to.
  */
 import type { ObjectStore, Uploads, UploadStatus } from '@ron/cas';
-import { empty, json, route, type Answer, type Route, type RouteContext } from '@ron/ingress';
+import { empty, json, route, type RouteAnswer, type Route, type RouteContext } from '@ron/ingress';
 import { RonError, type Deadline } from '@ron/kernel';
 import { formatDurability } from '@ron/proto';
 import { Type } from 'typebox';
@@ -53,8 +53,8 @@ export function uploadRoutes(init: UploadRoutesInit): Route[] {
   // A client that is refused here gives the upload up: so this must not wait behind the bodies of others.
   const asks = { ...common, lane: 'get', body: 'none', deadline: 'get' } as const;
   const schema = { params: Id } as const;
-  const patch = (context: Context, id: string): Promise<Answer> => append(init, context, id);
-  const remove = (context: Context, id: string, signal: AbortSignal): Promise<Answer> =>
+  const patch = (context: Context, id: string): Promise<RouteAnswer> => append(init, context, id);
+  const remove = (context: Context, id: string, signal: AbortSignal): Promise<RouteAnswer> =>
     terminate(init, context, id, signal);
   return [
     route({
@@ -116,7 +116,7 @@ export function uploadRoutes(init: UploadRoutesInit): Route[] {
   ];
 }
 
-async function create(init: UploadRoutesInit, context: Context): Promise<Answer> {
+async function create(init: UploadRoutesInit, context: Context): Promise<RouteAnswer> {
   const { headers } = context;
   requireVersion(headers);
   const size = sizeIn(headers);
@@ -132,7 +132,7 @@ async function create(init: UploadRoutesInit, context: Context): Promise<Answer>
   return empty(201, { ...tusHeaders(init, status), Location: `/uploads/${status.id}` });
 }
 
-async function append(init: UploadRoutesInit, context: Context, id: string): Promise<Answer> {
+async function append(init: UploadRoutesInit, context: Context, id: string): Promise<RouteAnswer> {
   const { headers } = context;
   requireVersion(headers);
   const offset = numberIn(headers, 'upload-offset');
@@ -157,7 +157,7 @@ async function receive(
   return await inSteps(stream, uploadStep, (body, signal) => uploads.append({ id, offset, size, body, signal }));
 }
 
-async function tell(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
+async function tell(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<RouteAnswer> {
   requireVersion(context.headers);
   // HEAD is the question of a client that wants to go on: then a request that still adds to the upload is a dead one.
   const known = await requireMine(init, context, id, signal);
@@ -166,7 +166,7 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
   return json(200, shown, headHeaders(status, durabilityOf(init, status)));
 }
 
-async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<Answer> {
+async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<RouteAnswer> {
   requireVersion(context.headers);
   await requireMine(init, context, id, signal);
   await init.uploads.terminate(id, signal);

@@ -1,0 +1,184 @@
+/**
+ * Checks requests against capabilities.
+ *
+ * Contract: phase 1 happens before any queue and without waiting when the token was seen before. The cache remembers only
+ * that a chain of signatures holds: expiry, revocation, address, scopes and every other caveat are judged anew for each
+ * request, so a cached token dies on time. When the key source's generation moves, everything remembered is forgotten.
+ * Bound: `tokens_max` good tokens, `bad_tokens_max` bad ones in a table of their own, so that garbage cannot push out good
+ * tokens, and `rates_max` rate counters. Overflow: a token that was evicted is checked afresh next time.
+ * Cancellation: the signal reaches the key source. Throws or rejects only when the key source cannot say what a key is,
+ * or the revocations are too old to go by; everything else is a verdict.
+ */
+import { hash } from 'node:crypto';
+import { inspect } from 'node:util';
+import type { Service } from '@ron/proto';
+import { Cache } from '@ron/cache';
+import { RonError, sched, touch } from '@ron/kernel';
+import { readCapability } from '../capability/capability.ts';
+import type { Capability } from '../capability/capability.ts';
+import { refusalOf, wrongAudience } from '../check.ts';
+import type { RequestContext } from '../check.ts';
+import { NOTHING_REVOKED } from '../revocations/epochs.ts';
+import type { RevocationEpochs } from '../revocations/epochs.ts';
+import { isUsableKey } from '../keys/key-ring.ts';
+import type { KeySource } from '../keys/key-source.ts';
+import { TOKEN_CHARS_MAX } from '../capability/limits.ts';
+import { verifyChain } from '../capability/macaroon.ts';
+import type { Macaroon } from '../capability/macaroon.ts';
+import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
+import type { Phase2 } from './phase2.ts';
+import { RateCeilings } from './rate.ts';
+import type { RateLink } from './rate.ts';
+import { isServiceSubject } from '../capability/subjects.ts';
+import { bearerToken, decodeToken } from '../capability/token.ts';
+import { forbidden, unauthorized } from '../verdict.ts';
+import type { Refusal, Verdict } from '../verdict.ts';
+
+export interface CheckerInit {
+  /** The service that checks. */
+  audience: Service;
+  keys: KeySource;
+  /** Default: nothing is revoked. */
+  epochs?: RevocationEpochs;
+  /** Default 4096. */
+  tokens_max?: number;
+  /** Default 1024. */
+  bad_tokens_max?: number;
+  /** Default 16 384. */
+  rates_max?: number;
+}
+
+/** A capability whose chain holds. Holds no signature and no key. */
+interface Proven {
+  readonly capability: Capability;
+  readonly rates: readonly RateLink[];
+}
+
+const NO_TOKEN = unauthorized('this needs a capability: send Authorization: Bearer <capability>');
+const TOO_LONG = unauthorized(`no capability has more than ${TOKEN_CHARS_MAX} characters`);
+const BAD_SIGNATURE = unauthorized('capability does not verify: its signature is wrong');
+const UNKNOWN_KEY = unauthorized('capability does not verify: it was made with a key that is unknown or retired');
+/** How often one check starts again because keys changed under it. */
+const KEY_TRIES_MAX = 3;
+
+export class Checker {
+  readonly audience: Service;
+  readonly #keys: KeySource;
+  readonly #epochs: RevocationEpochs;
+  /** By SHA-256 of the token, so that no token lies in memory longer than its request. */
+  readonly #proven: Cache<Proven>;
+  readonly #bad: Cache<true>;
+  readonly #rates: RateCeilings;
+  #generation: number;
+
+  constructor(init: CheckerInit) {
+    this.audience = init.audience;
+    this.#keys = init.keys;
+    this.#epochs = init.epochs ?? NOTHING_REVOKED;
+    this.#proven = new Cache({ entries_max: init.tokens_max ?? 4096 });
+    this.#bad = new Cache({ entries_max: init.bad_tokens_max ?? 1024 });
+    this.#rates = new RateCeilings(init.rates_max ?? 16_384);
+    this.#generation = init.keys.generation;
+  }
+
+  /** How much is remembered now, for metrics. */
+  get sizes(): { readonly tokens: number; readonly bad_tokens: number; readonly rates: number } {
+    return { tokens: this.#proven.size, bad_tokens: this.#bad.size, rates: this.#rates.size };
+  }
+
+  /** Phase 1. Answers without a promise when the token was seen before. */
+  checkHeaders(request: RequestContext, signal: AbortSignal): Verdict | Promise<Verdict> {
+    touch(this);
+    const token = bearerToken(request.authorization);
+    if (token === undefined) return NO_TOKEN;
+    if (token.length > TOKEN_CHARS_MAX) return TOO_LONG;
+    this.#forgetIfKeysChanged();
+    const tokenHash = hash('sha256', token, 'hex');
+    const proven = this.#proven.get(tokenHash);
+    if (proven !== undefined) return this.#judge(proven, request);
+    if (this.#bad.get(tokenHash) === true) return BAD_SIGNATURE;
+    return this.#checkNew(token, tokenHash, request, signal);
+  }
+
+  async #checkNew(token: string, tokenHash: string, request: RequestContext, signal: AbortSignal): Promise<Verdict> {
+    const macaroon = decodeToken(token);
+    if (!macaroon.ok) return unauthorized(`this is no capability: ${macaroon.reason}`);
+    const capability = readCapability(macaroon.value);
+    if (!capability.ok) return unauthorized(`this is no capability: ${capability.reason}`);
+    // Another audience's chain cannot hold under our key; saying which one it is for helps more than "wrong signature".
+    if (capability.value.audience !== this.audience) return wrongAudience(capability.value.audience, this.audience);
+    const proven = await this.#prove(macaroon.value, capability.value, signal);
+    if (proven === BAD_SIGNATURE) this.#bad.set(tokenHash, true, 0);
+    if ('ok' in proven) return proven;
+    this.#proven.set(tokenHash, proven, 0);
+    return this.#judge(proven, request);
+  }
+
+  async #prove(macaroon: Macaroon, capability: Capability, signal: AbortSignal): Promise<Proven | Refusal> {
+    for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
+      const generation = this.#keys.generation;
+      const key = await this.#keys.key(this.audience, capability.key_id, signal);
+      // Between the source's answer and this line the key may have been retired and zeroed. A zeroed key is known to all.
+      if (this.#keys.generation !== generation) continue;
+      this.#forgetIfKeysChanged();
+      if (key === undefined || !isUsableKey(key)) return UNKNOWN_KEY;
+      const rates: RateLink[] = [];
+      const holds = verifyChain(macaroon, key, (index, signature) => {
+        const caveat = capability.rates.get(index);
+        // Hashed, because the signature itself is as good as a token.
+        if (caveat === undefined) return;
+        const { capability_id } = capability;
+        rates.push({ id: hash('sha256', signature, 'base64url'), capability_id, caveat });
+      });
+      return holds ? { capability, rates } : BAD_SIGNATURE;
+    }
+    throw new RonError('not_ready', 'keys changed while a capability was checked', { op: 'capability' });
+  }
+
+  /** Everything that can change between two requests with the same token. */
+  #judge({ capability, rates }: Proven, request: RequestContext): Verdict {
+    if (capability.epoch < this.#epochs.floor(capability.subject)) return unauthorized('capability was revoked');
+    if (capability.problem !== undefined) return forbidden(`capability cannot be used: ${capability.problem}`);
+    const at = { audience: this.audience, scopes: capability.scopes, wall_ms: sched.wall_ms() };
+    for (const caveat of capability.caveats) {
+      const refusal = refusalOf(caveat, request, at);
+      if (refusal !== undefined) return refusal;
+    }
+    const retry_after_ms = rates.length === 0 ? 0 : this.#rates.take(rates, sched.now_ms());
+    if (retry_after_ms > 0) {
+      return {
+        ok: false,
+        code: 'rate_limited',
+        reason: 'capability is used faster than its rate allows',
+        retry_after_ms,
+      };
+    }
+    const { capability_id, subject, scopes, texts: caveats } = capability;
+    const is_service = isServiceSubject(subject);
+    return { ok: true, capability_id, subject, is_service, scopes, caveats, phase2: this.#phase2(capability, request) };
+  }
+
+  #phase2(capability: Capability, request: RequestContext): Phase2 {
+    const { bodies, facts } = capability;
+    const body_bytes_max = request.body_bytes === 0 ? undefined : capability.body_bytes_max;
+    const later =
+      request.facts_later === undefined ? [] : facts.filter(({ key }) => request.facts_later?.includes(key));
+    if (body_bytes_max === undefined && bodies.length === 0 && later.length === 0) return NOTHING_LEFT;
+    return new BodyCheck({ body_bytes_max, bodies, facts: later });
+  }
+
+  #forgetIfKeysChanged(): void {
+    if (this.#generation === this.#keys.generation) return;
+    this.#generation = this.#keys.generation;
+    this.#proven.clear();
+    this.#bad.clear();
+  }
+
+  toJSON(): string {
+    return `Checker(${this.audience})`;
+  }
+
+  [inspect.custom](): string {
+    return this.toJSON();
+  }
+}
