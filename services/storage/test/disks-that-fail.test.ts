@@ -85,7 +85,7 @@ describe('a disk that is full', () => {
       };
       {
         await using storage = await start();
-        // Down to the last page: where a small object still fits, a disk is not full for whoever looks at it.
+        // Down to the last page: a disk with room for a small object does not look full.
         for (const size of [300 * KIB, 20 * KIB, 2 * KIB]) {
           const refusal = await fill(storage, size);
           assertRefusal(refusal, 507, 'storage_full');
@@ -120,7 +120,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('during an upload: 507, what was told stays true, and the upload goes on when there is room again', async (t) => {
+  test('during an upload: 507, the acknowledged offset stays valid, and the upload continues once there is room', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(4 * MIB));
@@ -218,7 +218,7 @@ describe('a disk that is read-only', () => {
       }
       assert.ok(mount.remount('ro'));
       await using storage = await start();
-      await eventually('/readyz knows before anybody writes', async () => {
+      await eventually('/readyz reports it before a write', async () => {
         const { status, reason } = await readyOf(storage, '?lane=put');
         return status === 503 && /read-only/.test(reason ?? '');
       });
@@ -259,12 +259,16 @@ describe('a disk that is read-only', () => {
         const bytes = bytesOf(size, size);
         const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
         assertRefusal(reply, 503, 'not_ready');
-        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'what was not acknowledged is not there');
+        assert.equal(
+          (await service.send('GET', pathOf(bytes))).status,
+          404,
+          'a write that was not acknowledged is not stored',
+        );
       }
       await assertServed(service, kept);
-      // A look at the directory, which is real and well, may come between: what was met last counts.
+      // A probe of the directory, which is intact, may run in between: the error of the last write counts.
       let ready: Ready | undefined;
-      await eventually('/readyz tells what the last write met', async () => {
+      await eventually('/readyz reports the error of the last write', async () => {
         await service.send('PUT', pathOf(bytesOf(100, 100)), { body: bytesOf(100, 100), headers });
         ready = await readyOf(service);
         return ready.degraded.length > 0;
@@ -284,7 +288,7 @@ describe('a disk that is read-only', () => {
   }
 });
 
-test('a sync that fails: the request fails, the segment is never written again, and what was acknowledged stays', async () => {
+test('a sync that fails: the request fails, the segment is never written again, and acknowledged data stays', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();

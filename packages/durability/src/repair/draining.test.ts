@@ -34,7 +34,7 @@ test('a volume is not found drained by a plan that began before its drain', asyn
   assert.ok(!set.member('v0').isDrained, 'contents were counted as staying there');
 });
 
-test('volumes are not found empty while fewer are left than there are to be copies', async () => {
+test('volumes are not found drained while fewer are left than copies', async () => {
   const { set } = await open(2);
   const repairs = new Repairs(set);
   for (const name of ['v0', 'v1']) set.lifecycle.beginDrain(name);
@@ -49,7 +49,7 @@ test('volumes are not found empty while fewer are left than there are to be copi
   for (const name of ['v0', 'v1']) assert.ok(set.member(name).isDrained);
 });
 
-test('a volume is not found empty while a record is on its way there', async () => {
+test('a volume is not found drained while a record is written to it', async () => {
   const { set, volumes } = await open(2, { replication_factor: 1 });
   const repairs = new Repairs(set);
   const late = Array.from({ length: 50 }, (_, index) => chunk(`late ${index}`)).find(
@@ -69,7 +69,7 @@ test('a volume is not found empty while a record is on its way there', async () 
   assert.ok(set.member('v0').isDrained && set.member('v1').holds('content', late.id));
 });
 
-test('a volume that was found empty is not when another one is lost, or cannot give a record', async () => {
+test('a drained volume is draining again when another one is lost, or fails to deliver a record', async () => {
   const { set, volumes } = await open(4, { replication_factor: 1 });
   const repairs = new Repairs(set);
   await set.lifecycle.drain('v2', signal);
@@ -79,7 +79,7 @@ test('a volume that was found empty is not when another one is lost, or cannot g
   };
   await empty();
   set.lifecycle.lose('v1', 'test');
-  assert.ok(!set.member('v2').isDrained, 'what moved there is only here again');
+  assert.ok(!set.member('v2').isDrained, 'the records that moved there are only here again');
   for (let round = 0; round < 2; round++) await repairs.round();
   assert.ok(!set.member('v2').isDrained, 'a volume that is away may need its records');
   await set.lifecycle.setAbandoned('v1', true, signal);

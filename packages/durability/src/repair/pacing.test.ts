@@ -15,7 +15,7 @@ test('it gives way when foreground work gets slower, down to a floor, and takes 
   latency_ms = 14;
   await work();
   pacing.adjust();
-  assert.equal(pacing.allowed_bytes_per_s, 1600, 'a little slower is no reason');
+  assert.equal(pacing.allowed_bytes_per_s, 1600, 'a small slowdown does not count');
   latency_ms = 16;
   for (const expected of [800, 400, 200, 100, 100]) {
     await work();
@@ -57,7 +57,7 @@ test('more than a burst is taken in parts, and waits are reported', async () => 
   assert.equal(pacing.taken_bytes_total, 250);
 });
 
-test('one kind of foreground work that gets slower is enough, whatever the others do', async () => {
+test('one kind of foreground work that becomes slower is enough', async () => {
   const latencies_ms = [10, 20];
   const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => latencies_ms });
   pacing.adjust();

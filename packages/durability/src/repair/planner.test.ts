@@ -32,7 +32,7 @@ suite('copies', () => {
     assert.equal(repairs.worker.repaired_total, deficit);
   });
 
-  test('with three copies the loss of one is no emergency', async () => {
+  test('with three copies the loss of one is not urgent', async () => {
     const { set } = await open(5, { replication_factor: 3 });
     set.lifecycle.lose('v1', 'test');
     const { planner } = new Repairs(set);

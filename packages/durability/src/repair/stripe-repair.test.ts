@@ -7,7 +7,7 @@ import { repair } from './repair.ts';
 import { RepairQueue } from './repair-queue.ts';
 import { Striper } from '../stripes/striper.ts';
 import type { Faulty } from '../testing/faulty-volume.ts';
-import { assertWhole, chunk, memory, open, pace, Repairs } from '../testing/repairs.ts';
+import { assertWhole, chunk, memory, open, pace, RECORDS, Repairs } from '../testing/repairs.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 const { signal } = new AbortController();
@@ -174,10 +174,10 @@ suite('stripes', () => {
     for (const view of (await set.stripes.views(id, signal)).values()) assert.deepEqual(view, layout);
   });
 
-  test('last copies are filed before the shards of many stripes are looked at', async () => {
+  test('last copies are filed before the shards of stripes are examined', async () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
-    // A parity shard is elsewhere than it is to be: that takes the only place in the queue.
+    // A parity shard is out of place: its repair takes the only slot of the queue.
     const { id, home } = layout.shards[8]!;
     const elsewhere = set.members.find((member) => layout.shards.every((shard) => shard.home !== member.id))!;
     await elsewhere.write([{ ...(await set.get('content', id, signal))!, id }], signal);
@@ -188,7 +188,7 @@ suite('stripes', () => {
     const control = new AbortController();
     const planning = new Planner({ set, queue }).plan(control.signal);
     const classes: string[] = [];
-    for (let taken = 0; taken < 20; taken++) {
+    for (let taken = 0; taken < 4 * RECORDS.length; taken++) {
       const job = (await queue.take(signal))!;
       classes.push(job.class);
       queue.done(job);

@@ -71,14 +71,14 @@ test('a pass reads every record of every kind on every volume, and finds nothing
   assert.ok(read.length >= 6 * 7);
 });
 
-test('a byte that flipped anywhere in a record is found and mended: copies, parity, stripes, objects', async () => {
+test('a flipped byte anywhere in a record is found and repaired: copies, parity, stripes, objects', async () => {
   using directories = new Directories();
   let ids: Uint8Array[];
   {
     await using set = await directories.open(NAMES, { replication_factor: 2 });
     ids = await fill(set);
   }
-  // In one volume at a time, so that there is always something to mend from: a byte in the middle of each record.
+  // In one volume at a time, so that an intact copy is left: a byte in the middle of each record.
   for (const name of NAMES) {
     let flipped = 0;
     for (const file of segments(directories, name)) {
@@ -175,7 +175,7 @@ function rot(directories: Directories, name: string, type: number, offset: numbe
   return count;
 }
 
-/** The volume, opened again without its index: it knows what its log says. */
+/** The volume, reopened without its index, which it rebuilds from its log. */
 async function withoutIndex(directories: Directories, name: string): Promise<Volume> {
   rmSync(join(directories.dir(name), 'index'), { recursive: true });
   return await directories.volume(name);

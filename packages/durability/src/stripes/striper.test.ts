@@ -169,7 +169,7 @@ suite('a stripe', () => {
     assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
   });
 
-  test('is no stripe when a shard cannot be written, read back or announced, and then copies stay', async () => {
+  test('does not count if a shard cannot be written, read back or recorded, and then copies stay', async () => {
     for (const [call, error] of [
       ['put', () => new RonError('storage_full', 'no room')],
       ['get', () => new RonError('integrity', 'damaged')],

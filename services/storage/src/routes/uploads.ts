@@ -166,7 +166,12 @@ async function tell(init: UploadRoutesInit, context: Context, id: string, signal
   return json(200, shown, headHeaders(status, durabilityOf(init, status)));
 }
 
-async function terminate(init: UploadRoutesInit, context: Context, id: string, signal: AbortSignal): Promise<RouteAnswer> {
+async function terminate(
+  init: UploadRoutesInit,
+  context: Context,
+  id: string,
+  signal: AbortSignal,
+): Promise<RouteAnswer> {
   requireVersion(context.headers);
   await requireMine(init, context, id, signal);
   await init.uploads.terminate(id, signal);
