@@ -9,7 +9,7 @@ import { VolumeSet } from '../set/volume-set.ts';
 const { signal } = new AbortController();
 
 suite('copies', () => {
-  test('a set that is whole needs nothing', async () => {
+  test('a complete set needs no repair', async () => {
     const { set } = await open(4);
     const { planner, queue } = new Repairs(set);
     const report = await planner.plan(signal);
@@ -40,7 +40,7 @@ suite('copies', () => {
     assert.ok(deficit_by_class.rf > 10 && deficit_by_class.last === 0);
   });
 
-  test('a small queue is filled again and again in one plan', async () => {
+  test('a small queue is refilled during one plan', async () => {
     const { set } = await open(4, { replication_factor: 3, write_min: 2 });
     const repairs = new Repairs(set, 2);
     set.lifecycle.lose('v1', 'test');
@@ -97,7 +97,7 @@ suite('copies', () => {
     assert.equal(repairs.planner.report.deficit, 0);
   });
 
-  test('of a part of a manifest all copies stay when room is given back, wherever they lie', async () => {
+  test('a compaction keeps all copies of a part of a manifest, on any volume', async () => {
     const { set } = await open(6, { replication_factor: 1, lone_copies: 3 });
     const page = { ...chunk('page'), type: RecordType.page };
     const order = set.placement.order(page.id);
@@ -106,7 +106,7 @@ suite('copies', () => {
     assert.equal(set.copiesOf('content', page.id), 3);
   });
 
-  test('a content that one has as a chunk and another as a part of a manifest has the copies of the latter', async () => {
+  test('a content that is a chunk on one volume and a part of a manifest on another has the copies of the latter', async () => {
     const { set } = await open(6, { replication_factor: 1, lone_copies: 3 });
     const record = chunk('both');
     const [first, second] = set.members;
@@ -118,7 +118,7 @@ suite('copies', () => {
     assert.equal(repairs.planner.report.deficit, 0);
   });
 
-  test('a volume that cannot be listed makes the plan incomplete, and the last full one stands', async () => {
+  test('a volume that cannot be listed makes the plan incomplete, and the last complete report stays', async () => {
     const { set, volumes } = await open(4);
     const { planner } = new Repairs(set);
     await planner.plan(signal);

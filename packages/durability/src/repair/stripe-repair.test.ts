@@ -26,7 +26,7 @@ suite('stripes', () => {
 
   const isAnything = (): boolean => true;
 
-  test('lost shards are made again on volumes without one, and survive the next loss', async () => {
+  test('lost shards are rebuilt on volumes without one, and survive the next loss', async () => {
     const { set, ids } = await openStriped(12);
     const repairs = new Repairs(set);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
@@ -69,7 +69,7 @@ suite('stripes', () => {
     assert.deepEqual(await set.inventory('stripe', undefined, 10), []);
   });
 
-  test('a shard that lies where another one of its stripe lies moves, before both are lost together', async () => {
+  test('a shard that shares a volume with another one of its stripe moves', async () => {
     const opened = await open(9);
     const records = Array.from({ length: 6 }, (_, index) => chunk(`stripe ${index} ${'x'.repeat(100)}`));
     for (const record of records) await opened.set.put([record], signal);
@@ -140,7 +140,7 @@ suite('stripes', () => {
     assert.deepEqual([repairs.planner.report.crowded, repairs.planner.report.deficit], [0, 0]);
   });
 
-  test('two repairs of one stripe at the same time take different volumes', async () => {
+  test('two concurrent repairs of one stripe take different volumes', async () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const lost = layout.shards.slice(0, 3);
