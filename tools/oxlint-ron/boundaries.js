@@ -1,6 +1,7 @@
 /**
  * An import may only point down: apps -> services -> packages. A service never imports another service, a package imports
- * those that the table names, and no workspace imports files of another one past its `exports`.
+ * only the packages that the table names, and another workspace is imported only through its `exports`.
+ * Within a service, domain code never imports `routes.ts` or `routes/`: routes depend on the domain.
  * A `.test.ts`, `.model.ts`, `test/` or `testing/` file is not shipped and may import any package. The packages for tests
  * (explorer, testkit) may be imported by such files only.
  */
@@ -28,11 +29,15 @@ const BELOW = {
   durability: ['cas', 'log', 'simd', 'kernel', 'proto'],
   client: ['simd', 'kernel', 'proto'],
   ingress: ['config', 'telemetry', 'http', 'log', 'kernel', 'proto'],
-  auth: ['cache', 'client', 'config', 'custody', 'log', 'simd', 'telemetry', 'kernel', 'proto'],
+  auth: ['cache', 'client', 'config', 'custody', 'http', 'log', 'simd', 'telemetry', 'kernel', 'proto'],
   service: ['auth', 'config', 'ingress', 'log', 'telemetry', 'kernel', 'proto'],
 };
 const TEST_FILE = /(\.test|\.model)\.ts$|[/\\]test(?:ing)?[/\\]/;
 const TEST_ONLY_PACKAGES = new Set(['explorer', 'testkit']);
+/** The HTTP surface of a service. */
+const ROUTES = /[/\\]src[/\\]routes(?:\.ts$|[/\\])/;
+/** The files of a service that may import its routes, besides the routes themselves. */
+const ROUTES_USER = /[/\\]src[/\\](?:service|main|index)\.ts$/;
 
 /** The workspace of a file as `{ layer, name }`; undefined outside of the three layers. */
 function workspaceOf(filename) {
@@ -80,8 +85,14 @@ export const boundaries = {
     const relativeRefusal = (source) => {
       const target = workspaceOf(resolve(dirname(context.filename), source) + sep);
       if (target === undefined) return undefined;
-      if (target.layer === from.layer && target.name === from.name) return undefined;
+      if (target.layer === from.layer && target.name === from.name) return routesRefusal(source);
       return 'import another workspace by its package name';
+    };
+    const routesRefusal = (source) => {
+      if (from.layer !== 'services' || isTest) return undefined;
+      const isRoutes = ROUTES.test(resolve(dirname(context.filename), source));
+      if (!isRoutes || ROUTES.test(context.filename) || ROUTES_USER.test(context.filename)) return undefined;
+      return 'domain code does not know its routes: move the shared part below them';
     };
     return {
       ImportDeclaration: check,

@@ -148,6 +148,24 @@ const CASES: Case[] = [
   },
   {
     rule: 'ron/boundaries',
+    path: 'services/storage/src/objects',
+    refused: {
+      'domain code that imports a handler': "import { x } from '../routes/objects.ts'; x();",
+      'domain code that imports the table': "export { x } from '../routes.ts';",
+      'domain code that imports routes by a dynamic import': "const x = await import('../routes.ts');",
+    },
+    allowed: { 'another part of the domain': "import { x } from '../volumes/routes-of-data.ts'; x();" },
+  },
+  {
+    rule: 'ron/boundaries',
+    path: 'services/kms/src/routes',
+    refused: {},
+    allowed: {
+      'one handler file in another': "import { x } from './schemas.ts'; import { y } from '../routes.ts'; x(y);",
+    },
+  },
+  {
+    rule: 'ron/boundaries',
     path: 'services/storage/src',
     refused: { 'a neighbouring service by path': "import { x } from '../../index/src/service.ts'; x();" },
     allowed: { 'a package': "import { x } from '@ron/auth'; x();" },
@@ -174,6 +192,14 @@ test('a test may import the testkit and the testkit any package, a shipped file 
     assert.equal(reported('ron/boundaries', path, source).length, 1, path);
   const down = "import { mint } from '@ron/auth'; mint();";
   assert.deepEqual(reported('ron/boundaries', 'packages/testkit/src/service/capabilities.ts', down), []);
+});
+
+test('the declaration of a service imports its routes, and tests may', () => {
+  const source = "import { routes } from './routes.ts'; routes();";
+  for (const file of ['service.ts', 'objects.test.ts']) {
+    assert.deepEqual(reported('ron/boundaries', `services/storage/src/${file}`, source), [], file);
+  }
+  assert.equal(reported('ron/boundaries', 'services/storage/src/metrics.ts', source).length, 1);
 });
 
 test('a model may import the explorer, a shipped file may not', () => {

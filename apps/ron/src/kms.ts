@@ -1,7 +1,8 @@
 /** Access to kms for commands, and signature files. */
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { KmsClient, ObjectHasher, type KeyInfo, type Signature } from '@ron/client';
+import { KmsClient, ObjectHasher } from '@ron/client';
+import type { KeyInfo, Signature } from '@ron/proto';
 import { CliError, systemCode } from './exits.ts';
 import type { Io } from './io.ts';
 import type { ResolvedService, ConnectionValues } from './resolve-service.ts';

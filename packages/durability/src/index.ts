@@ -4,7 +4,6 @@ export * from './repair/inventories.ts';
 export * from './membership/member.ts';
 export { readKnown, rosterOf, type Known, type Roster } from './membership/roster.ts';
 export * from './repair/pacing.ts';
-export { Inquiry, LATE, within } from './set/patience.ts';
 export * from './placement/placement.ts';
 export type { PlanReport } from './repair/plan-walk.ts';
 export * from './repair/planner.ts';

@@ -2,9 +2,9 @@
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { test } from 'node:test';
-import { attenuate, Checker, inspectToken, MemoryKeySource, mint, type Facts } from '@ron/auth';
+import { attenuate, Checker, inspectToken, MemoryKeySource, mint } from '@ron/auth';
 import { installSched, isRonError, NEVER, realSched, Watch } from '@ron/kernel';
-import { scopeService, scopesOf, type Scope, type Service } from '@ron/proto';
+import { scopeService, scopesOf, type AccessFacts, type Scope, type Service } from '@ron/proto';
 import * as fc from 'fast-check';
 import { Issuer } from './issuer.ts';
 import { memoryStore, RevocationRegistry } from './revocation-registry.ts';
@@ -66,7 +66,7 @@ async function permits(
 ): Promise<boolean> {
   const checker = new Checker({ audience: inspectToken(token).audience, keys });
   const bytes = Buffer.from(body);
-  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as Facts };
+  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as AccessFacts };
   const verdict = await checker.checkHeaders({ ...context, body_bytes: bytes.length }, NEVER);
   if (!verdict.ok) return false;
   verdict.phase2.update(bytes);

@@ -1,9 +1,9 @@
 /** The HTTP surface of passport. */
 import { parseCaveat, type RevocationDocument } from '@ron/auth';
-import { empty, json, route, type AccessFacts, type AnswerHeaders, type Route } from '@ron/ingress';
+import { empty, json, route, type AnswerHeaders, type Route } from '@ron/ingress';
 import { assert } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
-import { SERVICES, type Service } from '@ron/proto';
+import { SERVICES, type AccessFacts, type Service } from '@ron/proto';
 import { Type } from 'typebox';
 import type { Issuer } from './issuer.ts';
 import type { PassportCounters } from './metrics.ts';

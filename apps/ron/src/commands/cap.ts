@@ -1,7 +1,7 @@
 /** `ron cap`: shows and attenuates capabilities; issues and revokes them through passport. */
-import { PassportClient, type TokenVerdict } from '@ron/client';
+import { PassportClient } from '@ron/client';
 import { parseDuration_ms } from '@ron/config/units';
-import { isService } from '@ron/proto';
+import { isService, type TokenVerdict } from '@ron/proto';
 import { usage } from '../args.ts';
 import { readCapabilities, type Capabilities } from '../capability-file.ts';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';

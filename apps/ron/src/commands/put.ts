@@ -1,7 +1,8 @@
 /** `ron put`: stores a file or standard input as an object. */
 import { open, realpath, type FileHandle } from 'node:fs/promises';
 import { basename } from 'node:path';
-import type { PutBody, PutInit, Receipt } from '@ron/client';
+import type { PutBody, PutInit } from '@ron/client';
+import type { Receipt } from '@ron/proto';
 import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { fileBody } from '../file-body.ts';

@@ -23,8 +23,6 @@ import { parseNetwork } from './networks.ts';
 import type { Network } from './networks.ts';
 
 export type BodyAlgorithm = 'sha256' | 'b3';
-/** What a request acts on, as far as caveats can restrict it. */
-export type FactName = 'address' | 'name' | 'label' | 'tenant';
 
 export interface PrefixCaveat {
   readonly key: 'address' | 'name' | 'label';

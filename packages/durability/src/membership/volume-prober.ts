@@ -7,9 +7,8 @@
  */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
-import { sleep } from '@ron/kernel';
+import { CoalescedCall, sleep } from '@ron/kernel';
 import type { Member } from './member.ts';
-import { Inquiry } from '../set/patience.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 /** Why the volume is lost; undefined while it is present. */
@@ -26,7 +25,7 @@ const PROBE_MS_MAX = 1000;
 
 export class VolumeProber {
   readonly #init: VolumeProberInit;
-  readonly #inquiries = new WeakMap<Probe, Inquiry<string | undefined>>();
+  readonly #calls = new WeakMap<Probe, CoalescedCall<string | undefined>>();
 
   constructor(init: VolumeProberInit) {
     this.#init = init;
@@ -48,18 +47,18 @@ export class VolumeProber {
     const { set, probes } = this.#init;
     const probe = member.isReadable ? probes.get(member.name) : undefined;
     if (probe === undefined) return;
-    const reason = await this.#inquiryOf(probe)
-      .within(PROBE_MS_MAX)
+    const reason = await this.#callOf(probe)
+      .run(PROBE_MS_MAX)
       .catch(() => undefined);
     // Another member may have replaced it meanwhile.
     const isPresent = set.members.includes(member) && member.isReadable;
     if (typeof reason === 'string' && isPresent) set.lifecycle.lose(member.id, reason);
   }
 
-  #inquiryOf(probe: Probe): Inquiry<string | undefined> {
-    let inquiry = this.#inquiries.get(probe);
-    if (inquiry === undefined) this.#inquiries.set(probe, (inquiry = new Inquiry(probe)));
-    return inquiry;
+  #callOf(probe: Probe): CoalescedCall<string | undefined> {
+    let call = this.#calls.get(probe);
+    if (call === undefined) this.#calls.set(probe, (call = new CoalescedCall(probe)));
+    return call;
   }
 }
 

@@ -7,9 +7,10 @@
  */
 import { isObject, RecordType, type Kind } from '@ron/cas';
 import { sched } from '@ron/kernel';
+import type { RepairClass } from '@ron/proto';
 import { walkIds } from './id-walk.ts';
 import type { Member } from '../membership/member.ts';
-import type { RepairClass, RepairJob, RepairQueue } from './repair-queue.ts';
+import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import { bestOf, homeFor, isCrowded, volumesToUpdate } from '../stripes/stripe-health.ts';
 import { isUnderReplicated, targetOfContent, typeOf } from '../placement/copy-target.ts';
 import type { VolumeSet } from '../set/volume-set.ts';

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { REPAIR_CLASSES, RepairQueue, type RepairClass, type RepairJob } from './repair-queue.ts';
+import { REPAIR_CLASSES, type RepairClass } from '@ron/proto';
+import { RepairQueue, type RepairJob } from './repair-queue.ts';
 
 const { signal } = new AbortController();
 

@@ -8,10 +8,7 @@
  * Cancellation: every wait rejects with the signal's reason, and loses nothing. `close` lets takers drain the queue.
  */
 import { assert, touch, WaitList } from '@ron/kernel';
-
-/** The most urgent first: last copies, missing copies, missing parity. */
-export const REPAIR_CLASSES = ['last', 'rf', 'parity'] as const;
-export type RepairClass = (typeof REPAIR_CLASSES)[number];
+import { REPAIR_CLASSES, type RepairClass } from '@ron/proto';
 
 export interface RepairJob {
   /** `stripe`: the layout of a stripe, which a volume has lost. */

@@ -5,9 +5,10 @@
  * first. Bound: one job at a time; run several workers for more.
  * Cancellation: `stopping` ends it after the current job, `signal` ends the current job too.
  */
+import type { RepairResult } from '@ron/proto';
 import type { Pacing } from './pacing.ts';
-import { patiently, type Patience } from '../set/patience.ts';
-import { repair, type Repaired } from './repair.ts';
+import { withVolumeTimeout, type WithVolumeTimeout } from '../set/volume-timeout.ts';
+import { repair } from './repair.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
@@ -16,9 +17,9 @@ export interface RepairWorkerInit {
   queue: RepairQueue;
   pacing: Pick<Pacing, 'take'>;
   /** How long a volume may take for one record. Default: 30 s. */
-  patiently?: Patience;
+  withVolumeTimeout?: WithVolumeTimeout;
   /** Called with the outcome of each job. Must not throw. */
-  onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
+  onEnd?: (job: RepairJob, result: RepairResult | { error: unknown }) => void;
 }
 
 export class RepairWorker {
@@ -44,7 +45,11 @@ export class RepairWorker {
     const { set, queue, pacing, onEnd } = this.#init;
     try {
       const pace = (bytes: number, until: AbortSignal): Promise<void> => pacing.take(bytes, until);
-      const result = await repair({ set, pace, patiently: this.#init.patiently ?? patiently }, job, signal);
+      const result = await repair(
+        { set, pace, withVolumeTimeout: this.#init.withVolumeTimeout ?? withVolumeTimeout },
+        job,
+        signal,
+      );
       if (result === 'repaired') this.repaired_total += 1;
       onEnd?.(job, result);
     } catch (error) {

@@ -92,8 +92,8 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a write is not paced',
     file: './repair.ts',
-    find: 'await pace(record.payload.length, signal);\n    await patiently(target.write([{ type',
-    replace: 'await patiently(target.write([{ type',
+    find: 'await pace(record.payload.length, signal);\n    await withVolumeTimeout(target.write([{ type',
+    replace: 'await withVolumeTimeout(target.write([{ type',
     entry: './repair-worker.ts',
     part: 'RepairWorker',
     model: copiesAreMade,

@@ -25,7 +25,7 @@ export interface Parts {
 const { signal } = new AbortController();
 const EMPTY = new Uint8Array(0);
 /** Volumes of models have no time limit. */
-const patiently = <T>(work: Promise<T>): Promise<T> => work;
+const withVolumeTimeout = <T>(work: Promise<T>): Promise<T> => work;
 /** One that finds it, one after the failure, one that confirms, and some more. */
 const PLANS_MAX = 6;
 
@@ -92,7 +92,7 @@ export function repairAgainstCompaction(parts: Parts): Build {
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'content', id: record.id, class: 'rf' } as const;
-        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
+        assert.equal(await parts.repair({ set, pace, withVolumeTimeout }, job, signal), 'repaired');
       });
       world.task('compactor', async () => {
         await world.io('compaction');
@@ -134,7 +134,7 @@ export function shardAgainstCompaction(parts: Parts): Build {
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'shard', id: parity.id, class: 'parity' } as const;
-        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
+        assert.equal(await parts.repair({ set, pace, withVolumeTimeout }, job, signal), 'repaired');
         await end();
       });
       world.task('compactor', async () => {
@@ -188,7 +188,7 @@ export function copiesAreMade(parts: Parts): Build {
       volumes[1]!.failsOnce = world.choose('the first copy', [RecordType.chunk, undefined]);
       const queue = new parts.RepairQueue({ capacity: 1 });
       const planner = new parts.Planner({ set, queue });
-      const worker = new parts.RepairWorker({ set, queue, pacing: bucket, patiently });
+      const worker = new parts.RepairWorker({ set, queue, pacing: bucket, withVolumeTimeout });
       let isIdle = Promise.withResolvers<void>();
       for (const name of ['first worker', 'second worker']) {
         world.task(name, async () => {
@@ -224,7 +224,12 @@ export function plansNeverDuplicate(parts: Parts): Build {
       const { set } = await open(parts, volumes, [record], 2);
       const queue = new parts.RepairQueue();
       for (const name of ['first worker', 'second worker']) {
-        const worker = new parts.RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() }, patiently });
+        const worker = new parts.RepairWorker({
+          set,
+          queue,
+          pacing: { take: () => Promise.resolve() },
+          withVolumeTimeout,
+        });
         world.task(name, () => worker.run({ stopping: signal, signal }));
       }
       let ended = 0;

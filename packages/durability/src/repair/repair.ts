@@ -7,24 +7,22 @@
  */
 import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
+import type { RepairResult } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
-import type { Patience } from '../set/patience.ts';
+import type { WithVolumeTimeout } from '../set/volume-timeout.ts';
 import type { RepairJob } from './repair-queue.ts';
 import { bestOf, homeFor, knowersOf, volumesToUpdate } from '../stripes/stripe-health.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 import { isUnderReplicated, targetOfContent } from '../placement/copy-target.ts';
 
-/** `gone`: no volume has it, or it is not needed any more. `whole`: there was nothing to do. */
-export type Repaired = 'repaired' | 'whole' | 'gone';
-
 export interface RepairInit {
   set: VolumeSet;
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
   /** How long a volume may take for one record. */
-  patiently: Patience;
+  withVolumeTimeout: WithVolumeTimeout;
 }
 
-export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { holds } = init.set;
   const key = chunkKey(job.id);
   holds.take(key);
@@ -40,7 +38,7 @@ export async function repair(init: RepairInit, job: RepairJob, signal: AbortSign
 
 /** The volumes that hold it, except for one that failed to deliver it. */
 async function goodHolders(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   job: RepairJob,
   signal: AbortSignal,
 ): Promise<Member[]> {
@@ -49,7 +47,7 @@ async function goodHolders(
   const suspect = holders.find((member) => member.id === job.suspect);
   if (suspect === undefined) return holders;
   await pace(job.bytes ?? CHUNK_BYTES, signal);
-  const isGood = await patiently(suspect.volume.get(kind, job.id, signal)).then(
+  const isGood = await withVolumeTimeout(suspect.volume.get(kind, job.id, signal)).then(
     (record) => record !== undefined,
     () => false,
   );
@@ -75,19 +73,19 @@ function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: rea
   return elsewhere ?? (active.length < target ? free[0] : undefined);
 }
 
-async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
   // As a content only: an object of the same bytes may have been removed.
   const type = isObject(record.type) ? RecordType.chunk : record.type;
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, targetOfContent(set, job.id, holders), holders);
     if (target === undefined) return result;
     await pace(record.payload.length, signal);
-    await patiently(target.write([{ type, id: job.id, payload: record.payload }], signal));
+    await withVolumeTimeout(target.write([{ type, id: job.id, payload: record.payload }], signal));
     await readBack(init, target, 'content', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -109,17 +107,17 @@ async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSign
   }
 }
 
-async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, set.targetOf(record.type, job.id), holders);
     if (target === undefined) return result;
     await pace(2 * record.payload.length, signal);
-    if (!(await patiently(set.copyObject(job.id, target, signal)))) return 'gone';
+    if (!(await withVolumeTimeout(set.copyObject(job.id, target, signal)))) return 'gone';
     await readBack(init, target, 'object', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
@@ -128,20 +126,20 @@ async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSigna
 
 /** A copy counts only once it was read back. An object may have been removed meanwhile. */
 async function readBack(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   target: Member,
   kind: 'content' | 'object',
   { id, bytes }: { id: Uint8Array; bytes: number },
   signal: AbortSignal,
 ): Promise<void> {
   await pace(bytes, signal);
-  const record = await patiently(target.volume.get(kind, id, signal));
+  const record = await withVolumeTimeout(target.volume.get(kind, id, signal));
   if (record !== undefined || (kind === 'object' && !set.knowsObject(id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
 
 /** Records a stripe on every volume that should know it, and corrects volumes with an outdated layout. */
-async function repairLayout(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairLayout(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   return await set.stripes.change(id, signal, async () => {
     const views = await set.stripes.views(id, signal);
@@ -154,7 +152,7 @@ async function repairLayout(init: RepairInit, { id }: RepairJob, signal: AbortSi
   });
 }
 
-async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   const found = await set.stripes.find(job.id, signal);
   if (found === undefined) return 'gone';
@@ -172,8 +170,8 @@ async function keepShard(
   job: RepairJob,
   layout: StripeLayout,
   signal: AbortSignal,
-): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const index = layout.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0);
   if (index < 0) return 'gone';
   const { bytes, home: former } = layout.shards[index]!;
@@ -188,7 +186,7 @@ async function keepShard(
     if (payload === undefined) return 'gone';
     await pace(bytes, signal);
     const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
-    await patiently(home.write([{ type, id: job.id, payload }], signal));
+    await withVolumeTimeout(home.write([{ type, id: job.id, payload }], signal));
   }
   await readBack(init, home, 'content', { id: job.id, bytes }, signal);
   const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.id } : shard));
@@ -201,13 +199,13 @@ async function keepShard(
 
 /** Durable once it resolves. A volume that fails does not keep the others from being written. */
 async function writeLayout(
-  { patiently }: RepairInit,
+  { withVolumeTimeout }: RepairInit,
   layout: StripeLayout,
   members: readonly Member[],
   signal: AbortSignal,
 ): Promise<void> {
   const record = { type: RecordType.stripe, id: stripeId(layout.shards), payload: encodeStripe(layout) };
-  const writes = await Promise.allSettled(members.map((member) => patiently(member.write([record], signal))));
+  const writes = await Promise.allSettled(members.map((member) => withVolumeTimeout(member.write([record], signal))));
   const failed = writes.find((result) => result.status === 'rejected');
   if (failed !== undefined) throw failed.reason;
 }

@@ -145,7 +145,7 @@ suite('stripes', () => {
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const lost = layout.shards.slice(0, 3);
     for (const shard of lost) set.lifecycle.lose(shard.home, 'test');
-    const init = { set, pace, patiently: <T>(work: Promise<T>) => work };
+    const init = { set, pace, withVolumeTimeout: <T>(work: Promise<T>) => work };
     const jobs = lost.map(({ id }) => ({ kind: 'shard', id, class: 'last' }) as const);
     const results = await Promise.all(jobs.map((job) => repair(init, job, signal)));
     assert.deepEqual(results, ['repaired', 'repaired', 'repaired']);

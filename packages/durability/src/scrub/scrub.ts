@@ -11,8 +11,9 @@
  */
 import { noteId, RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
+import type { ScrubPass } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
-import { patiently } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { Fault, VolumeSet } from '../set/volume-set.ts';
 
 export interface ScrubberInit {
@@ -31,19 +32,10 @@ export interface ScrubberInit {
   note_every_bytes?: number;
 }
 
-/** Progress of the pass over a volume. */
-export interface ScrubState {
-  readonly pass: number;
-  /** The position; undefined when the pass has ended. */
+export interface ScrubState extends ScrubPass {
+  /** The position in the volume; undefined after the pass. */
   readonly cursor: ScrubCursor | undefined;
   readonly isRunning: boolean;
-  readonly records: number;
-  readonly bytes: number;
-  readonly bad: number;
-  readonly begun_s: number;
-  readonly ended_s: number;
-  /** Why it could not continue. */
-  readonly problem?: string;
 }
 
 const DAY_MS = 24 * 60 * 60 * 1000;
@@ -180,7 +172,7 @@ export class Scrubber {
     for (;;) {
       signal.throwIfAborted();
       if (!member.isReadable) throw new RonError('not_ready', 'it was lost');
-      const step = await patiently(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
+      const step = await withVolumeTimeout(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
       if (step === undefined) break;
       state = advanced(state, step);
       this.#states.set(member.id, state);
@@ -217,7 +209,7 @@ export class Scrubber {
     this.#states.set(member.id, state);
     const payload = Buffer.from(JSON.stringify(state), 'utf8');
     const noted = member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal);
-    await patiently(noted).catch(() => signal.throwIfAborted());
+    await withVolumeTimeout(noted).catch(() => signal.throwIfAborted());
   }
 }
 
@@ -240,7 +232,7 @@ const hours = (time_ms: number): string => (time_ms / HOUR_MS).toFixed(1);
 
 async function readState(member: Member, signal: AbortSignal): Promise<ScrubState> {
   try {
-    const note = await patiently(member.volume.get('note', NOTE_ID, signal));
+    const note = await withVolumeTimeout(member.volume.get('note', NOTE_ID, signal));
     if (note === undefined) return NEVER;
     return stateIn(JSON.parse(Buffer.from(note.payload).toString('utf8')));
   } catch {

@@ -8,8 +8,7 @@
  * volumes.
  */
 import { chunkKey, type Volume } from '@ron/cas';
-import { RonError, WaitList } from '@ron/kernel';
-import { LATE, within } from './patience.ts';
+import { LATE, RonError, WaitList, withTimeout } from '@ron/kernel';
 
 /** A stripe of 6+3 shards takes 0.6 MiB while it is read. */
 const RESCUES_MAX = 16;
@@ -209,7 +208,7 @@ class Lane {
   async #advance(lag_ms: number): Promise<void> {
     try {
       this.#pending ??= this.#iterator!.next();
-      const result = await within(this.#pending, lag_ms);
+      const result = await withTimeout(this.#pending, lag_ms);
       if (result === LATE) throw new RonError('timeout', `${this.volume.name} took too long`, { op: 'read' });
       this.#pending = undefined;
       if (result.done === true || result.value.length === 0)

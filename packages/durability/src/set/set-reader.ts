@@ -5,9 +5,8 @@
  * Bound: it waits at most `lag_ms` for a volume if another one could deliver the record. Cancellation: by the signal.
  */
 import { notComplete, RecordType, type Kind, type StoredRecord } from '@ron/cas';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, LATE, RonError, withTimeout } from '@ron/kernel';
 import type { Member } from '../membership/member.ts';
-import { LATE, within } from './patience.ts';
 import { readMany, type Batch } from './read-many.ts';
 import type { VolumeSet } from './volume-set.ts';
 
@@ -31,7 +30,7 @@ export class SetReader {
       const isLast = this.#untried(kind, id, tried) === undefined && !(kind === 'content' && stripes.protects(id));
       try {
         const read = member.volume.get(kind, id, signal);
-        const record = isLast ? await read : await within(read, this.#lag_ms);
+        const record = isLast ? await read : await withTimeout(read, this.#lag_ms);
         if (record === LATE) throw new RonError('timeout', `${member.name} took too long`, { op: 'read' });
         if (record !== undefined) return record;
       } catch (error) {
@@ -67,7 +66,7 @@ export class SetReader {
     const agree = holders.map(async ({ volume }) => {
       const now = volume.getNow?.('object', id);
       if (now !== undefined) return Buffer.compare(now.meta, meta) === 0;
-      const read = await within(volume.get('object', id, signal), this.#lag_ms).catch(() => undefined);
+      const read = await withTimeout(volume.get('object', id, signal), this.#lag_ms).catch(() => undefined);
       return read !== undefined && read !== LATE && Buffer.compare(read.meta, meta) === 0;
     });
     const answers = await Promise.all(agree);

@@ -27,7 +27,7 @@ import {
 import { assert, isRonError, RonError, sched } from '@ron/kernel';
 import { placeShards } from '../placement/shard-placement.ts';
 import type { Member } from '../membership/member.ts';
-import { patiently } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 export interface StriperInit {
@@ -273,10 +273,10 @@ export class Striper {
   async #keep(shard: Shard, home: Member, signal: AbortSignal): Promise<void> {
     if (!home.holdsDurably('content', shard.id)) {
       await this.#pace(shard.payload.length, signal);
-      await patiently(home.write([shard], signal));
+      await withVolumeTimeout(home.write([shard], signal));
     }
     await this.#pace(shard.payload.length, signal);
-    const record = await patiently(home.volume.get('content', shard.id, signal));
+    const record = await withVolumeTimeout(home.volume.get('content', shard.id, signal));
     if (record === undefined) throw new RonError('integrity', `a shard on ${home.name} could not be read back`);
   }
 
@@ -284,7 +284,7 @@ export class Striper {
   async #announce(layout: StripeLayout, homes: readonly Member[], signal: AbortSignal): Promise<void> {
     const id = stripeId(layout.shards);
     const record: NewRecord = { type: RecordType.stripe, id, payload: encodeStripe(layout) };
-    const results = await Promise.allSettled(homes.map((home) => patiently(home.write([record], signal))));
+    const results = await Promise.allSettled(homes.map((home) => withVolumeTimeout(home.write([record], signal))));
     const failed = results.find((result) => result.status === 'rejected');
     if (failed === undefined) return;
     await this.#set.stripes.end({ id, layout }, signal);

@@ -17,11 +17,11 @@ import {
   RecordType,
   type StripeLayout,
 } from '@ron/cas';
-import { isRonError, KeyedMutex, RonError, sched } from '@ron/kernel';
+import { isRonError, KeyedMutex, LATE, RonError, sched, withTimeout } from '@ron/kernel';
 import { Stripe } from '@ron/simd';
 import { mergeInventories } from '../repair/inventories.ts';
 import type { Member } from '../membership/member.ts';
-import { LATE, patiently, within } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { Rescue } from '../set/read-many.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
@@ -101,7 +101,7 @@ export class Stripes {
     const late: Promise<StripeLayout | undefined>[] = [];
     for (const member of [...current, ...stale]) {
       const reading = this.#read(member, 'shard', id, signal);
-      const layout = await within(reading, SHARD_LAG_MS);
+      const layout = await withTimeout(reading, SHARD_LAG_MS);
       if (layout === LATE) late.push(reading);
       else if (layout !== undefined) return layout;
     }
@@ -160,7 +160,9 @@ export class Stripes {
     try {
       const knowing = this.#set.members.filter((member) => member.holds('stripe', stripe.id));
       const record = { type: RecordType.unstripe, id: stripe.id, payload: encodeStripe(stripe.layout) };
-      const writes = await Promise.allSettled(knowing.map((member) => patiently(member.write([record], signal))));
+      const writes = await Promise.allSettled(
+        knowing.map((member) => withVolumeTimeout(member.write([record], signal))),
+      );
       const failed = writes.find((result) => result.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
     } finally {
@@ -175,9 +177,9 @@ export class Stripes {
   async endRetired(id: Uint8Array, signal: AbortSignal): Promise<boolean> {
     const knowing = this.#set.members.filter((member) => member.holds('stripe', id) && member.isWritable);
     const ended = knowing.map(async (member) => {
-      const record = await patiently(member.volume.get('stripe', id, signal));
+      const record = await withVolumeTimeout(member.volume.get('stripe', id, signal));
       if (record === undefined || !isRetiredStripe(record.payload)) return false;
-      await patiently(member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal));
+      await withVolumeTimeout(member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal));
       return true;
     });
     const results = await Promise.all(ended.map((each) => each.catch(() => false)));
@@ -239,7 +241,7 @@ export class Stripes {
     while (shards.size < layout.data_shards && rest.length > 0) {
       const batch = rest.splice(0, layout.data_shards - shards.size);
       const readings = batch.map((index) => this.#shard(layout.shards[index]!.id, signal));
-      const reads = await Promise.all(readings.map((reading) => within(reading, SHARD_LAG_MS)));
+      const reads = await Promise.all(readings.map((reading) => withTimeout(reading, SHARD_LAG_MS)));
       for (const [at, read] of reads.entries()) {
         if (read === LATE) late.set(batch[at]!, readings[at]!);
         else take(batch[at]!, read);

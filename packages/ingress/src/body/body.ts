@@ -12,8 +12,8 @@
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
 import { decodeBody } from '@ron/http';
+import type { Phase2 } from '@ron/proto';
 import { insist } from '../guards/access.ts';
-import type { Phase2 } from '../guards/access.ts';
 import { BodyReader } from './body-reader.ts';
 import { GrowingBytes } from './growing-bytes.ts';
 import { headerText } from '../guards/header-text.ts';

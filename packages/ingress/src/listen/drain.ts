@@ -9,7 +9,7 @@
  * connections. No request in flight is reset before `signal` aborts.
  * Bound: `signal` bounds the wait; the remaining requests are then destroyed and counted.
  */
-import { RonError, sched } from '@ron/kernel';
+import { onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { cutConnection } from '../answer/cut-answer.ts';
 import type { Listener } from './listener.ts';
@@ -91,10 +91,9 @@ export class Drain {
     while (!done() && !signal.aborted) {
       const parked: Parked<void> = sched.park('ingress-drain');
       const wake = (): void => parked.wake();
-      signal.addEventListener('abort', wake, { once: true });
+      using _ = onAbort(signal, wake);
       this.#init.sweeper.afterSweep(wake);
       await parked.promise;
-      signal.removeEventListener('abort', wake);
     }
   }
 }

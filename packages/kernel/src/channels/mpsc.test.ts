@@ -69,17 +69,6 @@ test('recv answers without a promise when an item is there', () => {
   assert.ok(channel.recv(forever) instanceof Promise);
 });
 
-test('tryRecv takes what is there, makes room, and never waits', async () => {
-  const channel = new Mpsc<number>('jobs', 1);
-  assert.equal(channel.tryRecv(), undefined);
-  channel.trySend(1);
-  const second = channel.sendWithin(2, 60_000, forever);
-  assert.equal(channel.tryRecv(), 1);
-  assert.equal(await second, 'ok');
-  channel.close();
-  assert.deepEqual([channel.tryRecv(), channel.tryRecv()], [2, undefined]);
-});
-
 test('close lets receivers drain and then gives undefined, and refuses every kind of send', async () => {
   const channel = new Mpsc<number>('jobs', 4);
   for (const item of [1, 2, 3]) channel.trySend(item);

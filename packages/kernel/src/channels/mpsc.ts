@@ -131,12 +131,6 @@ export class Mpsc<T> implements AsyncDisposable {
     return this.#receivers.park(signal, undefined) as Promise<T | undefined>;
   }
 
-  /** The next item when there is one; never waits. `undefined`: none is there now. */
-  tryRecv(): T | undefined {
-    touch(this);
-    return this.#depth > 0 ? this.#take() : undefined;
-  }
-
   /**
    * The next items, at most `max` and at least one; none only when closed and drained. `into` is overwritten and
    * returned, so that a loop needs one array.

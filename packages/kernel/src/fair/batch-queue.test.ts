@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { BatchQueue } from './batch-queue.ts';
 

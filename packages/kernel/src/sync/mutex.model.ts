@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
 import type { Mutex } from './mutex.ts';
 

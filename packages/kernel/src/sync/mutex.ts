@@ -16,7 +16,7 @@
  *     });
  */
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
 import { WaitList } from './wait-list.ts';
 

@@ -21,6 +21,7 @@
 import { assert } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
 import type { Parked, Timer } from '../sched.ts';
+import { onAbort } from './on-abort.ts';
 
 /** Idle waiter objects kept, with their listeners. More than the distinct signals that usually wait on one channel. */
 const FREE_MAX = 16;
@@ -29,6 +30,7 @@ class Waiter<V, P> {
   readonly list: WaitList<V, P>;
   /** The signal that holds our listener; undefined when none does. */
   signal: AbortSignal | undefined;
+  #registration: Disposable | undefined;
   parked: Parked<V> | undefined;
   payload: P | undefined;
   timer: Timer | undefined;
@@ -41,21 +43,19 @@ class Waiter<V, P> {
 
   bind(signal: AbortSignal): void {
     this.unbind();
-    signal.addEventListener('abort', this, { once: true });
     this.signal = signal;
+    this.#registration = onAbort(signal, this.#onAbort);
   }
 
   unbind(): void {
-    this.signal?.removeEventListener('abort', this);
+    this.#registration?.[Symbol.dispose]();
     this.signal = undefined;
   }
 
-  /** The listener itself: called by the signal, once. */
-  handleEvent(): void {
-    const reason: unknown = this.signal?.reason;
+  readonly #onAbort = (reason: unknown): void => {
     this.signal = undefined;
     if (this.parked !== undefined) this.list.fail(this, reason);
-  }
+  };
 }
 
 export interface WaitListInit<V, P> {

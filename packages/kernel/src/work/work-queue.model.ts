@@ -1,6 +1,6 @@
 /** Clients, workers, deadlines and shutdown against each other, under every schedule. */
 import type { Build, World } from '@ron/explorer';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import type { LaneDeclaration, WorkQueue } from './work-queue.ts';
 

@@ -298,7 +298,10 @@ test('stop lets tasks finish within the drain; a second stop can only shorten it
     ended.push(ctx.index);
   });
   assert.deepEqual(await runtime.stop({ drain_ms: 5000 }), { aborted: 0, stuck: 0 });
-  assert.deepEqual(ended.toSorted(), [0, 1, 2]);
+  assert.deepEqual(
+    ended.toSorted((a, b) => a - b),
+    [0, 1, 2],
+  );
 
   const late = runtimeOf(t);
   late.spawn('pool', (ctx) => sleep(60_000, ctx.signal));

@@ -23,7 +23,6 @@ import type { KeySource, RevocationEpochs } from '@ron/auth';
 import type { AuthConfig, ServiceAuth, ServiceAuthInit } from '@ron/auth/service';
 import type { Config, ConfigSchema, KeyTable } from '@ron/config';
 import type {
-  AccessCheck,
   GateInit,
   Ingress,
   IngressConfig,
@@ -34,6 +33,7 @@ import type {
 } from '@ron/ingress';
 import type { Broadcast, TaskContext, Watch } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
+import type { AccessCheck } from '@ron/proto';
 import type { Log, Metrics } from '@ron/telemetry';
 import type { Service } from '../process/process.ts';
 import type { Concurrency } from '../runtime/declaration.ts';
@@ -83,7 +83,7 @@ export interface OpenContext<C, D extends Concurrency, E, O> {
   /** Closes its resources in reverse order after the tasks have ended, or at once when the start fails. */
   readonly resources: AsyncDisposableStack;
   /** Opens the keys and revocations that capabilities are checked with. The shell refreshes, reports and closes them. */
-  openAuth(init: AuthInit): Promise<ServiceAuth>;
+  readonly openAuth: (init: AuthInit) => Promise<ServiceAuth>;
   /** Replacements for parts of the domain, given by the program that starts the service. */
   readonly overrides: Partial<O>;
 }

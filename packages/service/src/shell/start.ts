@@ -175,7 +175,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
       about: () => ({ ...facts, ...(auth && { capability_keys: auth.origin }) }),
       metrics,
       counters: this.#runtime,
-      deadlines: this.#runtime as never,
+      deadlines: this.#runtime,
       config: ingressConfigOf(this.#config, this.#init.listener),
       routes,
       ...(lanes && { lanes }),
@@ -208,7 +208,7 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
   }
 
   #spawnTasks({ tasks }: Opened<Config<K>, D, P>): void {
-    for (const [kind, task] of Object.entries(tasks)) this.#runtime.spawn(kind as never, task as never);
+    for (const [kind, task] of Object.entries(tasks)) this.#runtime.spawn(kind, task as never);
     this.#spawn(this.#names.config_watch, (stopping) => this.#follower.run(stopping));
     if (this.#auth === undefined) return;
     const { service, init } = this.#auth;
@@ -278,6 +278,6 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
   }
 
   #spawn(name: string, run: (stopping: AbortSignal) => Promise<void>): void {
-    this.#runtime.spawn(name as never, ({ stopping }) => run(stopping));
+    this.#runtime.spawn(name, ({ stopping }) => run(stopping));
   }
 }

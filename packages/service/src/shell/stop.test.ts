@@ -20,13 +20,16 @@ function bench(init: Partial<StopInit> = {}): Bench {
     ingress: {
       beginDrain: () => void steps.push('refuse work'),
       drained: async () => steps.push('requests answered') > 0,
-      close: async () => ({ aborted: steps.push('answers cut') * 0 }),
+      close: async () => {
+        steps.push('answers cut');
+        return { aborted: 0 };
+      },
     },
     runtime: {
-      stop: async ({ drain_ms }) => ({
-        aborted: steps.push(drain_ms === 0 ? 'tasks aborted' : 'tasks stopped') * 0,
-        stuck: 0,
-      }),
+      stop: async ({ drain_ms }) => {
+        steps.push(drain_ms === 0 ? 'tasks aborted' : 'tasks stopped');
+        return { aborted: 0, stuck: 0 };
+      },
       close: () => void steps.push('channels closed'),
     },
     drain_ms: () => 100,

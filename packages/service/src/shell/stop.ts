@@ -33,8 +33,8 @@ export interface StopInit {
 }
 
 export interface Stop {
-  drain(): Promise<void>;
-  abort(): Promise<void>;
+  readonly drain: () => Promise<void>;
+  readonly abort: () => Promise<void>;
 }
 
 /** The least time for tasks to end: an idle task needs a turn of the event loop, even if requests used up the budget. */

@@ -6,13 +6,14 @@
  * affects the current version; a restored version is fully usable.
  * Bound: as the registry's and the backend's. Cancellation: by the signal, until the change is being written.
  */
+import type { VerifyMode } from '@ron/proto';
 import { ALGORITHMS, requirePublicPart, type Alg, type Backend, type KeyHandle } from '@ron/custody';
 import { Deadline, RonError, sched } from '@ron/kernel';
 import { formatKid, RAW_PURPOSE } from './kid.ts';
 import { verifyOnly } from '../sign/signer.ts';
 import { defaultMode, requireMode } from '../verify/modes.ts';
 import type { KeyRegistry } from './key-registry.ts';
-import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark, type VerifyMode } from './key-record.ts';
+import { headOf, versionOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
 
 export interface CreateRequest {
   readonly tenant: string;

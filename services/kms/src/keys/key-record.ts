@@ -1,8 +1,6 @@
 /** A stored key: public facts, and the handles of its versions in the backend. It contains no secrets. */
 import type { Alg, PublicPart } from '@ron/custody';
-
-/** Which of a key's signatures must verify: one, the post-quantum one, or all. */
-export type VerifyMode = 'or' | 'pq_only' | 'and';
+import type { VerifyMode } from '@ron/proto';
 
 export interface OpMark {
   readonly op_id: string;

@@ -42,7 +42,10 @@ export async function wrap(init: SecretRoutesInit, context: RouteContext<typeof 
   return json(200, wrappedView(done), NO_STORE);
 }
 
-export async function unwrap(init: SecretRoutesInit, context: RouteContext<typeof schemas.UNWRAP>): Promise<RouteAnswer> {
+export async function unwrap(
+  init: SecretRoutesInit,
+  context: RouteContext<typeof schemas.UNWRAP>,
+): Promise<RouteAnswer> {
   const { kid, wrapped_b64, aad_b64 } = context.body;
   const sealed = fromBase64(wrapped_b64, 'wrapped_b64', WRAPPED_BYTES_MAX);
   const attempt: Attempt = { op: 'unwrap', kid, input_bytes: sealed.length };
@@ -65,7 +68,10 @@ export async function makeDataKey(
   return json(200, { ...wrappedView(done), plaintext_key_b64: toBase64(plaintext) }, NO_STORE);
 }
 
-export async function derive(init: SecretRoutesInit, context: RouteContext<typeof schemas.DERIVE>): Promise<RouteAnswer> {
+export async function derive(
+  init: SecretRoutesInit,
+  context: RouteContext<typeof schemas.DERIVE>,
+): Promise<RouteAnswer> {
   const { kid, label } = context.body;
   const attempt: Attempt = { op: 'derive', kid, input_bytes: label.length };
   const work = (): Promise<WithKid> =>

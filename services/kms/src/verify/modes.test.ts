@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { ALGORITHMS, type SigningAlg } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import fc from 'fast-check';
-import type { VerifyMode } from '../keys/key-record.ts';
+import type { VerifyMode } from '@ron/proto';
 import { defaultMode, effectiveMode, lacking, requireMode, type Checked } from './modes.ts';
 
 const HYBRID = ALGORITHMS.hybrid.signs;

@@ -5,7 +5,8 @@
  */
 import { ALGORITHMS, type SigningAlg } from '@ron/custody';
 import { RonError } from '@ron/kernel';
-import type { KeyRecord, VerifyMode } from '../keys/key-record.ts';
+import type { VerifyMode } from '@ron/proto';
+import type { KeyRecord } from '../keys/key-record.ts';
 
 const STRENGTH: Readonly<Record<VerifyMode, number>> = { or: 0, pq_only: 1, and: 2 };
 

@@ -9,8 +9,8 @@
  */
 import { ALGORITHMS, verifyCost_us, type Check, type CheckThreads } from '@ron/custody';
 import { FairSemaphore, RonError, sched } from '@ron/kernel';
+import type { VerifyMode } from '@ron/proto';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
-import type { VerifyMode } from '../keys/key-record.ts';
 import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from '../sign/message.ts';
 import { effectiveMode, lacking, type Checked } from './modes.ts';

@@ -1,5 +1,6 @@
 /** Reports of repair and scrub for the admin API. */
-import type { Pacing, Planner, Repaired, RepairQueue, Scrubber, Striper } from '@ron/durability';
+import type { RepairResult } from '@ron/proto';
+import type { Pacing, Planner, RepairQueue, Scrubber, Striper } from '@ron/durability';
 import type { RepairStatus, ScrubInfo } from '@ron/proto';
 import type { Volumes } from '../volumes/volumes.ts';
 
@@ -9,7 +10,7 @@ export interface RepairParts {
   readonly planner: Planner;
   readonly pacing: Pacing;
   readonly striper: Striper | undefined;
-  readonly results: Readonly<Record<Repaired | 'failed', number>>;
+  readonly results: Readonly<Record<RepairResult | 'failed', number>>;
   readonly planned_ms: number | undefined;
   /** Objects with missing parts, if a compaction has counted them. */
   readonly broken: number | undefined;

@@ -9,6 +9,7 @@
  * run time. Bound: those of the queue, the planner and the workers. Cancellation: once a drain has begun, no plan, stripe or
  * scrub pass begins; `stopping` ends planner, scrub and striper; after `beginDrain` the workers empty the queue and end.
  */
+import type { RepairResult } from '@ron/proto';
 import {
   Pacing,
   Planner,
@@ -16,7 +17,6 @@ import {
   Scrubber,
   Striper,
   type Fault,
-  type Repaired,
   type RepairQueue,
   type ScrubberInit,
 } from '@ron/durability';
@@ -55,7 +55,7 @@ export class Maintenance {
   readonly pacing: Pacing;
   readonly scrubber: Scrubber;
   readonly striper: Striper | undefined;
-  readonly results: Record<Repaired | 'failed', number> = { repaired: 0, whole: 0, gone: 0, failed: 0 };
+  readonly results: Record<RepairResult | 'failed', number> = { repaired: 0, whole: 0, gone: 0, failed: 0 };
   readonly #init: MaintenanceInit;
   readonly #repairs: RepairSchedule;
   readonly #stripes: StripeSchedule;

@@ -6,7 +6,8 @@
  */
 import { stat, statfs } from 'node:fs/promises';
 import { join } from 'node:path';
-import { directoryProbe, Inquiry, LATE, type Probe } from '@ron/durability';
+import { directoryProbe, type Probe } from '@ron/durability';
+import { CoalescedCall, LATE } from '@ron/kernel';
 
 const PROBE_MS_MAX = 5000;
 
@@ -31,11 +32,11 @@ const segmentsOf = probing((dir) => stat(join(dir, 'segments')));
 export const holdsVolume = async (dir: string): Promise<boolean> => (await segmentsOf(dir)) !== undefined;
 
 function probing<T>(probe: (dir: string) => Promise<T>): (dir: string) => Promise<T | undefined> {
-  const underWay = new Map<string, Inquiry<T>>();
+  const underWay = new Map<string, CoalescedCall<T>>();
   return async (dir) => {
-    const inquiry = underWay.get(dir) ?? new Inquiry(() => probe(dir));
-    underWay.set(dir, inquiry);
-    const found = await inquiry.within(PROBE_MS_MAX).catch(() => undefined);
+    const call = underWay.get(dir) ?? new CoalescedCall(() => probe(dir));
+    underWay.set(dir, call);
+    const found = await call.run(PROBE_MS_MAX).catch(() => undefined);
     if (found === LATE) return undefined;
     underWay.delete(dir);
     return found;

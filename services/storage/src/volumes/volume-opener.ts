@@ -5,7 +5,8 @@
  * is abandoned or removed while it is opened does not join. Bound: a caller waits at most `OPEN_MS_MAX` for an opening.
  */
 import type { Superblock, Volume } from '@ron/cas';
-import { within } from '@ron/durability';
+
+import { withTimeout } from '@ron/kernel';
 import { RonError, sched, type Timer } from '@ron/kernel';
 import { memberOf, openSlot, type Slot, type VolumesInit } from './volume-slot.ts';
 import type { Volumes } from './volumes.ts';
@@ -37,7 +38,7 @@ export class VolumeOpener {
       // It was abandoned and restored while an opening ended that failed: the next probe opens it again.
       slot.lifecycle.apply({ type: 'openFailed', reason: slot.problem ?? `${slot.name}: it could not be opened` });
     });
-    await within(slot.opening, wait_ms);
+    await withTimeout(slot.opening, wait_ms);
     if (slot.opening === undefined) return;
     const reason = `${slot.name}: it is being opened, which takes long; it joins when that is done`;
     slot.lifecycle.apply({ type: 'delayed', reason });
@@ -67,7 +68,7 @@ export class VolumeOpener {
     for (const timer of this.#closings) timer.cancel();
     this.#closings.clear();
     const openings = this.#volumes.slots.flatMap(({ opening }) => opening ?? []);
-    await Promise.all(openings.map((opening) => within(opening, CLOSE_MS_MAX)));
+    await Promise.all(openings.map((opening) => withTimeout(opening, CLOSE_MS_MAX)));
   }
 
   /** Never rejects: the slot has the reason. */
@@ -99,5 +100,5 @@ export class VolumeOpener {
 
 /** Records that could not be written are on other volumes. */
 async function close(volume: Volume | undefined): Promise<void> {
-  if (volume !== undefined) await within(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
+  if (volume !== undefined) await withTimeout(volume.close(), CLOSE_MS_MAX).catch(() => undefined);
 }

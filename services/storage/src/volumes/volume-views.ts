@@ -20,7 +20,7 @@ export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): 
   const { domain, weight } = slot.spec;
   const reason = problemOf(slot, member, set) ?? '';
   if (member === undefined || !slot.isOpen) {
-    const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 };
+    const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 } as const;
     return { ...(id !== undefined && { id }), name, domain, weight: weight ?? 0, life: 'lost', ...gone };
   }
   const seen = member.view;

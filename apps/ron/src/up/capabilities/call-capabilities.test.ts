@@ -3,7 +3,8 @@ import { chmod, mkdtemp, readdir, readFile, rm, stat, writeFile } from 'node:fs/
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { attenuate, Checker, FileKeySource, inspectToken, mint, type RequestContext } from '@ron/auth';
+import { attenuate, Checker, FileKeySource, inspectToken, mint } from '@ron/auth';
+import type { AccessRequest } from '@ron/proto';
 import type { Service } from '@ron/proto';
 import { homeAt, type Home } from '../../home.ts';
 import { plan } from '../plan.ts';
@@ -64,7 +65,7 @@ async function isAllowed(
   home: Home,
   audience: Service,
   token: string,
-  request: Partial<RequestContext>,
+  request: Partial<AccessRequest>,
 ): Promise<boolean> {
   await using keys = await FileKeySource.open({ path: home.of(audience).keys, create: false }, signal);
   const checker = new Checker({ audience, keys });

@@ -4,16 +4,9 @@
  * Contract: a token is kept if it verifies, is not revoked, has exactly the wanted audience, subject, scopes and caveats,
  * was minted with the current key, and is valid for at least `RENEW_MS`. Otherwise a new one is minted.
  */
-import {
-  Checker,
-  inspectToken,
-  mint,
-  type Capability,
-  type FactName,
-  type KeySource,
-  type RevocationEpochs,
-} from '@ron/auth';
+import { Checker, inspectToken, mint, type Capability, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { sched } from '@ron/kernel';
+import type { FactName } from '@ron/proto';
 import type { Wanted } from '../table/capability-files.ts';
 
 const DAY_MS = 24 * 3600 * 1000;

@@ -1,21 +1,21 @@
 /**
- * Writes the same thing to several places at once and ends when enough have it.
+ * Writes the same data to several places concurrently and resolves when a quorum has it.
  *
- * Contract: all of `first` are asked at once. A place that fails, or does not answer within `lag_ms`, is replaced by the
- * next of `spare`. It ends when all places that were asked have answered; or when `needed` have it and the rest take longer
- * than `lag_ms` or are known to be slow; or with fewer, but `enough`, under the same conditions.
- * Bound: one write for each place. Cancellation: none; writes end by themselves, those of `late` after it has ended.
+ * Contract: writes to all of `first` start at once. A place that fails, or does not answer within `lag_ms`, is replaced by
+ * the next of `spare`. The call resolves when every started write has ended, or when `enough` places have the data and the
+ * remaining ones exceed `lag_ms` or are known to be slow.
+ * Bound: one write for each place. Cancellation: none; the writes in `late` end on their own.
  */
 import { sched, type Timer } from '@ron/kernel';
 
-export interface WriteEnoughInit<Place> {
+export interface QuorumWriteInit<Place> {
   first: readonly Place[];
-  /** Asked in place of others, in this order. */
+  /** Replacements, in this order. */
   spare: readonly Place[];
   write: (place: Place) => Promise<void>;
   isSlow: (place: Place) => boolean;
   needed: number;
-  /** With so many the caller can go on in another way when the rest are slow. At most `needed`. */
+  /** The quorum when the remaining places are slow. At most `needed`. */
   enough: number;
   lag_ms: number;
 }
@@ -27,35 +27,35 @@ export interface WrittenTo<Place> {
   readonly late: ReadonlyMap<Place, Promise<void>>;
 }
 
-export function writeEnough<Place>(init: WriteEnoughInit<Place>): Promise<WrittenTo<Place>> {
-  return new Run(init).start();
+export function quorumWrite<Place>(init: QuorumWriteInit<Place>): Promise<WrittenTo<Place>> {
+  return new Run(init).run();
 }
 
 class Run<Place> {
-  readonly #init: WriteEnoughInit<Place>;
+  readonly #init: QuorumWriteInit<Place>;
   readonly #good: Place[] = [];
   readonly #failures: unknown[] = [];
   readonly #running = new Map<Place, Promise<void>>();
   readonly #done = sched.park<WrittenTo<Place>>('write_enough');
   readonly #timer: Timer;
   #spares = 0;
-  /** Places that are not counted on: they failed, or are slow. */
+  /** Places that failed or are slow and have no replacement yet. */
   #missing = 0;
   #isLate = false;
   #isOver = false;
 
-  constructor(init: WriteEnoughInit<Place>) {
+  constructor(init: QuorumWriteInit<Place>) {
     this.#init = init;
-    this.#timer = sched.timer(init.lag_ms, () => this.#endLag(), 'write_enough.lag');
+    this.#timer = sched.timer(init.lag_ms, () => this.#onLag(), 'quorum_write.lag');
   }
 
-  start(): Promise<WrittenTo<Place>> {
-    for (const place of this.#init.first) this.#ask(place);
-    this.#settle();
+  run(): Promise<WrittenTo<Place>> {
+    for (const place of this.#init.first) this.#start(place);
+    this.#resolveIfDone();
     return this.#done.promise;
   }
 
-  #ask(place: Place): void {
+  #start(place: Place): void {
     const write = this.#init.write(place).then(
       () => this.#ended(place, () => this.#good.push(place)),
       (error: unknown) => {
@@ -72,25 +72,25 @@ class Run<Place> {
     note();
     if (this.#failures.length > before) this.#missing += 1;
     this.#replaceMissing();
-    this.#settle();
+    this.#resolveIfDone();
   }
 
-  #endLag(): void {
+  #onLag(): void {
     this.#isLate = true;
     this.#missing += this.#running.size;
     this.#replaceMissing();
-    this.#settle();
+    this.#resolveIfDone();
   }
 
   #replaceMissing(): void {
     const { spare, needed } = this.#init;
     while (this.#missing > 0 && this.#good.length < needed && this.#spares < spare.length) {
       this.#missing -= 1;
-      this.#ask(spare[this.#spares++]!);
+      this.#start(spare[this.#spares++]!);
     }
   }
 
-  #settle(): void {
+  #resolveIfDone(): void {
     const { enough, isSlow } = this.#init;
     const isLeft = this.#isLate || [...this.#running.keys()].every(isSlow);
     if (this.#running.size > 0 && !(isLeft && this.#good.length >= enough)) return;

@@ -1,8 +1,9 @@
 /**
- * IP addresses and networks as bytes.
+ * IP addresses and CIDR networks as bytes.
  *
  * Contract: `parseAddress` accepts exactly the spellings that `node:net` accepts (dotted decimal, RFC 4291) without a
- * zone, and never throws. `parseNetwork` accepts `ADDRESS/BITS` or a single address; bits beyond the prefix must be zero.
+ * zone, and never throws. `parseNetwork` accepts `ADDRESS/BITS` or a single address. IPv4 and IPv6 are separate here: an
+ * IPv4-mapped address is in no IPv4 network until `unmapped` has converted it.
  * Bound: a text of more than 45 characters is refused unread.
  *
  *   const network = parseNetwork('10.0.0.0/8')!;
@@ -28,6 +29,16 @@ export function parseAddress(text: string): Address | undefined {
   return isIPv6(text) && !text.includes('%') ? parseIPv6(text) : undefined;
 }
 
+/**
+ * The address of a peer as a socket or a proxy reports it: an IPv4-mapped address is the IPv4 address, and the zone of an
+ * IPv6 address (`fe80::1%eth0`) is ignored.
+ */
+export function parsePeerAddress(text: string): Address | undefined {
+  const zone = text.includes(':') ? text.indexOf('%') : -1;
+  const address = parseAddress(zone < 0 ? text : text.slice(0, zone));
+  return address && unmapped(address);
+}
+
 /** `text` is a valid IPv6 address. */
 function parseIPv6(text: string): Address {
   const bytes = new Uint8Array(16);
@@ -50,7 +61,8 @@ function groupBytes(text: string): number[] {
   });
 }
 
-export function parseNetwork(text: string): Network | undefined {
+/** `hostBits`: whether bits beyond the prefix make the text invalid (the default), or do not matter. */
+export function parseNetwork(text: string, hostBits: 'refuse' | 'ignore' = 'refuse'): Network | undefined {
   const slash = text.indexOf('/');
   const address = parseAddress(slash < 0 ? text : text.slice(0, slash));
   if (address === undefined) return undefined;
@@ -58,7 +70,8 @@ export function parseNetwork(text: string): Network | undefined {
   if (slash < 0) return { address, bits: bits_max };
   const suffix = text.slice(slash + 1);
   const bits = /^(0|[1-9]\d{0,2})$/.test(suffix) ? Number(suffix) : bits_max + 1;
-  if (bits > bits_max || !isZeroBeyond(address, bits)) return undefined;
+  if (bits > bits_max) return undefined;
+  if (hostBits === 'refuse' && !isZeroBeyond(address, bits)) return undefined;
   return { address, bits };
 }
 
@@ -79,4 +92,18 @@ export function contains(network: Network, address: Address): boolean {
     if ((address[index]! & mask) !== (network.address[index]! & mask)) return false;
   }
   return true;
+}
+
+/** The prefix of IPv4-mapped IPv6 addresses, `::ffff:0:0/96`. */
+const MAPPED_PREFIX = [0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff] as const;
+
+/** The IPv6 form of an address: an IPv4 address as its IPv4-mapped address. */
+export function mapped(address: Address): Address {
+  return address.length === 4 ? Uint8Array.of(...MAPPED_PREFIX, ...address) : address;
+}
+
+/** The IPv4 address of an IPv4-mapped address; every other address as it is. */
+export function unmapped(address: Address): Address {
+  const isMapped = address.length === 16 && MAPPED_PREFIX.every((byte, index) => address[index] === byte);
+  return isMapped ? address.subarray(MAPPED_PREFIX.length) : address;
 }

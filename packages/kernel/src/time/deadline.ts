@@ -18,8 +18,9 @@
  *   const bytes = await deadline.child('read', 1000).run((signal) => read(path, signal));
  *   if (deadline.remaining_ms < 100) return partial(bytes);
  */
-import { assert, RonError } from './errors.ts';
-import { sched, touch, type Timer } from './sched.ts';
+import { assert, RonError } from '../errors.ts';
+import { sched, touch, type Timer } from '../sched.ts';
+import { onAbort } from '../sync/on-abort.ts';
 
 export interface DeadlineInit {
   /** The deadline this one may not outlive. Default none. */
@@ -54,7 +55,7 @@ export class Deadline implements Disposable {
   #followers: Set<Follower> | undefined = undefined;
   /** How this deadline follows its parent and its outer signal; set while it does. */
   #link: Follower | undefined = undefined;
-  #onAbort: (() => void) | undefined = undefined;
+  #registration: Disposable | undefined = undefined;
 
   private constructor(op: string, budget_ms: number, now_ms: number, init: DeadlineInit) {
     const parent = init.parent;
@@ -244,11 +245,10 @@ export class Deadline implements Disposable {
     if (this.#link !== undefined || (this.#outer === undefined && this.#parent === undefined)) return;
     this.#link = (state, reason) => this.#follow(state, reason);
     if (this.#outer !== undefined) {
-      const outer = this.#outer;
-      this.#onAbort = () => this.#follow('canceled', outer.reason);
-      outer.addEventListener('abort', this.#onAbort, { once: true });
+      this.#registration = onAbort(this.#outer, (reason) => this.#follow('canceled', reason));
     }
-    if (this.#parent !== undefined) this.#parent.#adopt(this.#link);
+    // An outer signal that aborted before ends this deadline in the call above.
+    if (this.#parent !== undefined && this.#link !== undefined) this.#parent.#adopt(this.#link);
   }
 
   /** A follower that comes after the end is notified at once; it would wait for ever otherwise. */
@@ -268,8 +268,8 @@ export class Deadline implements Disposable {
   #release(): void {
     this.#timer?.cancel();
     this.#timer = undefined;
-    if (this.#onAbort !== undefined) this.#outer!.removeEventListener('abort', this.#onAbort);
-    this.#onAbort = undefined;
+    this.#registration?.[Symbol.dispose]();
+    this.#registration = undefined;
     if (this.#link !== undefined && this.#parent !== undefined) this.#parent.#drop(this.#link);
     this.#link = undefined;
   }

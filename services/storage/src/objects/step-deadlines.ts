@@ -1,19 +1,20 @@
 /**
- * Work on a body that comes by and by: the client may take its time, the disk may not.
+ * Deadlines for work on a body that arrives slowly: they bound the disk, not the client.
  *
- * Promise: while the work waits for the next piece, no clock runs here (the listener watches the client). From each piece
- * until the next is asked for, and from the end of the body until the work is done, it has a deadline from `step`. When one
- * passes, `inSteps` rejects with its reason at once and the signal aborts, even if the work ignores the signal.
- * Bound: one deadline and one piece at a time: its memory is given back when the next is asked for. Cancellation: as the deadlines are cancelled.
+ * Contract: no deadline runs while the work waits for the next piece of the body (the listener bounds the client). From each
+ * piece until the work requests the next, and from the end of the body until the work is done, a deadline from `step`
+ * applies. When it passes, the call rejects with its reason at once and the signal aborts, even if the work ignores it.
+ * Bound: one deadline and one piece at a time; the memory of a piece is released when the next is requested.
+ * Cancellation: by the deadlines.
  */
-import { releaseBytes, sched, type Deadline } from '@ron/kernel';
+import { onAbort, releaseBytes, sched, type Deadline } from '@ron/kernel';
 
-export async function inSteps<T>(
+export async function withStepDeadlines<T>(
   body: AsyncIterable<Uint8Array>,
   step: () => Deadline,
   work: (pieces: AsyncIterable<Uint8Array>, signal: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const steps = new Steps(body, step);
+  const steps = new StepDeadlines(body, step);
   try {
     // [storage I-4] Each disk step of a write has a deadline of its own.
     return await Promise.race([work(steps.pieces(), steps.signal), steps.late]);
@@ -22,7 +23,7 @@ export async function inSteps<T>(
   }
 }
 
-class Steps {
+class StepDeadlines {
   readonly #body: AsyncIterable<Uint8Array>;
   readonly #step: () => Deadline;
   readonly #over = new AbortController();
@@ -32,7 +33,7 @@ class Steps {
   constructor(body: AsyncIterable<Uint8Array>, step: () => Deadline) {
     this.#body = body;
     this.#step = step;
-    // The caller may have left when it comes.
+    // Also rejects after the caller has returned.
     this.late.catch(() => undefined);
   }
 
@@ -40,7 +41,7 @@ class Steps {
     return this.#over.signal;
   }
 
-  /** Rejects when a step took too long. */
+  /** Rejects when the deadline of a step passes. */
   get late(): Promise<never> {
     return this.#late.promise;
   }
@@ -62,13 +63,10 @@ class Steps {
     this.end();
     const due = this.#step();
     this.#due = due;
-    const { signal } = due;
-    const onOver = (): void => {
-      this.#late.fail(signal.reason);
-      this.#over.abort(signal.reason);
-    };
-    if (signal.aborted) onOver();
-    else signal.addEventListener('abort', onOver, { once: true });
+    onAbort(due.signal, (reason) => {
+      this.#late.fail(reason);
+      this.#over.abort(reason);
+    });
   }
 
   end(): void {

@@ -1,8 +1,8 @@
 /**
- * Finds what the objects of a volume are made of.
+ * The mark phase of compaction: marks the contents that are reachable from the objects of a volume.
  *
- * Promise: every chunk and page that an object names which was stored when the walk began is in the set. Objects that
- * came later are the business of leases: their writers held them since before.
+ * Contract: the set has every chunk and page of each object that was stored when the walk began. Contents of later objects
+ * are leased by their writers since before.
  * Bound: one page of one manifest at a time, and the set. Cancellation: by the signal, between two reads.
  */
 import { isRonError } from '@ron/kernel';
@@ -13,12 +13,12 @@ import { RecordType } from '../volume/record-types.ts';
 import type { Volume } from '../volume/volume.ts';
 
 const LIST_COUNT = 256;
-/** What a line of the listing counts as, in bytes, when the work is paced. */
+/** The cost of an inventory entry in bytes, for pacing. */
 const LINE_COST_BYTES = 128;
 
 export interface MarkInit {
   volume: Volume;
-  /** Pages that are leased: what they name is needed like what objects name. */
+  /** Leased pages: their chunks are marked like those of objects. */
   pages: readonly Uint8Array[];
   into: IdFilter;
   pace(bytes: number): Promise<void>;
@@ -27,17 +27,17 @@ export interface MarkInit {
 
 export interface Marked {
   readonly objects: number;
-  /** Some of the objects whose manifest could not be read: their contents are not known. */
+  /** Objects with an unreadable manifest, the first few: their contents are unknown. */
   readonly unreadable: readonly Address[];
   /** Objects whose manifest or a chunk is missing. */
   readonly broken: number;
-  /** Everything that is needed is in the set: no manifest or leased page was unreadable. */
+  /** The set is complete: every manifest and leased page could be read. */
   readonly isComplete: boolean;
 }
 
 const UNREADABLE_MAX = 16;
 
-export async function markNeeded(init: MarkInit): Promise<Marked> {
+export async function markReachable(init: MarkInit): Promise<Marked> {
   const unreadable: Address[] = [];
   let objects = 0;
   let broken = 0;
@@ -60,7 +60,7 @@ export async function markNeeded(init: MarkInit): Promise<Marked> {
   return { objects, unreadable, broken, isComplete };
 }
 
-/** What an object is made of: known and there, known and in parts gone, or not known. */
+/** `broken`: the chunks are known and some are missing. `unknown`: the manifest cannot be read. */
 type Found = 'whole' | 'broken' | 'unknown';
 
 async function markObject(init: MarkInit, id: Uint8Array): Promise<Found> {
@@ -102,7 +102,7 @@ async function markLeasedPage(init: MarkInit, id: Uint8Array): Promise<boolean> 
   return bytes !== undefined;
 }
 
-/** The bytes of a record; undefined when it is not there, damaged, or not to be had now. Any other failure ends the walk. */
+/** The payload of a record; undefined when it is missing, damaged or not readable now. Any other error ends the walk. */
 async function bytesOf(init: MarkInit, kind: 'object' | 'content', id: Uint8Array): Promise<Uint8Array | undefined> {
   init.signal.throwIfAborted();
   try {

@@ -32,7 +32,7 @@ const MUTANTS: Record<string, { find: string; replace: string; size: RaceInit; c
     caught: /final/,
   },
   'a child does not hear its parent': {
-    find: 'if (this.#parent !== undefined) this.#parent.#adopt(this.#link);',
+    find: 'if (this.#parent !== undefined && this.#link !== undefined) this.#parent.#adopt(this.#link);',
     replace: '',
     size: { parent_ms: 100, child_ms: 50, meddler: 'cancel parent' },
     caught: /final/,

@@ -1,5 +1,6 @@
-/** What the key service takes and gives. */
+/** Requests and answers of the key service. */
 
+/** Which of a key's signatures must be valid: one of them, all of them, or the post-quantum one. */
 export type VerifyMode = 'or' | 'and' | 'pq_only';
 
 export interface PublicPart {
@@ -21,12 +22,12 @@ export interface CreateKeyInit {
   readonly purpose: string;
   readonly alg: string;
   readonly policy?: { readonly verify_mode?: VerifyMode };
-  /** Under which it is made once. Default: a new one. */
+  /** The idempotency key: a repeated request returns the same key. Default: a new id. */
   readonly op_id?: string;
 }
 
 export interface CreatedKey {
-  /** With `#v1`. */
+  /** With its version: `...#v1`. */
   readonly kid: string;
   readonly alg: string;
   readonly public: PublicKey;
@@ -51,9 +52,9 @@ export interface KeyPage {
 
 export interface SignInit {
   readonly kid?: string;
-  /** Several keys of one tenant, each signs. */
+  /** Several keys of one tenant; each of them signs. */
   readonly kid_set?: readonly string[];
-  /** BLAKE3 of what is signed, in hex. */
+  /** The BLAKE3 hash of the payload, in hex. */
   readonly payload_b3?: string;
   /** For keys of purpose `raw`. */
   readonly message_b64?: string;
@@ -69,9 +70,9 @@ export interface Signature {
 export interface SignedPayload {
   readonly kid: string;
   readonly sigs: readonly Signature[];
-  /** Its place in the audit log; left out when that did not keep up. */
+  /** The position in the audit log; absent when the log lags behind. */
   readonly log_index?: number;
-  readonly proof?: InclusionProof;
+  readonly proof?: AuditProof;
 }
 
 export interface VerifyInit {
@@ -79,7 +80,7 @@ export interface VerifyInit {
   readonly payload_b3?: string | undefined;
   readonly message_b64?: string | undefined;
   readonly sigs: readonly { readonly kid?: string; readonly alg: string; readonly signature_b64: string }[];
-  /** At least what the key demands. */
+  /** Must be at least as strict as the key's own mode. */
   readonly mode?: VerifyMode | undefined;
 }
 
@@ -90,7 +91,7 @@ export interface Verification {
     readonly satisfied_mode?: VerifyMode;
     readonly reason?: string;
   };
-  /** Set while the service's backend is away. */
+  /** The age of the cached public key; set while the backend is unavailable. */
   readonly cache_age_ms?: number;
 }
 
@@ -101,7 +102,7 @@ export interface WrappedKey {
 }
 
 export interface DataKey extends WrappedKey {
-  /** The caller's to zero. */
+  /** The caller zeroes it after use. */
   readonly plaintext: Uint8Array;
 }
 
@@ -110,12 +111,12 @@ export interface AuditKeys {
   readonly vkeys: readonly string[];
 }
 
-export interface InclusionProof {
+export interface AuditProof {
   readonly log_index: number;
   readonly tree_size: number;
   readonly leaf_hash_b64: string;
   readonly path_b64: readonly string[];
   readonly entry_b64: string;
-  /** The signed note. */
+  /** A signed note. */
   readonly checkpoint: string;
 }

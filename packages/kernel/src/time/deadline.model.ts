@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import type { Deadline } from './deadline.ts';
-import { isRonError } from './errors.ts';
+import { isRonError } from '../errors.ts';
 
 export type DeadlineClass = typeof Deadline;
 

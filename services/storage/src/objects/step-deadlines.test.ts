@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Deadline, isRonError, RonError } from '@ron/kernel';
-import { inSteps } from './steps.ts';
+import { withStepDeadlines } from './step-deadlines.ts';
 
 const piece = (byte: number): Uint8Array => Uint8Array.of(byte);
 const later = (delay_ms: number): Promise<void> => new Promise((resolve) => setTimeout(resolve, delay_ms));
@@ -34,13 +34,13 @@ function steps(budget_ms: number): { step: () => Deadline; begun: number; expire
 
 test('the work gets every piece, and its result comes back', async () => {
   const counts = steps(10_000);
-  assert.deepEqual(await inSteps(body(3), counts.step, collect), [0, 1, 2]);
+  assert.deepEqual(await withStepDeadlines(body(3), counts.step, collect), [0, 1, 2]);
   assert.equal(counts.begun, 4, 'one for each piece and one for the end');
 });
 
 test('a body may take longer than a step, as long as its pieces are used up in time', async () => {
   const counts = steps(30);
-  assert.deepEqual(await inSteps(body(4, 60), counts.step, collect), [0, 1, 2, 3]);
+  assert.deepEqual(await withStepDeadlines(body(4, 60), counts.step, collect), [0, 1, 2, 3]);
   await later(60);
   assert.equal(counts.expired, 0, 'and nothing is left behind that could expire');
 });
@@ -58,7 +58,7 @@ test('work that hangs on a piece, or after the last one, is left behind, and its
       await later(1000);
     };
     const begin_ms = performance.now();
-    await assert.rejects(inSteps(body(2), steps(30).step, work), (error) => isRonError(error, 'timeout'));
+    await assert.rejects(withStepDeadlines(body(2), steps(30).step, work), (error) => isRonError(error, 'timeout'));
     assert.ok(performance.now() - begin_ms < 900);
     assert.ok(isRonError(seen?.reason, 'timeout'));
   }
@@ -79,13 +79,13 @@ test('a body that fails fails the work, and what the work does about it is a ste
       return 'kept what came';
     }
   };
-  assert.equal(await inSteps(broken(), counts.step, work), 'kept what came');
+  assert.equal(await withStepDeadlines(broken(), counts.step, work), 'kept what came');
   assert.equal(counts.begun, 2);
   const cleaning = async (pieces: AsyncIterable<Uint8Array>): Promise<void> => {
     await collect(pieces).catch(() => undefined);
     await later(500);
   };
-  await assert.rejects(inSteps(broken(), steps(20).step, cleaning), (error) => isRonError(error, 'timeout'));
+  await assert.rejects(withStepDeadlines(broken(), steps(20).step, cleaning), (error) => isRonError(error, 'timeout'));
 });
 
 test('work that stops early ends the body', async () => {
@@ -97,7 +97,7 @@ test('work that stops early ends the body', async () => {
       ended = true;
     }
   }
-  const first = await inSteps(endless(), steps(10_000).step, async (pieces) => {
+  const first = await withStepDeadlines(endless(), steps(10_000).step, async (pieces) => {
     for await (const bytes of pieces) return bytes[0];
     return undefined;
   });
@@ -109,7 +109,7 @@ test('a deadline that is cancelled ends the work with its reason', async () => {
   const parent = Deadline.after('request', 10_000);
   const step = (): Deadline => Deadline.after('put', 10_000, { parent });
   parent.cancel(new RonError('canceled', 'the client went away'));
-  const pulled = inSteps(body(1), step, async (pieces) => {
+  const pulled = withStepDeadlines(body(1), step, async (pieces) => {
     await collect(pieces);
     await later(500);
   });

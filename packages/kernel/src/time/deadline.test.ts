@@ -3,9 +3,9 @@ import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Deadline } from './deadline.ts';
-import { isRonError, RonError } from './errors.ts';
-import { installSched, realSched } from './sched.ts';
-import { VirtualSched } from './virtual-sched.ts';
+import { isRonError, RonError } from '../errors.ts';
+import { installSched, realSched } from '../sched.ts';
+import { VirtualSched } from '../virtual-sched.ts';
 
 const never = (): Promise<never> => new Promise(() => {});
 const isTimeout =

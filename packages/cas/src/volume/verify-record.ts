@@ -9,14 +9,14 @@ import { shardIdsOf } from './stripe.ts';
 import type { Kind, Volume } from './volume.ts';
 
 /**
- * Whether it is here, would survive a crash, and reads back correctly. Only then may a put be answered with
- * "it exists": the sender has the good bytes now, and may not have them when the damage is found.
+ * Whether a record is stored durably and reads back correctly. Only then may a put be answered with "exists": the client
+ * has the good bytes now, and may not have them when the damage is found.
  */
 export async function isIntact(volume: Volume, kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<boolean> {
   if (!volume.isDurable(kind, id)) return false;
   if (volume.getNow?.(kind, id) !== undefined) return true;
   try {
-    // It may have gone while it was read.
+    // The record may have been removed while it was read.
     return (await volume.get(kind, id, signal)) !== undefined && volume.isDurable(kind, id);
   } catch (error) {
     if (isRonError(error, 'integrity') || isRonError(error, 'not_ready')) return false;
@@ -37,7 +37,7 @@ export const readInitOf = (kind: Kind): ReadInit => (kind === 'content' ? BY_HAS
 const BY_HASH: ReadInit = { verify: 'caller' };
 const BY_CHECKSUM: ReadInit = { verify: 'log' };
 
-/** The record at a place; undefined when there is none. Finding the segment and leasing it are one step. */
+/** The record at a place; undefined when there is none. The segment is found and leased in one synchronous step. */
 export async function readAt(log: SegmentLog, place: Place, kind: Kind): Promise<LogRecord | undefined> {
   if (!isInLog(log, place)) return undefined;
   return await log.read(place, place.payload_bytes, place.meta_bytes, readInitOf(kind));
@@ -60,7 +60,7 @@ const isShardOf = (payload: Uint8Array, id: Uint8Array): boolean =>
 export interface StoredMeta {
   /** A copy; undefined when there is no record that can be read. */
   readonly meta: Uint8Array | undefined;
-  /** As `isIntact` says. */
+  /** As `isIntact`. */
   readonly isIntact: boolean;
 }
 
