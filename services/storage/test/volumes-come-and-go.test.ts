@@ -4,12 +4,22 @@ import { existsSync } from 'node:fs';
 import { cp, mkdir, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { realFileSystem, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
 import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import { assertServed, decide, fill, nameOf, reasonIn, repaired, started, volume, RF2 } from './volumes.ts';
+import {
+  assertServed,
+  decide,
+  fill,
+  nameOf,
+  reasonIn,
+  repaired,
+  started,
+  volume,
+  RF2,
+  slowDirectory,
+} from './volumes.ts';
 
 const { signal } = new AbortController();
 
@@ -258,20 +268,7 @@ test('concurrent writes that share most of their chunks are all acknowledged', a
 test('a directory that is slow to open delays neither requests nor the detection of other losses, and joins in the end', async () => {
   await using temp = await tempDir();
   const slow = join(temp.path, 'c');
-  // Each call alone is within the time limit of a disk.
-  const disk = { isSlow: false, calls: 0 };
-  const slowly = async (path: string): Promise<void> => {
-    if (!path.startsWith(slow)) return;
-    disk.calls += 1;
-    if (disk.isSlow) await new Promise((resolve) => setTimeout(resolve, 1500));
-  };
-  const fs: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
-    makeDir: (dir: string) => slowly(dir).then(() => realFileSystem.makeDir(dir)),
-    list: (dir: string) => slowly(dir).then(() => realFileSystem.list(dir)),
-    create: (path: string) => slowly(path).then(() => realFileSystem.create(path)),
-    open: (path: string, access: 'read' | 'write') => slowly(path).then(() => realFileSystem.open(path, access)),
-    identity: (path: string) => slowly(path).then(() => realFileSystem.identity!(path)),
-  });
+  const { fs, disk } = slowDirectory(slow);
   await using service = await started(['a', 'b', 'c', 'd'], { dir: temp.path, fs });
   const objects = await fill(service, 6);
   await rename(slow, join(temp.path, 'away'));
@@ -287,4 +284,35 @@ test('a directory that is slow to open delays neither requests nor the detection
   await assertServed(service, objects);
   disk.isSlow = false;
   await eventually('it joins', async () => (await volume(service, 'c')).life === 'active');
+});
+
+test('the last decision about a directory counts, even if it is made while the directory is opened', async () => {
+  await using temp = await tempDir();
+  const slow = join(temp.path, 'c');
+  const { fs, disk } = slowDirectory(slow);
+  await using service = await started(['a', 'b', 'c'], { dir: temp.path, fs });
+  const { volumes } = service.storage.engine;
+  const slot = volumes.slot(slow);
+  const reappear = async (): Promise<void> => {
+    await rename(slow, join(temp.path, 'away'));
+    await eventually('it counts as lost', async () => (await volume(service, 'c')).life === 'lost');
+    Object.assign(disk, { isSlow: true, calls: 0 });
+    await rename(join(temp.path, 'away'), slow);
+    await eventually('it is being opened', () => disk.calls > 0);
+    assert.equal((await decide(service, 'lose', 'c')).status, 200);
+  };
+  await reappear();
+  disk.isSlow = false;
+  await eventually('the opening has ended', () => slot.opening === undefined);
+  await volumes.probe(signal);
+  assert.equal(slot.lifecycle.state.kind, 'abandoned');
+  assert.match((await volume(service, 'c')).reason, /c: it was given up/);
+  assert.equal((await decide(service, 'restore', 'c')).status, 200);
+  assert.equal((await volume(service, 'c')).life, 'active');
+
+  await reappear();
+  const restored = decide(service, 'restore', 'c');
+  disk.isSlow = false;
+  assert.equal((await restored).status, 200);
+  assert.equal((await volume(service, 'c')).life, 'active');
 });

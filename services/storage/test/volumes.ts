@@ -1,6 +1,7 @@
 /** Services with several directories, for tests about volumes. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
+import { realFileSystem, type FileSystem } from '@ron/log';
 import { bytesOf, eventually, KIB } from '@ron/testkit';
 import { addressOf, type Json, type Reply } from '@ron/testkit/service';
 import { startService, type ServiceInit, type TestService } from './support.ts';
@@ -55,3 +56,21 @@ export async function decide(service: TestService, verb: string, name: string): 
 
 export const reasonIn = (text: string): string =>
   JSON.parse(text).gates.find((each: Json) => each.gate === 'durability').reason ?? '';
+
+/** A file system whose calls in one directory take 1.5 s each while `disk.isSlow`: alone within the time limit of a disk. */
+export function slowDirectory(dir: string): { fs: FileSystem; disk: { isSlow: boolean; calls: number } } {
+  const disk = { isSlow: false, calls: 0 };
+  const slowly = async (path: string): Promise<void> => {
+    if (!path.startsWith(dir)) return;
+    disk.calls += 1;
+    if (disk.isSlow) await new Promise((resolve) => setTimeout(resolve, 1500));
+  };
+  const fs: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
+    makeDir: (path: string) => slowly(path).then(() => realFileSystem.makeDir(path)),
+    list: (path: string) => slowly(path).then(() => realFileSystem.list(path)),
+    create: (path: string) => slowly(path).then(() => realFileSystem.create(path)),
+    open: (path: string, access: 'read' | 'write') => slowly(path).then(() => realFileSystem.open(path, access)),
+    identity: (path: string) => slowly(path).then(() => realFileSystem.identity!(path)),
+  });
+  return { fs, disk };
+}
