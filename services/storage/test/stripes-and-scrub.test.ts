@@ -138,7 +138,7 @@ test('stripes that cannot be made now are tried again, and the service goes on',
     const { stripes } = await service.ask('GET', '/admin/repair');
     return failures > 3 && stripes.objects === 1;
   });
-  assert.ok(service.lines.some((line) => line.includes('stripes could not be made')));
+  assert.ok(service.lines.some((line) => line.includes('failed to make stripes')));
   await assertServed(service, [bytes]);
 });
 
