@@ -4,7 +4,7 @@ import type { AddressInfo } from 'node:net';
 import { createIngress, FastEntry, json, route } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { WorkQueue } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 
 const HOT = '/o/b3:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef';
 const body = Buffer.alloc(1024, 0x61);

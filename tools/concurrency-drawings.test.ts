@@ -30,7 +30,7 @@ const base = {
       answer: '200',
     },
   },
-  drain: { finishes: 'the pool finishes', closes: ['volumes', 'keys'] },
+  drain: { finishes: 'the pool finishes', flushes: 'the log', closes: ['volumes', 'keys'] },
 } as const;
 const declared = declareConcurrency(base);
 
@@ -80,13 +80,18 @@ test('a request passes its queue and its steps, and a full queue and a deadline 
   );
 });
 
-test('a shutdown closes the declared resources in order, and has the states of a drain', () => {
+test('a shutdown persists results, then closes the declared resources in order, and has the states of a drain', () => {
   const sequence = drawing('shutdown');
   const closes = sequence.filter((line) => line.startsWith('supervisor->>resources'));
-  assert.deepEqual(closes, ['supervisor->>resources: close volumes', 'supervisor->>resources: close keys']);
+  assert.deepEqual(closes, [
+    'supervisor->>resources: persist the log',
+    'supervisor->>resources: close volumes',
+    'supervisor->>resources: close keys',
+  ]);
   const states = drawing('states of a shutdown');
   for (const line of [
     '[*] --> Running',
+    'Closing: persist the log, close volumes, keys',
     'Tasks: the pool finishes',
     'Aborting --> Closing: stragglers aborted and counted',
   ]) {

@@ -119,7 +119,7 @@ function arrow(steps: RequestPath['steps'], at: number): string {
 }
 
 function shutdownSequence({ drain }: Concurrency): string[] {
-  const { finishes, closes } = drain!;
+  const { finishes, flushes, closes } = drain!;
   return [
     'sequenceDiagram',
     '  participant supervisor',
@@ -136,13 +136,16 @@ function shutdownSequence({ drain }: Concurrency): string[] {
     '  else drain_deadline has passed',
     '    supervisor->>tasks: abort, counted by kind',
     '  end',
-    '  supervisor->>listener: close connections',
+    ...(flushes === undefined ? [] : [`  supervisor->>resources: persist ${flushes}`]),
+    '  supervisor->>listener: cut remaining answers, counted',
     ...closes.map((resource) => `  supervisor->>resources: close ${resource}`),
     '  resources-->>supervisor: closed, or abandoned at the close deadline',
   ];
 }
 
 function drainStates({ drain }: Concurrency): string[] {
+  const { finishes = 'finish tasks', closes } = drain!;
+  const flushes = drain!.flushes === undefined ? '' : `persist ${drain!.flushes}, `;
   return [
     'stateDiagram-v2',
     '  [*] --> Running',
@@ -151,13 +154,13 @@ function drainStates({ drain }: Concurrency): string[] {
     '    [*] --> Requests',
     '    Requests: finish requests in flight',
     '    Requests --> Tasks',
-    `    Tasks: ${drain!.finishes ?? 'finish tasks'}`,
+    `    Tasks: ${finishes}`,
     '    Tasks --> [*]',
     '  }',
     '  Draining --> Closing: all ended',
     '  Draining --> Aborting: drain_deadline passes or a second signal',
     '  Aborting --> Closing: stragglers aborted and counted',
-    `  Closing: close ${drain!.closes.join(', ')}`,
+    `  Closing: ${flushes}close ${closes.join(', ')}`,
     '  Closing --> Stopped',
     '  Stopped --> [*]',
   ];

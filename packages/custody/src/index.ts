@@ -1,12 +1,10 @@
 export * from './algorithms/algorithms.ts';
 export * from './backend/backend.ts';
-export { CloudBackend, type CloudBackendInit } from './cloud/cloud-backend.ts';
 export { FileBackend, type FileBackendInit } from './software/file-backend.ts';
 export * from './sealed/sealed-file.ts';
 export { MemoryBackend, type MemoryBackendInit } from './software/memory-backend.ts';
 export * from './software/nonces.ts';
 export * from './sealed/open-unlock.ts';
-export { Pkcs11Backend, type Pkcs11BackendInit } from './pkcs11/pkcs11-backend.ts';
 export { requirePublicPart, verifyWith } from './algorithms/public-keys.ts';
 export { KEK_BYTES, kekFromText, SCRYPT_COST, type ScryptCost, type Unlock } from './sealed/sealer.ts';
 export { CheckThreads, type Check } from './threads/check-threads.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
-import { CloudBackend, type CloudBackendInit } from '../src/index.ts';
+import { CloudBackend, type CloudBackendInit } from '../src/cloud/cloud-backend.ts';
 import { KmsServer } from '../src/testing/index.ts';
 import { backendContract, rejectsWith } from './contract.ts';
 

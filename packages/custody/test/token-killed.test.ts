@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError, sleep } from '@ron/kernel';
-import { Pkcs11Backend } from '../src/index.ts';
+import { Pkcs11Backend } from '../src/pkcs11/pkcs11-backend.ts';
 import { missing, RemoteHsm, TEST_TOOLS } from '../src/testing/index.ts';
 
 const { signal } = new AbortController();

@@ -4,7 +4,8 @@ import { execFile } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { isRonError, sleep } from '@ron/kernel';
-import { Pkcs11Backend, verifyWith, type KeyHandle } from '../src/index.ts';
+import { verifyWith, type KeyHandle } from '../src/index.ts';
+import { Pkcs11Backend } from '../src/pkcs11/pkcs11-backend.ts';
 import { missing, SoftHsm, TEST_TOOLS } from '../src/testing/index.ts';
 
 const { signal } = new AbortController();
@@ -132,7 +133,7 @@ else {
       const init = JSON.stringify({ module: hsm.module, token: hsm.token, pin: '9999' });
       // A module does not check the PIN in a process that is already logged in.
       const source = `
-        import { Pkcs11Backend } from ${JSON.stringify(import.meta.resolve('../src/index.ts'))};
+        import { Pkcs11Backend } from ${JSON.stringify(import.meta.resolve('../src/pkcs11/pkcs11-backend.ts'))};
         const { signal } = new AbortController();
         await Pkcs11Backend.open({ ...${init}, signal }).catch((error) => {
           process.stdout.write(error.code + ': ' + error.message);

@@ -7,7 +7,7 @@ import { bytes, createIngress, FastEntry, route } from '@ron/ingress';
 import type { Ingress, RamSource } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { metricIn, RawClient } from './support.ts';
 
 const PLAIN = Buffer.from('a text that is long enough to be worth compressing. '.repeat(20));

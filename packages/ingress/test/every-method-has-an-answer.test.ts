@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { METHODS } from 'node:http';
 import { after, before, test } from 'node:test';
 import { Metrics } from '@ron/telemetry';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { createIngress, json, route, type Ingress, type Route } from '../src/index.ts';
 import { RawClient, send, startService, type TestService } from './support.ts';
 

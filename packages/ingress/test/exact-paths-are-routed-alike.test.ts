@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { Metrics } from '@ron/telemetry';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { createIngress, json, route, type Ingress } from '../src/index.ts';
 import { send, type Reply, type SendInit } from './support.ts';
 

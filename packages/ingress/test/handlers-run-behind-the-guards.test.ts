@@ -7,7 +7,7 @@ import { bytes, FastEntry, json, route } from '@ron/ingress';
 import type { AccessCheck, AccessRequest } from '@ron/proto';
 import type { RouteAnswer, ByteSource, RamSource, Route } from '@ron/ingress';
 import { Deadline, RonError, WorkQueue } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { eventually, RawClient, send, startIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;

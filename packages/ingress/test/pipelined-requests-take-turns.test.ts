@@ -5,7 +5,7 @@ import { json, route, stream } from '@ron/ingress';
 import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { eventually, RawClient, startIngress } from './support.ts';
 import type { TestIngress } from './support.ts';
 

@@ -6,7 +6,7 @@ import type { Ingress, ReasonsInit } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { metricIn, send } from './support.ts';
 import type { Reply } from './support.ts';
 

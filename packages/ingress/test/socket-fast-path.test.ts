@@ -16,7 +16,7 @@ import {
 } from '@ron/ingress';
 import { Metrics } from '@ron/telemetry';
 import { RonError } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { eventually, metricIn, RawClient } from './support.ts';
 
 const MIB = 1024 * 1024;

@@ -4,5 +4,5 @@ export * from './runtime/declaration.ts';
 export { ServiceRuntime, type RuntimeInit } from './runtime/runtime.ts';
 export * from './shell/define.ts';
 export * from './shell/rows.ts';
-export { runService, type RunInit } from './shell/run.ts';
+export { COMPILE_ONLY, runService, type RunInit } from './shell/run.ts';
 export { startService, VERSION } from './shell/start.ts';

@@ -132,6 +132,7 @@ export const concurrency = declareConcurrency({
     },
   },
   drain: {
-    closes: ['audit log (last checkpoint)', 'capability keys', 'verify threads', 'vault'],
+    flushes: 'last audit entries and checkpoint',
+    closes: ['verify threads', 'capability keys', 'vault'],
   },
 });

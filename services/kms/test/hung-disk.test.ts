@@ -6,17 +6,16 @@ import { assertRefusal, B3, eventually, startService } from './support.ts';
 
 test('operations that write a file end at their deadline while the disk hangs', async () => {
   const disk = new FaultyDisk();
-  await using kms = await startService({ fs: disk, flags: ['--kms.sign_deadline=300ms', '--audit.mode=strict'] });
+  await using kms = await startService({ fs: disk, flags: ['--audit.mode=strict'] });
   const kid = await kms.create('ed25519');
   disk.hold('');
-  const began_ms = performance.now();
+  // The disk answers no call before `mend`: without a deadline these would wait for ever.
   const replies = await Promise.all([
     kms.post('/keys', { tenant: 'acme', purpose: 'p', alg: 'ed25519' }),
     kms.post(`/keys/${encodeURIComponent(kid)}/rotate`, {}),
     kms.post('/sign', { kid, payload_b3: B3 }),
   ]);
   for (const reply of replies) assertRefusal(reply, 504, 'timeout');
-  assert.ok(performance.now() - began_ms < 5000, 'the deadline answers, not the disk');
   assert.equal((await kms.get(`/keys/${encodeURIComponent(kid)}`)).status, 200, 'reads need no disk');
   disk.mend();
   await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);

@@ -39,5 +39,5 @@ export const concurrency = declareConcurrency({
       answer: '201 with a capability',
     },
   },
-  drain: { closes: ['capability keys', 'revocations'] },
+  drain: { closes: ['revocations', 'capability keys'] },
 });

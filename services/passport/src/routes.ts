@@ -4,7 +4,7 @@ import { empty, json, route, type AnswerHeaders, type Route } from '@ron/ingress
 import { assert } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
 import { SERVICES, type AccessFacts, type Service } from '@ron/proto';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import type { Issuer } from './issuer.ts';
 import type { PassportCounters } from './metrics.ts';
 import type { RevocationRegistry } from './revocation-registry.ts';
@@ -60,7 +60,7 @@ const RevokeBody = Type.Union([
 ]);
 const Revoked = Type.Object({ subject: Type.Optional(Type.String()), epoch: Type.Integer() }, strict);
 const Document = Type.Object(
-  { version: Type.Integer(), all: Type.Integer(), subjects: Type.Record(Type.String(), Type.Integer()) },
+  { version: Type.Integer(), all: Type.Integer(), subjects: Type.Record(Type.Integer()) },
   strict,
 );
 

@@ -127,6 +127,6 @@ export const concurrency = declareConcurrency({
   },
   drain: {
     finishes: 'repair_pool finishes queued repairs',
-    closes: ['uploads', 'volumes', 'capability keys'],
+    closes: ['capability keys', 'uploads', 'volumes'],
   },
 });

@@ -11,6 +11,7 @@ import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
+import { compileAhead } from './compile-ahead.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
 import { lockHome, type LockedHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
@@ -53,12 +54,18 @@ export async function runUp(
   await locked.writeState({ pid: process.pid, started, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
   await capabilities.prepare(stop.signal);
+  const env = withOneMallocArena(amnesia ? io.env : withCompileCache(io.env));
+  await compileAhead(
+    services.map(({ entry }) => entry.main),
+    env,
+    stop.signal,
+  );
 
   const node = new Node({
     services,
     home,
     keepLogs: !amnesia,
-    env: withOneMallocArena(amnesia ? io.env : withCompileCache(io.env)),
+    env,
     onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
     ...reporter(io, () => writeState(locked, node, started)),
   });

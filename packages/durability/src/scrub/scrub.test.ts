@@ -194,7 +194,7 @@ test('damaged pins, removals and notes are found and rewritten, and survive with
   assert.ok(rot(directories, 'a', RecordType.note, 70) > 0);
   {
     await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
-    // Its note is damaged: so it is told everything before.
+    // Its note is damaged, so it is reconciled first.
     assert.equal(await set.reconcileStale(signal), 1);
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);

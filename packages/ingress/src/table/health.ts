@@ -4,7 +4,7 @@
  * Contract: `/healthz` and `/metrics` answer until the process stops; `/readyz` is 503 as soon as a drain begins.
  */
 import { RonError, sched } from '@ron/kernel';
-import type { TSchema } from 'typebox';
+import type { JsonSchema } from './schema.ts';
 import type { Readiness } from './readiness.ts';
 import { json, route, text } from './routes.ts';
 import type { Route } from './routes.ts';
@@ -29,8 +29,8 @@ export interface HealthInit {
 const NO_STORE = { 'Cache-Control': 'no-store' };
 const COMMON = { scope: null, lane: 'inline', body: 'none', access: 'health', tags: ['health'] } as const;
 /** Plain JSON Schema: the library that builds schemas is half of the import time of a listener. */
-const LOOSE: TSchema = { type: 'object', additionalProperties: true };
-const READY_QUERY: TSchema = {
+const LOOSE: JsonSchema = { type: 'object', additionalProperties: true };
+const READY_QUERY: JsonSchema = {
   type: 'object',
   properties: { lane: { type: 'string', pattern: '^[A-Za-z0-9_.-]{1,64}$' } },
   additionalProperties: false,

@@ -8,7 +8,7 @@
  *   openapiDocument({ title: 'storage', version: '1.0.0' }, rows).paths['/o/{addr}'].get.summary
  */
 import { STATUS_CODES } from 'node:http';
-import type { TSchema } from 'typebox';
+import type { JsonSchema } from './schema.ts';
 import { routeName } from './routes.ts';
 import type { Route } from './routes.ts';
 
@@ -35,7 +35,7 @@ interface Parameter {
   readonly schema: object;
 }
 
-type Content = Readonly<Record<string, { readonly schema: TSchema }>>;
+type Content = Readonly<Record<string, { readonly schema: JsonSchema }>>;
 
 export interface OpenapiDocument {
   readonly openapi: '3.1.0';
@@ -78,7 +78,7 @@ interface ObjectSchema {
   readonly required?: readonly string[];
 }
 
-function parametersOf(place: Parameter['in'], schema: TSchema | undefined): Parameter[] {
+function parametersOf(place: Parameter['in'], schema: JsonSchema | undefined): Parameter[] {
   const { properties = {}, required = [] } = (schema ?? {}) as ObjectSchema;
   return Object.entries(properties).map(([name, { description, ...property }]) => ({
     in: place,
@@ -90,13 +90,13 @@ function parametersOf(place: Parameter['in'], schema: TSchema | undefined): Para
 }
 
 /** Every parameter of the path is listed, in the order of the path, even if the schema leaves it out. */
-function pathParameters(path: string, schema: TSchema | undefined): Parameter[] {
+function pathParameters(path: string, schema: JsonSchema | undefined): Parameter[] {
   const declared = new Map(parametersOf('path', schema).map((parameter) => [parameter.name, parameter]));
   const names = [...path.matchAll(/:([A-Za-z0-9_]+)|\*$/g)].map(([whole, name]) => name ?? whole);
   return names.map((name) => declared.get(name) ?? { in: 'path', name, required: true, schema: { type: 'string' } });
 }
 
-function responses(response: Readonly<Record<number, TSchema>> | undefined): Operation['responses'] {
+function responses(response: Readonly<Record<number, JsonSchema>> | undefined): Operation['responses'] {
   if (response === undefined) return { 200: { description: 'OK' } };
   const entries = Object.entries(response).map(([status, schema]) => [
     status,
@@ -105,6 +105,6 @@ function responses(response: Readonly<Record<number, TSchema>> | undefined): Ope
   return Object.fromEntries(entries) as Operation['responses'];
 }
 
-function jsonContent(schema: TSchema): Content {
+function jsonContent(schema: JsonSchema): Content {
   return { 'application/json': { schema } };
 }

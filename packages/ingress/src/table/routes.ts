@@ -7,7 +7,7 @@
 import type { IncomingMessage } from 'node:http';
 import type { Deadline } from '@ron/kernel';
 import type { AccessFacts, AccessGrant, FactName } from '@ron/proto';
-import type { Static, TSchema } from 'typebox';
+import type { Static, JsonSchema } from './schema.ts';
 import type { ByteSource } from '../bytes/bytes.ts';
 import type { EventsAnswer, ServerSentEvent } from '../answer/event-stream.ts';
 import type { ForwardAnswer } from '../proxy/reverse-proxy.ts';
@@ -17,18 +17,18 @@ export type Method = 'GET' | 'POST' | 'PUT' | 'PATCH' | 'DELETE' | 'OPTIONS';
 
 /** Objects should set `additionalProperties: false`: an unknown field is refused, never dropped. */
 export interface RouteSchema {
-  readonly params?: TSchema;
+  readonly params?: JsonSchema;
   /**
    * All query values are text and never coerced: declare strings with patterns. A repeated key is refused,
    * with or without a schema, except on `forward` routes: there the upstream checks the query.
    */
-  readonly query?: TSchema;
-  readonly body?: TSchema;
+  readonly query?: JsonSchema;
+  readonly body?: JsonSchema;
   /** By status; used to serialize and for the OpenAPI document. */
-  readonly response?: Readonly<Record<number, TSchema>>;
+  readonly response?: Readonly<Record<number, JsonSchema>>;
 }
 
-type Of<T, Fallback> = T extends TSchema ? Static<T> : Fallback;
+type Of<T, Fallback> = T extends JsonSchema ? Static<T> : Fallback;
 
 /** The input of a handler. */
 export interface RouteContext<S extends RouteSchema = RouteSchema> {

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { createRequire } from 'node:module';
 import { test } from 'node:test';
 import { RonError } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from './schema.ts';
 import { createIngress } from '../index.ts';
 import { SchemaCompiler } from './schema-compiler.ts';
 

@@ -17,7 +17,7 @@ import { RonError } from '@ron/kernel';
 import type { Ajv } from 'ajv';
 import type FastJsonStringify from 'fast-json-stringify';
 import { parse } from 'secure-json-parse';
-import type { TSchema } from 'typebox';
+import type { JsonSchema } from './schema.ts';
 import type { Validate } from './route-errors.ts';
 import type { RouteSchema } from './routes.ts';
 
@@ -56,14 +56,14 @@ export class SchemaCompiler {
     return new LazyParts(this, schema ?? {});
   }
 
-  validator(schema: TSchema): Validate {
+  validator(schema: JsonSchema): Validate {
     this.#ajv ??= new (require('ajv') as { Ajv: typeof Ajv }).Ajv(AJV_OPTIONS);
     return this.#ajv.compile(schema) as Validate;
   }
 
-  serializer(schema: TSchema): Serialize {
+  serializer(schema: JsonSchema): Serialize {
     this.#stringify ??= require('fast-json-stringify') as typeof FastJsonStringify;
-    return this.#stringify(schema as FastJsonStringify.Schema);
+    return this.#stringify(schema as object as FastJsonStringify.Schema);
   }
 }
 
@@ -118,7 +118,7 @@ class LazyParts implements RouteParts {
     return serialize(value);
   }
 
-  #validator(schema: TSchema | undefined): Validate | undefined {
+  #validator(schema: JsonSchema | undefined): Validate | undefined {
     return schema === undefined ? undefined : this.#compiler.validator(schema);
   }
 }

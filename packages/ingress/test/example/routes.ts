@@ -2,7 +2,7 @@
 import { orAborted, RonError, sleep } from '@ron/kernel';
 import { bytes, empty, events, json, route } from '@ron/ingress';
 import type { Route, ServerSentEvent } from '@ron/ingress';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import type { NotesConfig } from './config.ts';
 import type { Shelf } from './shelf.ts';
 

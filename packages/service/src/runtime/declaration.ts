@@ -118,7 +118,9 @@ export interface RequestPath {
 export interface DrainPlan {
   /** Background work that is finished within the drain, after the requests. Default none. */
   readonly finishes?: string;
-  /** The resources that are closed when the tasks have ended, in order. */
+  /** Results that are persisted once the tasks have ended. Default none. */
+  readonly flushes?: string;
+  /** The resources, in the order in which they are closed at the end. */
   readonly closes: readonly string[];
 }
 

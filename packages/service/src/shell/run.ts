@@ -1,4 +1,9 @@
-/** The process entry of a declared service: `main.ts` of every service is one call. */
+/**
+ * The process entry of a declared service: `main.ts` of every service is one call.
+ *
+ * Contract: with `COMPILE_ONLY` in the environment the service is loaded and not started. `ron up` does so before a first
+ * start, to fill the compile cache once for all services.
+ */
 import type { Config, ConfigSchema, KeyTable } from '@ron/config';
 import { runProcess } from '../process/process.ts';
 import type { Concurrency } from '../runtime/declaration.ts';
@@ -14,10 +19,16 @@ export interface RunInit<K extends KeyTable, D extends Concurrency, E, O, P exte
   readonly load: () => Promise<ServiceDefinition<K, D, E, O, P>>;
 }
 
+export const COMPILE_ONLY = 'RON_COMPILE_ONLY';
+
 /** Runs until a stop is requested. Never returns normally: the process exits. */
 export async function runService<K extends KeyTable, D extends Concurrency, E, O, P extends object>(
   init: RunInit<K, D, E, O, P>,
 ): Promise<void> {
+  if (process.env[COMPILE_ONLY] !== undefined) {
+    await init.load();
+    return;
+  }
   await runProcess({
     name: init.name,
     schema: init.config,

@@ -58,6 +58,7 @@ export function stopOf(init: StopInit): Stop {
     async drain() {
       using budget = Deadline.after('drain', init.drain_ms());
       begin();
+      // [storage I-6] [kms I-6] Intake stops first; requests and tasks then share one deadline.
       ingress.beginDrain();
       const clean = await ingress.drained(budget.signal);
       const { aborted } = await runtime.stop({ drain_ms: Math.max(TASKS_MS_MIN, budget.remaining_ms) });

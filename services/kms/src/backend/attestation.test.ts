@@ -36,7 +36,7 @@ test('an attestation replaces the one before it as a whole; a failure keeps it a
   calls[1]!.reject(new Error('unplugged'));
   await second;
   assert.deepEqual(refresher.current, attestation(1));
-  assert.equal(refresher.problem, 'the backend does not attest');
+  assert.equal(refresher.problem, 'the backend returned no attestation');
   const third = refresher.refresh();
   calls[2]!.resolve(attestation(3));
   await third;

@@ -2,9 +2,10 @@
  * Opens the configured key backend.
  *
  * Contract: there is no fallback: if a token is unavailable, kms does not sign with another backend. The PIN comes from a
- * private file or from the environment, and never appears in logs or errors.
+ * private file or from the environment, and never appears in logs or errors. The code of a token or of the cloud is
+ * loaded only if it is configured.
  */
-import { CloudBackend, MemoryBackend, Pkcs11Backend, type Backend } from '@ron/custody';
+import { MemoryBackend, type Backend } from '@ron/custody';
 import { RonError } from '@ron/kernel';
 import type { KmsConfig } from '../config.ts';
 import { egressOf } from '../egress.ts';
@@ -27,6 +28,7 @@ export async function openBackend({ config, env, file, signal }: BackendInit): P
   if (backend === 'cloud') {
     const { region, endpoint } = config.cloud;
     const egress = await egressOf(config);
+    const { CloudBackend } = await import('@ron/custody/cloud');
     return await CloudBackend.open({
       region: region!,
       ...(endpoint === undefined ? {} : { endpoint }),
@@ -38,6 +40,7 @@ export async function openBackend({ config, env, file, signal }: BackendInit): P
   const pin = await pinOf(config, env);
   // A TPM processes one command at a time.
   const count = backend === 'tpm' ? 1 : sessions;
+  const { Pkcs11Backend } = await import('@ron/custody/pkcs11');
   return await Pkcs11Backend.open({ name: backend, module: module!, token: token!, pin, sessions: count, signal });
 }
 

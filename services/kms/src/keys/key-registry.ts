@@ -91,8 +91,8 @@ export class KeyRegistry implements AsyncDisposable {
       }
     });
     if (next !== before) {
-      await this.#store.replace(next.document, NEVER);
       // [kms I-1] Signers read the snapshot; none of them waits for this write.
+      await this.#store.replace(next.document, NEVER);
       this.#index.swap(next);
     }
     return outcomes;

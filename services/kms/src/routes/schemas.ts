@@ -1,6 +1,6 @@
 /** The shapes of requests and responses, one constant per route. */
 import { ALGS, type Alg } from '@ron/custody';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { base64Chars } from '../base64.ts';
 import { KID_CHARS_MAX, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN } from '../keys/kid.ts';
 import { OP_ID_PATTERN } from '../ops/op-ledger.ts';

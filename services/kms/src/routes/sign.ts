@@ -1,7 +1,7 @@
 /** Handlers that sign and verify. */
 import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
-import type { Static } from 'typebox';
+import type { Static } from '@ron/ingress';
 import type { Attempt, Auditor, Caller } from '../audit/auditor.ts';
 import { inputOf } from '../audit/event.ts';
 import { fromBase64 } from '../base64.ts';

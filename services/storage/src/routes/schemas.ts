@@ -10,10 +10,10 @@ import {
   type VolumeInfo,
   type VolumesAnswer,
 } from '@ron/proto';
-import { Type, type TSchema } from 'typebox';
+import { Type, type JsonSchema } from '@ron/ingress';
 
 /** Exactly one schema for each field of `T`. */
-type Fields<T> = Record<keyof T, TSchema>;
+type Fields<T> = Record<keyof T, JsonSchema>;
 
 const strict = { additionalProperties: false } as const;
 const Count = Type.Integer();
@@ -74,7 +74,7 @@ export const Task = Type.Object(
     state: Type.String(),
     started_ms: Count,
     ended_ms: Type.Optional(Count),
-    progress: Type.Record(Type.String(), Type.Unknown()),
+    progress: Type.Record(Type.Unknown()),
     problem: Type.Optional(Type.String()),
   } satisfies Fields<TaskInfo>,
   strict,
