@@ -393,7 +393,13 @@ const ENTRIES: Record<keyof Parts, string> = {
   VolumeSet: '../src/set/volume-set.ts',
   Striper: '../src/stripes/striper.ts',
 };
-const THROUGH = ['set-writer', 'reclaim-set', 'stripe-survey', 'membership'].map((name) => urlOf(`./${name}.ts`));
+const THROUGH = [
+  'set/set-writer',
+  'repair/reclaim-set',
+  'stripes/stripe-survey',
+  'membership/membership',
+  'lifecycle/set-lifecycle',
+].map((name) => urlOf(`../src/${name}.ts`));
 
 async function broken(edits: readonly Edit[]): Promise<Parts> {
   const parts = { ...PARTS };

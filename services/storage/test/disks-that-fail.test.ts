@@ -85,7 +85,7 @@ describe('a disk that is full', () => {
       };
       {
         await using storage = await start();
-        // Down to the last page: a disk counts as full only if not even a small object fits.
+        // Down to the last page: a disk with room for a small object does not look full.
         for (const size of [300 * KIB, 20 * KIB, 2 * KIB]) {
           const refusal = await fill(storage, size);
           assertRefusal(refusal, 507, 'storage_full');
@@ -120,7 +120,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('during an upload: 507, acknowledged bytes stay, and the upload resumes when there is room again', async (t) => {
+  test('during an upload: 507, the acknowledged offset stays valid, and the upload continues once there is room', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(4 * MIB));
@@ -218,7 +218,7 @@ describe('a disk that is read-only', () => {
       }
       assert.ok(mount.remount('ro'));
       await using storage = await start();
-      await eventually('/readyz reports it before the first write', async () => {
+      await eventually('/readyz reports it before a write', async () => {
         const { status, reason } = await readyOf(storage, '?lane=put');
         return status === 503 && /read-only/.test(reason ?? '');
       });
@@ -259,10 +259,14 @@ describe('a disk that is read-only', () => {
         const bytes = bytesOf(size, size);
         const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
         assertRefusal(reply, 503, 'not_ready');
-        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'an unacknowledged object is not stored');
+        assert.equal(
+          (await service.send('GET', pathOf(bytes))).status,
+          404,
+          'a write that was not acknowledged is not stored',
+        );
       }
       await assertServed(service, kept);
-      // A probe of the directory, which is healthy, may come between: the last result counts.
+      // A probe of the directory, which is intact, may run in between: the error of the last write counts.
       let ready: Ready | undefined;
       await eventually('/readyz reports the error of the last write', async () => {
         await service.send('PUT', pathOf(bytesOf(100, 100)), { body: bytesOf(100, 100), headers });
@@ -284,7 +288,7 @@ describe('a disk that is read-only', () => {
   }
 });
 
-test('a sync that fails: the request fails, the segment is never written again, and acknowledged objects stay', async () => {
+test('a sync that fails: the request fails, the segment is never written again, and acknowledged data stays', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();

@@ -31,7 +31,7 @@ test('one volume, and memory alone', async () => {
   }
 });
 
-test('several volumes: fewer copies while one is absent, and more when it is back', async () => {
+test('several volumes: fewer copies while one is absent, and more once it returns', async () => {
   const flags = ['--durability.replication_factor=3', '--durability.write_min=1', '--durability.repair_interval=10m'];
   await using service = await startService({ dirs: ['a', 'b', 'c'], flags });
   for (const bytes of [SMALL, LARGE]) await service.put(bytes);
@@ -47,7 +47,7 @@ test('several volumes: fewer copies while one is absent, and more when it is bac
   await eventually('they count again', () => hasCopies(3));
 });
 
-test('the manifest states the copies of its weakest chunk', async () => {
+test('the durability of an object is that of its chunk with the fewest copies', async () => {
   const flags = ['--durability.replication_factor=2', '--durability.repair_interval=10m'];
   await using service = await startService({ dirs: ['a', 'b'], flags });
   await service.put(LARGE);

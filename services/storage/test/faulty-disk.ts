@@ -26,7 +26,7 @@ export class FaultyDisk {
     for (const step of steps) this.#failing.set(step, code);
   }
 
-  /** Everything works again, and what waited goes on. */
+  /** Ends all faults; waiting calls continue. */
   mend(): void {
     this.#failing.clear();
     for (const step of this.#held.keys()) this.release(step);

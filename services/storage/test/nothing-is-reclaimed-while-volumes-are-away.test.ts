@@ -1,4 +1,4 @@
-/** Directories that are away, whichever and whenever, cost nothing: what they need on the others is still there afterwards. */
+/** Records that absent directories need on the others are kept, for any set of absent directories at any time. */
 import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -212,7 +212,7 @@ test('a volume that was given up does not keep compaction from running', async (
   await assertServed(service, objects);
 });
 
-test('a volume that is away and not configured any more is not forgotten by itself', async () => {
+test('an absent volume that is not configured any more stays on the roster', async () => {
   await using service = await startService({
     dirs: DIRS,
     flags: [...COMMON, ...SHAPES.copies, '--durability.repair_interval=1s'],
@@ -225,7 +225,7 @@ test('a volume that is away and not configured any more is not forgotten by itse
   await assertNamed(service, ['d3']);
   await assertStopped(service, ['d3']);
   await move(service.dir, ['d3'], 'back');
-  await eventually('it is emptied and let go', async () => {
+  await eventually('it is drained and removed', async () => {
     const { volumes } = await volumesOf(service);
     return volumes.length === 3;
   });

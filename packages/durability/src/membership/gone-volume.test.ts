@@ -59,7 +59,7 @@ test('chunks that a deleted directory had do not count for an object that is sto
   assert.ok(holders.length >= 2 && !holders.includes(holder!), holders.map(({ name }) => name).join());
 });
 
-test('the only volume is not lost: it refuses writes, and is read when it is back', async () => {
+test('the only volume is not lost: it refuses writes, and is read once it returns', async () => {
   using directories = new Directories();
   await using set = await directories.open(['a'], { replication_factor: 1 });
   await set.put([object('x')], signal);

@@ -58,7 +58,7 @@ const MUTATIONS: readonly Mutation[] = [
     replace:
       'await member.write([rosterNote(this.#roster, id)], signal);\n    this.#change({ members: withId(members, id), current: withId(current, id), seen });',
     model: struckWhileAdmitting,
-    caught: /counts|undid/,
+    caught: /counts|undid|roster differs/,
   },
   {
     bug: 'a caller that finds a volume struck off already does not wait until that is durable',

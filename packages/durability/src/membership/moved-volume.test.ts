@@ -57,7 +57,7 @@ for (const [what, places] of [
   });
 }
 
-test('an older copy in the place of a volume is stale until it is reconciled, and then counts over restarts', async () => {
+test('an older copy in the place of a volume is stale until it is reconciled, and then stays current over restarts', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);

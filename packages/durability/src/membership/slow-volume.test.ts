@@ -104,7 +104,7 @@ test('an object is acknowledged while a volume does not sync, with copies on the
   }
 });
 
-test('contents that only slow volumes have are waited for', async () => {
+test('a sync waits for contents that only slow volumes have', async () => {
   using directories = new Directories();
   const opened = await open(directories, 4);
   await using set = opened.set;
@@ -123,7 +123,7 @@ test('contents that only slow volumes have are waited for', async () => {
   assert.ok(set.isDurable('object', id));
 });
 
-test('with no other volume left a slow one is waited for', async () => {
+test('a write waits for a slow volume if no other is left', async () => {
   using directories = new Directories();
   const opened = await open(directories, 2);
   await using set = opened.set;

@@ -101,7 +101,7 @@ test('diverged volumes are reported, and reconciled once the operator adopts the
   assert.ok(set.member('c').volume.isPinned(X.id));
 });
 
-test('a volume comes back while the set is in use', async () => {
+test('a volume returns while the set is in use', async () => {
   using directories = new Directories();
   await using set = await directories.open(ALL, RF3);
   await set.put([X], signal);
@@ -205,7 +205,7 @@ test('a volume is not reconciled while all current volumes are absent', async ()
   assert.ok(!set.has('object', X.id), 'the removal holds');
 });
 
-test('volumes with later decisions that join late decide', async () => {
+test('volumes with later decisions count even if they join late', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);

@@ -20,7 +20,7 @@ const places = (count: { min: number; max: number }): fc.Arbitrary<Place[]> =>
 const idsOf = (chosen: readonly Place[]): string[] => chosen.map((place) => place.id);
 const domainsOf = (chosen: readonly Place[]): number => new Set(chosen.map((place) => place.domain)).size;
 
-test('never two copies in one domain while there are enough, and never fewer copies than there are volumes', () => {
+test('no domain has two copies while there are enough domains, and no volume is left out', () => {
   fc.assert(
     fc.property(places({ min: 1, max: 9 }), fc.integer({ min: 1, max: 5 }), fc.nat(), (all, copies, number) => {
       const chosen = new Placement(all).choose(idOf(number), copies);
@@ -90,7 +90,7 @@ test('equal volumes in equal domains share all copies evenly, including those of
   }
 });
 
-test('things that need a volume each can be spread so that no domain has more than it has to, and not better', () => {
+test('items with a volume each are spread over the domains as evenly as possible', () => {
   fc.assert(
     fc.property(places({ min: 1, max: 9 }), fc.integer({ min: 1, max: 9 }), (all, count) => {
       const most = mostInDomain(all, count);

@@ -36,7 +36,7 @@ class ListedVolume extends MemoryVolume {
   }
 }
 
-test('every id is seen once, in order, with all that hold it, from anywhere', async () => {
+test('every id is visited once, in order, with all its holders, from any start', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.tuple(sets, sets), { minLength: 1, maxLength: 4 }),

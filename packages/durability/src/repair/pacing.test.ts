@@ -4,7 +4,7 @@ import { Pacing } from './pacing.ts';
 
 const { signal } = new AbortController();
 
-test('it gives way when foreground work gets slower, down to a floor, and takes it back', async () => {
+test('the rate falls while foreground work is slower, down to a floor, and recovers', async () => {
   let latency_ms: number | undefined = 10;
   const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
   const work = (): Promise<void> => pacing.take(1, signal);
@@ -15,7 +15,7 @@ test('it gives way when foreground work gets slower, down to a floor, and takes 
   latency_ms = 14;
   await work();
   pacing.adjust();
-  assert.equal(pacing.allowed_bytes_per_s, 1600, 'a little slower is no reason');
+  assert.equal(pacing.allowed_bytes_per_s, 1600, 'a small slowdown does not count');
   latency_ms = 16;
   for (const expected of [800, 400, 200, 100, 100]) {
     await work();
@@ -36,7 +36,7 @@ test('it gives way when foreground work gets slower, down to a floor, and takes 
   assert.equal(pacing.allowed_bytes_per_s, 3200, 'there is no foreground work');
 });
 
-test('slow times without background work are not its fault', async () => {
+test('slow foreground work without background work does not lower the rate', async () => {
   let latency_ms = 10;
   const pacing = new Pacing({ rate_bytes_per_s: 1000, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
   pacing.adjust();
@@ -57,7 +57,7 @@ test('more than a burst is taken in parts, and waits are reported', async () => 
   assert.equal(pacing.taken_bytes_total, 250);
 });
 
-test('one kind of foreground work that gets slower is enough, whatever the others do', async () => {
+test('one kind of foreground work that becomes slower is enough', async () => {
   const latencies_ms = [10, 20];
   const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => latencies_ms });
   pacing.adjust();
@@ -67,7 +67,7 @@ test('one kind of foreground work that gets slower is enough, whatever the other
   assert.equal(pacing.allowed_bytes_per_s, 800);
 });
 
-test('foreground work that was never seen alone is measured at the floor, and given way to from then on', async () => {
+test('foreground work that was never measured alone is measured at the floor, and yielded to from then on', async () => {
   let latency_ms = 80;
   const pacing = new Pacing({ rate_bytes_per_s: 1600, burst_bytes: 1000, latencies_ms: () => [latency_ms] });
   await pacing.take(1, signal);

@@ -12,7 +12,7 @@ import { walkIds } from './id-walk.ts';
 import type { Member } from '../membership/member.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import { bestOf, homeFor, isCrowded, volumesToUpdate } from '../stripes/stripe-health.ts';
-import { lacks, targetOfContent, typeOf } from '../placement/wanted.ts';
+import { isUnderReplicated, targetOfContent, typeOf } from '../placement/copy-target.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 export interface PlanReport {
@@ -190,7 +190,7 @@ export class PlanWalk {
     let isFine = this.#fine.get(holders);
     if (isFine === undefined) {
       const members = this.#members.filter((_, index) => (holders & (1 << index)) !== 0);
-      isFine = !lacks(this.#set, this.#set.lone_copies, members);
+      isFine = !isUnderReplicated(this.#set, this.#set.lone_copies, members);
       this.#fine.set(holders, isFine);
       if (isFine) this.#copies_min = Math.min(this.#copies_min, members.length);
     }
@@ -211,7 +211,7 @@ export class PlanWalk {
     const target =
       kind === 'content' ? targetOfContent(this.#set, id, holders) : this.#set.targetOf(RecordType.object, id);
     this.#copies_min = Math.min(this.#copies_min, holders.length);
-    if (!lacks(this.#set, target, holders)) return undefined;
+    if (!isUnderReplicated(this.#set, target, holders)) return undefined;
     if (!holders.every(isActive)) for (const member of holders) this.#undrained.add(member);
     return holders.length < 2 && target > 1 ? 'last' : 'rf';
   }

@@ -26,7 +26,7 @@ test('last copies come first, then copies, then parity; each in the order in whi
   assert.deepEqual(await drain(queue), ['last 3', 'last 5', 'rf 2', 'parity 1', 'parity 4']);
 });
 
-test('a full queue gives up the newest of the lowest class, and never something more urgent', async () => {
+test('a full queue drops the newest job of the lowest class, and never a more urgent one', async () => {
   const skipped: string[] = [];
   const queue = new RepairQueue({ capacity: 3, onSkipped: (each) => skipped.push(`${each.class} ${each.id[0]}`) });
   for (const each of [job(1, 'parity'), job(2, 'parity'), job(3)]) assert.equal(queue.offer(each), 'queued');
@@ -85,7 +85,7 @@ test('a closed queue accepts nothing, its jobs can be taken, and all takers end'
   assert.equal(await queue.take(signal), undefined);
 });
 
-test('it never holds more than its capacity, nor the same thing twice, nor lets a lesser one outlive a greater', async () => {
+test('it never exceeds its capacity, holds no duplicates, and never drops a job before a less urgent one', async () => {
   const offers = fc.array(fc.record({ number: fc.nat(12), of: fc.constantFrom(...REPAIR_CLASSES) }), { maxLength: 60 });
   await fc.assert(
     fc.asyncProperty(offers, fc.integer({ min: 1, max: 6 }), async (all, capacity) => {
@@ -105,7 +105,7 @@ test('it never holds more than its capacity, nor the same thing twice, nor lets 
   );
 });
 
-test('a copy that could not be read is not forgotten when its repair is queued already', async () => {
+test('a copy that could not be read is recorded even if its repair is queued already', async () => {
   const queue = new RepairQueue();
   queue.offer(job(1));
   queue.offer({ ...job(2), suspect: 'a' });

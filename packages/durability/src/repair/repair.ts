@@ -13,7 +13,7 @@ import type { WithVolumeTimeout } from '../set/volume-timeout.ts';
 import type { RepairJob } from './repair-queue.ts';
 import { bestOf, homeFor, knowersOf, volumesToUpdate } from '../stripes/stripe-health.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
-import { lacks, targetOfContent } from '../placement/wanted.ts';
+import { isUnderReplicated, targetOfContent } from '../placement/copy-target.ts';
 
 export interface RepairInit {
   set: VolumeSet;
@@ -60,7 +60,7 @@ const CHUNK_BYTES = 64 * 1024;
 
 /** The next volume that should get a copy; undefined when there are enough copies or no volume is left. */
 function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: readonly Member[]): Member | undefined {
-  if (!lacks(set, target, holders)) return undefined;
+  if (!isUnderReplicated(set, target, holders)) return undefined;
   const kind = job.kind === 'object' ? 'object' : 'content';
   // A volume that claims to hold it but cannot deliver it gains nothing from another copy.
   const isFree = (member: Member): boolean =>

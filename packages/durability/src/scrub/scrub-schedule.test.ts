@@ -81,7 +81,7 @@ test('passes begin a period apart, however long they take', async () => {
   });
 });
 
-test('volumes are read side by side at one rate, and each goes on when another has ended', async () => {
+test('volumes are read concurrently at one rate, and each continues when another has ended', async () => {
   await scrubbing([GIB, 3 * GIB, 3 * GIB], async ({ clock, scrubber, set }) => {
     const running = (): string[] =>
       [...scrubber.states].flatMap(([id, state]) => (state.isRunning ? [set.member(id).name] : []));

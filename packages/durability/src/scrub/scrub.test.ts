@@ -48,7 +48,7 @@ async function heal(set: VolumeSet, faults: readonly Fault[]): Promise<void> {
   while (queue.depth > 0) await worker.work((await queue.take(signal))!, signal);
 }
 
-test('a pass reads every record of every kind on every volume, and finds nothing where there is nothing', async () => {
+test('a pass reads every record of every kind on every volume, and reports no false damage', async () => {
   using directories = new Directories();
   await using set = await directories.open(NAMES, { replication_factor: 2 });
   await fill(set);
@@ -71,14 +71,14 @@ test('a pass reads every record of every kind on every volume, and finds nothing
   assert.ok(read.length >= 6 * 7);
 });
 
-test('a byte that flipped anywhere in a record is found and mended: copies, parity, stripes, objects', async () => {
+test('a flipped byte anywhere in a record is found and repaired: copies, parity, stripes, objects', async () => {
   using directories = new Directories();
   let ids: Uint8Array[];
   {
     await using set = await directories.open(NAMES, { replication_factor: 2 });
     ids = await fill(set);
   }
-  // In one volume at a time, so that there is always something to mend from: a byte in the middle of each record.
+  // In one volume at a time, so that an intact copy is left: a byte in the middle of each record.
   for (const name of NAMES) {
     let flipped = 0;
     for (const file of segments(directories, name)) {
@@ -111,7 +111,7 @@ test('a byte that flipped anywhere in a record is found and mended: copies, pari
   }
 });
 
-test('a pass that was interrupted goes on from its last note after a restart, and the next one begins anew', async () => {
+test('an interrupted pass continues from its last note after a restart, and the next one starts over', async () => {
   using directories = new Directories();
   const read = new Map<string, number>();
   const scrubberOf = (set: VolumeSet, control?: AbortController): Scrubber =>
@@ -175,13 +175,13 @@ function rot(directories: Directories, name: string, type: number, offset: numbe
   return count;
 }
 
-/** The volume, opened again without its index: it knows what its log says. */
+/** The volume, reopened without its index, which it rebuilds from its log. */
 async function withoutIndex(directories: Directories, name: string): Promise<Volume> {
   rmSync(join(directories.dir(name), 'index'), { recursive: true });
   return await directories.volume(name);
 }
 
-test('pins, removals and notes that rotted are found and written anew, and are there without the index', async () => {
+test('damaged pins, removals and notes are found and rewritten, and survive without the index', async () => {
   using directories = new Directories();
   const [kept, gone] = ['kept', 'gone'].map((text) => ({ ...chunk(Buffer.from(text)), type: RecordType.object }));
   {
@@ -194,7 +194,7 @@ test('pins, removals and notes that rotted are found and written anew, and are t
   assert.ok(rot(directories, 'a', RecordType.note, 70) > 0);
   {
     await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
-    // Its note is damaged: so it is told everything before.
+    // Its note is damaged, so it is reconciled first.
     assert.equal(await set.reconcileStale(signal), 1);
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);
@@ -210,7 +210,7 @@ test('pins, removals and notes that rotted are found and written anew, and are t
   assert.ok(volume.isPinned(kept!.id) && volume.wasRemoved(gone!.id));
 });
 
-test('a byte that flipped in any place of a segment is found', async () => {
+test('a flipped byte in any place of a segment is found', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(['a'], { replication_factor: 1 });
@@ -243,7 +243,7 @@ test('a byte that flipped in any place of a segment is found', async () => {
   }
 });
 
-test('a volume that cannot be read ends its own pass only, is named, and goes on later', async () => {
+test('a volume that cannot be read ends its own pass only, is reported, and continues later', async () => {
   using directories = new Directories();
   const volumes = await Promise.all(['a', 'b', 'c'].map((name) => directories.volume(name)));
   const broken = faulty(volumes[1]!);
@@ -265,7 +265,7 @@ test('a volume that cannot be read ends its own pass only, is named, and goes on
   );
 });
 
-test('a volume that lost a removal and its index does not bring the object back', async () => {
+test('a volume that lost a removal and its index does not restore the object', async () => {
   using directories = new Directories();
   const gone = { ...chunk(Buffer.from('gone')), type: RecordType.object };
   {

@@ -88,7 +88,7 @@ suite('writing', () => {
     assert.ok(opened.set.has('object', record.id) && !opened.set.isDurable('object', record.id));
   });
 
-  test('each record is on as many volumes as wished, and the receipt says so', async () => {
+  test('each record has the configured copies, and the receipt reports it', async () => {
     const opened = await open(5, { replication_factor: 3 });
     for (let index = 0; index < 50; index++) {
       const record = object(`object ${index}`);
@@ -140,7 +140,7 @@ suite('writing', () => {
     assert.equal(opened.set.copiesOf('object', object('a').id), 1);
   });
 
-  test('a slow volume does not hold up a write that enough others have', async () => {
+  test('a slow volume does not delay a write that enough others have', async () => {
     const opened = await open(2, { replication_factor: 2, write_min: 1, lag_ms: 5 });
     const gate = Promise.withResolvers<void>();
     opened.volumes[0]!.delay = () => gate.promise;
@@ -149,7 +149,7 @@ suite('writing', () => {
     gate.resolve();
   });
 
-  test('a slow volume gets the chunks of an object as they were, however long it takes', async () => {
+  test('a slow volume gets the original chunks of an object, even after a long delay', async () => {
     const opened = await open(2, { replication_factor: 2, write_min: 1, lag_ms: 1 });
     const gate = Promise.withResolvers<void>();
     opened.volumes[0]!.delay = () => gate.promise;
@@ -225,7 +225,7 @@ suite('reading', () => {
     }
   });
 
-  test('goes on with another copy when a volume hangs', async () => {
+  test('continues with another copy when a volume hangs', async () => {
     const opened = await open(3, { replication_factor: 2, read_lag_ms: 10 });
     const records = Array.from({ length: 20 }, (_, index) => chunk(`chunk ${index}`));
     for (const record of records) await opened.set.put([record], signal);
@@ -237,7 +237,7 @@ suite('reading', () => {
     assert.ok(opened.faults.every((fault) => /took too long/.test(fault.reason)) && opened.faults.length > 0);
   });
 
-  test('is integrity when no good copy is left, and undefined when there never was one', async () => {
+  test('fails with integrity when no intact copy is left, and is undefined for an unknown id', async () => {
     const opened = await open(2, { replication_factor: 2 });
     await opened.set.put([chunk('a')], signal);
     for (const volume of opened.volumes) volume.fail('get', () => new RonError('integrity', 'damaged'));

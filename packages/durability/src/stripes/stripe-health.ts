@@ -88,9 +88,9 @@ export function volumesToUpdate(
 ): Member[] {
   const key = keyOf(layout);
   const isOutdated = (view: StripeLayout): boolean => view.isNamed === true || keyOf(view) !== key;
-  const lacks = knowersOf(set, layout).filter((member) => !views.has(member) || !member.holdsDurably('stripe', id));
+  const missing = knowersOf(set, layout).filter((member) => !views.has(member) || !member.holdsDurably('stripe', id));
   const differs = [...views].flatMap(([member, view]) => (isActive(member) && isOutdated(view) ? [member] : []));
-  return [...new Set([...lacks, ...differs])];
+  return [...new Set([...missing, ...differs])];
 }
 
 /**

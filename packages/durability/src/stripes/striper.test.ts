@@ -74,7 +74,7 @@ function namedStripe({ data_shards, shards }: StripeLayout): Buffer {
 const isChunk = (id: Uint8Array): boolean => IDS.some((each) => Buffer.compare(each, id) === 0);
 
 suite('a stripe', () => {
-  test('lies on distinct volumes, contents stay where they are, and copies go with the next compaction', async () => {
+  test('is on distinct volumes, contents stay where they are, and the next compaction removes copies', async () => {
     const { set, striper } = await open(9);
     const layout = await striper.make(IDS, signal);
     assert.equal(new Set(layout.shards.map((shard) => shard.home)).size, 9);
@@ -86,7 +86,7 @@ suite('a stripe', () => {
     for (const { id, home } of layout.shards) assert.deepEqual(set.holdersOf('content', id)[0]?.id, home);
   });
 
-  test('gives back every content when any three volumes are lost, within the read', async () => {
+  test('rebuilds every content when any three volumes are lost, within the read', async () => {
     const { set, striper } = await open(9);
     await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -113,7 +113,7 @@ suite('a stripe', () => {
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
 
-  test('gives back contents while a disk with another shard hangs', { timeout: 20_000 }, async () => {
+  test('rebuilds contents while a disk with another shard hangs', { timeout: 20_000 }, async () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -128,7 +128,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('of which too much is lost is integrity, never a wrong byte', async () => {
+  test('with too many lost shards fails with integrity, never with a wrong byte', async () => {
     const { set, striper } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -142,7 +142,7 @@ suite('a stripe', () => {
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
 
-  test('known to a volume alone that missed decisions is kept while it can give back a content', async () => {
+  test('recorded only on a stale volume is kept while it can rebuild a content', async () => {
     const { set } = await open(9);
     const { shards } = await new Striper({ set, parity_shards: 1, pace }).make(IDS, signal);
     await reclaim(set, isChunk);
@@ -169,7 +169,7 @@ suite('a stripe', () => {
     assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
   });
 
-  test('is no stripe when a shard cannot be written, read back or announced, and then copies stay', async () => {
+  test('does not count if a shard cannot be written, read back or recorded, and then copies stay', async () => {
     for (const [call, error] of [
       ['put', () => new RonError('storage_full', 'no room')],
       ['get', () => new RonError('integrity', 'damaged')],
@@ -232,7 +232,7 @@ suite('a stripe', () => {
     assert.equal((await striper.make(IDS.slice(1), signal)).shards.length, 8);
   });
 
-  test('has no two shards that are the same: zeros are their own parity', async () => {
+  test('has no two identical shards: zeros are their own parity', async () => {
     const { set, striper } = await open(9);
     const zeros = [500, 2000].map((bytes) => chunkOf(Buffer.alloc(bytes)));
     for (const record of zeros) await set.put([record], signal);
@@ -295,7 +295,7 @@ suite('a stripe', () => {
     assert.ok(IDS.every((each) => set.stripes.protects(each)));
   });
 
-  test('of the previous version, with names of volumes, is read, and written anew by the planner', async () => {
+  test('of the previous version, with names of volumes, is read, and rewritten by the planner', async () => {
     const { set, striper } = await open(9);
     const made = await striper.make(IDS, signal);
     const id = stripeId(made.shards);
@@ -333,7 +333,7 @@ suite('a stripe', () => {
     assert.equal((await set.inventory('content', undefined, 100)).length, 9);
   });
 
-  test('a volume that goes while room is given back stops the release of copies', async () => {
+  test('a volume that is lost during a compaction stops the removal of copies', async () => {
     const { set, striper } = await open(9);
     await striper.make(IDS, signal);
     const before = set.members.map((member) => IDS.filter((id) => member.holds('content', id)).length);
@@ -373,7 +373,7 @@ suite('a run', () => {
     for (const [index, id] of ids.entries()) assert.equal(set.stripes.protects(id), index !== 2);
   });
 
-  test('with too few volumes for any stripe names all chunks, and remembers none of them', async () => {
+  test('with too few volumes for any stripe counts all chunks as lone, and keeps none in memory', async () => {
     const { set, striper, ids } = await openLarge(4, 20);
     const { lone, stripes } = await striper.run(signal);
     assert.deepEqual([lone, stripes], [20, 0]);

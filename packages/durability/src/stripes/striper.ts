@@ -25,7 +25,7 @@ import {
   type StripeLayout,
 } from '@ron/cas';
 import { assert, isRonError, RonError, sched } from '@ron/kernel';
-import { chooseHomes } from '../placement/homes.ts';
+import { placeShards } from '../placement/shard-placement.ts';
 import type { Member } from '../membership/member.ts';
 import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
@@ -255,7 +255,7 @@ export class Striper {
   }
 
   async #store(shards: readonly Shard[], data_shards: number, signal: AbortSignal): Promise<StripeLayout> {
-    const homes = chooseHomes({
+    const homes = placeShards({
       placement: this.#set.placement,
       ids: shards.map((shard) => shard.id),
       holdersOf: (id) => this.#set.members.filter((member) => member.holdsDurably('content', id)),

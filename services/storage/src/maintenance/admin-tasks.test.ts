@@ -9,7 +9,7 @@ function tasks(signal = NEVER): AdminTasks {
   return new AdminTasks((_kind, work) => work(signal));
 }
 
-/** Work that goes on until it is told to end. */
+/** Work that runs until the test ends it. */
 function held(): TaskWork & { at: number; end(): void; fail(error: unknown): void } {
   const parked = sched.park<void>('work');
   const work = {
@@ -24,7 +24,7 @@ function held(): TaskWork & { at: number; end(): void; fail(error: unknown): voi
 
 const settled = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
-test('a task is told about while it runs, with its progress, and after it has ended', async () => {
+test('a task is listed while it runs, with its progress, and after it has ended', async () => {
   const all = tasks();
   const work = held();
   const { id, state, started_ms } = all.start('compact', work);
@@ -42,7 +42,7 @@ test('a task is told about while it runs, with its progress, and after it has en
   assert.ok(ended?.ended_ms !== undefined && ended.ended_ms >= started_ms);
 });
 
-test('of a kind one runs at a time; who asks again gets that one', async () => {
+test('one task of a kind runs at a time; a second request returns it', async () => {
   const all = tasks();
   const first = held();
   const { id } = all.start('compact', first);
@@ -54,7 +54,7 @@ test('of a kind one runs at a time; who asks again gets that one', async () => {
   assert.equal(all.list().length, 3);
 });
 
-test('a task that failed says why; one that was stopped is not a failure', async () => {
+test('a failed task has the reason; a stopped one is not a failure', async () => {
   const all = tasks();
   const [broken, stopped] = [held(), held()];
   const ids = [all.start('compact', broken).id, all.start('scrub', stopped).id];
@@ -65,7 +65,7 @@ test('a task that failed says why; one that was stopped is not a failure', async
   assert.equal(all.get(ids[1]!)?.state, 'canceled');
 });
 
-test('only so many are remembered, the newest first, and one that runs is never forgotten', async () => {
+test('a limited number is kept, the newest first, and a running task is never dropped', async () => {
   const all = tasks();
   const { id } = all.start('long', held());
   for (let at = 0; at < 200; at += 1) {

@@ -24,13 +24,13 @@ test('a directory may hold an @ that begins no option', () => {
   assert.equal(parseDataDir('/mnt/me@home@domain=x')?.dir, '/mnt/me@home');
 });
 
-test('an option that is wrong is refused, not taken for a part of the name', () => {
+test('an invalid option is refused, not taken as a part of the name', () => {
   for (const item of ['', '/a@weight=0', '/a@weight=x', '/a@domain=', '/a@domain=a b', '/a@draining@domain=']) {
     assert.equal(parseDataDir(item), undefined, item);
   }
 });
 
-test('a directory under another name, or in another one, is no place of its own', () => {
+test('the same directory under another name, or one inside another, is refused', () => {
   assert.ok(areApart(['/mnt/a', '/mnt/ab', '/mnt/b', 'a', '/mnt/..a', '/mnt/a..b']));
   for (const dirs of [
     ['/mnt/a', '/mnt/a'],

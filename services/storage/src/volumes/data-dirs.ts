@@ -1,27 +1,27 @@
 /**
- * The directories that objects are kept in, as the configuration names them:
+ * The directories of the volumes, as the configuration names them:
  *
  *     DIR[@domain=NAME][@weight=NUMBER][@draining]
  */
 
 import { relative, resolve, sep } from 'node:path';
 
-/** A plan walks over all of them at once, and remembers in one word who has what. */
+/** A plan walks over all of them at once, with one bit for each in a word. */
 export const DIRS_MAX = 30;
 
 export interface DataDir {
   readonly dir: string;
   /** Directories of one domain fail together. Default: each is its own. */
   readonly domain: string;
-  /** How much it gets, compared with others. Default: the size of its file system. */
+  /** Its share of the records relative to other directories. Default: the size of its file system. */
   readonly weight: number | undefined;
-  /** What it holds is moved to others, and nothing new goes there. */
+  /** Its records are moved to others, and it gets no new ones. */
   readonly isDraining: boolean;
 }
 
 const ITEM = /^(?<dir>.+?)(?<options>(?:@(?:domain=[\w.-]{1,64}|weight=\d{1,7}(?:\.\d{1,3})?|draining))*)$/;
 
-/** Undefined when it is not of this form. */
+/** Undefined when the item has another form. */
 export function parseDataDir(item: string): DataDir | undefined {
   const { dir, options = '' } = ITEM.exec(item)?.groups ?? {};
   if (dir === undefined || /@(?:domain|weight)=|@draining$/.test(dir)) return undefined;
@@ -43,7 +43,7 @@ export function formatDataDir({ dir, domain, weight, isDraining }: DataDir): str
   return `${resolve(dir)}${options.join('')}`;
 }
 
-/** Whether two of them are the same, or one lies in the other: what happens to that one happens to both. */
+/** Whether no two of them are the same or nested: nested directories would be lost together. */
 export function areApart(dirs: readonly string[]): boolean {
   const places = dirs.map((dir) => resolve(dir)).toSorted();
   return places.every((place, i) => places.slice(i + 1).every((other) => isOutside(relative(place, other))));

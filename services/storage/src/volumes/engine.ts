@@ -1,4 +1,4 @@
-/** Opens what storage keeps objects on: a directory, several, or memory when it is to forget everything. */
+/** Opens the object store and its volumes: a directory, several, or memory in amnesia. */
 import { join } from 'node:path';
 import {
   Compactor,
@@ -18,7 +18,7 @@ import type { Address } from '@ron/proto';
 import type { VolumesInit } from './volume-slot.ts';
 import { Volumes } from './volumes.ts';
 
-/** Something that happened to stored records, for the log and the metrics. */
+/** Events about stored records, for the log and the metrics. */
 export type EngineEvent =
   | { readonly kind: 'damaged'; readonly record: DamagedRecord }
   | { readonly kind: 'removed'; readonly address: Address }
@@ -36,16 +36,16 @@ export type EngineEvent =
 
 export interface Engine extends AsyncDisposable {
   readonly volumes: Volumes;
-  /** The volume itself when there is one, otherwise all of them as one. */
+  /** The only volume, or the set of all. */
   readonly volume: Volume;
-  /** Where what is not an object is kept; undefined in amnesia. */
+  /** The directory for other files, such as journals; undefined in amnesia. */
   readonly dir: string | undefined;
   readonly store: ObjectStore;
   readonly uploads: Uploads;
   readonly compactor: Compactor;
 }
 
-/** What a compaction may read or write at once. */
+/** Bytes that a compaction may read or write at once. */
 const COMPACT_BURST_BYTES = 4 * 1024 * 1024;
 
 export type EngineInit = VolumesInit;
@@ -93,7 +93,7 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
   };
 }
 
-/** Checks the journals of uploads that lie beside a volume. */
+/** Checks the journals of uploads beside a volume. */
 export const journalScrubOf =
   ({ uploads }: Engine) =>
   async (volume: Volume, signal: AbortSignal): Promise<JournalScrub> =>
@@ -101,7 +101,7 @@ export const journalScrubOf =
       ? await uploads.scrubJournals(join(volume.dir, 'uploads'), signal)
       : { bytes: 0, records: 0, bad: 0 };
 
-/** On as many volumes as a chunk: a volume that goes takes no upload with it. */
+/** Journals have as many copies as chunks, so that the loss of a volume loses no upload. */
 function journalPlaces({ set }: Volumes): JournalPlaces {
   const placesOf = (members: readonly Member[]): JournalPlace[] =>
     members.flatMap(({ volume }) =>

@@ -1,9 +1,9 @@
 /**
- * The volumes that this node has had, in a file beside its other state (`volumes_file`).
+ * The list of volumes that this node has had, in a file (`volumes_file`).
  *
- * Contract: a volume that was open once stays known until it is removed from the set, so that a start without it names it
- * instead of coming up with fewer objects. A file that cannot be read fails the start; one that cannot be written
- * is reported by `problem` and written again at the next change. Without a path nothing is remembered.
+ * Contract: a volume that was open once stays listed until it is removed from the set, so that a start without it reports it
+ * instead of serving fewer objects. A file that cannot be read fails the start; one that cannot be written
+ * is reported by `problem` and written again at the next change. Without a path nothing is persisted.
  * Bound: `VOLUMES_MAX` volumes; further ones are dropped. One write at a time.
  */
 import { dirname } from 'node:path';
@@ -17,7 +17,7 @@ export class KnownVolumes {
   readonly #path: string | undefined;
   readonly #fs: FileSystem;
   #volumes: readonly KnownVolume[];
-  /** The text in the file. */
+  /** The content of the file. */
   #written: string;
   #writing: Promise<void> = Promise.resolve();
   #problem: string | undefined;
@@ -50,7 +50,7 @@ export class KnownVolumes {
     return this.#problem;
   }
 
-  /** Adds volumes, or updates where they lie. */
+  /** Adds volumes, or updates their directories. */
   remember(volumes: readonly KnownVolume[]): Promise<void> {
     const ids = new Set(volumes.map(({ id }) => id));
     return this.#change([...this.#volumes.filter(({ id }) => !ids.has(id)), ...volumes]);
@@ -60,7 +60,7 @@ export class KnownVolumes {
     return this.#change(this.#volumes.filter((volume) => volume.id !== id));
   }
 
-  /** Takes effect at once; resolves when it is written, or has failed. */
+  /** Takes effect at once; resolves once it is written or has failed. */
   #change(volumes: readonly KnownVolume[]): Promise<void> {
     // In a fixed order, so that an unchanged list is not written again.
     this.#volumes = volumes.slice(-VOLUMES_MAX).toSorted((a, b) => (a.id < b.id ? -1 : 1));

@@ -1,10 +1,10 @@
 /**
- * Opens the volumes that a start finds: those that are configured, and those on the roster that are not configured any
- * more, which are emptied and then let go.
+ * Opens the volumes at start: the configured ones, and those on the roster that are not configured any more, which are drained
+ * and then removed.
  *
- * Contract: a directory that cannot be opened does not keep the others from serving. An empty one is made a volume only
- * when no volume of the roster, or of this node, was last seen there. Of two directories with the same volume the older
- * copy is refused. Volumes that the operator gave up stay closed. When nothing can be opened, nothing stays open.
+ * Contract: a directory that cannot be opened does not keep the others from serving. An empty directory becomes a volume only if
+ * no volume of the roster, or of this node, was last seen there. Of two directories with the same volume the older copy is
+ * refused. Abandoned volumes stay closed. If no volume can be opened, the start fails and nothing stays open.
  * Bound: the configured directories and the roster. Cancellation: by the signal, between two directories.
  */
 import { resolve } from 'node:path';
@@ -19,7 +19,7 @@ import { absentSlot, dirsOf, openSlot, Slot, type VolumesInit } from './volume-s
 
 export interface OpenedVolumes {
   readonly opened: readonly (readonly [Slot, Volume])[];
-  /** Those that are away, refused, or new. */
+  /** Absent, refused or new directories. */
   readonly later: readonly Slot[];
 }
 
@@ -43,8 +43,8 @@ export async function openVolumes(init: VolumesInit, known: readonly KnownVolume
 
 function nothingToOpen({ config }: VolumesInit, known: readonly KnownVolume[], slots: readonly Slot[]): RonError {
   const why = slots.map((slot) => slot.problem).join('; ');
-  const wayOut = known.length === 0 ? '' : `; to start with empty directories, delete ${config.volumes_file}`;
-  return new RonError('not_ready', `${why}${wayOut}`);
+  const hint = known.length === 0 ? '' : `; to start with empty directories, delete ${config.volumes_file}`;
+  return new RonError('not_ready', `${why}${hint}`);
 }
 
 async function openConfigured(
@@ -66,7 +66,7 @@ async function openConfigured(
     if (refusal !== undefined) slot.refuse(refusal);
     const isEmpty = !(await holdsVolume(spec.dir));
     const knownId = knownDirs.get(resolve(spec.dir));
-    // It may be the mount point of a disk that is missing.
+    // It may be the mount point of a missing disk.
     if (isEmpty && knownId !== undefined) {
       slot.id = knownId;
       slot.refuse(`${spec.dir}: the directory is gone, or empty`);
@@ -80,7 +80,7 @@ async function openConfigured(
   }
 }
 
-/** Two directories of the previous version may turn out to hold the same volume only when they are open. */
+/** Two directories of the previous version may turn out to hold the same volume only once they are open. */
 async function take(slot: Slot, volume: Volume | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
   const other = opened.find(([, each]) => each.id === volume?.id)?.[0];
   if (volume !== undefined && other === undefined) {
@@ -94,7 +94,7 @@ async function take(slot: Slot, volume: Volume | undefined, opened: [Slot, Volum
   await volume.close();
 }
 
-/** Of directories with the same volume, all but the one with the highest epoch: why each is refused. */
+/** Refuses all but the copy with the highest epoch of directories with the same volume, each with the reason. */
 async function refuseCopies(init: VolumesInit, dirs: readonly string[]): Promise<Map<string, string>> {
   const refused = new Map<string, string>();
   if (dirs.length < 2) return refused;
@@ -114,7 +114,7 @@ async function refuseCopies(init: VolumesInit, dirs: readonly string[]): Promise
   return refused;
 }
 
-/** Undefined where there is none, or none that can be read: opening the directory says why. */
+/** Undefined if there is none, or it cannot be read: opening the directory reports the reason. */
 async function superblockOf({ config, fs }: VolumesInit, dir: string): Promise<Superblock | undefined> {
   return await readSuperblock(fileSystemOf(config.data_dirs.length, fs), dir).catch(() => undefined);
 }
@@ -122,7 +122,7 @@ async function superblockOf({ config, fs }: VolumesInit, dir: string): Promise<S
 const copyOf = (dir: string, other: string, id: string, isOlder: boolean): string =>
   `${dir}: ${isOlder ? 'an older copy' : 'a copy'} of the volume in ${other} (${id}): take one of the two out of data_dirs`;
 
-/** Accounts for each volume of the roster that is not open. */
+/** Creates a slot for each volume of the roster that is not open. */
 async function openRest(init: VolumesInit, roster: Roster, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
   const away: Slot[] = [];
   for (const id of roster.members.filter((each) => !opened.some(([, volume]) => volume.id === each))) {
@@ -140,7 +140,7 @@ async function openRest(init: VolumesInit, roster: Roster, opened: [Slot, Volume
     slot.id = id;
     const isThere = await holdsVolume(dir);
     const volume = isThere ? await openSlot(slot, init, 'later', (found) => requireId(found, id)) : undefined;
-    if (volume === undefined) slot.refuse(`${dir}: it is not configured any more, and gone before it was emptied`);
+    if (volume === undefined) slot.refuse(`${dir}: it is not configured any more, and vanished before it was drained`);
     await take(slot, volume, opened, later);
   }
   // An empty directory may be the mount point of one of these.

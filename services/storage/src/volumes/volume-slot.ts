@@ -1,4 +1,4 @@
-/** A directory that is configured, and the volume in it: how it is opened, and how it is told from another. */
+/** A directory and the volume in it. */
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
 import { VolumeLifecycle, type MemberInit, type Probe } from '@ron/durability';
@@ -72,7 +72,7 @@ export class Slot {
 }
 
 const GIB = 1024 ** 3;
-/** Memory lies in no directory. */
+/** A volume in memory has no directory. */
 export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: false };
 
 /** For a volume of the roster that is not where it was last seen. */
@@ -106,15 +106,15 @@ export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> 
 
 export const weightOf = async (spec: DataDir): Promise<number> => spec.weight ?? (await size_gib(spec.dir));
 
-/** One that does not tell counts as a small one. */
+/** A file system of unknown size counts as a small one. */
 async function size_gib(dir: string): Promise<number> {
   const { total_bytes = GIB } = (await spaceOf(dir)) ?? {};
   return Math.max(0.001, total_bytes / GIB);
 }
 
 /**
- * Undefined when it cannot be opened; then the slot says why. At the start that is an error for a directory that is alone,
- * and in any case when another process uses it: then the configuration is wrong.
+ * Undefined when it cannot be opened; then the slot has the reason. At start it throws for a single directory, and for any
+ * directory that another process uses: then the configuration is wrong.
  */
 export async function openSlot(
   slot: Slot,
@@ -160,7 +160,7 @@ async function openDirectory(
       }),
     signal,
   });
-  // For the journals of uploads. On a disk that takes no names there will be none.
+  // For the journals of uploads. On a disk that cannot create a directory there will be none.
   await volume.log.files.fs.makeDir(join(dir, 'uploads')).catch(() => undefined);
   return volume;
 }

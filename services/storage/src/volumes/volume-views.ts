@@ -1,18 +1,18 @@
-/** What people are shown of a volume. */
+/** The state of a volume as the admin API and `/readyz` show it. */
 import type { Member, VolumeSet } from '@ron/durability';
 import type { VolumeInfo } from '@ron/proto';
 import type { Slot } from './volume-slot.ts';
 
-/** What is wrong with it. */
+/** Why it is not open, takes no writes, or needs a decision of the operator. */
 export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet): string | undefined {
   const problem = slot.problem ?? slot.writes?.problem;
   if (problem !== undefined || member === undefined) return problem;
   if (member.isDiverged) {
-    return `${slot.name}: it and the others were used apart; \`ron volumes restore\` brings them together, and may bring back what was removed on one side`;
+    return `${slot.name}: it and the others were used apart; \`ron volumes restore\` reconciles them, and may restore objects that were removed on one side`;
   }
   const { length } = set.placement.places;
   if (!member.isDraining || length >= set.lone_copies) return undefined;
-  return `${slot.name}: it cannot be emptied: ${set.lone_copies} copies need as many volumes, ${length} would be left`;
+  return `${slot.name}: it cannot be drained: ${set.lone_copies} copies need as many volumes, ${length} would be left`;
 }
 
 export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): VolumeInfo {

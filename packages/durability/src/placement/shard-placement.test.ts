@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { MemoryVolume } from '@ron/cas';
 import fc from 'fast-check';
-import { chooseHomes } from './homes.ts';
+import { placeShards } from './shard-placement.ts';
 import { Member } from '../membership/member.ts';
 import { mostInDomain, Placement } from './placement.ts';
 
@@ -17,7 +17,7 @@ function memberIn(domain: string, number: number): Member {
   return member;
 }
 
-test('each shard has a volume of its own, and no domain has more than it has to', () => {
+test('each shard has a volume of its own, and the domains share the shards evenly', () => {
   const domains = fc.array(fc.constantFrom('x', 'y', 'z', 'w'), { minLength: 3, maxLength: 12 });
   fc.assert(
     fc.property(domains, fc.integer({ min: 2, max: 12 }), fc.array(fc.nat(11)), fc.nat(), (all, count, held, seed) => {
@@ -25,7 +25,7 @@ test('each shard has a volume of its own, and no domain has more than it has to'
       const members = all.map(memberIn);
       const ids = Array.from({ length: count }, (_, index) => idOf(seed + index));
       const holderOf = (index: number): Member | undefined => members[held[index] ?? -1];
-      const homes = chooseHomes({
+      const homes = placeShards({
         placement: new Placement(members),
         ids,
         holdersOf: (id) => {
@@ -40,10 +40,10 @@ test('each shard has a volume of its own, and no domain has more than it has to'
   );
 });
 
-test('contents that lie apart stay where they are', () => {
+test('contents on different domains stay where they are', () => {
   const members = ['x', 'y', 'z', 'x', 'y', 'z'].map(memberIn);
   const ids = [0, 1, 2, 3].map(idOf);
-  const homes = chooseHomes({
+  const homes = placeShards({
     placement: new Placement(members),
     ids,
     holdersOf: (id) => (ids.indexOf(id) < 3 ? [members[ids.indexOf(id) + 1]!] : []),

@@ -8,7 +8,7 @@ import { RonError } from '@ron/kernel';
 import type { Member } from '../membership/member.ts';
 import { mostInDomain, type Placement } from './placement.ts';
 
-export interface HomesInit {
+export interface ShardPlacementInit {
   placement: Placement<Member>;
   /** Data first, then parity. */
   ids: readonly Uint8Array[];
@@ -16,7 +16,7 @@ export interface HomesInit {
   holdersOf: (id: Uint8Array) => readonly Member[];
 }
 
-export function chooseHomes({ placement, ids, holdersOf }: HomesInit): Member[] {
+export function placeShards({ placement, ids, holdersOf }: ShardPlacementInit): Member[] {
   const usable = placement.places.filter((member) => member.takesRecords);
   if (usable.length < ids.length) {
     throw new RonError('not_ready', `${usable.length} volumes take records, a stripe needs ${ids.length}`);
@@ -44,18 +44,18 @@ interface Taken {
 /** Matches shards with slots so that as many as possible stay where they are. */
 function match(candidates: readonly (readonly Member[])[], slotOf: (member: Member) => string): Map<string, Taken> {
   const taken = new Map<string, Taken>();
-  const settle = (shard: number, tried: Set<string>): boolean => {
+  const assign = (shard: number, tried: Set<string>): boolean => {
     for (const member of candidates[shard]!) {
       const slot = slotOf(member);
       if (tried.has(slot)) continue;
       tried.add(slot);
       const holder = taken.get(slot);
-      if (holder !== undefined && !settle(holder.shard, tried)) continue;
+      if (holder !== undefined && !assign(holder.shard, tried)) continue;
       taken.set(slot, { shard, member });
       return true;
     }
     return false;
   };
-  for (const shard of candidates.keys()) settle(shard, new Set());
+  for (const shard of candidates.keys()) assign(shard, new Set());
   return taken;
 }

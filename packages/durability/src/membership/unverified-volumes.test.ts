@@ -1,4 +1,4 @@
-/** Volumes that lost records which they cannot name: compaction waits until they have been compared with the others. */
+/** Volumes that lost records which they cannot name: compaction waits until they are reconciled with the others. */
 import assert from 'node:assert/strict';
 import { readdirSync, statSync, truncateSync } from 'node:fs';
 import { join } from 'node:path';
@@ -79,7 +79,7 @@ test('unverified volumes wait for an absent one, or until it is abandoned', asyn
   }
 });
 
-test('a pin and an object that one of them still has are known to all after that', async () => {
+test('a pin and an object that only one of them has are on all of them afterwards', async () => {
   using directories = new Directories();
   const open = async (name: string): Promise<Volume> =>
     Object.assign(await directories.volume(name), { isDoubtful: true });

@@ -14,7 +14,7 @@ export function targetOfContent(set: VolumeSet, id: Uint8Array, holders: readonl
 }
 
 /** Whether there are fewer copies than possible, or they are in fewer domains. */
-export function lacks(set: VolumeSet, target: number, holders: readonly Member[]): boolean {
+export function isUnderReplicated(set: VolumeSet, target: number, holders: readonly Member[]): boolean {
   const { placement } = set;
   let active = 0;
   for (const member of holders) if (member.isActive) active += 1;
