@@ -122,12 +122,12 @@ function run(order: LoadOrder): Promise<LoadReport> {
     for (let i = 0; i < order.connections; i += 1) {
       /** Remaining bytes of the answer; 0 while its head is expected. */
       let left = 0;
-      let asked = 0;
+      let sent_ms = 0;
       const next = (): void => {
         if (sent >= order.requests) return;
         const text = requestOf(sent);
         sent += 1;
-        asked = performance.now();
+        sent_ms = performance.now();
         socket.write(text);
       };
       const onRead = (bytes: number): void => {
@@ -136,7 +136,7 @@ function run(order: LoadOrder): Promise<LoadReport> {
         if (left > 0) return;
         if (left < 0) throw new Error('unexpected second answer');
         done += 1;
-        took_ms.push(performance.now() - asked);
+        took_ms.push(performance.now() - sent_ms);
         if (done === order.requests) finish();
         else next();
       };

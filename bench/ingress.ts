@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { measure, median, quick, report } from './lib.ts';
+import { callChild, measure, median, quick, report } from './lib.ts';
 import type { Case } from './lib.ts';
 
 const ROUNDS = quick ? 5 : 9;
@@ -39,14 +39,6 @@ const REQUEST_KINDS = [
   { name: 'the same GET through a work queue', request: get('/queue/crate') },
 ];
 
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as object);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
-
 interface Server {
   readonly child: ChildProcess;
   readonly port: number;
@@ -60,9 +52,9 @@ async function start(mode: string, ...execArgv: string[]): Promise<Server> {
 
 async function cpuPerRequest_us(server: Server, load: ChildProcess, request: string): Promise<number> {
   const order: LoadOrder = { port: server.port, request, connections: CONNECTIONS, requests: REQUESTS };
-  await ask(server.child, 'start');
-  const { requests } = await ask<LoadReport>(load, order);
-  const { cpu_us } = await ask<{ cpu_us: number }>(server.child, 'stop');
+  await callChild(server.child, 'start');
+  const { requests } = await callChild<LoadReport>(load, order);
+  const { cpu_us } = await callChild<{ cpu_us: number }>(server.child, 'stop');
   return cpu_us / requests;
 }
 
@@ -111,11 +103,11 @@ function idleMemory(name: string, mode: string, request: string, bar?: number): 
     ...(bar !== undefined && { bar }),
     async run() {
       const { child, port } = await start(mode, '--expose-gc');
-      const { rss_bytes: before } = await ask<{ rss_bytes: number }>(child, 'memory');
+      const { rss_bytes: before } = await callChild<{ rss_bytes: number }>(child, 'memory');
       const args = [String(port), String(IDLE_CONNECTIONS), request];
       const clients = fork(new URL('./idle-clients.ts', import.meta.url), args);
       await once(clients, 'message');
-      const { rss_bytes: after } = await ask<{ rss_bytes: number }>(child, 'memory');
+      const { rss_bytes: after } = await callChild<{ rss_bytes: number }>(child, 'memory');
       for (const process of [clients, child]) process.kill();
       return (after - before) / MIB;
     },

@@ -6,25 +6,17 @@
  * runs. The load generator is a third process and shares the cores with the service. On a busy machine the ratio is too
  * low, so the CPU time of the main thread is printed too.
  */
-import { fork, type ChildProcess } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { generateKeyPairSync, sign, verify } from 'node:crypto';
 import { once } from 'node:events';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { machine, machineLine, median, quick, table, writeJson } from './lib.ts';
+import { callChild, machine, machineLine, median, quick, table, writeJson } from './lib.ts';
 
 const ROUNDS = quick ? 5 : 9;
 const CLIENTS = 64;
 const SECONDS = quick ? 1 : 2;
 const BATCH = 128;
 const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
-
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as object);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
 
 const server = fork(new URL('./kms-server.ts', import.meta.url));
 const [{ port, token }] = (await once(server, 'message')) as [{ port: number; token: string }];
@@ -85,9 +77,9 @@ async function over(
   begin: 'start' | 'watch' = 'start',
 ): Promise<Measured> {
   const order: LoadOrder = { port, request, connections, requests };
-  await ask(server, begin);
-  const { seconds, p99_ms, cpu_us: load_us } = await ask<LoadReport>(load, order);
-  const { cpu_us, main_us, ...loop } = await ask<Omit<Measured, 'per_s' | 'p99_ms' | 'load_us'>>(server, 'stop');
+  await callChild(server, begin);
+  const { seconds, p99_ms, cpu_us: load_us } = await callChild<LoadReport>(load, order);
+  const { cpu_us, main_us, ...loop } = await callChild<Omit<Measured, 'per_s' | 'p99_ms' | 'load_us'>>(server, 'stop');
   const count = requests * operations;
   const each = { cpu_us: cpu_us / count, main_us: main_us / count, load_us: load_us / count };
   return { per_s: count / seconds, p99_ms, ...each, ...loop };
@@ -199,7 +191,7 @@ const lines = result.map((row) => [
   `${row.per_s}/s of ${row.bare_per_s}/s, p99 ${figure(row.p99_ms)} ms, ${figure(row.main_us)} us CPU on the main thread (${figure(row.main_ratio)} x bare), ${figure(row.cpu_us)} us in all, ${figure(row.load_us)} us of the load generator, loop late by ${figure(row.blocked_ms)} ms (p99.9), longest turn ${figure(row.turn_ms)} ms of CPU`,
 ]);
 const json = JSON.stringify({ name: 'kms', quick, machine: machine(), rows: result });
-const said = [
+const output = [
   `# kms over bare node:crypto, operations per second${quick ? ' (quick)' : ''}`,
   '',
   machineLine(),
@@ -208,5 +200,5 @@ const said = [
   '',
   json,
 ];
-process.stdout.write(`${said.join('\n')}\n`);
+process.stdout.write(`${output.join('\n')}\n`);
 writeJson('kms', json);

@@ -5,6 +5,8 @@
  * A figure is the median of the repeats, printed with its spread. Times are CPU time of the measuring thread. A missed bar
  * is marked. A row whose spread exceeds `NOISY` is marked too: the machine was busy, and the figure is less reliable.
  */
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg, totalmem } from 'node:os';
 import { join } from 'node:path';
@@ -132,7 +134,7 @@ export function report(name: string, title: string, rows: readonly Row[]): void 
   const short = rows.filter((row) => row.pass === false);
   const noisy = rows.filter((row) => row.noisy);
   const json = JSON.stringify({ name, quick, machine: machine(), rows });
-  const said = [
+  const output = [
     `# ${title}${quick ? ' (quick)' : ''}`,
     '',
     machineLine(),
@@ -144,7 +146,7 @@ export function report(name: string, title: string, rows: readonly Row[]): void 
     '',
     json,
   ];
-  process.stdout.write(`${said.join('\n')}\n`);
+  process.stdout.write(`${output.join('\n')}\n`);
   writeJson(name, json);
 }
 
@@ -162,6 +164,15 @@ function outDir(): string {
   const out = fileURLToPath(new URL('./out/', import.meta.url));
   mkdirSync(out, { recursive: true });
   return out;
+}
+
+/** Sends an order to a child process and returns its answer; throws if that is an error. */
+export async function callChild<T>(child: ChildProcess, order: string | object): Promise<T> {
+  const answered = once(child, 'message');
+  child.send(order);
+  const [answer] = (await answered) as [T & { error?: string }];
+  if (answer.error !== undefined) throw new Error(answer.error);
+  return answer;
 }
 
 /** CPU time of this thread, which other processes disturb least. */

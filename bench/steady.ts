@@ -16,7 +16,7 @@ import { encodeManifest, encodePage, LocalVolume, RecordType, subtreeOf, type En
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { machineLine, median, quick, scratchDir, table } from './lib.ts';
+import { callChild, machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { cpu_us, ownMemory_bytes, path, startStorage, type Storage } from './servers.ts';
 
 const KIB = 1024;
@@ -47,19 +47,11 @@ async function server(name: string, root: string, ...flags: string[]): Promise<S
   return started;
 }
 
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as string);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
-
 const load = fork(path('./http-load.ts'));
 children.push(load);
 
 const put = (storage: Storage, requests: number): Promise<LoadReport> =>
-  ask<LoadReport>(load, {
+  callChild<LoadReport>(load, {
     port: storage.port,
     puts: { bytes: 4 * KIB, authorization: storage.authorization },
     connections: 64,
@@ -80,9 +72,9 @@ async function measureWrites(storage: Storage, into: Figures): Promise<void> {
   into.rates.push(requests / seconds);
   into.p99s.push(p99_ms);
   into.costs.push((cpu_us(storage.pid) - before) / requests);
-  await ask<Turns>(storage.child, 'watch');
+  await callChild<Turns>(storage.child, 'watch');
   await put(storage, PUTS / 2);
-  into.turns.push((await ask<Turns>(storage.child, 'stop')).longest_turn_ms);
+  into.turns.push((await callChild<Turns>(storage.child, 'stop')).longest_turn_ms);
 }
 
 async function writes(): Promise<void> {

@@ -46,7 +46,7 @@ export async function documents(root: string): Promise<Document[]> {
       file: 'docs/concurrency.md',
       intro:
         '# Channels, tasks, locks and deadlines\n\n' +
-        'The concurrency of each service: its limits, the effect of each, and drawings of its tasks, requests and shutdown.\n' +
+        'The concurrency of each service: its limits and overflow policies, and drawings of its tasks, requests and shutdown.\n' +
         'The services are built from the same declarations as these tables and drawings.',
       body: concurrencyBody(concurrency),
     },

@@ -33,8 +33,8 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
   ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
-  ['services/passport/test/revocations-are-told.test.ts', 'a revocation is told within 2 s'],
-  ['services/storage/test/disks-that-fail.test.ts', 'a full disk counts as full until it is looked at a second later'],
+  ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],
+  ['services/storage/test/disks-that-fail.test.ts', 'a full disk is probed once a second'],
   [
     'services/storage/test/directories-vanish-at-every-step.test.ts',
     'six servers take both cores for most of a minute',

@@ -28,6 +28,11 @@ const BANNED: readonly (readonly [pattern: RegExp, advice: string])[] = [
   ],
   [/\bgood no more\b|\bno more good\b/i, 'write "is no longer valid", "expired" or "revoked"'],
   [/\b(?:hears?|heard)\b/i, 'write "receives", "polls" or "is notified"'],
+  [
+    /\b(?:told|tells?) of\b|\b(?:is|are|was|were|be|been) told\b/i,
+    'write "is notified", "is reported" or "is called for"',
+  ],
+  [/\b(?:all|those|the one) who\b/i, 'name the actor: the callers, the clients that'],
   [/\bcannot be asked\b/i, 'name the failure: "does not answer", "refuses"'],
   [/\bone argument too many\b/i, 'write "unexpected argument"'],
   [/\bset down\b|\bwritten down\b/i, 'write "persisted", "stored" or "recorded"'],

@@ -5,7 +5,8 @@ import { readdir, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { COMMANDS, loadCommand } from '../src/commands.ts';
-import { BIN, Process, ron, temporaryDir, unusedUrl } from './support.ts';
+import { unusedUrl } from '@ron/testkit';
+import { BIN, Process, ron, temporaryDir } from './support.ts';
 
 const ZEROS = `b3:${'0'.repeat(64)}`;
 
@@ -36,10 +37,10 @@ suite('usage', { concurrency: 3 }, () => {
       const ended = await ron(t, args, { cwd: dir });
       assert.equal(ended.code, 64, ended.stderr);
       // With --json the same message is printed as JSON.
-      const said = ended.stderr.startsWith('{')
+      const printed = ended.stderr.startsWith('{')
         ? `ron: ${(JSON.parse(ended.stderr) as { error: { message: string } }).error.message}\n`
         : ended.stderr;
-      assert.match(said, message);
+      assert.match(printed, message);
       assert.equal(ended.text, '');
       assert.deepEqual(await readdir(dir), [], 'no file was created');
     });
@@ -50,9 +51,9 @@ suite('usage', { concurrency: 3 }, () => {
     assert.equal(none.code, 64);
     assert.match(none.stderr, /^ron: a private content network\n\nusage: ron COMMAND/);
     for (const args of [['--help'], ['help'], ['-h']]) {
-      const asked = await ron(t, args);
-      assert.equal(asked.code, 0);
-      assert.equal(asked.text, none.stderr);
+      const help = await ron(t, args);
+      assert.equal(help.code, 0);
+      assert.equal(help.text, none.stderr);
     }
     assert.equal((await ron(t, ['--version'])).text, 'ron 0.1.0\n');
   });
@@ -87,8 +88,8 @@ suite('usage', { concurrency: 3 }, () => {
       ['help', '--json'],
       ['--help', '--json'],
     ]) {
-      const asked = await ron(t, args);
-      assert.deepEqual([asked.code, Object.keys(JSON.parse(asked.text) as object)], [0, ['commands']], asked.stderr);
+      const help = await ron(t, args);
+      assert.deepEqual([help.code, Object.keys(JSON.parse(help.text) as object)], [0, ['commands']], help.stderr);
     }
     assert.deepEqual(JSON.parse((await ron(t, ['--json', '--version'])).text), { version: '0.1.0' });
   });
@@ -152,9 +153,9 @@ suite('usage', { concurrency: 3 }, () => {
 
   test('the completion script is accepted by the shell and completes commands and flags', async (t) => {
     const script = (await ron(t, ['completion', 'bash'])).text;
-    const asked = `${script}\nCOMP_WORDS=(ron ge); COMP_CWORD=1; _ron; echo "\${COMPREPLY[@]}"
+    const test_script = `${script}\nCOMP_WORDS=(ron ge); COMP_CWORD=1; _ron; echo "\${COMPREPLY[@]}"
       COMP_WORDS=(ron get --ra); COMP_CWORD=2; _ron; echo "\${COMPREPLY[@]}"`;
-    const bash = spawnSync('bash', ['-c', asked], { encoding: 'utf8' });
+    const bash = spawnSync('bash', ['-c', test_script], { encoding: 'utf8' });
     assert.equal(bash.stdout, 'get\n--range\n', bash.stderr);
     assert.match((await ron(t, ['completion', 'fish'])).text, /complete -c ron -n __fish_use_subcommand -f -a put/);
   });

@@ -17,7 +17,8 @@ import { NodeCapabilities } from '../src/up/capabilities/node-capabilities.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { leaks } from '@ron/auth/testing';
-import { CleanUps, eventually, temporaryDir } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { CleanUps, temporaryDir } from './support.ts';
 
 const NEVER = new AbortController().signal;
 /** A revocation must be in force everywhere within this time. */
@@ -47,12 +48,12 @@ class TestNode {
   readonly #planned: readonly Planned[];
   readonly #capabilities: NodeCapabilities;
   /** Everything that any service logged. */
-  said = '';
+  logs = '';
 
   constructor(home: Home, planned: readonly Planned[]) {
     this.home = home;
     this.#planned = planned;
-    this.#capabilities = new NodeCapabilities(home, planned, SERVICE_TABLE, { note: (text) => (this.said += text) });
+    this.#capabilities = new NodeCapabilities(home, planned, SERVICE_TABLE, { note: (text) => (this.logs += text) });
   }
 
   static async at(dir: string): Promise<TestNode> {
@@ -67,11 +68,11 @@ class TestNode {
   async start(name: Service): Promise<Running> {
     const { entry, flags } = this.#planned.find((each) => each.entry.name === name)!;
     const child = spawn(process.execPath, [entry.main, ...flags], { stdio: ['ignore', 'pipe', 'pipe'] });
-    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.said += text));
+    child.stderr.setEncoding('utf8').on('data', (text: string) => (this.logs += text));
     let out = '';
     child.stdout.setEncoding('utf8').on('data', (text: string) => (out += text));
     await eventually(`${name} is ready`, () => {
-      assert.equal(child.exitCode, null, this.said);
+      assert.equal(child.exitCode, null, this.logs);
       return out.includes('\n');
     });
     const { url } = JSON.parse(out.split('\n')[0]!) as { url: string };
@@ -139,7 +140,7 @@ suite('capability lifecycle', () => {
   after(async () => {
     for (const { url } of node.running.values()) leaks.shown('metrics', await (await fetch(`${url}/metrics`)).text());
     for (const running of node.running.values()) await running.kill('SIGTERM');
-    leaks.shown('the log of a process', node.said);
+    leaks.shown('the log of a process', node.logs);
     await cleanUps.run();
   });
 
@@ -187,7 +188,7 @@ suite('capability lifecycle', () => {
 
   test('a service can derive its own keys and no others', async () => {
     const capability = (await readFile(node.home.of('storage').capabilityFor('kms'), 'utf8')).trim();
-    const ask = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
+    const statusOf = async (label: string, kid = AUDIENCE_ROOT): Promise<number> =>
       (
         await fetch(`${node.url('kms')}/v1/kms/derive`, {
           method: 'POST',
@@ -195,10 +196,10 @@ suite('capability lifecycle', () => {
           body: JSON.stringify({ kid, label }),
         })
       ).status;
-    assert.equal(await ask('audience/storage/v1'), 200);
+    assert.equal(await statusOf('audience/storage/v1'), 200);
     for (const label of ['audience/kms/v1', 'audience/storag', 'audience/passport/v1', 'x'])
-      assert.equal(await ask(label), 403);
-    assert.equal(await ask('audience/storage/v1', AUDIENCE_ROOT.replace('ron/', 'acme/')), 403);
+      assert.equal(await statusOf(label), 403);
+    assert.equal(await statusOf('audience/storage/v1', AUDIENCE_ROOT.replace('ron/', 'acme/')), 403);
   });
 
   test('an issued capability is accepted, and refused within two seconds of its revocation, even after a restart', async () => {
@@ -229,7 +230,7 @@ suite('capability lifecycle', () => {
     for (const { token } of [alice, bob, carol]) {
       const refused = await node.put(token);
       assert.equal(refused.status, 503, refused.text);
-      assert.match(refused.text, /passport was not heard of since the start/);
+      assert.match(refused.text, /no answer from passport since the start/);
     }
     assert.equal((await node.put(await node.token('storage'))).status, 201, 'the owner is not affected');
     await node.start('passport');
@@ -289,7 +290,7 @@ async function assertNoSecrets(node: TestNode, keys: readonly Buffer[], tokens: 
   const metrics = await Promise.all(
     (['storage', 'passport'] as const).map(async (name) => await (await fetch(`${node.url(name)}/metrics`)).text()),
   );
-  const seen = [node.said, ...metrics].join('\n');
+  const seen = [node.logs, ...metrics].join('\n');
   for (const secret of [...spellings, ...tokens]) assert.ok(!seen.includes(secret), 'a secret in a log or metric');
   for (const name of await readdir(node.home.dir, { recursive: true })) {
     const bytes = await readFile(join(node.home.dir, name)).catch(() => Buffer.alloc(0));

@@ -42,7 +42,7 @@ test('a file is signed and verified, keys are created, rotated and listed, and t
   await writeFile(join(work, 'report.txt'), 'all is well\n');
   const half = await run('verify', 'report.txt', '-s', 'half.sig');
   assert.equal(half.code, 65);
-  assert.match(half.stderr, /no good signature of ed25519/);
+  assert.match(half.stderr, /no valid signature of ed25519/);
   await writeFile(join(work, 'bad.sig'), '{}');
   assert.match(
     (await run('verify', 'report.txt', '-s', 'bad.sig')).stderr,

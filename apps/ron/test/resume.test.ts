@@ -6,18 +6,8 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import {
-  assertSameBytes,
-  CleanUps,
-  contentOf,
-  eventually,
-  Process,
-  ron,
-  temporaryDir,
-  unusedUrl,
-  up,
-  type Up,
-} from './support.ts';
+import { assertSameBytes, bytesOf, eventually, unusedUrl } from '@ron/testkit';
+import { CleanUps, Process, ron, temporaryDir, up, type Up } from './support.ts';
 
 const MIB = 1024 * 1024;
 const GROUP = 65_536;
@@ -63,7 +53,7 @@ suite('resume', () => {
   }
 
   async function stored(name: string, size: number, seed: number): Promise<{ content: Buffer; address: string }> {
-    const content = contentOf(size, seed);
+    const content = bytesOf(size, seed);
     await writeFile(join(dir, name), content);
     const put = await ron(cleanUps, ['put', name, '--dir', node.dir], { cwd: dir });
     return { content, address: put.text.trim() };
@@ -87,8 +77,8 @@ suite('resume', () => {
     // The number of bytes depends on the speed of the machine; all verified bytes are written and reported.
     const kept = await sizeOf();
     assert.ok(kept >= MIB && kept <= 31 * GROUP && kept % GROUP === 0, `${kept} bytes are kept`);
-    const said = `${(kept / MIB).toFixed(1)} MiB`;
-    const interrupted = `ron: interrupted: ${said} saved in copy.part; run the same command again to resume\n`;
+    const size_text = `${(kept / MIB).toFixed(1)} MiB`;
+    const interrupted = `ron: interrupted: ${size_text} saved in copy.part; run the same command again to resume\n`;
     assert.ok(ended.stderr.endsWith(interrupted), ended.stderr);
     await assert.rejects(stat(join(dir, 'copy')), { code: 'ENOENT' });
 
@@ -96,7 +86,7 @@ suite('resume', () => {
     proxy.requests.length = 0;
     const again = await ron(cleanUps, ['get', address, '-o', 'copy', '--url', proxy.url], { cwd: dir });
     assert.equal(again.code, 0, again.stderr);
-    assert.ok(again.stderr.startsWith(`resuming after ${said}\n`), again.stderr);
+    assert.ok(again.stderr.startsWith(`resuming after ${size_text}\n`), again.stderr);
     assertSameBytes(await readFile(join(dir, 'copy')), content);
     const offsets = proxy.requests.map((url) => Number(new URL(url, 'http://x').searchParams.get('offset')));
     assert.ok(
@@ -117,9 +107,9 @@ suite('resume', () => {
 
   test('a part file of another object is not used, and is kept while the service is down', async () => {
     const { content, address } = await stored('other', 4 * GROUP, 5);
-    await writeFile(join(dir, 'fresh.part'), contentOf(3 * GROUP, 99));
-    const away = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
-    assert.equal(away.code, 69);
+    await writeFile(join(dir, 'fresh.part'), bytesOf(3 * GROUP, 99));
+    const stopped = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
+    assert.equal(stopped.code, 69);
     assert.equal((await stat(join(dir, 'fresh.part'))).size, 3 * GROUP);
     const get = await ron(cleanUps, ['get', address, '-o', 'fresh', '--dir', node.dir], { cwd: dir });
     assert.doesNotMatch(get.stderr, /resuming/);
@@ -127,7 +117,7 @@ suite('resume', () => {
   });
 
   test('a killed put resumes where it stopped', async (t) => {
-    const content = contentOf(30 * MIB, 7);
+    const content = bytesOf(30 * MIB, 7);
     await writeFile(join(dir, 'upload'), content);
     // An upload server that stops reading after 8 MiB, and continues later.
     const received: Buffer[] = [];

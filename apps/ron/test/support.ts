@@ -1,22 +1,17 @@
-/** What the tests of the command line share: `ron` as a process, with everything it says. */
+/** Helpers for tests of the command line: `ron` as a child process with its output. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
 import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
+import type { After } from '@ron/testkit';
 
 export const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
-
-/** Where clean-ups go: a test's context, or a list for a whole file. */
-export interface After {
-  after(cleanUp: () => Promise<void> | void): void;
-}
 
 export async function temporaryDir(t: After): Promise<string> {
   const dir = await mkdtemp(join(tmpdir(), 'ron-cli-'));
@@ -27,7 +22,7 @@ export async function temporaryDir(t: After): Promise<string> {
   return dir;
 }
 
-/** The logs of nodes below a directory are for anybody to see; the keys there are not. */
+/** Registers the logs of nodes below a directory as public and their keys as secret. */
 async function noteLeaks(dir: string): Promise<void> {
   for (const file of globSync('**/logs/*.log*', { cwd: dir }))
     leaks.shown(`the log ${file}`, await readFile(join(dir, file), 'utf8').catch(() => ''));
@@ -42,7 +37,7 @@ export interface RunInit {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly input?: string | Uint8Array;
-  /** Another program than `ron`. */
+  /** The program to run. Default: `ron`. */
   readonly program?: string;
 }
 
@@ -54,7 +49,7 @@ export interface Ended {
   readonly stderr: string;
 }
 
-/** A process and what it says. */
+/** A child process and its output. */
 export class Process {
   readonly child: ChildProcess;
   readonly ended: Promise<Ended>;
@@ -71,17 +66,17 @@ export class Process {
     });
     this.child.stdout!.on('data', (chunk: Buffer) => {
       this.#stdout.push(chunk);
-      this.#said();
+      this.#onData();
     });
     this.child.stderr!.setEncoding('utf8').on('data', (text: string) => {
       this.stderr += text;
-      this.#said();
+      this.#onData();
     });
     this.child.stdin!.on('error', () => undefined);
     if (init.input !== undefined) this.child.stdin!.end(init.input);
     this.ended = this.#watch(args[0] === 'cap');
     t.after(async () => {
-      // A node drains: what it started must not outlive the test.
+      // A node drains, so that its services do not outlive the test.
       if (this.child.exitCode === null) this.child.kill('SIGTERM');
       await this.ended;
     });
@@ -95,15 +90,15 @@ export class Process {
     this.child.kill(signal);
   }
 
-  /** Looks again at each output; fails when the process ends or the time is up before it holds. */
+  /** Calls `look` after each output until it returns a value. Fails if the process exits or the time is up first. */
   async until<T>(what: string, look: () => T | undefined | false): Promise<T> {
     const ends = performance.now() + WAIT_MS;
     for (;;) {
       const found = look();
       if (found !== undefined && found !== false) return found;
-      const said = `it said:\n${this.stdout}\n${this.stderr}`;
-      assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${said}`);
-      assert.ok(this.child.exitCode === null && this.child.signalCode === null, `ended before ${what}; ${said}`);
+      const output = `output:\n${this.stdout}\n${this.stderr}`;
+      assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${output}`);
+      assert.ok(this.child.exitCode === null && this.child.signalCode === null, `exited before ${what}; ${output}`);
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, 100);
         this.#onOutput.push(() => {
@@ -114,22 +109,22 @@ export class Process {
     }
   }
 
-  /** `ron cap` is asked for capabilities, and prints them. */
+  /** `ron cap` prints capabilities on request, so its output may contain secrets. */
   async #watch(printsSecrets: boolean): Promise<Ended> {
     const [code, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
-    this.#said();
+    this.#onData();
     const stdout = Buffer.concat(this.#stdout);
     leaks.shown('standard error', this.stderr);
     if (!printsSecrets) leaks.shown('standard output', stdout.toString('latin1'));
     return { code, signal, stdout, text: stdout.toString(), stderr: this.stderr };
   }
 
-  #said(): void {
+  #onData(): void {
     for (const wake of this.#onOutput.splice(0)) wake();
   }
 }
 
-/** Runs `ron` to its end. */
+/** Runs `ron` until it exits. */
 export async function ron(t: After, args: readonly string[], init: RunInit = {}): Promise<Ended> {
   return await new Process(t, args, { input: '', ...init }).ended;
 }
@@ -142,7 +137,7 @@ export interface Up {
   readonly capability_file: string;
 }
 
-/** A node on free ports, ready. */
+/** Starts a node on free ports and waits until it is ready. */
 export async function up(t: After, dir: string, args: readonly string[] = [], init: RunInit = {}): Promise<Up> {
   const process = new Process(t, ['up', '--json', '--base-port', '0', '--dir', dir, ...args], init);
   const line = await process.until('the ready line', () => process.stdout.includes('\n') && process.stdout);
@@ -151,26 +146,7 @@ export async function up(t: After, dir: string, args: readonly string[] = [], in
   return { ...ready, process, dir };
 }
 
-/** Waits until `holds`; looks often, gives up after a minute. */
-export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const until_ms = performance.now() + WAIT_MS;
-  while (!(await holds())) {
-    if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}
-
-/** Where nobody listens. */
-export async function unusedUrl(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return `http://127.0.0.1:${port}`;
-}
-
-/** Clean-ups of a whole file, in reverse order. */
+/** Clean-up functions of a whole file, run in reverse order. */
 export class CleanUps implements After {
   readonly #all: (() => Promise<void> | void)[] = [];
 
@@ -181,24 +157,4 @@ export class CleanUps implements After {
   async run(): Promise<void> {
     for (const cleanUp of this.#all.toReversed()) await cleanUp();
   }
-}
-
-/** Bytes that look random and can be made again. */
-export function contentOf(size: number, seed = 1): Buffer {
-  const words = new Uint32Array(Math.ceil(size / 4));
-  let state = seed | 1;
-  for (let at = 0; at < words.length; at++) {
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    words[at] = state;
-  }
-  return Buffer.from(words.buffer, 0, size);
-}
-
-/** Whether bytes are the same, said in one line: a diff of megabytes takes minutes. */
-export function assertSameBytes(actual: Uint8Array, expected: Uint8Array, what = 'bytes'): void {
-  if (Buffer.compare(actual, expected) === 0) return;
-  const at = expected.findIndex((byte, index) => byte !== actual[index]);
-  assert.fail(`${what}: ${actual.length} where ${expected.length} are expected, the first difference at ${at}`);
 }

@@ -7,7 +7,8 @@ import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { isAlive } from '../src/home.ts';
-import { assertSameBytes, contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
+import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
+import { Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
   readonly pid: number;
@@ -90,7 +91,7 @@ suite('ron up', { concurrency: 3 }, () => {
   test('services exit when ron up is killed by SIGKILL, and the next ron up starts on the same data', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
     const node = await up(t, dir);
-    const content = contentOf(100_000);
+    const content = bytesOf(100_000);
     const put = await ron(t, ['put', '-', '--dir', dir], { input: content });
     node.process.kill('SIGKILL');
     await node.process.ended;

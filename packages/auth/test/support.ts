@@ -1,4 +1,4 @@
-/** What several tests of this package share: a clock they can set, and requests that are fine unless changed. */
+/** Shared by the tests of this package: a clock that they can set, and requests that are allowed unless changed. */
 import assert from 'node:assert/strict';
 import { installSched, realSched } from '@ron/kernel';
 import { Checker, MemoryKeySource, mint } from '../src/index.ts';
@@ -7,7 +7,7 @@ import type { CheckerInit, MintInit } from '../src/index.ts';
 
 export const signal = new AbortController().signal;
 
-/** Both clocks stand still until they are set. Dispose it to give the real ones back. */
+/** Both clocks stand still until they are set. Disposing it restores the real ones. */
 export class TestClock implements Disposable {
   wall_ms = 1_700_000_000_000;
   now_ms = 5000;

@@ -1,4 +1,4 @@
-/** A real disk that is full, or read-only: a small tmpfs. Needs the right to mount one, and says so when it is not there. */
+/** A real disk that is full or read-only: a small tmpfs. Skipped without the permission to mount one. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { mkdtempSync, rmdirSync } from 'node:fs';
@@ -33,7 +33,7 @@ async function* bodyOf(bytes: Buffer): AsyncGenerator<Uint8Array, void, void> {
   for (let at = 0; at < bytes.length; at += 30_000) yield bytes.subarray(at, at + 30_000);
 }
 
-suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not allowed here' }, () => {
+suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not permitted' }, () => {
   let dir: string;
   let volume: LocalVolume | undefined;
   let store: ObjectStore;
@@ -89,7 +89,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     return (await new Compactor(init).run(signal)).freed_bytes;
   };
 
-  /** Stores objects until there is no more room; those that were acknowledged. */
+  /** Stores objects until the disk is full; returns the acknowledged ones. */
   async function fill(size: number): Promise<Map<Address, Buffer>> {
     const stored = new Map<Address, Buffer>();
     for (let seed = 1; seed < 500; seed++) {
@@ -101,14 +101,14 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
         return stored;
       }
     }
-    return assert.fail('it never became full');
+    return assert.fail('the disk never became full');
   }
 
   async function assertAll(stored: Map<Address, Buffer>): Promise<void> {
     for (const [address, bytes] of stored) assert.deepEqual(await get(address), bytes);
   }
 
-  /** Tries again for as long as the log refuses because of the last failure. */
+  /** Retries while the log refuses because of the last failure. */
   async function whenReady<T>(work: () => Promise<T>): Promise<T> {
     for (let tries = 0; ; tries++) {
       try {
@@ -120,14 +120,14 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     }
   }
 
-  test('a put answers storage_full, reads go on, and compaction makes room for more', async () => {
+  test('a put answers storage_full, reads succeed, and compaction makes room', async () => {
     const stored = await fill(3 * CHUNK + 5);
     assert.ok(stored.size > 20);
     assert.equal(volume!.state.condition, 'full');
     await assertAll(stored);
     const removed = [...stored.keys()].slice(0, stored.size / 2);
     for (const address of removed) {
-      // A mark of removal takes room as well: whoever is full makes a little first.
+      // A removal needs space too, so some has to be freed first.
       await whenReady(() => store.remove(address, signal)).catch(() => undefined);
     }
     for (const address of removed) stored.delete(address);
@@ -136,7 +136,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     await assertAll(stored);
   });
 
-  test('objects that were removed before it was full are given back when it is', async () => {
+  test('a full disk reclaims objects that were removed before', async () => {
     const first = await put(content(20 * CHUNK, 1));
     const second = await put(content(20 * CHUNK, 2));
     await store.remove(first, signal);
@@ -152,7 +152,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     await assertAll(stored);
   });
 
-  test('an upload answers storage_full, keeps what was acknowledged, and goes on when there is room', async () => {
+  test('an upload answers storage_full, keeps acknowledged bytes, and resumes when there is room', async () => {
     const garbage = await put(content(30 * CHUNK, 1));
     const bytes = content(25 * CHUNK, 5);
     const { id } = await uploads.create({ size: bytes.length });
@@ -180,7 +180,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
   test('a compaction that runs out of room loses nothing, and succeeds when there is some', async () => {
     const removed: Address[] = [];
     const kept = new Map<Address, Buffer>();
-    // Every segment is half needed: each must be copied before it can go.
+    // Half of every segment is needed and must be copied before the segment can be removed.
     for (let seed = 1; seed <= 16; seed++) {
       const bytes = content(2 * CHUNK, seed);
       const address = await put(bytes);
@@ -202,7 +202,7 @@ suite('on a small tmpfs', { skip: mayMount ? false : 'mounting a tmpfs is not al
     await assertAll(kept);
   });
 
-  test('a read-only directory is opened, read and says why it takes nothing', async () => {
+  test('a read-only directory can be opened and read, and states why it refuses writes', async () => {
     const bytes = content(3 * CHUNK, 1);
     const address = await put(bytes);
     await close();

@@ -1,7 +1,6 @@
 /**
- * The engine on a disk that fails once, at every operation of a history in turn: nothing that was acknowledged is lost, not
- * even if the power goes afterwards; the failure is told in the words of the error table; and the same work succeeds when
- * it is tried again.
+ * The engine on a disk that fails once, at every operation of a history in turn: no acknowledged change is lost, even if
+ * the power fails afterwards; the failure has a code of the error table; and a retry succeeds.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -73,7 +72,7 @@ async function read(store: ObjectStore, address: Address): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-/** Works on an engine whose disk may fail, trying again what failed, and knows what must be there. */
+/** A client of an engine whose disk may fail: retries failed operations and records the expected state. */
 class Client {
   readonly stored = new Map<Address, Buffer>();
   readonly removed = new Set<Address>();
@@ -82,9 +81,9 @@ class Client {
 
   async run(disk: FailingDisk): Promise<Engine> {
     this.#engine = await this.#retry(() => open(disk.fs));
-    // At open the operating system may speak for itself: only the operator sees it.
+    // Errors at open may be those of the operating system: only the operator sees them.
     this.failures.length = 0;
-    // Large ones are on their way while the syncs of small ones fail.
+    // Large objects are being written while the syncs of small ones fail.
     await Promise.all([this.#put(100, 1), this.#put(3 * CHUNK + 1, 2), this.#put(150, 6), this.#put(120, 7)]);
     await this.#put(3 * CHUNK + 1, 3);
     await this.#remove(3 * CHUNK + 1, 2);
@@ -152,10 +151,10 @@ class Client {
 
 async function check(client: Client, engine: Engine): Promise<void> {
   for (const [address, bytes] of client.stored) assert.deepEqual(await read(engine.store, address), bytes);
-  for (const address of client.removed) assert.ok(!engine.store.has(address), 'what was removed is back');
+  for (const address of client.removed) assert.ok(!engine.store.has(address), 'a removed object is back');
 }
 
-/** A clock in which a failure is long ago as soon as it is over: the log refuses writes for a while after one. */
+/** A clock that skips the time for which the log refuses writes after a failure. */
 function withQuickClock<T>(work: () => Promise<T>): Promise<T> {
   let now_ms = 0;
   const previous = installSched({ ...realSched, now_ms: () => (now_ms += 10_000) });
@@ -178,7 +177,7 @@ for (const code of ['EIO', 'ENOSPC']) {
           const isExpected = isRonError(error, 'storage_full') || isRonError(error, 'not_ready');
           assert.ok(isExpected, `${where}: ${String(error)}`);
         }
-        // The power goes: what nobody synced is gone, or what a failed sync did not write.
+        // The power fails: unsynced bytes, and those that a failed sync did not write, are lost.
         for (const image of disk.fs.imagesAt(disk.fs.operations, IMAGES_MAX, Math.random)) {
           const again = await open(new CrashFileSystem(image));
           await check(client, again).catch((error: unknown) => assert.fail(`${where}, reopened: ${String(error)}`));
@@ -196,7 +195,7 @@ for (const code of ['EIO', 'ENOSPC']) {
   });
 }
 
-test('chunks that were lost by the failed sync of somebody else are noticed before the object is promised', async () => {
+test('chunks that the failed sync of another writer lost are detected before the object is acknowledged', async () => {
   let isBroken = false;
   const before = (operation: string): void => {
     if (isBroken && operation === 'sync') throw Object.assign(new Error('EIO'), { code: 'EIO' });
@@ -213,7 +212,7 @@ test('chunks that were lost by the failed sync of somebody else are noticed befo
     assert.ok(!store.volume.has('content', blake3(bytes.subarray(0, CHUNK))));
     isBroken = true;
     await assert.rejects(put(store, bytesOf(10, 2)), (error) => isRonError(error, 'not_ready'));
-    assert.ok(!store.has(formatAddress(blake3(bytesOf(10, 2)))), 'what was refused is not there');
+    assert.ok(!store.has(formatAddress(blake3(bytesOf(10, 2)))), 'a refused object is stored');
     isBroken = false;
     await assert.rejects(writer.finish({}, signal), (error) => isRonError(error, 'not_ready'));
     assert.ok(!store.has(formatAddress(blake3(bytes))));

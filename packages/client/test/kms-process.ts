@@ -1,4 +1,4 @@
-/** A real key service in a process of its own, and a capability for it. */
+/** A real key service in its own process, and a capability for it. */
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { mkdtemp, rm } from 'node:fs/promises';

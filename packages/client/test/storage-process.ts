@@ -1,4 +1,4 @@
-/** A real storage service in a process of its own, and a capability for it. */
+/** A real storage service in its own process, and a capability for it. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -17,9 +17,9 @@ const never = new AbortController().signal;
 export interface StorageProcess {
   readonly url: string;
   readonly token: string;
-  /** Ends it the hard way. */
+  /** Kills it with SIGKILL. */
   kill(): Promise<void>;
-  /** Starts it again on the same port and the same data. */
+  /** Restarts it on the same port and the same data. */
   start(): Promise<void>;
 }
 
@@ -65,7 +65,7 @@ export async function startStorage(
   };
 }
 
-/** Bytes that look random and can be made again. */
+/** Pseudo-random bytes that can be reproduced. */
 export function contentOf(size: number, seed = 1): Uint8Array<ArrayBuffer> {
   const words = new Uint32Array(Math.ceil(size / 4));
   let state = seed | 1;
@@ -78,7 +78,7 @@ export function contentOf(size: number, seed = 1): Uint8Array<ArrayBuffer> {
   return new Uint8Array(words.buffer, 0, size);
 }
 
-/** Whether bytes are the same, said in one line: a diff of megabytes takes minutes. */
+/** Compares bytes with a one-line message: a diff of megabytes takes minutes. */
 export function assertSameBytes(actual: Uint8Array, expected: Uint8Array, what = 'bytes'): void {
   if (Buffer.compare(actual, expected) === 0) return;
   const at = expected.findIndex((byte, index) => byte !== actual[index]);

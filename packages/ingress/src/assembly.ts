@@ -160,7 +160,7 @@ export function createRequestPath(
     lanes: init.lanes ?? {},
     deadlines: init.deadlines,
     signal: core.closing.signal,
-    onGranted: (ticket, grant) => limiter.vouch(ticket, grant),
+    onGranted: (ticket, grant) => limiter.onCapability(ticket, grant),
     onOpenRoute: (ticket) => {
       if (ticket.probation) throw connLimit();
     },

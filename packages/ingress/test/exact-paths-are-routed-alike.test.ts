@@ -66,7 +66,7 @@ const cases: [status: number, name: string, method: string, path: string, init: 
 ];
 
 for (const [right, name, method, path, init] of cases) {
-  test(`alike: ${name}`, async () => {
+  test(`the same answer: ${name}`, async () => {
     // New, so that this is the first request of its route.
     await using routed = await start();
     const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];

@@ -1,4 +1,4 @@
-/** Each pass of the event loop begins a few requests of one address, and parses no more than it begins. */
+/** Each event loop iteration starts a few requests of one address, and parses no more than it starts. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import type { Socket } from 'node:net';
@@ -14,7 +14,7 @@ const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r
 
 interface Counted extends AsyncDisposable {
   readonly port: number;
-  /** Names of the requests that began, in order. */
+  /** Names of the started requests, in order. */
   readonly begun: string[];
   parsed: number;
 }
@@ -29,7 +29,7 @@ async function start(): Promise<Counted> {
   const base = { scope: null, lane: 'inline', summary: 'For a test.', body: 'none' } as const;
   const x = await startIngress({
     routes: [route({ ...base, method: 'GET', path: '/count/:name', handler })],
-    // Nothing is in RAM: connections begin with the plain front, and every request goes on to the parser.
+    // Nothing is in RAM: connections begin with the socket fast path, and every request goes on to the parser.
     fast: { route: 'GET /count/:name', lookup: () => undefined },
   });
   const onParsed = (): void => void (counted.parsed += 1);
@@ -60,12 +60,12 @@ async function bothEnds(port: number, local: string): Promise<[client: RawClient
 const answers = (client: RawClient): string[] =>
   [...client.received.matchAll(/"name":"([^"]*)"/g)].map((match) => match[1]!);
 
-test('packets of one address that come at once are begun in several passes, one of another address at once', async () => {
+test('simultaneous packets of one address start over several iterations, one of another address at once', async () => {
   await using x = await start();
   const flood: [RawClient, Socket][] = [];
   while (flood.length < 100) flood.push(await bothEnds(x.port, FLOOD));
   const [quiet, quiet_socket] = await bothEnds(x.port, QUIET);
-  // As if the system told of all sockets in one pass of the event loop.
+  // As if the system reported all sockets in one event loop iteration.
   for (const [, socket] of flood) socket.emit('data', Buffer.from(get('/count/flood')));
   quiet_socket.emit('data', Buffer.from(get('/count/quiet')));
   assert.ok(x.parsed <= STARTED_MAX + 1, `${x.parsed} requests were parsed in one pass`);
@@ -75,7 +75,7 @@ test('packets of one address that come at once are begun in several passes, one 
   for (const [client] of [...flood, [quiet]] as const) client.destroy();
 });
 
-test('packets full of requests, empty lines and bodies are answered whole and in order', async () => {
+test('packets full of requests, empty lines and bodies are answered completely and in order', async () => {
   await using x = await start();
   const client = await RawClient.open(x.port, FLOOD);
   const names = (from: number): string[] => Array.from({ length: 20 }, (_, n) => String(from + n));
@@ -117,7 +117,7 @@ test('while a request runs, those behind it in its packet are not parsed', async
   client.destroy();
 });
 
-test('a client that always has a few requests on their way is never refused', async () => {
+test('a client that always has a few requests in flight is never refused', async () => {
   await using x = await start();
   const client = await RawClient.open(x.port, FLOOD);
   const [WINDOW, COUNT] = [30, 600];

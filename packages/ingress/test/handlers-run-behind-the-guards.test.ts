@@ -1,4 +1,4 @@
-/** What the pipeline does for handlers: forwarded addresses, defects, access logs, preflights. */
+/** The services of the listener to handlers: forwarded addresses, contained defects, access logs, limits. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -43,7 +43,7 @@ test('the client address comes from a proxy header only when the proxy is truste
   );
 });
 
-test('a trusted proxy speaks for many clients and is not counted as one', async () => {
+test('a trusted proxy forwards for many clients and is not counted as one', async () => {
   const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
   await using x = await startIngress({
     routes,
@@ -54,7 +54,7 @@ test('a trusted proxy speaks for many clients and is not counted as one', async 
   for (const client of held) client.destroy();
 });
 
-test('a capability that has to be looked up is waited for, within the budget of the request', async () => {
+test('a pending capability check is awaited within the budget of the request', async () => {
   const routes = [route({ ...base, scope: 'storage:get', method: 'GET', path: '/p', handler: () => json(200, {}) })];
   const never: AccessCheck = { checkHeaders: () => new Promise(() => undefined) };
   await using x = await startIngress({ routes, access: never, config: { request_deadline_ms: 50 } });
@@ -65,7 +65,7 @@ test('a capability that has to be looked up is waited for, within the budget of 
   assert.equal((await send(y.url, 'GET', '/p')).status, 503);
 });
 
-test('the fast path asks the same checker, and a refusal counts the same', async () => {
+test('the fast path uses the same checker, and a refusal is counted the same', async () => {
   const access: AccessCheck = {
     checkHeaders: ({ authorization, facts }) =>
       authorization === `Bearer ${facts?.name}`
@@ -111,11 +111,11 @@ test('a defect in a cache, a checker or an entry costs one request, not the proc
   assert.equal((await send(x.url, 'GET', '/throws')).status, 500);
   assert.equal((await send(x.url, 'GET', '/f')).status, 500, 'the checker throws');
   assert.equal((await send(x.url, 'GET', '/f', { headers: { authorization: 'x' } })).status, 500, 'the entry is bad');
-  assert.equal(x.ingress.admission.inflight, 0, 'no place is lost');
+  assert.equal(x.ingress.admission.inflight, 0, 'no permit is lost');
   assert.equal((await send(x.url, 'GET', '/healthz')).status, 200);
 });
 
-test('an access log holds one line per answer, on both paths', async () => {
+test('the access log has one line per answer, on both paths', async () => {
   const entry = new FastEntry(source());
   const routes = [route({ ...base, method: 'GET', path: '/f', handler: () => json(200, {}) })];
   const fast = { route: 'GET /f', lookup: (target: string) => (target === '/f' ? entry : undefined) };
@@ -128,7 +128,7 @@ test('an access log holds one line per answer, on both paths', async () => {
   assert.deepEqual([second.corr_id, second.status, second.url], ['routed', 200, '/f?routed']);
 });
 
-test('a preflight gets no leave', async () => {
+test('a CORS preflight is refused', async () => {
   const routes = [route({ ...base, method: 'GET', path: '/a', handler: () => json(200, {}) })];
   await using x = await startIngress({ routes });
   const headers = { origin: 'https://evil.example', 'access-control-request-method': 'PUT' };
@@ -140,7 +140,7 @@ test('a preflight gets no leave', async () => {
   );
 });
 
-test('a parameter may hold an encoded slash only where the route says so', async () => {
+test('a parameter may contain an encoded slash only if the route allows it', async () => {
   const params = Type.Object({ kid: Type.String() });
   const kid = (path: string, encoded_slash: boolean): Route =>
     route({
@@ -157,7 +157,7 @@ test('a parameter may hold an encoded slash only where the route says so', async
   assert.equal((await send(x.url, 'GET', '/other/a%2Fb')).problem?.code, 'bad_path');
 });
 
-test('an answer that does not fit its schema is a defect, not a leak', async () => {
+test('an answer that does not match its schema is a defect, not a leak', async () => {
   const response = { 200: Type.Object({ n: Type.Integer() }) };
   const routes = [
     route({
@@ -174,7 +174,7 @@ test('an answer that does not fit its schema is a defect, not a leak', async () 
   assert.equal((await send(x.url, 'GET', '/less')).status, 500);
 });
 
-test('a body that only the handler can judge is refused when it does not ask', async () => {
+test('a request is refused if the handler does not check facts that only the body contains', async () => {
   const access: AccessCheck = {
     checkHeaders: ({ facts_later }) => {
       assert.deepEqual(facts_later, ['tenant']);
@@ -216,7 +216,7 @@ test('a body that only the handler can judge is refused when it does not ask', a
   assert.equal((await post('other')).problem?.code, 'forbidden');
 });
 
-test('bytes: the budget ends with the first byte, and is kept until then', async () => {
+test('bytes: the budget applies until the first byte', async () => {
   const pieces = (first_ms: number, later_ms: number): ByteSource => ({
     size: 4,
     etag: '"slow"',
@@ -260,7 +260,7 @@ test('bytes: the budget ends with the first byte, and is kept until then', async
   await worker;
 });
 
-test('a streamed body has the cap of its route, plain and compressed, on the wire and decoded', async () => {
+test('a streamed body has the limit of its route, with and without a coding, on the wire and decoded', async () => {
   const store = route({
     ...base,
     method: 'PUT',
@@ -284,11 +284,11 @@ test('a streamed body has the cap of its route, plain and compressed, on the wir
   const gzip = { 'content-encoding': 'gzip' };
   assert.equal((await put(gzipSync(Buffer.alloc(900_000)), gzip)).text, '{"count":900000}');
   assert.equal((await put(gzipSync(Buffer.alloc(1_000_001)), gzip)).problem?.code, 'decompress_cap');
-  // Random bytes do not shrink: far more than the cap comes over the wire.
+  // Random bytes do not shrink: far more than the limit is sent.
   assert.equal((await put(gzipSync(randomBytes(600_000)), gzip)).problem?.code, 'payload_too_large');
 });
 
-test('a declared deadline is asked for each request, so that a reload counts', async () => {
+test('a declared deadline is read for each request, so that a reload takes effect', async () => {
   let budget_ms = 50;
   const deadlines = { deadline: (name: string) => Deadline.after(name, budget_ms) };
   const handler = async (): Promise<RouteAnswer> => {
@@ -303,14 +303,14 @@ test('a declared deadline is asked for each request, so that a reload counts', a
   assert.equal(await x.metric('io_timeouts_total{op="handler"}'), 1);
 });
 
-test('a handler that ignores its budget holds its place until it really ends', async () => {
+test('a handler that ignores its budget holds its permit until it ends', async () => {
   const work = Promise.withResolvers<ReturnType<typeof json>>();
   const routes = [route({ ...base, method: 'GET', path: '/deaf', deadline_ms: 50, handler: () => work.promise })];
   await using x = await startIngress({ routes, config: { max_inflight: 1 } });
   assert.equal((await send(x.url, 'GET', '/deaf')).status, 504);
   assert.equal((await send(x.url, 'GET', '/deaf')).problem?.code, 'inflight_limit');
   work.resolve(json(200, {}));
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
 });
 
 test('a handler sees repeated headers one by one, even those that Node drops', async () => {

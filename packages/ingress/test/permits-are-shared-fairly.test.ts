@@ -1,4 +1,4 @@
-/** Which requests count for which address, and which of them may use the reserve. */
+/** Requests count for their address, and only internal callers may use the reserve. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { request } from 'node:http';
@@ -52,7 +52,7 @@ test('a request that waits in a queue counts for its address', async () => {
   await eventually('nothing is left', () => service.notes.ingress.admission.addresses === 0);
 });
 
-test('a rate for each address: one is refused, another is not', async () => {
+test('each address has its own rate: one is refused, another is not', async () => {
   await using service = await startService([], { rps_limit_per_ip: 0.1, rps_burst_per_ip: 2 });
   const one = await RawClient.open(service.port, '127.0.0.2');
   for (const pattern of [/(?:200 OK[^]*){1}/, /(?:200 OK[^]*){2}/, /429 [^]*"code":"address_rate_limited"/]) {
@@ -65,7 +65,7 @@ test('a rate for each address: one is refused, another is not', async () => {
   for (const client of [one, other]) client.destroy();
 });
 
-test('the reserve is open to a service of this node that showed its capability, and not to a user', async () => {
+test('the reserve is open to a service of this node that presented its capability, but not to a user', async () => {
   await using service = await startService([], LIMITS);
   const user = await ask(service, undefined, '/admin/refuse', `Authorization: ${capability().authorization}\r\n`);
   await user.until(/403/);
@@ -80,7 +80,7 @@ test('the reserve is open to a service of this node that showed its capability, 
   for (const client of [...held, user, peer]) client.destroy();
 });
 
-test('a service of this node is not held to the share of its address', async () => {
+test('a service of this node is not limited by the share of its address', async () => {
   await using service = await startService([], { ...LIMITS, inflight_per_ip_max: 1 });
   const internal = capability({ subject: serviceSubject('edge') }).authorization;
   const peers = [];
@@ -123,10 +123,10 @@ for (const trusted_proxies of [[], ['192.0.2.1']]) {
       req.end();
       return req;
     });
-    await eventually('all places are taken', () => admission.inflight === 8);
+    await eventually('all permits are taken', () => admission.inflight === 8);
     assert.equal(admission.addresses, 0);
     for (const req of requests) req.destroy();
-    await eventually('all places are free', () => admission.inflight === 0);
+    await eventually('all permits are free', () => admission.inflight === 0);
     await rm(dir, { recursive: true });
   });
 }

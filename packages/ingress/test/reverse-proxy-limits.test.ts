@@ -42,7 +42,7 @@ test('a client that does not read stops the upstream, and one that leaves ends i
   await eventually('nothing is forwarded', () => x.proxy.active === 0);
 });
 
-test('an upstream that does not read stops the client, and is given up after the stall limit', async (t) => {
+test('an upstream that does not read stops the client, and is cut after the stall limit', async (t) => {
   const x = await proxyBench(t, (req) => void req.pause(), { stall_ms: 1500 });
   const client = await RawClient.open(x.port);
   const total = 256 * MIB;
@@ -91,7 +91,7 @@ for (const [name, head] of [
   ['a length', 'Content-Length: 1000\r\n\r\nonly this'],
   ['chunks', 'Transfer-Encoding: chunked\r\n\r\n9\r\nonly this\r\n'],
 ] as const)
-  test(`an upstream that breaks off an answer with ${name} has the client's connection destroyed`, async (t) => {
+  test(`the client's connection is destroyed if an upstream fails in an answer with ${name}`, async (t) => {
     const server = createTcpServer((socket) => {
       socket.on('error', () => undefined);
       socket.once('data', () =>
@@ -110,7 +110,7 @@ for (const [name, head] of [
     await assert.rejects(send(x.url, 'GET', '/api/up/'));
   });
 
-test('heads that cannot be passed on are 502 at once', async (t) => {
+test('heads that cannot be forwarded are 502 at once', async (t) => {
   const answers = {
     '/upgrade': '101 Switching Protocols\r\nUpgrade: x\r\nConnection: upgrade\r\n\r\n',
     '/bare-upgrade': '101 Switching Protocols\r\n\r\n',
@@ -121,7 +121,7 @@ test('heads that cannot be passed on are 502 at once', async (t) => {
     '/control': '200 OK\r\nX-A: a\x01b\r\nContent-Length: 0\r\n\r\n',
   };
   const wire = Object.fromEntries(Object.entries(answers).map(([path, text]) => [path, `HTTP/1.1 ${text}`]));
-  // One that waited for this limit would be 504.
+  // A request that waited for this limit would get 504.
   const x = await proxyBench(t, await rawUpstream(t, wire), { head_ms: 2000 });
   for (const path in answers) {
     const { status, problem } = await send(x.url, 'GET', `/api/up${path}`);
@@ -130,7 +130,7 @@ test('heads that cannot be passed on are 502 at once', async (t) => {
   assert.equal(x.proxy.active, 0);
 });
 
-test('an answer that stands still is cut after the stall limit', async (t) => {
+test('a stalled answer is cut after the stall limit', async (t) => {
   const x = await proxyBench(t, (_req, res) => void res.writeHead(200, { 'Content-Length': 10 }).write('a'), {
     stall_ms: 200,
   });
@@ -138,7 +138,7 @@ test('an answer that stands still is cut after the stall limit', async (t) => {
   await eventually('nothing is forwarded', () => x.proxy.active === 0);
 });
 
-test('more requests at once than allowed are refused, and close() ends those that run', async (t) => {
+test('requests over the limit are refused and counted, and close() ends the running ones', async (t) => {
   const x = await proxyBench(t, () => undefined, { requests_max: 4 });
   let refusals = 0;
   const ask = async (n: number, address: string): Promise<RawClient> => {
@@ -178,15 +178,15 @@ test('a client that stops sending is refused, and so is an encoded body', async 
 
 for (const [name, framing, status] of [
   ['has an invalid chunk', 'Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\nzz\r\n', 400],
-  ['stands still', 'Content-Length: 1000\r\n\r\n0123456789', 408],
+  ['stalls', 'Content-Length: 1000\r\n\r\n0123456789', 408],
 ] as const)
-  test(`an upload that ${name} gives back its place and ends the upstream request`, async (t) => {
+  test(`an upload that ${name} releases its permit and ends the upstream request`, async (t) => {
     const x = await proxyBench(t, (req) => void req.resume());
     const client = await RawClient.open(x.port);
     client.write(`PUT /api/up/a HTTP/1.1\r\nHost: localhost\r\n${framing}`);
     assert.equal(rawAnswer(await client.rest()).status, status);
     await eventually('nothing is forwarded', () => x.proxy.active === 0);
-    await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+    await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
     await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
     assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);
   });

@@ -13,7 +13,7 @@ import { eventually, metricIn, RawClient, send } from './support.ts';
 
 const MIB = 1024 * 1024;
 
-test('method, target, headers and body arrive; the headers of a hop, the session and forged ones do not', async (t) => {
+test('method, target, headers and body are forwarded; hop-by-hop, session and forged headers are not', async (t) => {
   let seen: IncomingMessage | undefined;
   const x = await proxyBench(t, (req, res) => {
     seen = req;
@@ -65,7 +65,7 @@ test('method, target, headers and body arrive; the headers of a hop, the session
     assert.equal(headers[name], undefined, name);
 });
 
-test('only names of the table lead anywhere', async (t) => {
+test('only names of the table are forwarded', async (t) => {
   const x = await proxyBench(t, undefined);
   for (const name of ['other', 'constructor', '__proto__', '127.0.0.1:80'])
     assert.equal((await send(x.url, 'GET', `/api/${name}/x`)).status, 404, name);
@@ -76,7 +76,7 @@ test('only names of the table lead anywhere', async (t) => {
   assert.equal(metricIn(metrics, 'rejected_total{reason="bad_gateway"}'), 1);
 });
 
-test('HEAD, 204 and 304 have no body, and connections to the upstream are used again', async (t) => {
+test('HEAD, 204 and 304 have no body, and connections to the upstream are reused', async (t) => {
   const x = await proxyBench(t, (req, res) => {
     if (req.method === 'HEAD') res.setHeader('Content-Length', '1234');
     else res.statusCode = Number(req.url!.slice(1));
@@ -91,11 +91,11 @@ test('HEAD, 204 and 304 have no body, and connections to the upstream are used a
   assert.equal(x.proxy.active, 0);
 });
 
-test('a connection that the upstream closed meanwhile costs a GET nothing', async (t) => {
+test('a GET is retried if the upstream closed the kept-alive connection', async (t) => {
   let requests = 0;
   const x = await proxyBench(t, (_req, res) => {
     requests += 1;
-    // The second request comes on a connection that was kept open, and finds it cut.
+    // The second request uses a kept-alive connection, which is then cut.
     if (requests === 2) res.socket!.destroy();
     else res.end('fine');
   });
@@ -104,7 +104,7 @@ test('a connection that the upstream closed meanwhile costs a GET nothing', asyn
   assert.equal(requests, 3);
 });
 
-test('a Unix socket is an upstream, too', async (t) => {
+test('a Unix socket can be an upstream', async (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'ron-proxy-'));
   const socketPath = join(dir, 's');
   const server = createServer((_req, res) => res.end('by path'));
@@ -119,7 +119,7 @@ test('a Unix socket is an upstream, too', async (t) => {
   assert.equal((await send(x.url, 'GET', '/api/up/')).text, 'by path');
 });
 
-test('large bodies pass both ways, whole', async (t) => {
+test('large bodies are forwarded completely in both directions', async (t) => {
   const x = await proxyBench(t, (req, res) => {
     res.writeHead(200, { 'Content-Type': 'application/octet-stream' });
     req.pipe(res);
@@ -129,7 +129,7 @@ test('large bodies pass both ways, whole', async (t) => {
   assert.ok(reply.body.equals(body));
 });
 
-test('a 204 is passed on without a length, and a 304 with that of its object', async (t) => {
+test('a 204 is forwarded without a length, and a 304 with the length of its object', async (t) => {
   const x = await proxyBench(
     t,
     await rawUpstream(t, {
@@ -141,7 +141,7 @@ test('a 204 is passed on without a length, and a 304 with that of its object', a
   assert.equal((await send(x.url, 'GET', '/api/up/304')).headers['content-length'], '5');
 });
 
-test('another spelling of the prefix leads nowhere', async (t) => {
+test('another spelling of the prefix is not forwarded', async (t) => {
   const x = await proxyBench(t, (_req, res) => void res.end('reached'));
   for (const path of ['/api/%75p/x', '/%61pi/up/x']) {
     const { status, problem } = await send(x.url, 'GET', path);
@@ -149,7 +149,7 @@ test('another spelling of the prefix leads nowhere', async (t) => {
   }
 });
 
-test('an answer before the whole body was sent reaches the client', async (t) => {
+test('an answer before the end of the request body reaches the client', async (t) => {
   const x = await proxyBench(t, (_req, res) => void res.writeHead(413, { 'Content-Length': 9 }).end('too large'));
   const client = connect(x.port, '127.0.0.1');
   t.after(() => client.destroy());
@@ -163,7 +163,7 @@ test('an answer before the whole body was sent reaches the client', async (t) =>
   assert.match(received, /^connection: close\r$/im);
 });
 
-test('events pass as they come', async (t) => {
+test('events are forwarded as they arrive', async (t) => {
   let answer: ServerResponse | undefined;
   const x = await proxyBench(t, (_req, res) => {
     answer = res;

@@ -63,7 +63,7 @@ class ServiceProcess implements AsyncDisposable {
 
 const SLOW_DONE = 'http_requests_total{route="GET /slow/:ms",class="2xx"}';
 
-/** Keeps `connections` busy with one request after the other until each is told to go elsewhere; tells what they got. */
+/** Keeps `connections` busy with one request after the other until each is refused; returns the answers. */
 async function load(url: string, path: string, connections: number): Promise<Map<string, number>> {
   const { hostname, port } = new URL(url);
   const outcomes = new Map<string, number>();
@@ -91,7 +91,7 @@ async function load(url: string, path: string, connections: number): Promise<Map
 }
 
 describe('SIGTERM under load', () => {
-  test('finishes what was accepted, refuses the rest, resets nothing, and /readyz flips first', async () => {
+  test('finishes accepted requests, refuses the rest, resets none, and /readyz changes first', async () => {
     await using service = await ServiceProcess.start(['--drain_deadline=5s', '--notes.workers=8', '--notes.queue=256']);
     const long = send(service.url, 'GET', '/slow/3000');
     await eventually('it runs', async () => (await service.metric('http_requests_inflight')) === 1);
@@ -144,7 +144,7 @@ describe('SIGTERM under load', () => {
 });
 
 describe('supervision', () => {
-  test('a crashing task restarts with growing pauses; when it flaps the process ends with its own code', async () => {
+  test('a crashing task restarts with growing pauses; if it flaps, the process ends with a dedicated exit code', async () => {
     await using service = await ServiceProcess.start();
     const pauses: number[] = [];
     for (let crash = 1; crash <= 6; crash += 1) {
@@ -168,7 +168,7 @@ describe('supervision', () => {
 });
 
 describe('SIGHUP', () => {
-  test('swaps the configuration; a bad one is refused, reported, and changes nothing', async () => {
+  test('applies a new configuration; an invalid one is refused, reported, and changes nothing', async () => {
     const file = join(directory, 'notes.toml');
     const greeting = async (service: ServiceProcess): Promise<string> =>
       JSON.parse((await send(service.url, 'GET', '/greeting')).text).greeting;
@@ -193,7 +193,7 @@ describe('SIGHUP', () => {
   });
 });
 
-test('a configuration that cannot be is refused at the start, with everything that is wrong', async () => {
+test('an invalid configuration is refused at the start, with all errors', async () => {
   const service = new ServiceProcess(['--server.max_inflght=3', '--read_timeout=fast', '--max_conns=0']);
   assert.equal(await service.exit(), 78);
   const text = service.log.map((entry) => entry['msg']).join('\n');

@@ -1,4 +1,4 @@
-/** Plain requests for bytes in RAM are answered from the socket; all that is said to others holds for them as well. */
+/** Simple GETs for bytes in RAM are answered straight from the socket, under the same rules as all other requests. */
 import assert from 'node:assert/strict';
 import { subscribe, unsubscribe } from 'node:diagnostics_channel';
 import { Server } from 'node:http';
@@ -86,7 +86,7 @@ async function make(config: IngressInit['config'] = {}): Promise<Made> {
 const get = (path: string, ...headers: string[]): string =>
   `GET ${path} HTTP/1.1\r\n${['Host: localhost', ...headers].join('\r\n')}\r\n\r\n`;
 
-/** The header lines of an answer, without what differs from one to the next, in order of their names. */
+/** The header lines of an answer, sorted by name, without those that differ between answers. */
 const headOf = (answer: string): string[] =>
   answer
     .slice(0, answer.indexOf('\r\n\r\n'))
@@ -94,7 +94,7 @@ const headOf = (answer: string): string[] =>
     .filter((line) => !/^(?:date|x-corr-id):/i.test(line))
     .toSorted();
 
-test('the answer is the one that the parser would have led to', async () => {
+test('the answer equals that of the parsed path', async () => {
   await using x = await make();
   for (const [headers, body] of [
     [[], SMALL],
@@ -133,13 +133,13 @@ async function bothEnds(x: Made, local?: string): Promise<[client: RawClient, so
   return [client, socket];
 }
 
-test('packets that come faster than answers are taken are answered in order, when there is room', async () => {
+test('packets that arrive faster than answers are read are answered in order, if there is room', async () => {
   await using x = await make();
   const [client, socket] = await bothEnds(x);
   const paths = [...Array.from({ length: 8 }, () => '/x/large'), '/x/small', '/other'];
   for (const path of paths) {
     const packet = Buffer.from(get(path));
-    // As if the system told of one socket several times in one turn of the event loop.
+    // As if the system reported one socket several times in one event loop iteration.
     if (socket.isPaused()) socket.push(packet);
     else socket.emit('data', packet);
   }
@@ -153,13 +153,13 @@ test('packets that come faster than answers are taken are answered in order, whe
     [...Array.from({ length: 8 }, () => `l${MIB}`), `i${SMALL.length}`, 'o5'],
   );
   client.destroy();
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
 });
 
-test('of very many that come at once the first do not wait for the last', async () => {
+test('of very many simultaneous requests the first do not wait for the last', async () => {
   await using x = await make();
   const ends: [RawClient, Socket][] = [];
-  // Of several addresses: one alone does not get so many answers in one pass.
+  // From several addresses: one alone does not get so many answers in one iteration.
   while (ends.length < 65) ends.push(await bothEnds(x, `127.0.0.${2 + (ends.length % 5)}`));
   const packet = Buffer.from(get('/x/small'));
   for (const [, socket] of ends) socket.emit('data', packet);
@@ -171,18 +171,18 @@ test('of very many that come at once the first do not wait for the last', async 
   assert.equal(x.ingress.admission.inflight, 0);
 });
 
-test('an answer that is due when its connection goes gives back its place', async () => {
+test('a pending answer releases its permit when its connection closes', async () => {
   await using x = await make();
   const [client, socket] = await bothEnds(x);
   socket.emit('data', Buffer.from(get('/x/small')));
   assert.equal(x.ingress.admission.inflight, 1);
   socket.destroy();
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
   client.destroy();
   assert.equal(await x.metric('http_requests_total{route="GET /x/:name",class="2xx"}').catch(() => 0), 0);
 });
 
-test('whatever is not plain goes on as ever, also after plain ones on the same connection', async () => {
+test('all other requests go to the parser, even after simple GETs on the same connection', async () => {
   await using x = await make();
   const small = get('/x/small');
   for (const [parts, expected] of [
@@ -228,10 +228,10 @@ test('whatever is not plain goes on as ever, also after plain ones on the same c
     await client.until(new RegExp(all));
     client.destroy();
   }
-  await eventually('everything was given back', () => x.ingress.admission.inflight === 0);
+  await eventually('everything was released', () => x.ingress.admission.inflight === 0);
 });
 
-/** Asks, and reads nothing, until the kernel's buffers are full and an answer waits. */
+/** Sends requests and reads nothing, until the kernel's buffers are full and an answer waits. */
 async function deafClient(x: Made): Promise<RawClient> {
   const deaf = await RawClient.open(x.port);
   deaf.socket.pause();
@@ -246,7 +246,7 @@ async function deafClient(x: Made): Promise<RawClient> {
   return deaf;
 }
 
-test('a large body arrives whole, and one that the client does not take is cut and given back', async () => {
+test('a large body arrives completely, and one that the client does not read is cut and its permit released', async () => {
   await using x = await make({ write_timeout_ms: 300, rate_bytes_per_s_min: MIB });
   const client = await RawClient.open(x.port);
   for (let round = 0; round < 3; round++) {
@@ -264,7 +264,7 @@ test('a large body arrives whole, and one that the client does not take is cut a
   deaf.destroy();
 });
 
-test('as many in flight as allowed: the next is refused, not answered', async () => {
+test('at the in-flight limit the next request is refused', async () => {
   await using x = await make({ max_inflight: 1 });
   const deaf = await deafClient(x);
   const client = await RawClient.open(x.port);
@@ -273,10 +273,10 @@ test('as many in flight as allowed: the next is refused, not answered', async ()
   assert.equal(await x.metric('rejected_total{reason="inflight_limit"}'), 1);
   deaf.destroy();
   client.destroy();
-  await eventually('the place is given back', () => x.ingress.admission.inflight === 0);
+  await eventually('the permit is released', () => x.ingress.admission.inflight === 0);
 });
 
-test('a connection that says nothing is told so, one that stays idle is closed, one that ends is ended', async () => {
+test('a silent connection gets 408, an idle one is closed, and an ended one is ended', async () => {
   await using x = await make({ header_timeout_ms: 200, idle_timeout_ms: 400 });
   const silent = await RawClient.open(x.port);
   assert.match(await silent.rest(), /^HTTP\/1\.1 408 [^]*request_timeout/);
@@ -289,7 +289,7 @@ test('a connection that says nothing is told so, one that stays idle is closed, 
   await eventually('no connection is left', () => x.ingress.admission.connections === 0);
 });
 
-test('while it drains, plain requests are refused like all others', async () => {
+test('during a drain simple GETs are refused like all others', async () => {
   await using x = await make({ drain_idle_ms: 2000 });
   const client = await RawClient.open(x.port);
   client.write(get('/x/small'));
@@ -299,7 +299,7 @@ test('while it drains, plain requests are refused like all others', async () => 
   assert.match(await client.rest(), /HTTP\/1\.1 503 [^]*draining/);
 });
 
-test('while a hard gate is closed, plain requests are refused like all others', async () => {
+test('while a hard gate is closed, simple GETs are refused like all others', async () => {
   await using x = await make();
   const gate = x.ingress.readiness.gate('disk', { kind: 'hard', refuses_work: true });
   const client = await RawClient.open(x.port);
@@ -311,7 +311,7 @@ test('while a hard gate is closed, plain requests are refused like all others', 
   client.destroy();
 });
 
-test('a connection on probation gets no plain answer', async () => {
+test('a connection on probation gets no answer from the socket fast path', async () => {
   await using x = await make({ connection_limit_per_ip: 1 });
   const first = await RawClient.open(x.port);
   first.write(get('/x/small'));
@@ -322,7 +322,7 @@ test('a connection on probation gets no plain answer', async () => {
   first.destroy();
 });
 
-test('faster than the rate: the next is refused, not answered', async () => {
+test('over the rate the next request is refused', async () => {
   await using x = await make({ rps_limit: 0.1, rps_burst: 2 });
   const client = await RawClient.open(x.port);
   for (let sent = 1; sent <= 2; sent++) {
@@ -335,7 +335,7 @@ test('faster than the rate: the next is refused, not answered', async () => {
   client.destroy();
 });
 
-test('what can be had without waiting is answered plainly, and what goes wrong there is for the route to tell', async () => {
+test('bytes that can be read without waiting are answered from the socket, and the route reports their errors', async () => {
   await using x = await make();
   const client = await RawClient.open(x.port);
   client.write(get('/x/now'));
@@ -345,5 +345,5 @@ test('what can be had without waiting is answered plainly, and what goes wrong t
   await client.until(/not_found/);
   assert.equal(x.parsed(), 1);
   client.destroy();
-  await eventually('everything was given back', () => x.ingress.admission.inflight === 0);
+  await eventually('everything was released', () => x.ingress.admission.inflight === 0);
 });

@@ -45,7 +45,7 @@ function secureGet(
   });
 }
 
-test('TLS: HSTS, limits that count the same, and a reload that keeps the old pair when the new one is bad', async () => {
+test('TLS: HSTS, the same limits, and a reload that keeps the old pair if the new one is invalid', async () => {
   const files = makeCertificate('first');
   await using service = await startService([], { tls: files, connection_limit_per_ip: 2 });
   assert.match(service.url, /^https:/);
@@ -56,7 +56,7 @@ test('TLS: HSTS, limits that count the same, and a reload that keeps the old pai
 
   const second = makeCertificate('second');
   await copyFile(second.cert_file, files.cert_file);
-  await assert.rejects(service.notes.ingress.reloadTls(), /cannot be used/, 'the key does not fit');
+  await assert.rejects(service.notes.ingress.reloadTls(), /cannot be used/, 'the key does not match');
   assert.equal((await secureGet(service.url, '/greeting')).name, 'first');
   await copyFile(second.key_file, files.key_file);
   await service.notes.ingress.reloadTls();
@@ -90,7 +90,7 @@ async function secureLate(port: number, wait_ms: number): Promise<{ socket: TLSS
   return { socket, received: () => received };
 }
 
-test('TLS: the time for the headers runs from the connect, and drips do not extend it', async () => {
+test('TLS: the header timeout runs from the connect, and single bytes do not extend it', async () => {
   const limit_ms = 2000;
   const late_ms = 1200;
   await using service = await startService([], { tls: makeCertificate('drip'), header_timeout_ms: limit_ms });
@@ -137,7 +137,7 @@ test('TLS: a handshake that has not ended when the listener closes is cut', asyn
   await eventually('nothing stays open', () => client.closed && ingress.admission.connections === 0);
 });
 
-test('TLS: connections over a Unix socket are told apart', async () => {
+test('TLS: connections over a Unix socket are distinguished', async () => {
   const path = join(directory, 'tls', 'notes.sock');
   await using service = await startService([], { tls: makeCertificate('unix'), bind: `unix:${path}` });
   const get = (): Promise<number> =>
@@ -160,7 +160,7 @@ test('TLS: files that cannot be used stop the start', async () => {
   await assert.rejects(startService([], { tls: files }), /none\.pem and .*none\.key cannot be used/);
 });
 
-test('a Unix socket is 0600 in a directory of 0700; a dead one is replaced, a live one is not', async () => {
+test('a Unix socket is 0600 in a directory of 0700; a stale one is replaced, a live one is not', async () => {
   const path = join(directory, 'run', 'notes.sock');
   const get = (): Promise<number> =>
     new Promise((resolve, reject) => {
@@ -209,7 +209,7 @@ const refuse = { checkHeaders: () => ({ ok: false, code: 'unauthorized', reason:
 const make = (routes: readonly Route[], config: Partial<IngressConfig>): Promise<Ingress> =>
   createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes, config, access: refuse });
 
-test('open reads do not leave the machine unless that was asked for', async () => {
+test('open reads are not exposed beyond loopback unless configured', async () => {
   await assert.rejects(
     make([open], { bind: '0.0.0.0:0' }),
     /refusing to bind 0\.0\.0\.0: GET \/open .*open_beyond_loopback/,
@@ -225,7 +225,7 @@ test('open reads do not leave the machine unless that was asked for', async () =
   }
 });
 
-test('a table that cannot work is refused at start', async () => {
+test('an inconsistent route table is refused at start', async () => {
   await assert.rejects(make([{ ...open, lane: 'nowhere' }], {}), /no queue serves the lane nowhere/);
   await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /no runtime declares the deadline soon/);
   await assert.rejects(make([{ ...guarded, access: 'health' }], {}), /a health route is inline, open/);
@@ -241,7 +241,7 @@ test('a table that cannot work is refused at start', async () => {
   await assert.rejects(make([open], { trusted_proxies: ['nobody'] }), /neither an address nor a CIDR block/);
 });
 
-test('a port that is taken is an error that names it', async () => {
+test('a port in use is an error that names it', async () => {
   await using service = await startService();
   await using second = await make([open], { bind: `127.0.0.1:${service.port}` });
   await assert.rejects(second.listen(), /EADDRINUSE/);

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { tryLock } from './file-lock.ts';
 
-test('one holder at a time, in this process and in others, and the file left behind locks nothing', (t) => {
+test('one holder at a time, in this process and in others, and a leftover file locks nothing', (t) => {
   const dir = mkdtempSync(join(tmpdir(), 'ron-lock-'));
   t.after(() => rmSync(dir, { recursive: true }));
   const path = join(dir, 'lock');
@@ -21,6 +21,6 @@ test('one holder at a time, in this process and in others, and the file left beh
   first[Symbol.dispose]();
   assert.equal(fromOther(), 4);
   const again = tryLock(path);
-  assert.ok(again !== undefined, 'the other process held it when it ended, and it is free');
+  assert.ok(again !== undefined, 'the lock is free after its holder ended');
   again[Symbol.dispose]();
 });

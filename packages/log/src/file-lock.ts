@@ -1,8 +1,8 @@
 /**
- * One process for one directory.
+ * An exclusive lock of a directory for one process.
  *
- * Promise: the lock is the operating system's, held by this process and gone with it however it ends; a file that was
- * left behind locks nothing. Node has no call for it, but SQLite takes such a lock and Node brings SQLite.
+ * Contract: the operating system holds the lock for this process and releases it however the process ends; a leftover lock
+ * file locks nothing. Node has no call for such locks, so SQLite, which comes with Node, takes it.
  */
 // oxlint-disable-next-line ron/no-blocking-calls -- takes a lock without waiting, when a directory is opened
 import { DatabaseSync } from 'node:sqlite';

@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
 import { realFileSystem } from './file-system.ts';
 
-test('what is no regular file is refused at once: a pipe that nobody writes to, a directory, a device', async (t) => {
+test('a path that is not a regular file is refused at once: a pipe without a writer, a directory, a device', async (t) => {
   const dir = await mkdtemp(join(tmpdir(), 'ron-file-system-'));
   t.after(() => rm(dir, { recursive: true }));
   const pipe = join(dir, 'pipe');

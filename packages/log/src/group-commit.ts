@@ -1,13 +1,13 @@
 /**
- * Group commit: many appends, one write and one sync for all that wait.
+ * Group commit: one write and one sync for all waiting appends.
  *
- * Promise: an append is answered only after the `commit` of its batch has ended; what that makes durable is the commit's
- * business. Each append is answered exactly once; a batch succeeds or fails as a whole, in order, and one batch is under
- * way at a time.
- * Bound: `queue_bytes_max` bytes wait, or one entry that is larger, and `batch_bytes_max` are under way, or one such entry.
+ * Contract: an append is answered exactly once, after the `commit` of its batch has ended. A batch succeeds or fails as a
+ * whole; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
+ * refused.
+ * Bound: `queue_bytes_max` bytes wait, or one larger entry, and `batch_bytes_max` are being committed, or one larger entry.
  * Entries of no bytes (syncs) are bounded by their callers. Overflow: `busy`, at once.
- * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
- * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
+ * Cancellation: an append whose signal aborts while it waits is removed and was not written. Once its batch is being
+ * committed, the outcome is that of the batch.
  */
 import { assert, onAbort, RonError, sched, touch, type Parked } from '@ron/kernel';
 
@@ -20,11 +20,11 @@ interface Waiting<T, R> {
 
 export interface GroupCommitInit<T, R> {
   name: string;
-  /** Bytes that may wait. */
+  /** The bytes that may wait. */
   queue_bytes_max: number;
   /** Bytes of one batch; a single entry may be larger. */
   batch_bytes_max: number;
-  /** Writes and syncs a batch; what each entry gets, in order. When it throws, every entry of the batch gets the error. */
+  /** Writes and syncs a batch; returns the result of each entry, in order. An error is the result of every entry. */
   commit(batch: readonly T[]): Promise<readonly R[]>;
 }
 
@@ -66,7 +66,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     return parked.promise;
   }
 
-  /** Refuses new appends and returns when all that waited are answered. */
+  /** Refuses new appends and returns when all waiting ones are answered. */
   async close(): Promise<void> {
     touch(this);
     this.#closed = true;
@@ -90,7 +90,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
   #start(): void {
     if (this.#isCommitting) return;
     this.#isCommitting = true;
-    // It never rejects: a failed batch is answered to its entries.
+    // It never rejects: the entries of a failed batch get the error.
     void sched.task(`${this.#init.name}.commit`, () => this.#commitAll());
   }
 

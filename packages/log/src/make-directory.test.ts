@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { makeDirectory } from './make-directory.ts';
 
-test('a directory is made with those above it, once or again, by several at a time', async (t) => {
+test('a directory is created with its parents, repeatedly and concurrently', async (t) => {
   const dir = await mkdtemp(join(tmpdir(), 'ron-kernel-'));
   t.after(() => rm(dir, { recursive: true, force: true }));
   const path = join(dir, 'a', 'b', 'c');
@@ -18,7 +18,7 @@ test('a directory is made with those above it, once or again, by several at a ti
   await assert.rejects(makeDirectory(join(dir, 'file', 'below')), { code: 'ENOTDIR' });
 });
 
-test('where the system has no place for it, that is told and not tried for ever', async (t) => {
+test('a directory that cannot be created is an error, not an endless loop', async (t) => {
   if (!existsSync('/proc/self')) return t.skip('there is no /proc here');
   await assert.rejects(makeDirectory('/proc/x'), { code: 'ENOENT' });
   await assert.rejects(makeDirectory('/proc/x/y/z'), { code: 'ENOENT' });

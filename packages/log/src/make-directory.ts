@@ -1,15 +1,14 @@
 /**
- * Makes a directory, with those above it.
+ * Creates a directory and its parents.
  *
- * Promise: resolves when it is there, made now or before; rejects with the system's error when it cannot be. Not by the
- * `recursive` of Node, which tries for ever where the system says of an entry in a directory that exists that there is no
- * such directory, as /proc does.
- * Bound: two calls for each part of the path. Cancellation: none; file calls end by themselves.
+ * Contract: resolves if the directory exists afterwards; rejects with the system's error otherwise. Node's `recursive` option
+ * is not used: it loops forever below /proc, where creating an entry in an existing directory fails with ENOENT.
+ * Bound: two calls for each part of the path.
  */
 import { mkdir, stat } from 'node:fs/promises';
 import { dirname } from 'node:path';
 
-/** `mode`: of each that is made. Default: for the owner only. */
+/** `mode`: that of each created directory. Default: only the owner has access. */
 export async function makeDirectory(path: string, mode = 0o700): Promise<void> {
   try {
     await mkdir(path, { mode });

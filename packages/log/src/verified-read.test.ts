@@ -1,4 +1,4 @@
-/** A rotten record is never returned: neither payload nor meta, by any of the reads. */
+/** No read returns a damaged record: neither its payload nor its meta. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';

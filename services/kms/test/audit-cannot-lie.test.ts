@@ -49,9 +49,9 @@ test('every operation has an entry with actor, operation and result, and no secr
   await kms.post('/datakey', { kid: wrapping });
   await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'audience/storage/1' });
   await eventually('all are in the log', () => kms.kms.vault.log!.size === 9);
-  const told = await entries(kms);
+  const recorded = await entries(kms);
   assert.deepEqual(
-    told.map(({ op, result }) => `${String(op)} ${String(result)}`),
+    recorded.map(({ op, result }) => `${String(op)} ${String(result)}`),
     [
       'create ok',
       'sign ok',
@@ -64,7 +64,7 @@ test('every operation has an entry with actor, operation and result, and no secr
       'derive ok',
     ],
   );
-  const entry = told[1]!;
+  const entry = recorded[1]!;
   assert.deepEqual(Object.keys(entry), [
     'actor',
     'alg',
@@ -131,7 +131,7 @@ test('every refused or failed operation has an entry, whatever the cause', async
     const { status } = await kms.post(route, body, headers);
     assert.ok(status >= 400, route);
   }
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await kms.post('/sign', { kid, ...payload });
   await eventually('the backend counts as unavailable', async () =>
     /pulled out/.test((await kms.send('GET', '/readyz')).text),
@@ -140,10 +140,10 @@ test('every refused or failed operation has an entry, whatever the cause', async
   await kms.post('/keys', key);
   const away = ['sign not_ready', 'sign not_ready', 'sign not_ready', 'create not_ready'];
   const begun = ['create ok', 'sign ok', 'create ok'];
-  const expected = [...begun, ...asked.map(([, , , told]) => told), ...away];
+  const expected = [...begun, ...asked.map(([, , , recorded]) => recorded), ...away];
   await eventually('all are in the log', () => kms.kms.vault.log!.size >= expected.length);
-  const told = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
-  assert.deepEqual(told, expected);
+  const recorded = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
+  assert.deepEqual(recorded, expected);
 });
 
 test('a signature with its proof; later proofs; tiles over HTTP; a full audit from outside', async () => {

@@ -38,7 +38,7 @@ test('a configuration that is published during the start is applied', async () =
   const post = await poster(kms);
   const { kid } = (await post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' })).body;
   const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await eventually(
     'the published time to live counts',
     async () => (await post('/verify', { kid, payload_b3: B3, sigs })).status === 503,
@@ -66,7 +66,7 @@ test('a reloaded configuration applies to the next request', async () => {
   assert.ok(performance.now() - began_ms < 1500, 'the shorter deadline applies');
   backend.isHanging = false;
   const { sigs } = (await post('/sign', { kid, payload_b3: B3 })).body;
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await eventually(
     'the cached keys expire immediately',
     async () => (await post('/verify', { kid, payload_b3: B3, sigs })).status === 503,

@@ -1,6 +1,6 @@
 /** A backend with injected faults: slow, hanging or unavailable. It counts calls; keys are in memory. */
 import { MemoryBackend, type Alg, type Backend, type BackendState, type KeyHandle, type Signature } from '@ron/custody';
-import { RonError, sleep } from '@ron/kernel';
+import { orAborted, RonError, sleep } from '@ron/kernel';
 
 export class FaultyBackend implements Backend {
   readonly name = 'memory';
@@ -11,15 +11,15 @@ export class FaultyBackend implements Backend {
   delay_ms = 0;
   /** Calls wait until it resolves. */
   gate: Promise<void> | undefined;
-  isAway = false;
+  isUnavailable = false;
   /** Calls that hang until their signal aborts. */
   isHanging = false;
   calls = 0;
   signatures = 0;
-  keeps = 0;
+  probes = 0;
 
   state(): BackendState {
-    return this.isAway ? { ok: false, reason: 'the token was pulled out' } : this.#inner.state();
+    return this.isUnavailable ? { ok: false, reason: 'the token was pulled out' } : this.#inner.state();
   }
 
   async create(alg: Alg, label: string, signal: AbortSignal): Promise<KeyHandle> {
@@ -63,7 +63,7 @@ export class FaultyBackend implements Backend {
   }
 
   async probe(): Promise<void> {
-    this.keeps += 1;
+    this.probes += 1;
   }
 
   close(): Promise<void> {
@@ -76,9 +76,9 @@ export class FaultyBackend implements Backend {
 
   async #applyFault(signal: AbortSignal): Promise<void> {
     this.calls += 1;
-    if (this.isHanging) await new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason)));
+    if (this.isHanging) await orAborted(new Promise<never>(() => undefined), signal);
     await this.gate;
     if (this.delay_ms > 0) await sleep(this.delay_ms, signal);
-    if (this.isAway) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });
+    if (this.isUnavailable) throw new RonError('not_ready', 'the token was pulled out', { retry_after_ms: 1000 });
   }
 }

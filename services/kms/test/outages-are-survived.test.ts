@@ -43,7 +43,7 @@ test('backend unavailable: signing is 503 with Retry-After, verification continu
   const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).body;
   const check = { kid, payload_b3: B3, sigs };
   assert.equal((await kms.post('/verify', check)).body.cache_age_ms, undefined);
-  backend.isAway = true;
+  backend.isUnavailable = true;
   const began_ms = performance.now();
   assertRefusal(await kms.post('/sign', { kid, payload_b3: B3 }), 503, 'not_ready');
   assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }), 503, 'not_ready');
@@ -56,10 +56,10 @@ test('backend unavailable: signing is 503 with Retry-After, verification continu
   assert.deepEqual(ready.body.degraded, ['backend']);
   assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   assert.ok((await kms.metric('verify_cache_age_ms')) > 0);
-  backend.isAway = false;
+  backend.isUnavailable = false;
   await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);
   await eventually('nothing is degraded', async () => (await kms.send('GET', '/readyz')).body.degraded.length === 0);
-  assert.ok(backend.keeps > 0);
+  assert.ok(backend.probes > 0);
 });
 
 test('after verify_ttl verification of backend keys is refused; imported keys still verify', async () => {
@@ -71,7 +71,7 @@ test('after verify_ttl verification of backend keys is refused; imported keys st
   const { pubkey_b64 } = (await kms.get(`/keys/${encodeURIComponent(kid)}`)).body.public;
   const imported = (await kms.post('/keys/import', { tenant: 'acme', purpose: 'raw', alg: 'ed25519', pubkey_b64 })).body
     .kid;
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await eventually(
     'the keys are too old',
     async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 503,
@@ -82,7 +82,7 @@ test('after verify_ttl verification of backend keys is refused; imported keys st
   assert.ok((await kms.metric('verify_cache_expired_total')) > 0);
   const [{ alg, signature_b64 }] = sigs;
   assert.ok((await kms.post('/verify', { kid: imported, message_b64, sigs: [{ alg, signature_b64 }] })).body.ok);
-  backend.isAway = false;
+  backend.isUnavailable = false;
   await eventually(
     'it verifies again',
     async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 200,
@@ -90,7 +90,7 @@ test('after verify_ttl verification of backend keys is refused; imported keys st
 });
 
 test(
-  'a token whose process is killed under load: 503 with Retry-After, and it comes back without a restart',
+  'a token whose process is killed under load: 503 with Retry-After, and it recovers without a restart',
   {
     skip: missing(TEST_TOOLS.remote_hsm) ?? false,
   },

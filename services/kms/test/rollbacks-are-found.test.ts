@@ -201,9 +201,9 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
   {
     await using kms = await startService({ dir });
     for (const path of ['/version', '/readyz']) {
-      const told = (await kms.send('GET', path)).text;
-      assert.match(told, /"rollback_protection":"keystore"/);
-      assert.match(told, /"rollback_unseen":"everything put back together/);
+      const recorded = (await kms.send('GET', path)).text;
+      assert.match(recorded, /"rollback_protection":"keystore"/);
+      assert.match(recorded, /"rollback_unseen":"everything put back together/);
     }
     assert.equal((await sign(kms, kid)).status, 200, 'the rollback cannot be detected');
   }

@@ -10,7 +10,7 @@ export const concurrency = declareConcurrency({
       kind: 'own',
       capacity: 256,
       policy: 'reject new',
-      overflow: 'answered at once with nothing new; the client polls again',
+      overflow: 'responds immediately without news; the client polls again',
       metric: 'queue_rejected_total{queue}',
       from: 'polling_services',
       to: 'listener',

@@ -1,4 +1,4 @@
-/** What passport counts besides the listener and the runtime. */
+/** The metrics of passport, in addition to those of the listener and the runtime. */
 import type { Metrics } from '@ron/telemetry';
 import { SERVICES } from '@ron/proto';
 import type { RevocationRegistry } from './revocation-registry.ts';
@@ -14,10 +14,10 @@ export function passportCounters(metrics: Metrics, registry: RevocationRegistry)
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
   });
-  const revoked = metrics.counter('passport_revoked_total', 'Revocations, of one subject or of all.', {
+  const revoked = metrics.counter('passport_revoked_total', 'Revocations, by kind: one subject or all.', {
     what: ['subject', 'all'],
   });
-  metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with a revocation that still counts.', [], () => [
+  metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with an active revocation.', [], () => [
     { labels: {}, value: registry.size },
   ]);
   return {

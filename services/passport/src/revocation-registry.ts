@@ -1,14 +1,14 @@
 /**
- * What is revoked: the one place where it is decided and kept.
+ * The registry of revocations, which decides and stores them.
  *
- * Promise: `revoke` resolves when the revocation is on disk and in force here, and those who wait for news have been
- * told. An epoch is the moment of the revocation, at least one above every earlier one of the subject, so a clock that
- * goes back undoes nothing; what is issued afterwards has an epoch that is good.
- *   A document that is older than one that was kept before was put in its place by somebody: who was revoked since is not
- * known. Then nothing that was issued to others than the node itself is good, nothing is told, and only `all` can be
- * revoked, which puts an end to it.
- * Bound: `SUBJECTS_MAX` subjects; those whose capabilities have all expired are forgotten. Overflow: `storage_full`,
- * then revoke all. Cancellation: a revocation whose signal aborts before its write began was not made.
+ * Contract: `revoke` resolves when the revocation is on disk and in force, and waiting polls have been notified. An epoch is
+ * the time of the revocation, at least one above every earlier epoch of the subject, so a clock that goes backwards undoes
+ * nothing; capabilities issued afterwards have a valid epoch.
+ *   If the stored document is older than one that was stored before, it was rolled back, and later revocations are unknown.
+ * Then only capabilities of the node itself are valid, no document is published, and only `all` can be revoked, which
+ * resolves the problem.
+ * Bound: `SUBJECTS_MAX` subjects; those whose capabilities have all expired are removed. Overflow: `storage_full`, then
+ * revoke all. Cancellation: a revocation whose signal aborts before its write begins is not made.
  */
 import {
   CAPABILITY_LIMITS,
@@ -22,55 +22,55 @@ import {
 } from '@ron/auth';
 import { RonError, sched, type Watch } from '@ron/kernel';
 
-/** Where the document lies: a sealed file, or memory. */
+/** Stores the document: a sealed file, or memory. */
 export interface RevocationStore {
   readonly value: RevocationDocument;
-  /** The version of the newest document that was ever kept. */
+  /** The version of the newest document that was ever stored. */
   readonly version_seen: number;
   update(change: (value: RevocationDocument) => RevocationDocument, signal: AbortSignal): Promise<unknown>;
 }
 
 export class RevocationRegistry implements RevocationEpochs {
   readonly #store: RevocationStore;
-  readonly #news: Watch<RevocationDocument>;
+  readonly #documents: Watch<RevocationDocument>;
   readonly #revocations = new Revocations();
 
   constructor(store: RevocationStore, news: Watch<RevocationDocument>) {
     this.#store = store;
-    this.#news = news;
-    this.#tell();
+    this.#documents = news;
+    this.#publish();
   }
 
   get size(): number {
     return this.#revocations.size;
   }
 
-  /** Why it is not known what is revoked; undefined when it is. */
+  /** Why the revocations are unknown; undefined if they are known. */
   get problem(): string | undefined {
     const { value, version_seen } = this.#store;
     if (value.version >= version_seen) return undefined;
-    return `an older document of revocations was put in place (version ${value.version} after ${version_seen}): put back the newest, or revoke all`;
+    return `the revocations were rolled back (version ${value.version} after ${version_seen}): restore the newest document, or revoke all`;
   }
 
   floor(subject: string): number {
-    if (!isNodeSubject(subject)) this.requireWhole();
+    if (!isNodeSubject(subject)) this.requireNotRolledBack();
     return this.#revocations.floor(subject);
   }
 
-  /** Refuses while it is not known what is revoked. */
-  requireWhole(): void {
+  /** Throws while the revocations are unknown. */
+  requireNotRolledBack(): void {
     const { problem } = this;
     if (problem !== undefined) throw new RonError('not_ready', problem, { op: 'revocations' });
   }
 
-  /** The epoch of what is issued to a subject now. */
+  /** The epoch of a capability that is issued to a subject now. */
   epochNow(subject: string): number {
     return Math.max(sched.wall_ms(), this.floor(subject));
   }
 
-  /** Refuses what was issued until now, to one subject or to all; the epoch from which on it is good again. */
+  /** Revokes all capabilities issued so far, to one subject or to all. Returns the first valid epoch. */
   async revoke(subject: string | undefined, signal: AbortSignal): Promise<number> {
-    if (subject !== undefined) this.requireWhole();
+    if (subject !== undefined) this.requireNotRolledBack();
     let epoch = 0;
     const { version_seen } = this.#store;
     await this.#store.update((before) => {
@@ -78,13 +78,13 @@ export class RevocationRegistry implements RevocationEpochs {
       epoch = Math.max(sched.wall_ms(), before.all, (tag === undefined ? 0 : before.subjects[tag]) ?? 0) + 1;
       return revoked(before, tag, epoch, version_seen);
     }, signal);
-    this.#tell();
+    this.#publish();
     return epoch;
   }
 
-  #tell(): void {
+  #publish(): void {
     this.#revocations.apply(this.#store.value);
-    this.#news.set(this.#store.value);
+    this.#documents.set(this.#store.value);
   }
 }
 
@@ -94,7 +94,7 @@ function revoked(
   epoch: number,
   version_seen: number,
 ): RevocationDocument {
-  // A time, so that a document which was lost and begun anew never has the number of another.
+  // At least the time, so that a document that was lost and recreated never reuses a version.
   const version = Math.max(before.version + 1, version_seen + 1, sched.wall_ms());
   if (tag === undefined) return { version, all: epoch, subjects: {} };
   const long_ago = sched.wall_ms() - CAPABILITY_LIMITS.ttl_ms_max;
@@ -106,7 +106,7 @@ function revoked(
   return { version, all: before.all, subjects };
 }
 
-/** A document that lives as long as the process. */
+/** A document that is lost when the process exits. */
 export function memoryStore(): RevocationStore {
   return {
     value: NO_REVOCATIONS,

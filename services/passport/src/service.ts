@@ -38,7 +38,7 @@ export const passport = defineService({
         issuer,
         registry,
         newerThan: (known, within) => {
-          registry.requireWhole();
+          registry.requireNotRolledBack();
           return polls.next(({ version }) => version !== known, within);
         },
         count: passportCounters(metrics, registry),

@@ -8,7 +8,7 @@ import { assertRefusal, NEVER, startService } from './support.ts';
 
 const ASK = { audience: 'storage', scopes: ['storage:get'], subject: 'alice' } as const;
 
-test('what is issued is accepted by its service, for what was asked and no longer than policy allows', async () => {
+test('an issued capability is accepted by its service, for the requested scopes and at most the maximum lifetime', async () => {
   await using service = await startService({ flags: ['--passport.ttl_default=2m', '--passport.ttl_max=1h'] });
   const asked = { ...ASK, ttl_ms: 1e15, caveats: ['name ^= photos/'] };
   const { status, body, headers } = await service.post('issue', asked);
@@ -33,10 +33,10 @@ test('what is issued is accepted by its service, for what was asked and no longe
   const plain = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
   assert.ok(Math.abs(plain.body.expires_ms - Date.now() - 120_000) < 10_000, 'two minutes by default');
   const other = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
-  assert.notEqual(plain.body.subject, other.body.subject, 'each has a name of its own');
+  assert.notEqual(plain.body.subject, other.body.subject, 'each has a unique subject');
 });
 
-test('verify says what the service would say', async () => {
+test('verify returns the verdict of the service', async () => {
   await using service = await startService();
   const { token } = (await service.post('issue', ASK)).body;
   const good = await service.post('verify', { token, scope: 'storage:get' });
@@ -44,13 +44,16 @@ test('verify says what the service would say', async () => {
   assert.equal(good.body.ok, true);
   assert.deepEqual([good.body.subject, good.body.audience, good.body.scopes], ['alice', 'storage', ['storage:get']]);
   assert.match((await service.post('verify', { token, scope: 'storage:put' })).body.reason, /lacks scope storage:put/);
-  assert.match((await service.post('verify', { token: `${token.slice(0, -2)}AA` })).body.reason, /signature is wrong/);
-  assert.match((await service.post('verify', { token: 'nonsense' })).body.reason, /no capability/);
+  assert.match(
+    (await service.post('verify', { token: `${token.slice(0, -2)}AA` })).body.reason,
+    /signature is invalid/,
+  );
+  assert.match((await service.post('verify', { token: 'nonsense' })).body.reason, /not a capability/);
   const expired = await service.mint({ audience: 'storage', scopes: ['storage:get'], caveats: ['expires < 1000'] });
   assert.match((await service.post('verify', { token: expired })).body.reason, /expired/);
 });
 
-test('a revocation is durable, in force at once, and later capabilities are good', async (t) => {
+test('a revocation is durable and in force immediately, and later capabilities are valid', async (t) => {
   const dir = await mkdtemp(join(tmpdir(), 'ron-passport-'));
   t.after(() => rm(dir, { recursive: true }));
   let before: { token: string };
@@ -83,7 +86,7 @@ test('a revocation is durable, in force at once, and later capabilities are good
   assert.equal((await again.post('verify', { token: other.token }, fresh)).body.ok, false);
 });
 
-test('who may issue for a part can issue for that part only, and never the means to issue', async () => {
+test('a limited issuer can issue within its limits only, and never a scope that allows issuing', async () => {
   await using service = await startService();
   const limited = await service.mint({ scopes: ['passport:issue'], caveats: ['tenant = acme', 'name ^= photos/'] });
   const issue = (caveats: string[]) => service.post('issue', { ...ASK, caveats }, limited);
@@ -102,7 +105,7 @@ test('who may issue for a part can issue for that part only, and never the means
   const heir = await service.post('issue', { ...ASK, ttl_ms: 3_600_000 }, brief);
   const { texts, expires_ms } = inspectToken(heir.body.token);
   assert.deepEqual(texts.slice(3), ['ip in 127.0.0.0/8', 'rate <= 5/s', 'bytes <= 1000']);
-  assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it ends with the one that asked for it');
+  assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it expires with its issuer');
   assert.equal(heir.body.expires_ms, expires_ms);
   for (const [audience, scope] of [
     ['kms', 'kms:derive'],
@@ -113,7 +116,7 @@ test('who may issue for a part can issue for that part only, and never the means
   assert.equal((await service.post('issue', { audience: 'kms', scopes: ['kms:sign'] })).status, 201);
 });
 
-test('bad input is refused with what is wrong, and nothing of it is repeated in the log', async () => {
+test('invalid input is refused with the reason and does not appear in the log', async () => {
   await using service = await startService();
   const bad: [string, unknown][] = [
     ['issue', {}],
@@ -142,6 +145,9 @@ test('bad input is refused with what is wrong, and nothing of it is repeated in 
   const { token } = (await service.post('issue', ASK)).body;
   await service.post('verify', { token });
   const seen = service.lines.join('\n') + (await service.metrics.text());
-  assert.ok(!seen.includes(token) && seen.includes('"msg":"issued"'), 'what was issued is logged, the token is not');
+  assert.ok(
+    !seen.includes(token) && seen.includes('"msg":"issued"'),
+    'the issued capability is logged, its token is not',
+  );
   assert.match(seen, /passport_issued_total\{audience="storage"\} 1/);
 });

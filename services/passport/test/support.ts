@@ -1,4 +1,4 @@
-/** What the tests of passport share: the service in this process, with a root key of its own, and a client that hides nothing. */
+/** Shared by the tests of passport: the service in this process with its own root key, and a client. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -16,7 +16,7 @@ export interface Reply {
   readonly status: number;
   readonly headers: Headers;
   readonly text: string;
-  // oxlint-disable-next-line typescript/no-explicit-any -- tests look at what is there
+  // oxlint-disable-next-line typescript/no-explicit-any -- tests read arbitrary members
   readonly body: any;
 }
 
@@ -27,7 +27,7 @@ export interface TestPassport extends AsyncDisposable {
   /** Log lines so far. */
   readonly lines: string[];
   readonly metrics: Metrics;
-  /** With a capability for everything, unless another is given. */
+  /** With a capability for all scopes, unless another is given. */
   post(path: string, body: unknown, token?: string): Promise<Reply>;
   get(path: string): Promise<Reply>;
   mint(init?: Partial<MintInit>): Promise<string>;
@@ -86,7 +86,7 @@ export async function startService(init: { flags?: readonly string[]; dir?: stri
   };
 }
 
-/** What every refusal must show. */
+/** Asserts the properties of every refusal. */
 export function assertRefusal(reply: Reply, status: number, code: string): void {
   assert.equal(reply.status, status, reply.text);
   assert.equal(reply.headers.get('content-type'), 'application/problem+json');

@@ -1,4 +1,4 @@
-/** A disk that fills up, turns read-only, fails or forgets: writes are refused and say why, reads go on, nothing is lost. */
+/** A disk that fills up, turns read-only or fails: writes are refused with the reason, reads succeed, nothing is lost. */
 import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -68,7 +68,7 @@ async function onSmallDisk(t: TestContext, run: (small: SmallDisk) => Promise<vo
 }
 
 describe('a disk that is full', () => {
-  test('507 for writes, reads go on, and writes go on when there is room again', async (t) => {
+  test('507 for writes, reads succeed, and writes succeed again when there is room', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(3 * MIB));
@@ -85,7 +85,7 @@ describe('a disk that is full', () => {
       };
       {
         await using storage = await start();
-        // Down to the last page: where a small object still fits, a disk is not full for whoever looks at it.
+        // Down to the last page: a disk counts as full only if not even a small object fits.
         for (const size of [300 * KIB, 20 * KIB, 2 * KIB]) {
           const refusal = await fill(storage, size);
           assertRefusal(refusal, 507, 'storage_full');
@@ -96,7 +96,7 @@ describe('a disk that is full', () => {
         const ready = await readyOf(storage);
         assert.deepEqual([ready.status, ready.degraded], [200, ['volume']]);
         assert.match(ready.reason!, /the disk is full/);
-        assert.ok(ready.reason!.includes(join(disk, 'data')), 'it says which');
+        assert.ok(ready.reason!.includes(join(disk, 'data')), 'the reason names the directory');
         assert.equal((await readyOf(storage, '?lane=put')).status, 503);
         assert.ok((await storage.metric('rejected_total{reason="storage_full"}')) >= 1);
         assert.equal(await storage.metric('storage_volume_ok{volume="' + join(disk, 'data') + '"}'), 0);
@@ -120,7 +120,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('during an upload: 507, what was told stays true, and the upload goes on when there is room again', async (t) => {
+  test('during an upload: 507, acknowledged bytes stay, and the upload resumes when there is room again', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(4 * MIB));
@@ -165,7 +165,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('compaction without room leaves all as it was; with a little room it makes more', async (t) => {
+  test('compaction without room changes nothing; with a little room it makes more', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(1500 * KIB));
@@ -206,7 +206,7 @@ describe('a disk that is full', () => {
 });
 
 describe('a disk that is read-only', () => {
-  test('at the start: reads are served, writes are 503, and /readyz says which', async (t) => {
+  test('at the start: reads are served, writes are 503, and /readyz names the directory', async (t) => {
     await onSmallDisk(t, async ({ disk, mount, headers, start }) => {
       const kept = [bytesOf(1000, 1), bytesOf(300 * KIB, 2)];
       {
@@ -218,7 +218,7 @@ describe('a disk that is read-only', () => {
       }
       assert.ok(mount.remount('ro'));
       await using storage = await start();
-      await eventually('/readyz knows before anybody writes', async () => {
+      await eventually('/readyz reports it before the first write', async () => {
         const { status, reason } = await readyOf(storage, '?lane=put');
         return status === 503 && /read-only/.test(reason ?? '');
       });
@@ -248,7 +248,7 @@ describe('a disk that is read-only', () => {
   });
 
   for (const code of ['EROFS', 'EIO']) {
-    test(`while it runs (${code}): writes are 503, reads go on, writes come back with the disk`, async () => {
+    test(`while it runs (${code}): writes are 503, reads succeed, writes succeed again with the disk`, async () => {
       const disk = new FaultyDisk();
       await using service = await startService({ fs: disk.fs, flags: ['--storage.cache_bytes=1MiB'] });
       const headers = await service.allow();
@@ -259,12 +259,12 @@ describe('a disk that is read-only', () => {
         const bytes = bytesOf(size, size);
         const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
         assertRefusal(reply, 503, 'not_ready');
-        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'what was not acknowledged is not there');
+        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'an unacknowledged object is not stored');
       }
       await assertServed(service, kept);
-      // A look at the directory, which is real and well, may come between: what was met last counts.
+      // A probe of the directory, which is healthy, may come between: the last result counts.
       let ready: Ready | undefined;
-      await eventually('/readyz tells what the last write met', async () => {
+      await eventually('/readyz reports the error of the last write', async () => {
         await service.send('PUT', pathOf(bytesOf(100, 100)), { body: bytesOf(100, 100), headers });
         ready = await readyOf(service);
         return ready.degraded.length > 0;
@@ -284,7 +284,7 @@ describe('a disk that is read-only', () => {
   }
 });
 
-test('a sync that fails: the request fails, the segment is never written again, and what was acknowledged stays', async () => {
+test('a sync that fails: the request fails, the segment is never written again, and acknowledged objects stay', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();

@@ -1,4 +1,4 @@
-/** Each limit of storage is crossed once: status, problem code and metric; and what is within a limit is left alone. */
+/** Each limit of storage is crossed once: status, problem code and metric; and requests within the limit succeed. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -214,7 +214,7 @@ describe('load', () => {
 });
 
 describe('size', () => {
-  test('an object that is too large, by what it says or by what it is: 413, nothing is kept', async () => {
+  test('an object that is too large, by its declared or actual size: 413, nothing is kept', async () => {
     await using service = await startService({ flags: ['--storage.object_bytes_max=200KiB'] });
     const all = await service.allow();
     const most = bytesOf(200 * KIB, 7);
@@ -273,7 +273,7 @@ describe('state', () => {
     assert.equal((await service.send('GET', '/readyz')).status, 503);
     assert.equal((await service.send('GET', '/healthz')).status, 200);
     disk.release('read');
-    assert.equal((await held).status, 200, 'what was accepted is answered');
+    assert.equal((await held).status, 200, 'an accepted request is answered');
     await drained;
   });
 });

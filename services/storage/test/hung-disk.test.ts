@@ -1,5 +1,5 @@
 /**
- * A disk that does not answer, for real: its segments are pipes that nobody writes to, and opening one hangs in the operating
+ * A disk that does not answer, for real: its segments are pipes without a writer, and opening one hangs in the operating
  * system, with a thread of the process. Everything else goes on.
  */
 import assert from 'node:assert/strict';

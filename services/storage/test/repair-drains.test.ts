@@ -1,4 +1,4 @@
-/** A stop lets repair finish what it has in hand, within the deadline; what is left is cut and counted. */
+/** A stop lets running repairs finish within the deadline; the rest is cut and counted. */
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';

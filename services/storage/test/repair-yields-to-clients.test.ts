@@ -13,7 +13,7 @@ const BEFORE_MS = 4000;
 const DURING_MS = 10_000;
 /** Until the rate has come down. */
 const YIELD_MS = 4000;
-/** Beyond the factor: what the median of a few half seconds may be wrong by. */
+/** Tolerance besides the factor: the error of a median over a few half seconds. */
 const NOISE_MS = 6;
 const FACTOR = 1.5;
 

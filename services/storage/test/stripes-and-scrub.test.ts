@@ -1,4 +1,4 @@
-/** Stripes stand in for copies, and what rots on a disk is found and made again before anybody asks for it. */
+/** Stripes replace copies, and scrub detects and repairs bit rot before a client reads it. */
 import assert from 'node:assert/strict';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -63,7 +63,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   const { results } = await ended(service, 'repair');
   assert.ok(results.repaired > 0);
   assert.equal(await service.metric('repair_deficit_chunks'), 0);
-  // Everything is whole again, also what had its only parity there: so another one may go.
+  // Everything is repaired, even stripes whose only parity was there: another directory may be lost.
   await rm(join(service.dir, 'd'), { recursive: true });
   await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 2);
   await assertServed(service, objects);
@@ -100,7 +100,7 @@ test('a damaged copy that a reader meets is replaced by the other within the req
   }
   await assertServed(service, [bytes]);
   await eventually(
-    'what was met is mended',
+    'the damaged copy is repaired',
     async () => (await service.metric('repairs_total{result="repaired"}')) > 0,
   );
   await ended(service, 'scrub');

@@ -50,7 +50,7 @@ export default command({
   name: 'cap',
   usage: 'cap show | cap attenuate CAVEAT... | cap issue --scopes A,B [CAVEAT...] | cap revoke SUBJECT|--all',
   about:
-    'show prints the scopes and caveats of a capability, and whether it is valid if passport runs. attenuate adds caveats\n' +
+    'show prints the scopes and caveats of a capability and, if passport runs, whether it is valid. attenuate adds caveats\n' +
     'and prints the new capability, which is a secret; it needs no key and no service. issue requests a new capability from\n' +
     'passport. revoke invalidates the capabilities issued to a subject until now; services apply it within two seconds.\n' +
     'Caveats are described in packages/auth/README.md. Common ones: "scopes in storage:get", "expires < UNIX_MS",\n' +
@@ -59,7 +59,7 @@ export default command({
   args: [1, 32],
   words: ['show', 'attenuate', 'issue', 'revoke'],
   examples: {
-    'ron cap show': 'the scopes of root.cap',
+    'ron cap show': 'print the scopes of root.cap',
     'ron cap attenuate "scopes in storage:get" -o reader.cap': 'create a read-only capability',
     'ron put x --capability-file reader.cap': 'refused: reader.cap is read-only',
     'ron cap issue --scopes storage:put --ttl 7d --subject alice -o alice.cap': 'issue one for alice',

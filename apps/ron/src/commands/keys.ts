@@ -31,8 +31,8 @@ export default command({
   args: [1, 2],
   words: ['create', 'rotate', 'list'],
   examples: {
-    'ron keys create --tenant acme --alg ed25519': 'prints acme/docs/ed25519/...#v1',
-    'ron keys rotate acme/docs/ed25519/...#v1': 'prints acme/docs/ed25519/...#v2',
+    'ron keys create --tenant acme --alg ed25519': 'print acme/docs/ed25519/...#v1',
+    'ron keys rotate acme/docs/ed25519/...#v1': 'print acme/docs/ed25519/...#v2',
     'ron keys list --json': 'print one key per line',
   },
   async run(invocation) {

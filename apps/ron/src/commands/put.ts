@@ -34,7 +34,7 @@ export default command({
   options,
   args: [1, 1],
   examples: {
-    'ron put photo.jpg --type image/jpeg': 'prints b3:...',
+    'ron put photo.jpg --type image/jpeg': 'print its address, b3:...',
     'tar c docs | ron put -': 'store standard input',
     'ron put big.iso --json': '{"address":"b3:...","size":...}',
   },

@@ -19,7 +19,7 @@ export default command({
   options,
   args: [1, 1],
   examples: {
-    'ron sign report.pdf': 'writes report.pdf.sig',
+    'ron sign report.pdf': 'write report.pdf.sig',
     'ron sign report.pdf --key acme/docs/ed25519/... -o sig.json': 'choose the key and the output',
   },
   async run({ values, args: [path], io, signal }) {

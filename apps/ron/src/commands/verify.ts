@@ -30,7 +30,7 @@ export default command({
   options,
   args: [1, 1],
   examples: {
-    'ron verify report.pdf': 'reads report.pdf.sig',
+    'ron verify report.pdf': 'verify with report.pdf.sig',
     'ron verify report.pdf --key acme/docs/ed25519/...': 'accept only this key, in any version',
   },
   async run({ values, args: [path], io, signal }) {

@@ -32,7 +32,7 @@ export const PLAN_OPTIONS = {
   },
   degraded: {
     type: 'boolean',
-    doc: 'Answer 404 for missing objects even if a missing volume may hold them.',
+    doc: 'Answer 404 for an object that is not found, even if it may be on a missing volume.',
   },
   amnesia: { type: 'boolean', doc: 'Keep everything in memory; all data is lost when the node stops.' },
 } as const satisfies Record<string, Option>;

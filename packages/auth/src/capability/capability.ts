@@ -1,9 +1,10 @@
 /**
- * Capabilities: macaroons of ours. What to mint, how to narrow one, what one says.
+ * Capabilities: macaroons with a fixed beginning. Mints, attenuates and inspects them.
  *
  * Contract: a capability names its root key, its subject and the subject's epoch in its identifier, and begins with the
- * three caveats that bound it: audience, expiry, scopes. A macaroon that does not is no capability, whoever signed it.
- * `attenuate` and `inspect` need no key and no network. Bound: `CAPABILITY_LIMITS`; a lifetime is clamped into its range.
+ * three caveats that bound it: audience, expiry, scopes. Any other macaroon is not a capability, even if its signature
+ * is valid. `attenuate` and `inspectToken` need no key and no network.
+ * Bound: `CAPABILITY_LIMITS`; a lifetime is clamped into its range.
  *
  *   identifier = ron1.<key id>.<subject>.<epoch>.<nonce, 16 random bytes in base64url>
  */
@@ -33,9 +34,9 @@ export interface MintInit {
   scopes: readonly Scope[];
   /** Lifetime. Clamped to between one second and 366 days. */
   ttl_ms: number;
-  /** It ends then at the latest, Unix ms, however short that is. Default: as the lifetime says. */
+  /** The latest expiry, Unix ms, even if it is below the minimum lifetime. Default: by the lifetime. */
   expires_ms_max?: number | undefined;
-  /** To whom it is issued: letters, digits, `_`, `-`. Revocation and audit go by it. Default `-`. */
+  /** The subject it is issued to: letters, digits, `_`, `-`. Used for revocation and audit. Default `-`. */
   subject?: string;
   /** The subject's revocation epoch at issue. Default 0. */
   epoch?: number;
@@ -50,27 +51,27 @@ export interface Minted {
   readonly expires_ms: number;
 }
 
-/** What a token says, without its signature. */
+/** The contents of a token, without its signature. */
 export interface Capability {
   readonly capability_id: string;
   readonly key_id: string;
   readonly subject: string;
   readonly epoch: number;
   readonly audience: Service;
-  /** What all its scope caveats have in common. */
+  /** The intersection of its scope caveats. */
   readonly scopes: readonly string[];
   /** The earliest of its expiries. */
   readonly expires_ms: number;
-  /** Those that could be read, in order. */
+  /** The parsed caveats, in order. */
   readonly caveats: readonly Caveat[];
-  /** All of them as they are written. */
+  /** All caveats as text. */
   readonly texts: readonly string[];
   /** By position in the macaroon. */
   readonly rates: ReadonlyMap<number, RateCaveat>;
   readonly body_bytes_max: number | undefined;
   readonly bodies: readonly BodyCaveat[];
   readonly facts: readonly FactCaveat[];
-  /** Why it must be refused whatever the request: an unknown or malformed caveat. */
+  /** The reason to refuse it for every request: an unknown or malformed caveat. */
   readonly problem: string | undefined;
 }
 
@@ -85,14 +86,14 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
   assert(isUsableKey(key), 'the key is live');
   assert(KEY_ID_PATTERN.test(key_id), 'the key id is well-formed');
   const { audience, scopes, subject = '-', epoch = 0 } = init;
-  if (!isService(audience)) throw invalid(`audience ${quote(String(audience))} is no service`);
-  if (scopes.length === 0) throw invalid('a capability needs at least one scope');
+  if (!isService(audience)) throw invalid(`audience ${quote(String(audience))} is not a service`);
+  if (scopes.length === 0) throw invalid('a capability requires at least one scope');
   for (const scope of scopes) {
     const fits = isScope(scope) && scopeService(scope) === audience;
-    if (!fits) throw invalid(`${quote(scope)} is no scope of ${audience}`);
+    if (!fits) throw invalid(`${quote(scope)} is not a scope of ${audience}`);
   }
   if (!SUBJECT_PATTERN.test(subject)) throw invalid('a subject is 1 to 64 letters, digits, "_" or "-"');
-  if (!Number.isSafeInteger(epoch) || epoch < 0) throw invalid('an epoch is a whole number from 0');
+  if (!Number.isSafeInteger(epoch) || epoch < 0) throw invalid('an epoch is an integer from 0');
   const expires_ms = Math.min(sched.wall_ms() + clampTtl_ms(init.ttl_ms), init.expires_ms_max ?? Infinity);
   const capability_id = Buffer.from(sched.randomBytes(NONCE_BYTES)).toString('base64url');
   const identifier = Buffer.from(`ron1.${key_id}.${subject}.${epoch}.${capability_id}`);
@@ -105,24 +106,24 @@ export function mintWith(key: Uint8Array, key_id: string, init: MintInit): Minte
   return { token: encodeToken(macaroon), capability_id, expires_ms };
 }
 
-/** The token with more caveats. Offline: needs no key. */
+/** The token with more caveats. Works offline, without a key. */
 export function attenuate(token: string, caveats: readonly CaveatLike[]): string {
   return encodeToken(withCaveats(readable(token), caveats));
 }
 
-/** What a token says, for people. It says nothing about whether the token verifies. */
+/** The contents of a token in readable form. Does not verify the token. */
 export function inspectToken(token: string): Capability & { readonly bytes: number } {
   const macaroon = readable(token);
   const capability = readCapability(macaroon);
-  if (!capability.ok) throw invalid(`this is no capability: ${capability.reason}`);
+  if (!capability.ok) throw invalid(`not a capability: ${capability.reason}`);
   return { ...capability.value, bytes: encodeMacaroon(macaroon).length };
 }
 
-/** Reads a macaroon as a capability. Proves nothing: the chain is checked elsewhere. */
+/** Parses a macaroon as a capability. Does not verify it: `verifyChain` does. */
 export function readCapability(macaroon: Macaroon): Decoded<Capability> {
   const identifier = IDENTIFIER.exec(Buffer.from(macaroon.identifier).toString('latin1'));
-  if (identifier === null) return { ok: false, reason: 'its identifier is not one of ours' };
-  // The signature covers no location: accepting one would accept a changed token.
+  if (identifier === null) return { ok: false, reason: 'it has a foreign identifier' };
+  // The signature does not cover the location: accepting one would accept a modified token.
   if (macaroon.location !== undefined || macaroon.caveats.some((caveat) => caveat.location !== undefined)) {
     return { ok: false, reason: 'it has a location' };
   }
@@ -171,7 +172,7 @@ function readCaveats(macaroon: Macaroon): Pick<Capability, 'caveats' | 'texts' |
   return { caveats, texts, rates, problem };
 }
 
-/** The strictest of each kind. */
+/** The strictest restriction of each kind. */
 function boundsOf(
   caveats: readonly Caveat[],
 ): Pick<Capability, 'scopes' | 'expires_ms' | 'body_bytes_max' | 'bodies' | 'facts'> {
@@ -191,23 +192,23 @@ function boundsOf(
 function withCaveats(macaroon: Macaroon, caveats: readonly CaveatLike[]): Macaroon {
   const narrowed = caveats.map(caveatBytes).reduce(addCaveat, macaroon);
   const readBack = decodeMacaroon(encodeMacaroon(narrowed));
-  if (!readBack.ok) throw invalid(`the capability would break a limit: ${readBack.reason}`);
+  if (!readBack.ok) throw invalid(`the capability would exceed a limit: ${readBack.reason}`);
   return narrowed;
 }
 
-/** The bytes of a caveat that services will understand; a slip is refused here, not when the token is used. */
+/** The bytes of a caveat that services understand. A mistake is refused here instead of when the token is used. */
 function caveatBytes(caveat: CaveatLike): Uint8Array {
   const text = typeof caveat === 'string' ? caveat : formatCaveat(caveat);
   const parsed = parseCaveat(text);
   if (!parsed.ok) throw invalid(parsed.reason);
   const unknown = parsed.value.key === 'scopes' ? parsed.value.scopes.find((scope) => !isScope(scope)) : undefined;
-  if (unknown !== undefined) throw invalid(`${quote(unknown)} is no scope`);
+  if (unknown !== undefined) throw invalid(`${quote(unknown)} is not a scope`);
   return Buffer.from(text);
 }
 
 function readable(token: string): Macaroon {
   const macaroon = decodeToken(token);
-  if (!macaroon.ok) throw invalid(`this is no capability: ${macaroon.reason}`);
+  if (!macaroon.ok) throw invalid(`not a capability: ${macaroon.reason}`);
   return macaroon.value;
 }
 

@@ -14,7 +14,7 @@ function refusal(text: string): string {
   return parsed.ok ? assert.fail(`${text} was accepted`) : parsed.reason;
 }
 
-test('what is written reads back as the same caveat', () => {
+test('a formatted caveat parses to the same caveat', () => {
   fc.assert(
     fc.property(arbitraryCaveat, (caveat) => {
       assert.deepEqual(parseCaveat(formatCaveat(caveat)), { ok: true, value: caveat });
@@ -23,7 +23,7 @@ test('what is written reads back as the same caveat', () => {
   );
 });
 
-test('what is read has one spelling, and no text throws', () => {
+test('a parsed caveat has one spelling, and no text throws', () => {
   const key = fc.constantFrom(
     'audience',
     'scopes',
@@ -79,7 +79,7 @@ test('the examples of the grammar are read', () => {
   });
 });
 
-test('what is not exactly the grammar is refused, and says what is wanted', () => {
+test('text outside the grammar is refused, and the reason states the expected form', () => {
   for (const text of [
     '',
     ' ',
@@ -120,7 +120,7 @@ test('what is not exactly the grammar is refused, and says what is wanted', () =
   };
   for (const [key, rests] of Object.entries(malformed)) {
     for (const rest of rests)
-      assert.match(refusal(`${key} ${rest}`), /^malformed caveat ".*"; it is "\w+ (=|<|<=|\^=|in) " and /);
+      assert.match(refusal(`${key} ${rest}`), /^malformed caveat ".*"; expected "\w+ (=|<|<=|\^=|in) " and /);
   }
   const scopes = (count: number): string =>
     Array.from(
@@ -131,13 +131,13 @@ test('what is not exactly the grammar is refused, and says what is wanted', () =
   assert.match(refusal(`scopes in ${scopes(33)}`), /^malformed/);
 });
 
-test('a refusal shows foreign text escaped and cut', () => {
+test('a refusal shows external text escaped and truncated', () => {
   assert.equal(refusal('evil\u001b[2J'), 'unknown caveat "evil\\u001b[2J"');
   assert.ok(refusal('x'.repeat(1000)).length < 100);
 });
 
 const ipv4 = fc.tuple(fc.nat(255), fc.nat(255), fc.nat(255), fc.nat(255)).map((parts) => parts.join('.'));
-/** Its first group is never 0, so that it is no IPv4 address in disguise. */
+/** Its first group is never 0, so that it is not a mapped IPv4 address. */
 const ipv6 = fc
   .tuple(
     fc.integer({ min: 2, max: 0xffff }),
@@ -154,7 +154,7 @@ function masked(groups: readonly number[], bits: number): string {
   return kept.map((group) => group.toString(16)).join(':');
 }
 
-test('membership in an IPv6 network is what the runtime says it is', () => {
+test('membership in an IPv6 network agrees with the runtime', () => {
   fc.assert(
     fc.property(ipv6, fc.nat(128), fc.option(ipv6), fc.nat(7), (groups, bits, other, change) => {
       const net = masked(groups, bits);
@@ -186,7 +186,7 @@ test('an IPv4 network holds exactly the addresses that share its bits', () => {
   );
 });
 
-test('one address has many spellings, and they all mean it', () => {
+test('all spellings of an address are equal', () => {
   const only = (text: string): NonNullable<ReturnType<typeof parseNetwork>>[] => {
     const network = parseNetwork(text);
     return network === undefined ? [] : [network];

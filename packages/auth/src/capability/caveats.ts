@@ -1,9 +1,9 @@
 /**
  * The caveats of a capability: first-party, text, `key op value` with one space on each side of the operator.
  *
- * Contract: `parseCaveat` never throws; what it does not know it refuses, so a caveat that an old service does not
- * understand can only narrow. `formatCaveat` writes what `parseCaveat` reads back as the same value. Bound: a list has at
- * most `list_entries_max` entries, a caveat at most `caveat_bytes_max` bytes (the codec sees to that).
+ * Contract: `parseCaveat` never throws. It refuses unknown caveats, so a caveat that an old service does not
+ * understand can only narrow. `parseCaveat` reads the output of `formatCaveat` back as the same value. Bound: a list
+ * has at most `list_entries_max` entries, a caveat at most `caveat_bytes_max` bytes (enforced by the codec).
  *
  *   audience = storage              this service, no other
  *   scopes in storage:get,storage:put
@@ -64,7 +64,7 @@ const PREFIX_CHARS_MAX = 512;
 const RATE_COUNT_MAX = 1_000_000;
 const PERIODS = { s: 1000, m: 60_000 } as const;
 
-/** Key to its operator, what the value must be, and how it is read. */
+/** By key: the operator, the expected value, and its parser. */
 const GRAMMAR: Readonly<Record<CaveatKey, readonly [op: string, value: string, parse: Parse]>> = {
   audience: ['=', 'a service', (value) => (isService(value) ? { key: 'audience', service: value } : undefined)],
   scopes: ['in', 'scopes like storage:get, separated by commas', parseScopes],
@@ -94,7 +94,7 @@ export function parseCaveat(text: string): Decoded<Caveat> {
   const head = `${key} ${op} `;
   const caveat = text.startsWith(head) ? parse(text.slice(head.length)) : undefined;
   if (caveat !== undefined) return { ok: true, value: caveat };
-  return { ok: false, reason: `malformed caveat ${quote(text)}; it is "${head}" and ${wanted}` };
+  return { ok: false, reason: `malformed caveat ${quote(text)}; expected "${head}" and ${wanted}` };
 }
 
 export function formatCaveat(caveat: Caveat): string {
@@ -131,7 +131,7 @@ export function isFactCaveat(caveat: Caveat): caveat is FactCaveat {
   return caveat.key === 'address' || caveat.key === 'name' || caveat.key === 'label' || caveat.key === 'tenant';
 }
 
-/** Text from outside, safe to show: escaped and cut. */
+/** External text, safe to show: escaped and truncated. */
 export function quote(text: string): string {
   return JSON.stringify(text.length > 64 ? `${text.slice(0, 64)}...` : text);
 }
@@ -144,7 +144,7 @@ function mapDefined<T, R>(value: T | undefined, make: (value: T) => R): R | unde
   return value === undefined ? undefined : make(value);
 }
 
-/** A whole number from 0, with one spelling. */
+/** An integer from 0, in its only spelling. */
 function parseCount(value: string): number | undefined {
   if (!/^(0|[1-9][0-9]{0,15})$/.test(value)) return undefined;
   const count = Number(value);
@@ -157,7 +157,7 @@ function parseList(value: string): string[] | undefined {
   return entries;
 }
 
-/** Only the form is checked: a scope that a newer service knows must not spoil the others that stand beside it. */
+/** Only the form is checked: a scope of a newer version must not invalidate the others in the list. */
 function parseScopes(value: string): Caveat | undefined {
   const scopes = parseList(value);
   if (scopes === undefined || !scopes.every((scope) => /^[a-z]{1,32}:[a-z]{1,32}$/.test(scope))) return undefined;
@@ -169,7 +169,7 @@ function parseAddressPrefix(value: string): Caveat | undefined {
   return { key: 'address', prefix: value };
 }
 
-/** Not empty, and nothing in it that a screen or a log would swallow or reorder. */
+/** Not empty, and without characters that a terminal or a log would hide or reorder. */
 function isPlainText(value: string): boolean {
   if (value.length === 0 || value.length > PREFIX_CHARS_MAX || value.trim() !== value) return false;
   return value.isWellFormed() && !/[\p{Cc}\p{Zl}\p{Zp}\p{Bidi_Control}]/u.test(value);

@@ -13,7 +13,7 @@ const hex = (value: Uint8Array): string => Buffer.from(value).toString('hex');
 
 const rootKey = fc.uint8Array({ minLength: 1, maxLength: 80 });
 const location = fc.option(fc.string({ minLength: 1, maxLength: 20 }), { nil: undefined });
-/** The peer hands caveats to its check as text, so they are well-formed text here. */
+/** The peer passes caveats to its check as text, so they are well-formed text here. */
 const words = (maxLength: number): fc.Arbitrary<Uint8Array> =>
   fc.string({ unit: 'grapheme', minLength: 1, maxLength }).map(text);
 const chain = fc.record({
@@ -72,7 +72,7 @@ test('both implementations write the same bytes', () => {
   );
 });
 
-test('each verifies what the other minted, and neither with another key', () => {
+test('each verifies macaroons of the other, and neither with another key', () => {
   fc.assert(
     fc.property(chain, rootKey, (init, otherKey) => {
       const fromThem = decoded(theirs(init).exportBinary());
@@ -113,7 +113,7 @@ test('a token that one side attenuated verifies on the other', () => {
   );
 });
 
-test('decoding and encoding again gives the same bytes, third-party caveats included', () => {
+test('decoding and encoding yields the same bytes, including third-party caveats', () => {
   fc.assert(
     fc.property(chain, location, (init, where) => {
       const macaroon = theirs(init);
@@ -128,7 +128,7 @@ test('decoding and encoding again gives the same bytes, third-party caveats incl
   );
 });
 
-test('a third-party caveat never verifies, even when its signature was made as for a first-party one', () => {
+test('a third-party caveat never verifies, even if it is signed like a first-party one', () => {
   const key = text('k');
   const honest = addCaveat(newMacaroon(key, text('id')), text('c'));
   const dressed = new Macaroon({
@@ -140,7 +140,7 @@ test('a third-party caveat never verifies, even when its signature was made as f
   assert.equal(verifyChain(dressed, key), false);
 });
 
-test('arbitrary bytes are decoded or refused with a reason, and what is decoded has one spelling', () => {
+test('arbitrary bytes are decoded or refused with a reason, and every decoded macaroon has one encoding', () => {
   const bytes = fc.oneof(
     fc.uint8Array({ maxLength: 300 }),
     fc.array(fc.constantFrom(0, 1, 2, 4, 6, 32, 0x80, 0xff), { maxLength: 80 }).map((some) => Uint8Array.from(some)),
@@ -155,7 +155,7 @@ test('arbitrary bytes are decoded or refused with a reason, and what is decoded 
   );
 });
 
-test('changing a macaroon by hand gives a refusal, or one spelling of another macaroon', () => {
+test('a modified macaroon is refused, or is the only encoding of another macaroon', () => {
   const change = fc.record({ at: fc.nat(), drop: fc.nat(3), insert: fc.uint8Array({ maxLength: 3 }) });
   fc.assert(
     fc.property(chain, fc.array(change, { minLength: 1, maxLength: 3 }), (init, changes) => {
@@ -182,7 +182,7 @@ test('no single flipped bit of a token without locations verifies', () => {
   }
 });
 
-test('lengths are bounded and have one spelling', () => {
+test('lengths are bounded and have one encoding', () => {
   const signature = [6, 32, ...new Uint8Array(32)];
   const withId = (...length: number[]): Uint8Array => Uint8Array.from([2, 2, ...length, 0x61, 0, 0, ...signature]);
   assert.equal(decoded(withId(1)).identifier.length, 1);
@@ -190,19 +190,19 @@ test('lengths are bounded and have one spelling', () => {
   assert.match(refusal(withId(0x81, 0x80, 0)), /too large/);
   assert.match(refusal(withId(0xff, 0xff, 0xff, 0xff, 0x0f)), /too large/);
   assert.match(refusal(withId(0xff, 0x7f)), /identifier has 16383 bytes, the limit is 256/);
-  assert.match(refusal(withId(0x7f)), /cut short/);
+  assert.match(refusal(withId(0x7f)), /truncated/);
 });
 
 test('field order, ends and signature size are exact', () => {
   const signature = [6, 32, ...new Uint8Array(32)];
   const cases: [RegExp, number[]][] = [
-    [/cut short/, []],
+    [/truncated/, []],
     [/version 2/, [1, 2, 1, 0x61, 0, 0, ...signature]],
-    [/no identifier/, [2, 1, 1, 0x61, 0, 0, ...signature]],
+    [/the identifier is missing/, [2, 1, 1, 0x61, 0, 0, ...signature]],
     [/out of order/, [2, 2, 1, 0x61, 1, 1, 0x61, 0, 0, ...signature]],
-    [/no caveat/, [2, 2, 1, 0x61, 0, 4, 1, 0x61, 0, 0, ...signature]],
-    [/no caveat/, [2, 2, 1, 0x61, 0, ...signature]],
-    [/no signature/, [2, 2, 1, 0x61, 0, 0]],
+    [/the caveat is missing/, [2, 2, 1, 0x61, 0, 4, 1, 0x61, 0, 0, ...signature]],
+    [/the caveat is missing/, [2, 2, 1, 0x61, 0, ...signature]],
+    [/the signature is missing/, [2, 2, 1, 0x61, 0, 0]],
     [/32 bytes/, [2, 2, 1, 0x61, 0, 0, 6, 31, ...new Uint8Array(31)]],
     [/limit is 32/, [2, 2, 1, 0x61, 0, 0, 6, 33, ...new Uint8Array(33)]],
     [/follow/, [2, 2, 1, 0x61, 0, 0, ...signature, 0]],
@@ -224,7 +224,7 @@ test('the number and size of caveats and the whole token are bounded', () => {
   assert.match(refusal(many(4, 1020)), /the limit is 4096/);
 });
 
-test('a token has one spelling in text', () => {
+test('a token has one text encoding', () => {
   const token = encodeToken(newMacaroon(text('k'), text('i')));
   assert.equal(decodeToken(token).ok, true);
   // 39 bytes make 52 characters, so the text of 38 or 40 bytes has unused bits in its last character.
@@ -247,7 +247,7 @@ test('a token has one spelling in text', () => {
   assert.match(JSON.stringify(decodeToken('A'.repeat(5463))), /5463 characters, the limit is 5462/);
 });
 
-test('arbitrary text is no token and does not throw', () => {
+test('arbitrary text is not a token and does not throw', () => {
   fc.assert(
     fc.property(fc.oneof(fc.string({ unit: 'binary-ascii' }), fc.base64String()), (input) => {
       const result = decodeToken(input);
@@ -257,7 +257,7 @@ test('arbitrary text is no token and does not throw', () => {
   );
 });
 
-test('the bearer scheme is read in any case, and nothing else is', () => {
+test('only the bearer scheme is accepted, in any case', () => {
   assert.equal(bearerToken('Bearer abc'), 'abc');
   assert.equal(bearerToken('bEARER abc'), 'abc');
   for (const header of [undefined, '', 'Bearer', 'Bearer ', 'Basic abc', 'Bearerabc', ' Bearer abc']) {

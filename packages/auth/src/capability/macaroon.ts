@@ -1,8 +1,8 @@
 /**
  * Macaroons: the public libmacaroons v2 binary format and its chain of HMAC-SHA256 signatures.
  *
- * Contract: what `encodeMacaroon` writes is byte for byte what other implementations write, and `decodeMacaroon` accepts
- * exactly one spelling of each macaroon. It never throws on bytes from outside: it returns the macaroon or the reason.
+ * Contract: `encodeMacaroon` writes the same bytes as other implementations, and `decodeMacaroon` accepts exactly one
+ * encoding of each macaroon. It never throws on external bytes: it returns the macaroon or the reason.
  * Bound: `CAPABILITY_LIMITS`, checked before anything is copied.
  *
  *   2 | [location] identifier EOS | ([location] identifier [vid] EOS)* | EOS | signature
@@ -41,7 +41,7 @@ interface MacaroonInit {
   location?: string | undefined;
 }
 
-/** Immutable. The signature is what makes it a bearer secret, so it shows in no log. */
+/** Immutable. The signature makes it a bearer secret, so it is never logged. */
 export class Macaroon {
   readonly location: string | undefined;
   readonly identifier: Uint8Array;
@@ -75,7 +75,7 @@ export function newMacaroon(rootKey: Uint8Array, identifier: Uint8Array, locatio
   return new Macaroon({ identifier, caveats: [], signature: firstSignature(rootKey, identifier), location });
 }
 
-/** The macaroon with one more first-party caveat. Needs no key: anyone who holds a macaroon can narrow it. */
+/** The macaroon with one more first-party caveat. Needs no key: the holder of a macaroon can narrow it. */
 export function addCaveat(macaroon: Macaroon, caveat: Uint8Array): Macaroon {
   return new Macaroon({
     identifier: macaroon.identifier,
@@ -86,9 +86,9 @@ export function addCaveat(macaroon: Macaroon, caveat: Uint8Array): Macaroon {
 }
 
 /**
- * Whether the signature is the one that the root key gives. Always walks the whole chain and compares in constant time.
+ * Whether the signature follows from the root key. Always walks the whole chain and compares in constant time.
  * Third-party caveats cannot be discharged here, so a macaroon with one never verifies.
- * `onLink` sees the signature after each caveat: it has the power of a macaroon and must not be kept as it is.
+ * `onLink` receives the signature after each caveat. It is as powerful as a macaroon and must not be stored.
  */
 export function verifyChain(
   macaroon: Macaroon,
@@ -157,7 +157,7 @@ function readCaveat(reader: Reader): MacaroonCaveat {
   return { identifier, vid, location };
 }
 
-/** A cursor whose first problem sticks: later reads return nothing, so that reading code has no error branches. */
+/** A cursor that keeps its first error: later reads return nothing, so that callers need no error branches. */
 class Reader {
   problem: string | undefined;
   readonly #bytes: Uint8Array;
@@ -198,19 +198,19 @@ class Reader {
     const bytes = this.field(FIELD_LOCATION, LIMITS.location_bytes_max, 'location');
     const text = readUtf8(bytes);
     if (text === undefined) this.refuse('a location is not UTF-8');
-    // An absent location is written by leaving the field out, so an empty one would be a second spelling.
+    // An absent location is encoded by omitting the field, so an empty one would be a second encoding.
     if (text === '') this.refuse('a location is empty');
     return text;
   }
 
   field(type: number, bytes_max: number, name: string): Uint8Array {
     if (!this.takes(type)) {
-      this.refuse(`its fields are out of order: there is no ${name} where one belongs`);
+      this.refuse(`its fields are out of order: the ${name} is missing`);
       return NOTHING;
     }
     const length = this.#varint();
     if (length > bytes_max) this.refuse(`its ${name} has ${length} bytes, the limit is ${bytes_max}`);
-    if (length > this.#bytes.length - this.#at) this.refuse('it is cut short');
+    if (length > this.#bytes.length - this.#at) this.refuse('it is truncated');
     if (this.problem !== undefined) return NOTHING;
     this.#at += length;
     return this.#bytes.subarray(this.#at - length, this.#at);
@@ -218,7 +218,7 @@ class Reader {
 
   #byte(): number | undefined {
     const byte = this.#bytes[this.#at];
-    if (byte === undefined) this.refuse('it is cut short');
+    if (byte === undefined) this.refuse('it is truncated');
     else this.#at += 1;
     return byte;
   }

@@ -33,7 +33,7 @@ const request = fc.record({
 });
 type Tried = typeof request extends fc.Arbitrary<infer T> ? T : never;
 
-/** Both phases, as a service goes through them. */
+/** Both phases, as a service runs them. */
 async function passes(bench: Bench, token: string, tried: Tried): Promise<boolean> {
   const context: Partial<AccessRequest> = {
     ...tried,
@@ -49,7 +49,7 @@ async function passes(bench: Bench, token: string, tried: Tried): Promise<boolea
   return phase2.settle() === undefined;
 }
 
-/** Caveats that often fit the request, so that enough of the requests are allowed for the property to mean something. */
+/** Caveats that often match the request, so that enough requests are allowed for the property to be meaningful. */
 const fitting = (tried: Tried): string[] => [
   `scopes in storage:get,storage:put`,
   `ip in 127.0.0.0/8,::1`,
@@ -61,7 +61,7 @@ const fitting = (tried: Tried): string[] => [
   ...(tried.facts.tenant === undefined ? [] : [`tenant = ${tried.facts.tenant}`]),
 ];
 
-test('one more caveat, of any kind or no kind, never allows what was refused', async () => {
+test('one more caveat, of any or no known kind, never allows a refused request', async () => {
   const bench = new Bench();
   const root = await bench.token();
   const extra = fc.oneof(arbitraryCaveat.map(formatCaveat), fc.string({ maxLength: 40 }));
@@ -90,7 +90,7 @@ test('one more caveat, of any kind or no kind, never allows what was refused', a
   assert.ok(allowed > numRuns / 10 && narrowed > 0, `too few requests were allowed to learn anything: ${allowed}`);
 });
 
-test('caveats that fit the request do not refuse it', async () => {
+test('caveats that match the request do not refuse it', async () => {
   const bench = new Bench();
   const root = await bench.token();
   await fc.assert(

@@ -1,6 +1,6 @@
 /**
- * To whom capabilities are issued. A node issues to its owner and its services itself; other subjects get theirs from
- * passport, which does not issue under these names: so the name tells where a capability came from.
+ * The subjects of capabilities. A node itself issues to its owner and its services. All other subjects get capabilities
+ * from passport, which does not issue under these names, so the subject reveals the issuer.
  */
 export const OWNER_SUBJECT = 'owner';
 export const ROOT_SUBJECT = 'root';
@@ -15,7 +15,7 @@ export function isServiceSubject(subject: string): boolean {
   return subject.startsWith(SERVICE_SUBJECT);
 }
 
-/** Whether it is the node's own: its owner or one of its services. */
+/** Whether it is the owner or a service of this node. */
 export function isNodeSubject(subject: string): boolean {
   return subject === OWNER_SUBJECT || subject === ROOT_SUBJECT || isServiceSubject(subject);
 }

@@ -4,7 +4,7 @@ import { Bench } from '../../test/support.ts';
 import { addCaveat } from '../capability/macaroon.ts';
 import { decodeToken, encodeToken } from '../capability/token.ts';
 
-/** Many times what the caches hold; each costs a chain of signatures. */
+/** Many times the size of the caches; each token costs a chain of signatures. */
 const DISTINCT = 6000;
 
 async function* variants(bench: Bench, count: number): AsyncGenerator<string> {
@@ -13,7 +13,7 @@ async function* variants(bench: Bench, count: number): AsyncGenerator<string> {
   for (let at = 0; at < count; at++) yield encodeToken(addCaveat(root.value, Buffer.from(`expires < ${9e15 + at}`)));
 }
 
-test('thousands of distinct tokens, good and bad, leave the caches at their bounds', async () => {
+test('thousands of distinct tokens, valid and invalid, leave the caches at their bounds', async () => {
   const bench = new Bench({ tokens_max: 500, bad_tokens_max: 50 });
   let checked = 0;
   for await (const token of variants(bench, DISTINCT / 2)) {
@@ -29,7 +29,7 @@ test('thousands of distinct tokens, good and bad, leave the caches at their boun
   assert.deepEqual(bench.checker.sizes, { tokens: 500, bad_tokens: 50, rates: 0 });
 });
 
-test('garbage does not push good tokens out, and the least recently used good one goes first', async () => {
+test('garbage does not evict valid tokens, and the least recently used valid token is evicted first', async () => {
   const bench = new Bench({ tokens_max: 3, bad_tokens_max: 2 });
   const tokens = await Array.fromAsync(variants(bench, 4));
   const request = (token: string) =>
@@ -51,7 +51,7 @@ test('garbage does not push good tokens out, and the least recently used good on
   await assert.rejects(async () => gone, /not known/);
 });
 
-test('what is no token at all is not remembered', async () => {
+test('malformed tokens are not cached', async () => {
   const bench = new Bench();
   for (let at = 0; at < 1000; at++) await bench.refused(`garbage${at}`);
   assert.deepEqual(bench.checker.sizes, { tokens: 0, bad_tokens: 0, rates: 0 });

@@ -1,5 +1,6 @@
 /**
- * What a check costs: `node packages/auth/src/checker.bench.ts`. Prints the median and the spread of several rounds.
+ * The cost of a check: `node packages/auth/src/checker/checker.bench.ts` prints the median and the spread of several
+ * rounds.
  */
 import type { AccessRequest } from '@ron/proto';
 import { signal, Bench } from '../../test/support.ts';
@@ -39,7 +40,7 @@ async function cached(name: string, caveats: string[]): Promise<void> {
   await measure(name, 100_000, () => {
     for (let at = 0; at < 100_000; at++) {
       const verdict = bench.checker.checkHeaders(context(token), signal);
-      if (verdict instanceof Promise || !verdict.ok) throw new Error('not remembered or not allowed');
+      if (verdict instanceof Promise || !verdict.ok) throw new Error('not cached or not allowed');
     }
   });
 }
@@ -62,8 +63,8 @@ const FIVE = ['tenant = acme', 'address ^= b3:0000', 'bytes <= 1048576', 'ip in 
 const bench = new Bench();
 const token = await bench.token();
 
-await cached('seen before, as minted (3 caveats)', []);
-await cached('seen before, 8 caveats of all kinds', FIVE);
+await cached('cached, as minted (3 caveats)', []);
+await cached('cached, 8 caveats of all kinds', FIVE);
 await fresh('first seen, 4 caveats', []);
 await fresh('first seen, 9 caveats', FIVE);
 await measure('mint', 5000, async () => {

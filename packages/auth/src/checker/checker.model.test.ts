@@ -9,26 +9,26 @@ const REAL: Parts = { Checker, DerivedKeySource, Revocations };
 
 /** All schedules of Node. With delayed wake-ups there are more than 60,000. */
 const AS_IN_NODE = { delayed: false };
-/** No promise of revocations is about time. */
+/** No property of revocations depends on time. */
 const TIMELESS = { lags: 0 };
 
-test('a key that was seen to be retired is never good again', async (t) => {
+test('a key that is known to be retired is never valid again', async (t) => {
   await assertHoldsWithin(t, keysAgainstChecks(REAL), { name: 'key rotation against check', ...AS_IN_NODE });
 });
 
-test('a revocation that was heard is in force for every later check', async (t) => {
+test('an applied revocation is in force for every later check', async (t) => {
   await assertHoldsWithin(t, revocationsAgainstChecks(REAL), { name: 'revocation against check', ...TIMELESS });
 });
 
 const MUTANTS = [
   {
-    bug: 'tokens seen before are not forgotten when keys change',
+    bug: 'cached tokens are not dropped when keys change',
     part: 'Checker',
     module: import.meta.resolve('./checker.ts'),
     find: 'if (token.length > TOKEN_CHARS_MAX) return TOO_LONG;\n    this.#forgetIfKeysChanged();',
     replace: 'if (token.length > TOKEN_CHARS_MAX) return TOO_LONG;',
     model: keysAgainstChecks,
-    caught: /a retired key is good again/,
+    caught: /a retired key is valid again/,
   },
   {
     bug: 'a retired key is still accepted',
@@ -37,10 +37,10 @@ const MUTANTS = [
     find: 'sum += ring?.generation ?? 0;',
     replace: 'sum += ring === undefined ? 0 : 0;',
     model: keysAgainstChecks,
-    caught: /a retired key is good again/,
+    caught: /a retired key is valid again/,
   },
   {
-    bug: 'an older document takes a revocation back',
+    bug: 'an older document undoes a revocation',
     part: 'Revocations',
     module: import.meta.resolve('../revocations/revocations.ts'),
     find: 'new Map(hasRoom || !isNewest ? this.#floors : [])',
@@ -49,7 +49,7 @@ const MUTANTS = [
     caught: /a revoked token is accepted/,
   },
   {
-    bug: 'a token seen before is not asked for its epoch',
+    bug: 'the epoch of a cached token is not checked',
     part: 'Checker',
     module: import.meta.resolve('./checker.ts'),
     find: 'if (proven !== undefined) return this.#judge(proven, request);',

@@ -1,10 +1,10 @@
 /**
- * Checks against what changes under them, on the real checker, key source and revocations: the key service answers when
- * the explorer says so.
+ * A model of checks while keys and revocations change, on the real checker, key source and revocations; the explorer
+ * decides when the key service answers.
  *
- * Once a key is known to be retired, every check that begins later refuses what is under it, also a token that was
- * accepted before. A revocation that was heard is in force for every check that begins later,
- * also for tokens seen before, and no older document takes it back.
+ * Contract: once a key is known to be retired, every later check refuses tokens under it, even a token that was accepted
+ * before. A revocation that was applied is in force for every later check, even for cached tokens, and no older document
+ * undoes it.
  */
 import assert from 'node:assert/strict';
 import { createHmac } from 'node:crypto';
@@ -36,7 +36,7 @@ async function isAccepted(checker: Checker, token: string): Promise<boolean | un
   try {
     return (await checker.checkHeaders(request, NEVER)).ok;
   } catch {
-    return undefined; // It could not be said: no verdict.
+    return undefined; // The source was not available: no verdict.
   }
 }
 
@@ -47,7 +47,7 @@ export function keysAgainstChecks(parts: Parts): Build {
     const secret = (version: number): Uint8Array => secretOf(`audience/storage/v${version}`, version);
     const deriver: KeyDeriver = {
       async derive(label, version = 2) {
-        // What it answers is decided when it looks, not when the answer arrives.
+        // The answer is decided when the request arrives, not when the answer is received.
         const least = version_min;
         await world.io(`kms: from ${least} on`);
         return { version, version_min: least, secret: secretOf(label, version) };
@@ -58,7 +58,7 @@ export function keysAgainstChecks(parts: Parts): Build {
       load: (audience) => (audience === 'storage' ? { audience, keys: known } : undefined),
       save: () => Promise.resolve(),
     };
-    const keys = new parts.DerivedKeySource({ deriver, cache, reask_ms: 1e9 });
+    const keys = new parts.DerivedKeySource({ deriver, cache, requery_ms: 1e9 });
     const checker = new parts.Checker({ audience: 'storage', keys });
     const old = tokenOf(secret(1), keyIdOf(1, secret(1)));
     world.task('retire', async () => {
@@ -69,7 +69,7 @@ export function keysAgainstChecks(parts: Parts): Build {
       await isAccepted(checker, old);
       await world.io('next request');
       const isGone = !keys.toJSON().includes(keyIdOf(1, secret(1)));
-      assert.ok(!(isGone && (await isAccepted(checker, old)) === true), 'a retired key is good again');
+      assert.ok(!(isGone && (await isAccepted(checker, old)) === true), 'a retired key is valid again');
     });
     return {};
   };

@@ -13,7 +13,7 @@ import { decodeToken, encodeToken } from '../capability/token.ts';
 
 const HEX = '0123456789abcdef'.repeat(4);
 
-test('each caveat refuses what it restricts, with a reason that helps, and nothing else', async () => {
+test('each caveat refuses exactly the requests that it restricts, with a helpful reason', async () => {
   const bench = new Bench();
   const root = await bench.token();
   const address = `b3:${HEX}`;
@@ -78,11 +78,11 @@ test('no token, a wrong scheme, garbage and too long a token are unauthorized', 
     assert.ok(!verdict.ok && verdict.code === 'unauthorized');
     return verdict.reason;
   };
-  assert.match(await reason(undefined), /^this needs a capability: send Authorization: Bearer/);
-  assert.match(await reason('Basic dXNlcjpwYXNz'), /this needs a capability/);
-  assert.match(await reason('Bearer AAAA'), /^this is no capability: it is not a macaroon of version 2$/);
-  assert.match(await reason(`Bearer ${'A'.repeat(5463)}`), /more than 5462 characters/);
-  assert.match(await reason(`Bearer ${'A'.repeat(5462)}`), /^this is no capability/);
+  assert.match(await reason(undefined), /^a capability is required: send Authorization: Bearer/);
+  assert.match(await reason('Basic dXNlcjpwYXNz'), /a capability is required/);
+  assert.match(await reason('Bearer AAAA'), /^not a capability: it is not a macaroon of version 2$/);
+  assert.match(await reason(`Bearer ${'A'.repeat(5463)}`), /at most 5462 characters/);
+  assert.match(await reason(`Bearer ${'A'.repeat(5462)}`), /^not a capability/);
 });
 
 test('a capability of another audience, key or source does not verify', async () => {
@@ -97,9 +97,9 @@ test('a capability of another audience, key or source does not verify', async ()
   const kmsKey = await bench.keys.current('kms', signal);
   const claim = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000 } as const;
   const forged = mintWith(kmsKey.key, kmsKey.key_id, claim).token;
-  assert.match((await bench.refused(forged)).reason, /^capability does not verify: its signature is wrong$/);
+  assert.match((await bench.refused(forged)).reason, /^capability does not verify: its signature is invalid$/);
   const stranger = await new Bench().token();
-  assert.match((await bench.refused(stranger)).reason, /a key that is unknown or retired$/);
+  assert.match((await bench.refused(stranger)).reason, /its key is unknown or retired$/);
 });
 
 test('attenuating to another audience refuses everything', async () => {
@@ -109,7 +109,7 @@ test('attenuating to another audience refuses everything', async () => {
   assert.equal((await bench.refused(token)).code, 'unauthorized');
 });
 
-test('unknown, malformed, binary and third-party caveats are refused though the chain holds', async () => {
+test('unknown, malformed, binary and third-party caveats are refused even if the chain is valid', async () => {
   const bench = new Bench();
   const { key } = await bench.keys.current('storage', signal);
   const token = await bench.token();
@@ -131,7 +131,7 @@ test('unknown, malformed, binary and third-party caveats are refused though the 
   }
 });
 
-test('a macaroon that the right key signed is no capability unless it is bounded', async () => {
+test('a correctly signed macaroon is not a capability unless it is bounded', async () => {
   const bench = new Bench();
   const { key, key_id } = await bench.keys.current('storage', signal);
   const bare = encodeToken(newMacaroon(key, Buffer.from(`ron1.${key_id}.-.0.AAAAAAAAAAAAAAAAAAAAAA`)));
@@ -153,7 +153,7 @@ test('a macaroon that the right key signed is no capability unless it is bounded
     encodeToken([audience, expires, scopes].map((text) => Buffer.from(text)).reduce(addCaveat, macaroon.value)),
   );
   const other = encodeToken(newMacaroon(key, Buffer.from('hello')));
-  assert.match((await bench.refused(other)).reason, /its identifier is not one of ours$/);
+  assert.match((await bench.refused(other)).reason, /it has a foreign identifier$/);
   const located = encodeToken(newMacaroon(key, Buffer.from(`ron1.${key_id}.-.0.AAAAAAAAAAAAAAAAAAAAAA`), 'here'));
   assert.match((await bench.refused(located)).reason, /it has a location$/);
 });
@@ -176,7 +176,7 @@ test('no token with one changed bit, in its text or its bytes, is allowed', asyn
   }
 });
 
-test('no refusal shows the token, its signature or a key', async () => {
+test('no refusal reveals the token, its signature or a key', async () => {
   const bench = new Bench();
   const root = await bench.token();
   const tokens = [
@@ -192,7 +192,7 @@ test('no refusal shows the token, its signature or a key', async () => {
   }
 });
 
-test('a token that was seen before is answered without a promise', async () => {
+test('a cached token is checked without a promise', async () => {
   const bench = new Bench();
   const request = { authorization: `Bearer ${await bench.token()}`, scope: 'storage:get', source_ip: '::1' } as const;
   assert.ok(bench.checker.checkHeaders(request, signal) instanceof Promise);
@@ -206,7 +206,7 @@ test('a token that was seen before is answered without a promise', async () => {
   assert.ok(!(again instanceof Promise) && !again.ok);
 });
 
-test('a remembered token expires to the millisecond, and follows the clock when it jumps', async () => {
+test('a cached token expires to the millisecond, even if the clock jumps', async () => {
   using clock = new TestClock();
   const bench = new Bench();
   const start_ms = clock.wall_ms;
@@ -227,7 +227,7 @@ test('a remembered token expires to the millisecond, and follows the clock when 
   assert.equal(bench.checker.sizes.tokens, 1);
 });
 
-test('a remembered token dies with its epoch, for its subject only, and with the epoch of all', async () => {
+test('a cached token becomes invalid with the epoch of its subject, and with the epoch of all subjects', async () => {
   const epochs = new Revocations();
   const revoke = (version: number, all: number, alice: number): void =>
     epochs.apply({ version, all, subjects: { [subjectTag('alice')]: alice } });
@@ -247,7 +247,7 @@ test('a remembered token dies with its epoch, for its subject only, and with the
   await bench.allowed(await bench.token({ subject: 'alice', epoch: 4 }));
 });
 
-test('a remembered token dies with its key, and good tokens of other keys live on', async () => {
+test('a cached token becomes invalid with its key, and tokens of other keys stay valid', async () => {
   const bench = new Bench();
   const token = await bench.token();
   await bench.allowed(token);
@@ -256,7 +256,7 @@ test('a remembered token dies with its key, and good tokens of other keys live o
   assert.equal(bench.checker.sizes.tokens, 0);
 });
 
-test('a bad signature is forgotten when the keys change', async () => {
+test('a cached invalid signature is dropped when the keys change', async () => {
   const { token, key } = forgeable();
   let current: Uint8Array = new Uint8Array(32).fill(9);
   let generation = 0;
@@ -287,7 +287,7 @@ test('a key that is zeroed while a check waits for it proves nothing', async () 
         if (asked > 1) return Promise.resolve(undefined);
         return new Promise((resolve) => {
           resolve(live);
-          // After the answer, before whoever waits for it goes on.
+          // After the answer, before the waiting check continues.
           live.fill(0);
           if (movesGeneration) generation += 1;
         });
@@ -304,7 +304,7 @@ test('a key that is zeroed while a check waits for it proves nothing', async () 
   }
 });
 
-test('a key that is replaced while a check waits for it is asked for again', async () => {
+test('a key that is replaced while a check waits for it is fetched again', async () => {
   const { token, key } = forgeable();
   let generation = 0;
   const keys = source({
@@ -324,7 +324,7 @@ test('a key that is replaced while a check waits for it is asked for again', asy
   assert.equal(checker.sizes.tokens, 0);
 });
 
-test('keys that change without end end the check with an error that says so', async () => {
+test('keys that never stop changing end the check with an error', async () => {
   const { token, key } = forgeable();
   let generation = 0;
   const keys = source({ generation: () => generation, key: async () => ((generation += 1), key) });
@@ -336,7 +336,7 @@ test('keys that change without end end the check with an error that says so', as
   );
 });
 
-test('an aborted request and a failing key source reject, and nothing is remembered', async () => {
+test('an aborted request and a failing key source reject, and nothing is cached', async () => {
   const bench = new Bench();
   const token = await bench.token();
   const gone = AbortSignal.abort(new Error('client left'));
@@ -346,7 +346,7 @@ test('an aborted request and a failing key source reject, and nothing is remembe
   await bench.allowed(token);
 });
 
-test('an allowed verdict names the capability, its subject and what is left of its scopes', async () => {
+test('an allowed verdict names the capability, its subject and its remaining scopes', async () => {
   const bench = new Bench();
   const root = await bench.token({ subject: 'alice' });
   const verdict = await bench.allowed(attenuate(root, ['scopes in storage:get,storage:pin']));
@@ -368,7 +368,7 @@ function forgeable(): { token: string; key: Uint8Array } {
   return { token: mintWith(key, 'k1', CLAIM).token, key };
 }
 
-/** A capability signed with a key that `mint` would not touch. */
+/** A capability signed with a key that `mint` refuses. */
 function encodedWith(key: Uint8Array): string {
   const macaroon = peer.newMacaroon({ rootKey: key, identifier: 'ron1.k1.-.0.AAAAAAAAAAAAAAAAAAAAAA' });
   for (const caveat of ['audience = storage', 'expires < 9007199254740991', 'scopes in storage:get'])

@@ -1,13 +1,14 @@
 /**
  * Checks requests against capabilities.
  *
- * Contract: phase 1 happens before any queue and without waiting when the token was seen before. The cache remembers only
- * that a chain of signatures holds: expiry, revocation, address, scopes and every other caveat are judged anew for each
- * request, so a cached token dies on time. When the key source's generation moves, everything remembered is forgotten.
- * Bound: `tokens_max` good tokens, `bad_tokens_max` bad ones in a table of their own, so that garbage cannot push out good
- * tokens, and `rates_max` rate counters. Overflow: a token that was evicted is checked afresh next time.
- * Cancellation: the signal reaches the key source. Throws or rejects only when the key source cannot say what a key is,
- * or the revocations are too old to go by; everything else is a verdict.
+ * Contract: phase 1 runs before any queue, and without waiting if the token is cached. The cache records only that a
+ * chain of signatures is valid: expiry, revocation, address, scopes and every other caveat are evaluated for each
+ * request, so a cached token expires on time. When the generation of the key source changes, the cache is cleared.
+ * Bound: `tokens_max` valid tokens; `bad_tokens_max` invalid ones in a separate table, so that garbage cannot evict
+ * valid tokens; `rates_max` rate counters.
+ * Overflow: an evicted token is verified again on its next use.
+ * Cancellation: the signal reaches the key source. Throws or rejects only if the key source is not available or the
+ * revocations are too old; every other outcome is a verdict.
  */
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
@@ -25,8 +26,8 @@ import { TOKEN_CHARS_MAX } from '../capability/limits.ts';
 import { verifyChain } from '../capability/macaroon.ts';
 import type { Macaroon } from '../capability/macaroon.ts';
 import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
-import { RateCeilings } from './rate.ts';
-import type { RateLink } from './rate.ts';
+import { RateCounters } from './rate-counters.ts';
+import type { RateLink } from './rate-counters.ts';
 import { isServiceSubject } from '../capability/subjects.ts';
 import { bearerToken, decodeToken } from '../capability/token.ts';
 import { forbidden, unauthorized } from '../verdict.ts';
@@ -45,27 +46,27 @@ export interface CheckerInit {
   rates_max?: number;
 }
 
-/** A capability whose chain holds. Holds no signature and no key. */
+/** A capability with a valid chain. Holds no signature and no key. */
 interface Proven {
   readonly capability: Capability;
   readonly rates: readonly RateLink[];
 }
 
-const NO_TOKEN = unauthorized('this needs a capability: send Authorization: Bearer <capability>');
-const TOO_LONG = unauthorized(`no capability has more than ${TOKEN_CHARS_MAX} characters`);
-const BAD_SIGNATURE = unauthorized('capability does not verify: its signature is wrong');
-const UNKNOWN_KEY = unauthorized('capability does not verify: it was made with a key that is unknown or retired');
-/** How often one check starts again because keys changed under it. */
+const NO_TOKEN = unauthorized('a capability is required: send Authorization: Bearer <capability>');
+const TOO_LONG = unauthorized(`a capability has at most ${TOKEN_CHARS_MAX} characters`);
+const BAD_SIGNATURE = unauthorized('capability does not verify: its signature is invalid');
+const UNKNOWN_KEY = unauthorized('capability does not verify: its key is unknown or retired');
+/** How often a check restarts because keys changed meanwhile. */
 const KEY_TRIES_MAX = 3;
 
 export class Checker {
   readonly audience: Service;
   readonly #keys: KeySource;
   readonly #epochs: RevocationEpochs;
-  /** By SHA-256 of the token, so that no token lies in memory longer than its request. */
+  /** By SHA-256 of the token, so that no token stays in memory longer than its request. */
   readonly #proven: Cache<Proven>;
   readonly #bad: Cache<true>;
-  readonly #rates: RateCeilings;
+  readonly #rates: RateCounters;
   #generation: number;
 
   constructor(init: CheckerInit) {
@@ -74,16 +75,16 @@ export class Checker {
     this.#epochs = init.epochs ?? NOTHING_REVOKED;
     this.#proven = new Cache({ entries_max: init.tokens_max ?? 4096 });
     this.#bad = new Cache({ entries_max: init.bad_tokens_max ?? 1024 });
-    this.#rates = new RateCeilings(init.rates_max ?? 16_384);
+    this.#rates = new RateCounters(init.rates_max ?? 16_384);
     this.#generation = init.keys.generation;
   }
 
-  /** How much is remembered now, for metrics. */
+  /** Current sizes of the caches, for metrics. */
   get sizes(): { readonly tokens: number; readonly bad_tokens: number; readonly rates: number } {
     return { tokens: this.#proven.size, bad_tokens: this.#bad.size, rates: this.#rates.size };
   }
 
-  /** Phase 1. Answers without a promise when the token was seen before. */
+  /** Phase 1. Returns without a promise if the token is cached. */
   checkHeaders(request: AccessRequest, signal: AbortSignal): AccessVerdict | Promise<AccessVerdict> {
     touch(this);
     const token = bearerToken(request.authorization);
@@ -104,10 +105,10 @@ export class Checker {
     signal: AbortSignal,
   ): Promise<AccessVerdict> {
     const macaroon = decodeToken(token);
-    if (!macaroon.ok) return unauthorized(`this is no capability: ${macaroon.reason}`);
+    if (!macaroon.ok) return unauthorized(`not a capability: ${macaroon.reason}`);
     const capability = readCapability(macaroon.value);
-    if (!capability.ok) return unauthorized(`this is no capability: ${capability.reason}`);
-    // Another audience's chain cannot hold under our key; saying which one it is for helps more than "wrong signature".
+    if (!capability.ok) return unauthorized(`not a capability: ${capability.reason}`);
+    // The chain of another audience is never valid under this key; naming that audience helps more than "invalid signature".
     if (capability.value.audience !== this.audience) return wrongAudience(capability.value.audience, this.audience);
     const proven = await this.#prove(macaroon.value, capability.value, signal);
     if (proven === BAD_SIGNATURE) this.#bad.set(tokenHash, true, 0);
@@ -120,14 +121,14 @@ export class Checker {
     for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
       const generation = this.#keys.generation;
       const key = await this.#keys.key(this.audience, capability.key_id, signal);
-      // Between the source's answer and this line the key may have been retired and zeroed. A zeroed key is known to all.
+      // The key may have been retired and zeroed since the source returned it. A zeroed key is public.
       if (this.#keys.generation !== generation) continue;
       this.#forgetIfKeysChanged();
       if (key === undefined || !isUsableKey(key)) return UNKNOWN_KEY;
       const rates: RateLink[] = [];
       const holds = verifyChain(macaroon, key, (index, signature) => {
         const caveat = capability.rates.get(index);
-        // Hashed, because the signature itself is as good as a token.
+        // Hashed, because the signature itself is as powerful as a token.
         if (caveat === undefined) return;
         const { capability_id } = capability;
         rates.push({ id: hash('sha256', signature, 'base64url'), capability_id, caveat });
@@ -137,7 +138,7 @@ export class Checker {
     throw new RonError('not_ready', 'keys changed while a capability was checked', { op: 'capability' });
   }
 
-  /** Everything that can change between two requests with the same token. */
+  /** The checks whose result can differ between two requests with the same token. */
   #judge({ capability, rates }: Proven, request: AccessRequest): AccessVerdict {
     if (capability.epoch < this.#epochs.floor(capability.subject)) return unauthorized('capability was revoked');
     if (capability.problem !== undefined) return forbidden(`capability cannot be used: ${capability.problem}`);
@@ -151,7 +152,7 @@ export class Checker {
       return {
         ok: false,
         code: 'rate_limited',
-        reason: 'capability is used faster than its rate allows',
+        reason: 'capability exceeds its rate',
         retry_after_ms,
       };
     }

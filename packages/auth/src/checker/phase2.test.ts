@@ -13,7 +13,7 @@ async function phase2(caveats: string[], request: Partial<AccessRequest> = {}, b
   return (await bench.allowed(await bench.token({ caveats }), request)).phase2;
 }
 
-test('a capability that restricts nothing of the body leaves nothing to do', async () => {
+test('a capability that does not restrict the body has an empty phase 2', async () => {
   assert.equal(await phase2(['ip in 127.0.0.1']), NOTHING_LEFT);
   assert.equal(await phase2(['bytes <= 5'], { body_bytes: 0 }), NOTHING_LEFT);
   assert.equal(await phase2(['tenant = a'], { facts: { tenant: 'a' } }), NOTHING_LEFT);
@@ -22,7 +22,7 @@ test('a capability that restricts nothing of the body leaves nothing to do', asy
   assert.equal(NOTHING_LEFT.needsBody, false);
 });
 
-test('the byte ceiling refuses the chunk that breaks it, whatever length was declared, and stays refused', async () => {
+test('the byte limit refuses the chunk that exceeds it, whatever length was declared, and the refusal is final', async () => {
   for (const body_bytes of [undefined, 10]) {
     const body = await phase2(['bytes <= 100', 'bytes <= 10'], { body_bytes });
     assert.equal(body.needsBody, true);
@@ -36,7 +36,7 @@ test('the byte ceiling refuses the chunk that breaks it, whatever length was dec
   }
 });
 
-test('a body of exactly the ceiling passes', async () => {
+test('a body of exactly the limit passes', async () => {
   const body = await phase2(['bytes <= 12']);
   assert.equal(body.update(BODY), undefined);
   assert.equal(body.end(), undefined);
@@ -56,7 +56,7 @@ test('the body hash holds for the body and for no other', async () => {
   }
 });
 
-test('two hashes must both hold', async () => {
+test('two hashes must both match', async () => {
   const body = await phase2([
     `body = sha256:${SHA}`,
     `body = sha256:${SHA.replace(/^./, (first) => (first === '0' ? '1' : '0'))}`,
@@ -99,7 +99,7 @@ test('b3 is the BLAKE3 of the whole body, in pieces of any size, and holds besid
   assert.match(one.end()?.reason ?? '', /bound to another body/);
 });
 
-test('a body that was not read to its end is not settled', async () => {
+test('a body that was not read to its end is refused', async () => {
   for (const caveat of ['bytes <= 100', `body = sha256:${SHA}`]) {
     const body = await phase2([caveat]);
     body.update(BODY);
@@ -110,10 +110,10 @@ test('a body that was not read to its end is not settled', async () => {
 test('nothing can be added to a body that has ended', async () => {
   const body = await phase2(['bytes <= 100']);
   body.end();
-  assert.throws(() => body.update(BODY), /the body had ended/);
+  assert.throws(() => body.update(BODY), /update is not called after the end of the body/);
 });
 
-test('what the body states is checked for every item of a batch, and must be stated', async () => {
+test('facts in the body are checked for every item of a batch, and are mandatory', async () => {
   const later = { facts_later: ['tenant', 'label'] } as const;
   const caveats = ['tenant = acme', 'label ^= ron/'];
   const good = await phase2(caveats, later);
@@ -130,7 +130,7 @@ test('what the body states is checked for every item of a batch, and must be sta
   assert.match(silent.settle()?.reason ?? '', /states no tenant/);
 });
 
-test('what is stated later is not taken from the headers', async () => {
+test('facts that are stated later are not taken from the headers', async () => {
   const body = await phase2(['tenant = acme'], { facts: { tenant: 'acme' }, facts_later: ['tenant'] });
   assert.match(body.settle()?.reason ?? '', /states no tenant/);
 });

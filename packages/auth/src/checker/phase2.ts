@@ -1,12 +1,12 @@
 /**
  * Phase 2: the restrictions of a capability that only the body can satisfy.
  *
- * Contract: the caller passes the body as it is read, and the first refusal comes before the byte that broke the ceiling
+ * Contract: the caller passes the body as it is read, and a refusal is returned before the byte that exceeds the limit
  * is used. A refusal is final. `settle` refuses until all steps were taken, so a forgotten step fails closed.
  * `body` and `bytes` caveats apply to the content-decoded body: transfer coding removed, `Content-Encoding` decoded. The
  * same capability therefore accepts a body sent plain, chunked or compressed. A request without a body has the hash of
  * zero bytes.
- * Bound: counters and at most one running hash per algorithm (`b3`: 64 KiB). Cancellation: drop the object.
+ * Bound: counters and at most one running hash per algorithm (`b3`: 64 KiB).
  *
  *   update(chunk)* -> end() -> facts({...})* -> settle() -> side effects
  */
@@ -46,10 +46,10 @@ const HASHERS: Readonly<Record<BodyAlgorithm, () => BodyHasher>> = {
 };
 
 export interface BodyCheckInit {
-  /** Undefined when no caveat bounds the body. */
+  /** Undefined if no caveat limits the body. */
   body_bytes_max: number | undefined;
   bodies: readonly BodyCaveat[];
-  /** The caveats whose fact the route states later. */
+  /** The caveats whose facts the route states later. */
   facts: readonly FactCaveat[];
 }
 
@@ -71,7 +71,7 @@ export class BodyCheck implements Phase2 {
   }
 
   update(bytes: Uint8Array): AccessRefusal | undefined {
-    assert(!this.#ended, 'the body had ended');
+    assert(!this.#ended, 'update is not called after the end of the body');
     this.#bytes += bytes.length;
     const { body_bytes_max } = this.#init;
     if (body_bytes_max !== undefined && this.#bytes > body_bytes_max) this.#refusal ??= tooManyBytes(body_bytes_max);

@@ -9,7 +9,7 @@ import { Checker } from '../checker/checker.ts';
 import { DerivedKeySource, keyIdOf, type Derived, type KeyCache, type KeyDeriver } from './derived-keys.ts';
 import type { KeySet } from './key-ring.ts';
 
-/** A key service in miniature: a secret for each version, and a way to be away. */
+/** A minimal key service: a secret for each version, and a switch for an outage. */
 class Root implements KeyDeriver {
   readonly secrets = ['root 1'];
   version_min = 1;
@@ -19,7 +19,7 @@ class Root implements KeyDeriver {
 
   async derive(label: string, version = this.secrets.length): Promise<Derived> {
     this.asked.push(`${label} of ${version}`);
-    if (this.away) throw new RonError('unreachable', 'nobody is there');
+    if (this.away) throw new RonError('unreachable', 'kms is down');
     if (version < this.version_min || this.deleted.has(version)) throw new RonError('conflict', 'retired');
     const secret = new Uint8Array(
       createHmac('sha256', this.secrets[version - 1]!)
@@ -74,7 +74,7 @@ async function verdict(checker: Checker, token: string): Promise<string> {
   }
 }
 
-test('keys follow from the root, the audience and the version; one source mints what another checks', async () => {
+test('keys follow from the root, the audience and the version; one source mints and another checks', async () => {
   const root = new Root();
   await using issuer = new DerivedKeySource({ deriver: root });
   await using service = new DerivedKeySource({ deriver: root });
@@ -86,7 +86,7 @@ test('keys follow from the root, the audience and the version; one source mints 
   assert.notDeepEqual(storage, kms);
 });
 
-test('a new version is found when it is first met; older ones are good until they are retired', async () => {
+test('a new version is fetched on first use; older ones are valid until they are retired', async () => {
   using clock = new TestClock();
   const root = new Root();
   await using service = new DerivedKeySource({ deriver: root });
@@ -97,7 +97,7 @@ test('a new version is found when it is first met; older ones are good until the
   root.rotate();
   await using after = new DerivedKeySource({ deriver: root });
   const fresh = (await mint(after, CLAIM, signal)).token;
-  assert.equal(await verdict(checker, fresh), 'unauthorized', 'strangers must not make us ask at will');
+  assert.equal(await verdict(checker, fresh), 'unauthorized', 'unknown key ids must not trigger a query each');
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, fresh), 'ok');
   assert.equal(await verdict(checker, old), 'ok');
@@ -109,7 +109,7 @@ test('a new version is found when it is first met; older ones are good until the
   assert.equal(await verdict(checker, fresh), 'ok');
 });
 
-test('a version that was deleted by itself is left out', async () => {
+test('a single deleted version is skipped', async () => {
   const root = new Root();
   root.rotate();
   root.rotate();
@@ -130,7 +130,7 @@ test('only the newest eight versions count', async () => {
   assert.equal(await keys.key('storage', root.keyId(4), signal), undefined);
 });
 
-test('while kms is away known keys go on, others are "not ready", and a source with a cache starts', async () => {
+test('while kms is down known keys stay valid, others are "not ready", and a source with a cache starts', async () => {
   using clock = new TestClock();
   const root = new Root();
   const cache = new Kept();
@@ -143,15 +143,15 @@ test('while kms is away known keys go on, others are "not ready", and a source w
   await using keys = new DerivedKeySource({ deriver: root, cache });
   const checker = new Checker({ audience: 'storage', keys });
   assert.equal(await verdict(checker, token), 'ok');
-  assert.equal(root.asked.length, 1, 'what is known is not asked for');
+  assert.equal(root.asked.length, 1, 'known keys are not queried');
   root.rotate();
   await using other = new DerivedKeySource({ deriver: Object.assign(new Root(), { secrets: root.secrets }) });
   const unknown = (await mint(other, CLAIM, signal)).token;
   assert.equal(await verdict(checker, unknown), 'not_ready');
   const asked = root.asked.length;
-  assert.equal(await verdict(checker, unknown), 'not_ready', 'at once, without asking again');
+  assert.equal(await verdict(checker, unknown), 'not_ready', 'at once, without another query');
   assert.equal(root.asked.length, asked);
-  assert.match(keys.problem('storage')!, /nobody is there/);
+  assert.match(keys.problem('storage')!, /kms is down/);
   root.away = false;
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, unknown), 'ok');
@@ -160,7 +160,7 @@ test('while kms is away known keys go on, others are "not ready", and a source w
   await assert.rejects(without.current('storage', signal), { code: 'not_ready', retry_after_ms: 1000 });
 });
 
-test('a key service that lost its root is found out at the first capability under the new one; the old ones are good no more', async () => {
+test('a lost root is detected at the first capability under the new one, and the old keys become invalid', async () => {
   using clock = new TestClock();
   const root = new Root();
   root.rotate();
@@ -176,13 +176,13 @@ test('a key service that lost its root is found out at the first capability unde
   clock.now_ms += 1000;
   assert.equal(await verdict(checker, fresh), 'ok');
   assert.equal(await verdict(checker, token), 'unauthorized');
-  assert.equal(await keys.key('storage', older, signal), undefined, 'the older version, too');
+  assert.equal(await keys.key('storage', older, signal), undefined, 'the older version too');
   root.secrets.splice(0, 2, 'newest 1');
   await keys.refresh('storage', signal);
   assert.equal((await keys.current('storage', signal)).key_id, root.keyId(1));
 });
 
-test('key ids that kms would never give are unknown without asking', async () => {
+test('key ids that kms never issues are unknown without a query', async () => {
   const root = new Root();
   await using keys = new DerivedKeySource({ deriver: root });
   for (const key_id of ['0', 'v0', 'v1', 'v1x', 'v1x0123456', 'v0x01234567', 'abc', 'v12345678'])
@@ -190,7 +190,7 @@ test('key ids that kms would never give are unknown without asking', async () =>
   assert.deepEqual(root.asked, []);
 });
 
-test('those who ask at the same time share one question, and each ends by its own signal', async () => {
+test('concurrent callers share one query, and each ends by its own signal', async () => {
   let answer: ((derived: Derived) => void) | undefined;
   let asked = 0;
   const deriver: KeyDeriver = {
@@ -209,12 +209,12 @@ test('those who ask at the same time share one question, and each ends by its ow
   assert.equal(asked, 1);
 });
 
-test('a question that nobody answers ends by its deadline', async () => {
+test('a query without an answer ends at its deadline', async () => {
   await using keys = new DerivedKeySource({ deriver: { derive: () => new Promise(() => undefined) }, deadline_ms: 20 });
   await assert.rejects(keys.current('storage', signal), { code: 'not_ready' });
 });
 
-test('closing zeroes the keys, also those that a question brings later, and nothing prints them', async () => {
+test('closing zeroes the keys, even those of a pending query, and nothing prints them', async () => {
   const root = new Root();
   const keys = new DerivedKeySource({ deriver: root });
   const { key } = await keys.current('storage', signal);
@@ -240,7 +240,7 @@ test('closing zeroes the keys, also those that a question brings later, and noth
   assert.equal(await keys.key('storage', root.keyId(1), signal), undefined);
 });
 
-test('a cache that cannot be written does not spoil the keys', async () => {
+test('a cache that cannot be written does not affect the keys', async () => {
   const problems: unknown[] = [];
   const cache = { load: () => undefined, save: () => Promise.reject(new Error('full')) };
   await using keys = new DerivedKeySource({

@@ -1,14 +1,15 @@
 /**
- * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key `vNx<check>`.
- * The check is of the key itself: a key service that lost its root and made another gives keys of other names.
+ * Audience keys that a key service derives: version N of its root key, for one audience, is the capability key
+ * `vNx<check>`. The check is a digest of the key itself: a key service that lost its root and created another yields
+ * keys with other names.
  *
- * Contract: what is known is answered without asking. The key service is asked when a key is needed for the first time, when
- * an unknown key id is met (at most once in `reask_ms`: strangers choose key ids), and regularly by `run`. A new version of
- * the root is the current key from then on; one below the root's least version stops being good, and `generation` moves
- * before its bytes are zeroed. While the key service is away, known keys go on; for others the call rejects `not_ready`.
- * What a cache holds from an earlier life counts as known.
- * Bound: `RING_KEYS_MAX` keys of an audience; one question for an audience at a time, `deadline_ms` for all its tries.
- * Cancellation: a caller's signal ends its wait, not the question, which others may share.
+ * Contract: known keys are returned without a request. The key service is queried when a key is needed for the first
+ * time, when an unknown key id is met (at most once in `requery_ms`, because clients choose key ids), and regularly by
+ * `run`. A new version of the root is the current key from then on. A version below the root's minimum version becomes
+ * invalid, and `generation` changes before its bytes are zeroed. While the key service is down, known keys remain valid;
+ * for others the call rejects with `not_ready`. Keys that the cache holds from an earlier run count as known.
+ * Bound: `RING_KEYS_MAX` keys per audience; one query per audience at a time, `deadline_ms` for all its attempts.
+ * Cancellation: the signal of a caller ends its wait, not the query, which other callers may share.
  */
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
@@ -17,12 +18,12 @@ import { SERVICES, type Service } from '@ron/proto';
 import { AUDIENCE_LABEL } from './audience-names.ts';
 import { KeyRing, RING_KEYS_MAX } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
-import { wipeSet, type KeySource } from './key-source.ts';
+import { zeroKeySet, type KeySource } from './key-source.ts';
 
 export interface Derived {
   /** The version of the root that was used. */
   readonly version: number;
-  /** Versions below it are no longer good. */
+  /** Versions below it are invalid. */
   readonly version_min: number;
   /** Belongs to the caller. */
   readonly secret: Uint8Array;
@@ -30,11 +31,11 @@ export interface Derived {
 
 /** The holder of the root key. */
 export interface KeyDeriver {
-  /** `version` undefined: the current one. Rejects with `conflict` or `not_found` when that version is retired. */
+  /** `version` undefined: the current one. Rejects with `conflict` or `not_found` if that version is retired. */
   derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived>;
 }
 
-/** Keeps the keys of an audience over restarts. */
+/** Stores the keys of an audience across restarts. */
 export interface KeyCache {
   /** The caller owns the secrets. */
   load(audience: Service): KeySet | undefined;
@@ -43,18 +44,18 @@ export interface KeyCache {
 
 export interface DerivedKeysInit {
   deriver: KeyDeriver;
-  /** Default: nothing outlives the process. */
+  /** Default: keys do not outlive the process. */
   cache?: KeyCache | undefined;
-  /** How often an unknown key id may make us ask. Default 1000. */
-  reask_ms?: number;
-  /** For one question, all tries included. Default 2000. */
+  /** Minimum time between queries for unknown key ids. Default 1000. */
+  requery_ms?: number;
+  /** For one query, including all attempts. Default 2000. */
   deadline_ms?: number;
-  /** Keys are good, but could not be kept. */
+  /** The keys are valid, but could not be stored. */
   onCacheProblem?: (error: unknown) => void;
 }
 
 export interface RunInit {
-  /** Called after each time that kms was asked; what it rejects with counts as a failure of the question. */
+  /** Called after each query of kms; a rejection counts as a failure of the query. */
   onRefreshed?: (() => Promise<void>) | undefined;
 }
 
@@ -68,25 +69,25 @@ export function audienceLabel(audience: Service, version: number): string {
   return `${AUDIENCE_LABEL}${audience}/v${version}`;
 }
 
-/** What is known of one audience. */
+/** The known keys of one audience. */
 interface Known {
   ring: KeyRing | undefined;
   asked_ms: number;
   asking: Promise<void> | undefined;
-  /** Why the last question had no answer. */
+  /** The reason why the last query failed. */
   error: unknown;
-  /** What the cache holds, as `stateOf` says. */
+  /** The stored state, as returned by `stateOf`. */
   kept: string | undefined;
   answered_ms: number | undefined;
   answered_total: number;
   failed_total: number;
 }
 
-/** How the questions for the keys of an audience went. */
+/** Results of the queries for the keys of an audience. */
 export interface KeyRefreshes {
   readonly answered_total: number;
   readonly failed_total: number;
-  /** Since the last answer; undefined when there was none since the start. */
+  /** Time since the last answer; undefined if there was none since the start. */
   readonly age_ms: number | undefined;
 }
 
@@ -114,7 +115,7 @@ export class DerivedKeySource implements KeySource {
     return sum;
   }
 
-  /** Why the key service could not be asked for the keys of an audience the last time; undefined when all is well. */
+  /** The reason why the last query for the keys of an audience failed; undefined if it succeeded. */
   problem(audience: Service): string | undefined {
     const { error } = this.#of(audience);
     if (error === undefined) return undefined;
@@ -127,7 +128,7 @@ export class DerivedKeySource implements KeySource {
     return { answered_total, failed_total, age_ms };
   }
 
-  /** Whether keys of the audience are known, from whenever. */
+  /** Whether keys of the audience are known, however old. */
   has(audience: Service): boolean {
     return this.#of(audience).ring !== undefined;
   }
@@ -150,21 +151,21 @@ export class DerivedKeySource implements KeySource {
     return known.ring.current(audience);
   }
 
-  /** Asks the key service now. */
+  /** Queries the key service now. */
   async refresh(audience: Service, signal: AbortSignal): Promise<void> {
     const known = this.#of(audience);
     if (this.#closed) throw closedError();
     if (known.asking === undefined) {
       known.asked_ms = sched.now_ms();
       known.asking = this.#ask(audience, known);
-      // The waiters get the error; without one it must not be unhandled.
+      // The waiters receive the error; without a waiter it must not be unhandled.
       known.asking.catch(() => undefined);
     }
     using wait = Deadline.after('derive', this.#deadline_ms, { signal });
     await wait.run(() => known.asking ?? Promise.resolve());
   }
 
-  /** Keeps the keys of an audience, and of others that were asked for, fresh until the signal aborts. */
+  /** Refreshes the keys of an audience, and of others that were requested, until the signal aborts. */
   async run(audience: Service, refresh_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
     let failures = 0;
     while (!this.#closed) {
@@ -213,7 +214,7 @@ export class DerivedKeySource implements KeySource {
   }
 
   async #askAgain(audience: Service, known: Known, signal: AbortSignal): Promise<void> {
-    const isSoon = sched.now_ms() - known.asked_ms < (this.#init.reask_ms ?? 1000);
+    const isSoon = sched.now_ms() - known.asked_ms < (this.#init.requery_ms ?? 1000);
     if (isSoon && known.asking === undefined) {
       if (known.error !== undefined) throw this.#away(known.error);
       return;
@@ -245,13 +246,13 @@ export class DerivedKeySource implements KeySource {
     }
   }
 
-  /** All versions that are good, the current one first. The first question also tells which those are. */
+  /** All valid versions, the current one first. The first query also returns the minimum version. */
   async #derive(audience: Service, ring: KeyRing | undefined, signal: AbortSignal): Promise<KeySet> {
     const { deriver } = this.#init;
     const guess = versionOf(ring?.keyIds[0]) ?? 1;
     const first = await deriver.derive(audienceLabel(audience, guess), undefined, signal);
     const isGuessed = first.version === guess;
-    // The same secret: it is the same root, and what we know of its older versions holds. Else everything is asked anew.
+    // The same secret means the same root, so its known older versions remain valid. Otherwise all versions are queried again.
     const current = { key_id: keyIdOf(guess, first.secret), secret: first.secret };
     const sameRoot = isGuessed && ring?.holds(audience, current.key_id, first.secret) === true ? ring : undefined;
     const keys: RingKey[] = isGuessed ? [current] : [];
@@ -265,7 +266,7 @@ export class DerivedKeySource implements KeySource {
         if (secret !== undefined) keys.push({ key_id: keyIdOf(version, secret), secret });
       }
     } catch (error) {
-      wipeSet({ audience, keys });
+      zeroKeySet({ audience, keys });
       throw error;
     }
     return { audience, keys };
@@ -275,7 +276,7 @@ export class DerivedKeySource implements KeySource {
     try {
       return (await this.#init.deriver.derive(audienceLabel(audience, version), version, signal)).secret;
     } catch (error) {
-      // It was retired or deleted by itself; the others are good.
+      // This version alone was retired or deleted; the others remain valid.
       if (isRonError(error, 'conflict') || isRonError(error, 'not_found')) return undefined;
       throw error;
     }
@@ -284,7 +285,7 @@ export class DerivedKeySource implements KeySource {
   #adopt(known: Known, set: KeySet): void {
     touch(this);
     if (this.#closed) {
-      wipeSet(set);
+      zeroKeySet(set);
       throw closedError();
     }
     if (known.ring === undefined) known.ring = new KeyRing(set);
@@ -304,17 +305,17 @@ export class DerivedKeySource implements KeySource {
     } catch (error) {
       onCacheProblem?.(error);
     } finally {
-      wipeSet(copy);
+      zeroKeySet(copy);
     }
   }
 
   #away(cause: unknown): RonError {
     const init = { op: 'derive', retry_after_ms: RETRY_AFTER_MS };
-    return new RonError('not_ready', 'kms cannot be asked for the keys of capabilities now', { ...init, cause });
+    return new RonError('not_ready', 'kms does not provide the capability keys now', { ...init, cause });
   }
 }
 
-/** The name of a derived key in capabilities. It reveals nothing useful about a key of 256 bits. */
+/** The id of a derived key in capabilities. It reveals nothing useful about a key of 256 bits. */
 export function keyIdOf(version: number, secret: Uint8Array): string {
   const bytes = Buffer.concat([Buffer.from('ron/auth/v1/key-id\n'), secret]);
   const check = hash('sha256', bytes, 'hex').slice(0, CHECK_CHARS);
@@ -322,7 +323,7 @@ export function keyIdOf(version: number, secret: Uint8Array): string {
   return `v${version}x${check}`;
 }
 
-/** Differs when the keys do. */
+/** Changes whenever the keys change. */
 function stateOf(ring: KeyRing): string {
   return `${ring.generation} ${ring.keyIds.join(' ')}`;
 }

@@ -53,7 +53,7 @@ const arbitrarySet: fc.Arbitrary<KeySet> = fc
     keys: keys.map(({ key_id, secret }) => ({ key_id, secret: Uint8Array.from(secret) })),
   }));
 
-test('a key set survives the way through the file format', () => {
+test('a key set survives a round trip through the file format', () => {
   fc.assert(
     fc.property(arbitrarySet, (keys) => {
       assert.deepEqual(parseKeyFile(formatKeyFile(keys)), keys);
@@ -62,13 +62,13 @@ test('a key set survives the way through the file format', () => {
   );
 });
 
-test('the format is what its description says', () => {
+test('the format matches its description', () => {
   const text = formatKeyFile({ audience: 'storage', keys: [key('new', 0xab), key('old', 0x01)] }).toString();
   assert.match(text, /^ron-keys v1 audience storage\nnew (ab){32}\nold (01){32}\ncheck [0-9a-f]{16}\n$/);
   assert.match(formatKeyFile(one()).toString(), /^ron-keys v1 root\nk1 (01){32}\n/);
 });
 
-test('any damage to the file is noticed, and never thrown', () => {
+test('any damage to the file is detected without an exception', () => {
   const bytes = formatKeyFile(set(key('k1', 1), key('k2', 2)));
   for (let bit = 0; bit < bytes.length * 8; bit++) {
     const damaged = Buffer.from(bytes);
@@ -83,7 +83,7 @@ test('any damage to the file is noticed, and never thrown', () => {
   );
 });
 
-test('a file with a right check line and wrong content is refused', () => {
+test('a file with a valid check line and invalid content is refused', () => {
   const secret = 'ab'.repeat(32);
   const cases: [string, RegExp][] = [
     ['', /first line/],
@@ -103,7 +103,7 @@ test('a file with a right check line and wrong content is refused', () => {
   assert.notEqual(typeof parseKeyFile(withCheck(`ron-keys v1 root\nk1 ${secret}\n`)), 'string');
 });
 
-test('a new file belongs to its owner alone, whatever the umask, and nothing else is left behind', async () => {
+test('a new file is private to its owner, whatever the umask, and no other file is left behind', async () => {
   await using directory = await Directory.make();
   const umask = process.umask(0);
   try {
@@ -129,13 +129,13 @@ test('creating never replaces, replacing does', async () => {
   assert.deepEqual(await readdir(directory.path), ['keys']);
 });
 
-test('a missing file is no error, a missing directory neither', async () => {
+test('a missing file or directory is not an error', async () => {
   await using directory = await Directory.make();
   assert.equal(await readKeyFile(directory.file()), undefined);
   assert.equal(await readKeyFile(directory.file('no/such')), undefined);
 });
 
-test('a file that others can touch is refused with the command that mends it', async () => {
+test('a file that other users can access is refused with the command that fixes it', async () => {
   await using directory = await Directory.make();
   const path = directory.file();
   await createKeyFile(path, one());
@@ -164,7 +164,7 @@ test(
   },
 );
 
-test('a link, a directory, a large file and garbage are refused, and say so', async () => {
+test('a link, a directory, a large file and garbage are refused with the reason', async () => {
   await using directory = await Directory.make();
   await createKeyFile(directory.file('real'), one());
   await symlink(directory.file('real'), directory.file('link'));
@@ -175,19 +175,22 @@ test('a link, a directory, a large file and garbage are refused, and say so', as
   await assert.rejects(readKeyFile(directory.file('large')), { code: 'not_ready', message: /5000 bytes/ });
   await writeFile(directory.file('garbage'), 'my secret is hunter2\n', { mode: 0o600 });
   await assert.rejects(readKeyFile(directory.file('garbage')), (error: Error) => {
-    assert.match(error.message, /it was damaged \(its check line does not fit\): restore it from a backup/);
+    assert.match(error.message, /is damaged \(its check line does not match\): restore it from a backup/);
     assert.doesNotMatch(error.message, /hunter2/);
     return true;
   });
 });
 
-test('two changes at once: the second is refused and told what to do, and the lock goes when the first fails', async () => {
+test('of two concurrent changes the second is refused with the remedy, and the lock is released when the first fails', async () => {
   await using directory = await Directory.make();
   const path = directory.file();
   await withKeyFileLock(path, async () => {
     await assert.rejects(
       withKeyFileLock(path, async () => assert.fail('it ran')),
-      { code: 'conflict', message: `another process changes ${path}; if none does, remove ${path}.lock and try again` },
+      {
+        code: 'conflict',
+        message: `another process is changing ${path}; if none is, remove ${path}.lock and try again`,
+      },
     );
   });
   await assert.rejects(

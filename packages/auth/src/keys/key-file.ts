@@ -1,9 +1,10 @@
 /**
  * A key set in a file that only its owner can read.
  *
- * Contract: the file is complete or absent, also after a crash: it is written aside, synced, put in place in one step, and
- * the directory is synced. Creation never replaces a file that another process created first. A file that others can
- * read or write, that belongs to someone else, that is a link, or that was damaged is refused with what to do about it.
+ * Contract: the file is complete or absent, even after a crash: it is written to a temporary file, synced, moved into
+ * place atomically, and the directory is synced. Creation never replaces a file that another process created first. A
+ * file that other users can read or write, that has another owner, that is a link, or that is damaged is refused, and
+ * the error states the remedy.
  * Bound: `FILE_BYTES_MAX`. Secrets never become strings here, so that all copies can be zeroed.
  *
  *   ron-keys v1 root                     or: ron-keys v1 audience storage
@@ -30,7 +31,7 @@ const CHECK = 'check ';
 const CHECK_CHARS = 16;
 const LF = 0x0a;
 
-/** Reads a key file. Undefined when there is none. The caller owns the secrets. */
+/** Reads a key file. Undefined if there is none. The caller owns the secrets. */
 export async function readKeyFile(path: string): Promise<KeySet | undefined> {
   const file = await openExisting(path);
   if (file === undefined) return undefined;
@@ -42,7 +43,7 @@ export async function readKeyFile(path: string): Promise<KeySet | undefined> {
     bytes.fill(0);
     if (typeof set === 'string') {
       throw refused(
-        `${path} is not a key file, or it was damaged (${set}): restore it from a backup, or move it away to get new keys, which invalidates every capability`,
+        `${path} is not a key file, or is damaged (${set}): restore it from a backup, or move it away to get new keys, which invalidates every capability`,
       );
     }
     return set;
@@ -51,7 +52,7 @@ export async function readKeyFile(path: string): Promise<KeySet | undefined> {
   }
 }
 
-/** Writes a new key file. False when there is one already: then nothing was changed. */
+/** Writes a new key file. False if there is one already, which is left unchanged. */
 export async function createKeyFile(path: string, set: KeySet): Promise<boolean> {
   await makeDirectory(dirname(path), DIRECTORY_MODE);
   const temporary = await writeAside(path, set);
@@ -59,7 +60,7 @@ export async function createKeyFile(path: string, set: KeySet): Promise<boolean>
     await link(temporary, path);
   } catch (error) {
     if (errorCode(error) === 'EEXIST') return false;
-    throw new RonError('not_ready', `cannot put a new key file at ${path}: its file system must allow hard links`, {
+    throw new RonError('not_ready', `cannot create the key file ${path}: its file system must support hard links`, {
       cause: error,
     });
   } finally {
@@ -75,14 +76,14 @@ export async function replaceKeyFile(path: string, set: KeySet): Promise<void> {
   await syncDirectory(path);
 }
 
-/** Runs `change` while no other process changes the file in this way. Does not wait: a second one is refused. */
+/** Runs `change` under an exclusive lock of the file. Does not wait: a second caller is refused. */
 export async function withKeyFileLock<T>(path: string, change: () => Promise<T>): Promise<T> {
   const lock = `${path}.lock`;
   try {
     await (await open(lock, 'wx', FILE_MODE)).close();
   } catch (error) {
     if (errorCode(error) !== 'EEXIST') throw error;
-    throw new RonError('conflict', `another process changes ${path}; if none does, remove ${lock} and try again`);
+    throw new RonError('conflict', `another process is changing ${path}; if none is, remove ${lock} and try again`);
   }
   try {
     return await change();
@@ -105,13 +106,13 @@ export function formatKeyFile(set: KeySet): Buffer {
   return file;
 }
 
-/** The key set, whose secrets are copies, or what is wrong. Never throws, never repeats a byte of the file. */
+/** The key set, whose secrets are copies, or the reason why it is invalid. Never throws, never repeats a byte of the file. */
 export function parseKeyFile(bytes: Uint8Array): KeySet | string {
   if (bytes.length > FILE_BYTES_MAX) return 'it is too long';
   const check_chars = CHECK.length + CHECK_CHARS + 1;
   const body = bytes.subarray(0, Math.max(0, bytes.length - check_chars));
   const check = Buffer.from(bytes.subarray(body.length)).toString('latin1');
-  if (check !== `${CHECK}${checkOf(body)}\n`) return 'its check line does not fit';
+  if (check !== `${CHECK}${checkOf(body)}\n`) return 'its check line does not match';
   const [header, ...lines] = splitLines(body);
   const audience = parseHeader(header ?? new Uint8Array(0));
   if (audience === undefined) return 'its first line is unknown';
@@ -175,12 +176,12 @@ async function openExisting(path: string): Promise<FileHandle | undefined> {
     return await open(path, constants.O_RDONLY | constants.O_NOFOLLOW | constants.O_NONBLOCK);
   } catch (error) {
     if (errorCode(error) === 'ENOENT') return undefined;
-    if (errorCode(error) === 'ELOOP') throw refused(`${path} is a symbolic link: put the key file itself there`);
+    if (errorCode(error) === 'ELOOP') throw refused(`${path} is a symbolic link: replace it by the key file itself`);
     throw error;
   }
 }
 
-/** Looks at the open file, not at the path, so that what is checked is what is read. */
+/** Checks the open file, not the path, so that the checked file is the one that is read. */
 async function refuseIfExposed(file: FileHandle, path: string): Promise<void> {
   const { mode, uid, size } = await file.stat();
   if ((mode & constants.S_IFMT) !== constants.S_IFREG) throw refused(`${path} is not a regular file`);

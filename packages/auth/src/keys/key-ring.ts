@@ -1,10 +1,10 @@
 /**
  * Root keys in memory, and the audience keys that are derived from them.
  *
- * Contract: an audience key is HKDF-SHA256 of a root secret with the audience in its info, so who holds only the audience
- * key of one service can mint for no other. Secrets are zeroed when they leave the ring, and nothing here prints one.
- * `generation` changes whenever a key that was handed out stops being good. Bound: `RING_KEYS_MAX` keys times the number
- * of services. Cancellation: nothing waits.
+ * Contract: an audience key is HKDF-SHA256 of a root secret with the audience in its info, so the holder of one audience
+ * key cannot mint for other services. Secrets are zeroed when they leave the ring and are never printed. `generation`
+ * changes whenever a key that was handed out becomes invalid.
+ * Bound: `RING_KEYS_MAX` keys times the number of services.
  */
 import { hkdfSync, timingSafeEqual } from 'node:crypto';
 import { inspect } from 'node:util';
@@ -13,7 +13,7 @@ import { assert, RonError, touch } from '@ron/kernel';
 
 export const SECRET_BYTES = 32;
 export const KEY_ID_PATTERN = /^[a-z0-9]{1,32}$/;
-/** The current key and those before it whose capabilities have not yet expired. */
+/** The current key and older ones whose capabilities have not yet expired. */
 export const RING_KEYS_MAX = 8;
 
 export interface RingKey {
@@ -27,7 +27,7 @@ export interface KeySet {
   readonly keys: readonly RingKey[];
 }
 
-/** A key and its name. Prints only the name. */
+/** A key and its id. Prints only the id. */
 export class AudienceKey {
   readonly key_id: string;
   readonly #key: Uint8Array;
@@ -37,7 +37,7 @@ export class AudienceKey {
     this.#key = key;
   }
 
-  /** Belongs to its source, which zeroes it: use it at once, do not keep it. */
+  /** Belongs to its source, which zeroes it: use it at once, do not store it. */
   get key(): Uint8Array {
     return this.#key;
   }
@@ -57,7 +57,7 @@ export function deriveAudienceKey(rootSecret: Uint8Array, audience: Service): Ui
   return new Uint8Array(hkdfSync('sha256', rootSecret, new Uint8Array(0), info, SECRET_BYTES));
 }
 
-/** Whether bytes can be a live audience key. A wiped one is all zeros, and anyone can sign with that. */
+/** Whether bytes can be a live audience key. A zeroed key is public, so any client could sign with it. */
 export function isUsableKey(key: Uint8Array): boolean {
   return key.length >= SECRET_BYTES && key.some((byte) => byte !== 0);
 }
@@ -81,7 +81,7 @@ export class KeyRing {
     return this.#set.keys.map((key) => key.key_id);
   }
 
-  /** The key of an audience under a key id; undefined when this ring does not have it. */
+  /** The key of an audience under a key id; undefined if the ring does not have it. */
   key(audience: Service, key_id: string): Uint8Array | undefined {
     touch(this);
     const found = this.#set.keys.find((key) => key.key_id === key_id);
@@ -99,13 +99,13 @@ export class KeyRing {
     return new AudienceKey(key_id, this.#require(audience, key_id));
   }
 
-  /** Copies of one audience's keys, to be handed to that service. The caller owns them. */
+  /** Copies of one audience's keys, for that service. The caller owns them. */
   audienceSet(audience: Service): KeySet {
     const keys = this.keyIds.map((key_id) => ({ key_id, secret: Uint8Array.from(this.#require(audience, key_id)) }));
     return { audience, keys };
   }
 
-  /** A copy of one key, which the caller owns; undefined when it is not here. */
+  /** A copy of one key, which the caller owns; undefined if the ring does not have it. */
   copy(audience: Service, key_id: string): Uint8Array | undefined {
     const key = this.key(audience, key_id);
     return key === undefined ? undefined : Uint8Array.from(key);
@@ -117,7 +117,7 @@ export class KeyRing {
     return key !== undefined && key.length === secret.length && timingSafeEqual(key, secret);
   }
 
-  /** Changes to another set, and takes it over. Keys that are in both stay usable without a break. */
+  /** Replaces the set and takes ownership of it. Keys that are in both sets stay usable throughout. */
   adopt(next: KeySet): void {
     touch(this);
     checkSet(next);
@@ -140,10 +140,10 @@ export class KeyRing {
   #require(audience: Service, key_id: string): Uint8Array {
     const key = this.key(audience, key_id);
     if (key !== undefined) return key;
-    throw new RonError('forbidden', `only keys of ${this.#set.audience} are here, none of ${audience}`);
+    throw new RonError('forbidden', `this source has keys of ${this.#set.audience} only, not of ${audience}`);
   }
 
-  /** The generation moves first: a check that holds a key across a wait sees that it moved and does not trust the key. */
+  /** The generation changes first: a check that holds a key across an await detects the change and does not trust the key. */
   #forget(gone: readonly RingKey[]): void {
     this.#generation += 1;
     for (const { key_id, secret } of gone) {

@@ -56,21 +56,21 @@ test('the derivation is the published one: HKDF-SHA256, empty salt, the audience
   );
 });
 
-test('who holds only the keys of one audience checks and mints for it, and for no other', async () => {
+test('the keys of one audience check and mint for it, and for no other', async () => {
   await using root = new MemoryKeySource();
   await using own = new MemoryKeySource(root.audienceSet('storage'));
   assert.equal(await accepts(own, (await mint(root, CLAIM, signal)).token), true);
   assert.equal(await accepts(root, (await mint(own, CLAIM, signal)).token), true);
   await assert.rejects(mint(own, { audience: 'kms', scopes: ['kms:sign'], ttl_ms: 1000 }, signal), {
     code: 'forbidden',
-    message: 'only keys of storage are here, none of kms',
+    message: 'this source has keys of storage only, not of kms',
   });
   const { key_id } = await own.current('storage', signal);
   assert.equal(await own.key('kms', key_id, signal), undefined);
   assert.throws(() => own.audienceSet('kms'), { code: 'forbidden' });
 });
 
-test('closing zeroes every key, and afterwards there is none', async () => {
+test('closing zeroes and removes every key', async () => {
   for (const keys of [new MemoryKeySource(), new MemoryKeySource(new MemoryKeySource().audienceSet('storage'))]) {
     const current = await keys.current('storage', signal);
     const { key } = current;
@@ -85,7 +85,7 @@ test('closing zeroes every key, and afterwards there is none', async () => {
   }
 });
 
-test('a ring keeps what stays, zeroes what goes and what came twice, and moves its generation only when a key goes', () => {
+test('a ring keeps common keys, zeroes removed and duplicate ones, and changes its generation only when a key is removed', () => {
   const secret = (fill: number): Uint8Array => new Uint8Array(32).fill(fill);
   const [first, second, twice] = [secret(1), secret(2), secret(1)];
   const ring = new KeyRing({ audience: 'root', keys: [{ key_id: 'a', secret: first }] });
@@ -122,7 +122,7 @@ test('a ring refuses a set that is empty, too large, ambiguous or short', () => 
   for (const keys of sets) assert.throws(() => new KeyRing({ audience: 'root', keys }), /assertion failed/);
 });
 
-test('a file source makes its file once and finds the same keys again', async () => {
+test('a file source creates its file once and reads the same keys again', async () => {
   await inDirectory(async (path) => {
     await assert.rejects(FileKeySource.open({ path, create: false }, signal), {
       code: 'not_ready',
@@ -159,7 +159,7 @@ test('processes that start at the same moment end up with one key', async () => 
   });
 });
 
-test('rotation keeps old capabilities good until their key is retired, here and in other processes', async () => {
+test('rotation keeps old capabilities valid until their key is retired, here and in other processes', async () => {
   using clock = new TestClock();
   await inDirectory(async (path) => {
     await using issuer = await FileKeySource.open({ path }, signal);
@@ -172,7 +172,11 @@ test('rotation keeps old capabilities good until their key is retired, here and 
     assert.deepEqual(issuer.keyIds, [newId, oldId]);
     const fresh = (await mint(issuer, CLAIM, signal)).token;
     clock.now_ms += 999;
-    assert.equal(await accepts(service, fresh, checker), false, 'strangers must not make us read the file at will');
+    assert.equal(
+      await accepts(service, fresh, checker),
+      false,
+      'unknown key ids must not trigger a read of the file each',
+    );
     clock.now_ms += 1;
     assert.equal(await accepts(service, fresh, checker), true);
     assert.equal(await accepts(service, old, checker), true);
@@ -184,7 +188,7 @@ test('rotation keeps old capabilities good until their key is retired, here and 
   });
 });
 
-test('what cannot be rotated or retired says why and changes nothing', async () => {
+test('a failed rotation or retirement states the reason and changes nothing', async () => {
   await inDirectory(async (path) => {
     await using keys = await FileKeySource.open({ path }, signal);
     const [current = ''] = keys.keyIds;
@@ -196,13 +200,13 @@ test('what cannot be rotated or retired says why and changes nothing', async () 
     await assert.rejects(keys.retire('nope', signal), { code: 'not_found' });
     assert.deepEqual(await readFile(path), before);
     for (let count = 1; count < 8; count++) await keys.rotate(signal);
-    await assert.rejects(keys.rotate(signal), { code: 'conflict', message: /retire one first/ });
+    await assert.rejects(keys.rotate(signal), { code: 'conflict', message: /retire a key first/ });
     assert.equal(keys.keyIds.length, 8);
     await assert.rejects(keys.rotate(AbortSignal.abort(new Error('stop'))), /stop/);
   });
 });
 
-test('a bad or missing file at reload changes nothing', async () => {
+test('a damaged or missing file at reload changes nothing', async () => {
   await inDirectory(async (path) => {
     await using keys = await FileKeySource.open({ path }, signal);
     const { token } = await mint(keys, CLAIM, signal);
@@ -210,13 +214,13 @@ test('a bad or missing file at reload changes nothing', async () => {
     await writeFile(path, 'garbage');
     await assert.rejects(keys.reload(signal), { code: 'not_ready', message: /damaged/ });
     await rm(path);
-    await assert.rejects(keys.reload(signal), { code: 'not_ready', message: /is gone/ });
+    await assert.rejects(keys.reload(signal), { code: 'not_ready', message: /is missing/ });
     assert.equal(await accepts(keys, token), true);
     assert.equal(keys.generation, generation);
   });
 });
 
-test('a source that closes while it reads the file does not come back to life', async () => {
+test('a source that closes while it reads the file stays closed', async () => {
   await inDirectory(async (path) => {
     const keys = await FileKeySource.open({ path }, signal);
     const reading = keys.reload(signal);
@@ -226,7 +230,7 @@ test('a source that closes while it reads the file does not come back to life', 
   });
 });
 
-test('the file for one service lets it check its own capabilities and mint for no other', async () => {
+test('the file for one service checks its own capabilities and mints for no other', async () => {
   await inDirectory(async (path) => {
     await using root = await FileKeySource.open({ path }, signal);
     const own = `${path}.storage`;

@@ -1,9 +1,11 @@
 /**
- * Where a service gets the keys with which it checks capabilities, and an issuer those with which it mints them.
+ * Sources of the keys with which a service checks capabilities and an issuer mints them.
  *
- * Contract: the same interface over a file, over memory, and over a key service (see derived-keys.ts). A source zeroes its keys when it closes and
- * prints none of them. `generation` changes when a key stops being good, so that whoever remembers results forgets them.
- * Bound: `RING_KEYS_MAX` root keys. Cancellation: every call takes a signal; nothing is left half done.
+ * Contract: one interface for a file, for memory, and for a key service (`derived-keys.ts`). A source zeroes its keys
+ * when it closes and never prints them. `generation` changes when a key becomes invalid, so that callers drop cached
+ * results.
+ * Bound: `RING_KEYS_MAX` root keys.
+ * Cancellation: every call takes a signal; nothing is left half done.
  */
 import { inspect } from 'node:util';
 import type { Service } from '@ron/proto';
@@ -13,11 +15,12 @@ import { KeyRing, RING_KEYS_MAX, SECRET_BYTES } from './key-ring.ts';
 import type { AudienceKey, KeySet, RingKey } from './key-ring.ts';
 
 export interface KeySource extends AsyncDisposable {
-  /** Changes whenever a key that was handed out is no longer good. */
+  /** Changes whenever a key that was handed out becomes invalid. */
   readonly generation: number;
   /**
-   * The key of an audience under a key id; undefined when there is none. Rejects when the source cannot say. The bytes
-   * belong to the source, which zeroes them when they are no longer good: use them at once, and only if `generation` is
+   * The key of an audience under a key id; undefined if there is none. Rejects if the source is not available. The
+   * bytes belong to the source, which zeroes them when they become invalid: use them at once, and only if `generation`
+   * is
    * the same as before the call.
    */
   key(audience: Service, key_id: string, signal: AbortSignal): Promise<Uint8Array | undefined>;
@@ -31,7 +34,7 @@ function randomKey(): RingKey {
   return { key_id: Buffer.from(sched.randomBytes(6)).toString('hex'), secret: sched.randomBytes(SECRET_BYTES) };
 }
 
-/** Keys that live and die with the process: for amnesia, for tests, and for a service that was handed its own keys. */
+/** Keys that exist only in this process: for amnesia, for tests, and for a service that received its own keys. */
 export class MemoryKeySource implements KeySource {
   readonly #ring: KeyRing;
 
@@ -78,9 +81,9 @@ export class MemoryKeySource implements KeySource {
 
 export interface FileKeySourceInit {
   path: string;
-  /** Whether a missing file is made, with one new root key. Default true. A service with only its own keys says false. */
+  /** Whether a missing file is created, with one new root key. Default true; false for a service with only its own keys. */
   create?: boolean;
-  /** How often an unknown key id may make us read the file again. Default 1000. */
+  /** Minimum time between reads of the file for unknown key ids. Default 1000. */
   reread_ms?: number;
 }
 
@@ -107,8 +110,8 @@ export class FileKeySource implements KeySource {
     if (init.create === false) throw new RonError('not_ready', `there is no key file at ${init.path}`);
     const made: KeySet = { audience: 'root', keys: [randomKey()] };
     if (await createKeyFile(init.path, made)) return new FileKeySource(init, made);
-    // Another process was faster: its keys are the keys.
-    wipeSet(made);
+    // Another process created the file first: use its keys.
+    zeroKeySet(made);
     return FileKeySource.open({ ...init, create: false }, signal);
   }
 
@@ -124,7 +127,7 @@ export class FileKeySource implements KeySource {
     signal.throwIfAborted();
     const known = this.#ring.key(audience, key_id);
     if (known !== undefined || this.#closed || sched.now_ms() - this.#read_ms < this.#reread_ms) return known;
-    // Another process may have rotated. Strangers choose key ids, so this is limited in time, not by id.
+    // Another process may have rotated the key. Clients choose key ids, so the limit is by time, not by id.
     await this.reload(signal);
     return this.#ring.key(audience, key_id);
   }
@@ -134,7 +137,7 @@ export class FileKeySource implements KeySource {
     return this.#ring.current(audience);
   }
 
-  /** Reads the file again. Keys that are gone from it stop being good at once. A bad file changes nothing and rejects. */
+  /** Reads the file again. Keys that are no longer in it become invalid at once. A damaged file changes nothing and rejects. */
   async reload(signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     this.#read_ms = sched.now_ms();
@@ -143,15 +146,15 @@ export class FileKeySource implements KeySource {
     signal.throwIfAborted();
   }
 
-  /** Makes a new current key. Capabilities under the older ones stay good until those are retired. */
+  /** Creates a new current key. Capabilities under older keys remain valid until those are retired. */
   rotate(signal: AbortSignal): Promise<string> {
     return this.#change(signal, (keys) => {
-      if (keys.length === RING_KEYS_MAX) throw new RonError('conflict', 'no room for another key: retire one first');
+      if (keys.length === RING_KEYS_MAX) throw new RonError('conflict', 'the key set is full: retire a key first');
       return [randomKey(), ...keys];
     }).then(() => this.#ring.keyIds[0] ?? '');
   }
 
-  /** Ends a key: every capability under it stops being good. The current key cannot be ended, only replaced. */
+  /** Retires a key: every capability under it becomes invalid. The current key can only be replaced. */
   retire(key_id: string, signal: AbortSignal): Promise<void> {
     return this.#change(signal, (keys) => {
       if (keys[0]?.key_id === key_id) throw new RonError('conflict', `${key_id} is the current key: rotate first`);
@@ -160,14 +163,14 @@ export class FileKeySource implements KeySource {
     });
   }
 
-  /** Writes the file from which one service can check its own capabilities and mint for no other. */
+  /** Writes a file with which one service can check its own capabilities but not mint for others. */
   async writeAudienceFile(path: string, audience: Service, signal: AbortSignal): Promise<void> {
     signal.throwIfAborted();
     const set = this.#ring.audienceSet(audience);
     try {
       if (!(await createKeyFile(path, set))) await replaceKeyFile(path, set);
     } finally {
-      wipeSet(set);
+      zeroKeySet(set);
     }
   }
 
@@ -187,13 +190,13 @@ export class FileKeySource implements KeySource {
 
   async #readAgain(): Promise<KeySet> {
     const set = await readKeyFile(this.#path);
-    if (set === undefined) throw new RonError('not_ready', `the key file ${this.#path} is gone`);
+    if (set === undefined) throw new RonError('not_ready', `the key file ${this.#path} is missing`);
     return set;
   }
 
   #adopt(set: KeySet): void {
     if (!this.#closed) return this.#ring.adopt(set);
-    wipeSet(set);
+    zeroKeySet(set);
     throw new RonError('closed', 'the key source is closed');
   }
 
@@ -216,7 +219,7 @@ export class FileKeySource implements KeySource {
   }
 }
 
-/** Zeroes secrets that nobody needs any more. */
-export function wipeSet(set: KeySet): void {
+/** Zeroes secrets that are no longer needed. */
+export function zeroKeySet(set: KeySet): void {
   for (const key of set.keys) key.secret.fill(0);
 }

@@ -1,9 +1,9 @@
 /**
- * Revocation by epoch: a capability carries the moment of its issue, and is good while that is not before the floor of its
- * subject.
+ * Revocation by epoch: a capability carries the time of its issue, and is valid while that time is not before the floor
+ * of its subject.
  */
 export interface RevocationEpochs {
-  /** The lowest epoch still good for a subject. Called on every request: it must not wait. Throws when it cannot say. */
+  /** The lowest valid epoch of a subject. Called on every request: it must not wait. Throws if it is unknown. */
   floor(subject: string): number;
 }
 

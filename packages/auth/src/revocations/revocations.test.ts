@@ -11,7 +11,7 @@ const document = (version: number, all: number, subjects: Record<string, number>
   subjects: Object.fromEntries(Object.entries(subjects).map(([name, epoch]) => [subjectTag(name), epoch])),
 });
 
-test('what was issued before the epoch of its subject, or of all, is refused; the rest is not', async () => {
+test('exactly the capabilities issued before the epoch of their subject, or of all, are refused', async () => {
   const epochs = new Revocations();
   const bench = new Bench({ epochs });
   const alice = await bench.token({ subject: 'alice', epoch: 1000 });
@@ -24,10 +24,10 @@ test('what was issued before the epoch of its subject, or of all, is refused; th
   epochs.apply(document(2, 1500, {}));
   await bench.refused(bob);
   await bench.refused(alice);
-  assert.equal(epochs.size, 0, 'what the floor of all covers is forgotten');
+  assert.equal(epochs.size, 0, 'floors below that of all subjects are dropped');
 });
 
-test('floors only rise, whatever documents come in whatever order', () => {
+test('floors only rise, whatever documents arrive in whatever order', () => {
   const name = fc.constantFrom('a', 'b', 'c');
   const some = fc.record({ all: fc.nat(20), subjects: fc.dictionary(name, fc.nat(20)) });
   fc.assert(
@@ -53,13 +53,13 @@ test('floors only rise, whatever documents come in whatever order', () => {
   );
 });
 
-test('the document names nobody', () => {
+test('the document reveals no subject', () => {
   assert.match(subjectTag('alice'), /^[A-Za-z0-9_-]{22}$/);
   assert.notEqual(subjectTag('alice'), subjectTag('alicf'));
   assert.ok(!JSON.stringify(document(1, 0, { alice: 5 })).includes('alice'));
 });
 
-test('what is no document is refused as a whole', () => {
+test('a malformed document is refused as a whole', () => {
   const tag = subjectTag('x');
   const bad = [
     undefined,
@@ -77,7 +77,7 @@ test('what is no document is refused as a whole', () => {
   assert.equal(requireDocument(NO_REVOCATIONS), NO_REVOCATIONS);
 });
 
-test('memory is bounded: when there is no room, the newest document counts', () => {
+test('memory is bounded: at the bound the newest document counts', () => {
   const revocations = new Revocations();
   const many = (prefix: string): Record<string, number> =>
     Object.fromEntries(Array.from({ length: SUBJECTS_MAX }, (_, at) => [`${prefix}${at}`, 7]));

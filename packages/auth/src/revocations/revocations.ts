@@ -1,11 +1,11 @@
 /**
- * What is revoked, as a document that travels: for each revoked subject, and for all, the moment before which whatever was
- * issued is no longer good. An epoch is a time (Unix ms), so an issuer needs to know no other's revocations.
+ * Revocations as a document: for each revoked subject, and for all subjects, the time before which issued capabilities
+ * are invalid. An epoch is a time (Unix ms), so issuers need no knowledge of each other's revocations.
  *
- * Contract: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a hash, so the
- * document does not reveal them. A check that begins after `apply` returned sees its revocations.
- * Bound: `SUBJECTS_MAX` subjects in a document; twice as many are remembered. Overflow: what is in the newest document
- * is kept, and of an older one nothing is learnt but what raises a floor that is known. Cancellation: nothing waits.
+ * Contract: floors and version only rise: a late, repeated or older document undoes nothing. Subjects are named by a
+ * hash, so the document does not reveal them. A check that begins after `apply` returned sees its revocations.
+ * Bound: `SUBJECTS_MAX` subjects in a document; twice as many are stored.
+ * Overflow: the subjects of the newest document are kept; an older document only raises floors of known subjects.
  */
 import { hash } from 'node:crypto';
 import { Cache } from '@ron/cache';
@@ -13,7 +13,7 @@ import { RonError, touch } from '@ron/kernel';
 import type { RevocationEpochs } from './epochs.ts';
 
 export interface RevocationDocument {
-  /** Another number whenever something changed. */
+  /** Changes with every revocation. */
   readonly version: number;
   /** Capabilities of any subject that were issued before it are refused. */
   readonly all: number;
@@ -37,10 +37,10 @@ export class Revocations implements RevocationEpochs {
   #floors = new Map<string, number>();
   #floorOfAll = 0;
   #version = 0;
-  /** A request has its subject's floor looked up every time; hashing costs more than the rest of the check. */
+  /** Every request looks up the floor of its subject, and hashing costs more than the rest of the check. */
   readonly #tags = new Cache<string>({ entries_max: TAGS_REMEMBERED });
 
-  /** Of the newest document. */
+  /** The version of the newest document. */
   get version(): number {
     return this.#version;
   }
@@ -71,7 +71,7 @@ export class Revocations implements RevocationEpochs {
     this.#version = Math.max(version, this.#version);
   }
 
-  /** Everything that is known, for the next start. */
+  /** All known revocations, for the next start. */
   document(): RevocationDocument {
     return { version: this.#version, all: this.#floorOfAll, subjects: Object.fromEntries(this.#floors) };
   }
@@ -85,7 +85,7 @@ export class Revocations implements RevocationEpochs {
   }
 }
 
-/** The document, or an error that says what is wrong with it: it may come from elsewhere. */
+/** Returns the document, or throws if it is malformed: it may come from another process. */
 export function requireDocument(value: unknown): RevocationDocument {
   const { version, all, subjects } = (value ?? {}) as Partial<RevocationDocument>;
   const isEpoch = (epoch: unknown): boolean => Number.isSafeInteger(epoch) && (epoch as number) >= 0;
@@ -97,5 +97,5 @@ export function requireDocument(value: unknown): RevocationDocument {
 }
 
 function malformed(): RonError {
-  return new RonError('integrity', 'this is no document of revocations');
+  return new RonError('integrity', 'malformed revocation document');
 }

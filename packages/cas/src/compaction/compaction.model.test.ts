@@ -12,7 +12,7 @@ import { Compactor } from './compactor.ts';
 import { LocalVolume } from '../volume/local-volume.ts';
 import { ObjectStore } from '../objects/object-store.ts';
 
-/** No promise here is about time. */
+/** The models do not depend on time. */
 const TIMELESS = { lags: 0 };
 /**
  * One completion in a turn of the event loop, and no delayed wake-ups. The smallest of these models has 13,284 such
@@ -29,7 +29,7 @@ async function holdsAtFirst(t: TestContext, name: string, build: Build): Promise
   t.diagnostic(`${name}: the first ${result.schedules} schedules, bounded by ${result.bounds.join(', ')}`);
 }
 
-test('a reader gets every byte of a live object while its segment goes', async (t) => {
+test('a reader gets every byte of a live object while its segment is removed', async (t) => {
   for (const what of ['a small object', 'chunks'] as const) {
     await holdsAtFirst(t, what, compactionAgainstRead(ENGINE, what));
   }
@@ -40,7 +40,7 @@ test('a chunk that a writer relies on is never reclaimed', async (t) => {
   await holdsAtFirst(t, 'lease against rewrite', leaseAgainstRewrite(ENGINE));
 });
 
-test('what is sent again or pinned while it expires stays', async (t) => {
+test('an object that is put again or pinned while it expires stays', async (t) => {
   for (const what of ['put', 'pin'] as const) {
     await assertHoldsWithin(t, expiryAgainst(ENGINE, what), { name: `expiry against ${what}`, ...TIMELESS });
   }
@@ -79,7 +79,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /EBADF/,
   },
   {
-    bug: 'a segment is removed though its records have not moved',
+    bug: 'a segment is removed before its records have moved',
     file: './rewrite.ts',
     find: 'await this.#moveAll();',
     replace: '',
@@ -106,7 +106,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /missing|is not/,
   },
   {
-    bug: 'a sweep does not look at leases that are held',
+    bug: 'a sweep ignores current leases',
     file: '../objects/leases.ts',
     find: '!this.isHeld(chunkKey(id)) && ',
     replace: '',
@@ -115,7 +115,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /missing|is not|durable/,
   },
   {
-    bug: 'a rewrite decides first and forgets later',
+    bug: 'a rewrite does not decide and drop in one step',
     file: './rewrite.ts',
     find: "this.#init.index.remove('content', id);",
     replace: "queueMicrotask(() => void this.#init.pace(0).then(() => this.#init.index.remove('content', id)));",
@@ -134,7 +134,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /missing|is not|durable/,
   },
   {
-    bug: 'leases are remembered only from after the marking',
+    bug: 'leases are remembered only after the mark phase',
     file: './compactor.ts',
     find: 'const needed = await this.#mark(pages, guard, signal);',
     replace: 'leases.endSweep(); const needed = await this.#mark(pages, guard, signal); leases.beginSweep();',
@@ -143,7 +143,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /missing|is not|durable/,
   },
   {
-    bug: 'a writer that finds its object does not hold it',
+    bug: 'a writer that finds its object stored does not lease it',
     file: '../objects/object-store.ts',
     find: ' || watch.wasTaken',
     replace: '',
@@ -152,7 +152,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /the put was acknowledged/,
   },
   {
-    bug: 'an object is not sent again though its time is almost over',
+    bug: 'an object is not rewritten although its lease is about to expire',
     file: '../objects/put-object.ts',
     find: ' && !isRenewed',
     replace: '',
@@ -161,7 +161,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /the put was acknowledged/,
   },
   {
-    bug: 'a pin does not look whether the object was removed before it',
+    bug: 'a pin does not check whether the object was removed before it',
     file: '../objects/object-store.ts',
     find: 'await this.volume.put([{ type, id, payload: EMPTY }], signal);\n      this.#requireHere(address);',
     replace: 'await this.volume.put([{ type, id, payload: EMPTY }], signal);',

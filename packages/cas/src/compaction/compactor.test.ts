@@ -1,4 +1,4 @@
-/** Compaction on a real directory: what goes, what stays, and what is told. */
+/** Compaction in a real directory: reclaimed records, kept records, and the report. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -68,7 +68,7 @@ async function get(store: ObjectStore, address: Address): Promise<Buffer> {
   return Buffer.concat(parts);
 }
 
-/** Objects that stay, between objects that go. */
+/** Kept objects between removed ones. */
 async function fill(store: ObjectStore): Promise<{ kept: Map<Address, Buffer>; removed: Address[] }> {
   const kept = new Map<Address, Buffer>();
   const removed: Address[] = [];
@@ -90,7 +90,7 @@ async function assertAll(store: ObjectStore, kept: Map<Address, Buffer>, removed
   for (const address of removed) assert.equal(await store.open(address, signal), undefined);
 }
 
-test('the room of removed objects is given back; the others are whole, also after a restart and without the index', async () => {
+test('the space of removed objects is reclaimed; others are intact, even after a restart without the index', async () => {
   let store = await open();
   const { kept, removed } = await fill(store);
   await store.pin([...kept.keys()][0]!, signal);
@@ -107,11 +107,11 @@ test('the room of removed objects is given back; the others are whole, also afte
   store = await open();
   await assertAll(store, kept, removed);
   assert.ok(store.isPinned([...kept.keys()][0]!));
-  // And again: nothing is left to do.
+  // A second run has nothing to do.
   assert.equal((await compactorOf(store).run(signal)).freed_bytes, 0);
 });
 
-test('a chunk that another object names stays, and so does what was stored as a small object', async () => {
+test('a chunk that another object references stays, and so does the content of a small object', async () => {
   const store = await open();
   const shared = content(CHUNK, 1);
   const small = await put(store, shared);
@@ -123,12 +123,12 @@ test('a chunk that another object names stays, and so does what was stored as a 
   await compactorOf(store, { live_ratio: 1 }).run(signal);
   assert.deepEqual(await get(store, second), bytes);
   assert.ok(!store.has(small) && !store.has(first));
-  // What came back under its own address is an object again.
+  // The content that was put under its own address is an object again.
   assert.equal(await put(store, shared), small);
   assert.deepEqual(await get(store, small), shared);
 });
 
-test('records of types that are not known here stay', async () => {
+test('records of unknown types are kept', async () => {
   let store = await open();
   const { kept, removed } = await fill(store);
   const id = blake3(Buffer.from('from a later version'));
@@ -142,7 +142,7 @@ test('records of types that are not known here stay', async () => {
   assert.ok(segments.some((bytes) => bytes.includes('later')));
 });
 
-/** Flips a byte of a segment at the first place where `needle` lies, plus `offset`. */
+/** Flips a byte of a segment at the first occurrence of `needle`, plus `offset`. */
 function flip(needle: Uint8Array, offset: number): void {
   for (const name of readdirSync(join(dir, 'segments'))) {
     const path = join(dir, 'segments', name);
@@ -153,10 +153,10 @@ function flip(needle: Uint8Array, offset: number): void {
     writeFileSync(path, bytes);
     return;
   }
-  assert.fail('it is nowhere');
+  assert.fail('the needle was not found');
 }
 
-test('a damaged record is kept aside before its segment goes, and its object is not served', async () => {
+test('a damaged record is quarantined before its segment is removed, and its object is not served', async () => {
   const store = await open();
   const { kept, removed } = await fill(store);
   const [[small, body]] = [...kept] as [[Address, Buffer]];
@@ -169,7 +169,7 @@ test('a damaged record is kept aside before its segment goes, and its object is 
   await assertAll(store, kept, removed);
 });
 
-test('a pin and a removal whose records rotted are written anew', async () => {
+test('damaged records of a pin and a removal are rewritten', async () => {
   let store = await open();
   const { kept, removed } = await fill(store);
   const pinned = [...kept.keys()][1]!;
@@ -208,7 +208,7 @@ test('while a manifest is damaged no content is reclaimed', async () => {
   assert.deepEqual(report.unreadable, [address]);
   for (const id of chunks) assert.ok(volume!.has('content', id));
   assert.ok(volume!.stats().used_bytes > garbage / 2);
-  // Once the object is gone, or sent again, compaction goes on.
+  // Compaction continues once the object is removed or put again.
   await put(store, bytes);
   const next = await compactorOf(store).run(signal);
   assert.deepEqual(next.unreadable, []);
@@ -229,7 +229,7 @@ async function pageIdOf(bytes: Buffer): Promise<Uint8Array> {
   return assert.fail('no page');
 }
 
-test('a run that is cancelled leaves everything whole, and the next one does the rest', async () => {
+test('a cancelled run leaves everything intact, and the next one completes it', async () => {
   const store = await open();
   const { kept, removed } = await fill(store);
   const cancel = new AbortController();
@@ -247,7 +247,7 @@ test('a run that is cancelled leaves everything whole, and the next one does the
   await assertAll(store, kept, removed);
 });
 
-test('one run at a time, also by two of them', async () => {
+test('one run at a time, even by two compactors', async () => {
   const store = await open();
   const { kept, removed } = await fill(store);
   const compactor = compactorOf(store);
@@ -260,7 +260,7 @@ test('one run at a time, also by two of them', async () => {
   await compactor.run(signal);
 });
 
-test('it is paced', async () => {
+test('compaction is paced', async () => {
   const store = await open();
   await fill(store);
   let taken_bytes = 0;
@@ -270,7 +270,7 @@ test('it is paced', async () => {
   assert.ok(moved_bytes > 0 && taken_bytes >= 2 * moved_bytes, `${taken_bytes} for ${moved_bytes} moved`);
 });
 
-test('the segment that is being written is left alone unless it wastes enough', async () => {
+test('the active segment is not rewritten unless it wastes enough', async () => {
   const store = await open();
   const address = await put(store, content(2 * CHUNK, 1));
   await store.remove(address, signal);
@@ -300,7 +300,7 @@ const STORES: Record<string, () => Promise<ObjectStore>> = {
 };
 
 for (const [where, make] of Object.entries(STORES)) {
-  test(`in ${where}, what is not pinned goes when its lease is over, unless it was sent again`, async () => {
+  test(`in ${where}, an unpinned object is removed when its lease expires, unless it was put again`, async () => {
     const store = await make();
     const bodies = [1, 2, 3].map((seed) => content(CHUNK * 2, seed));
     const smalls = [4, 5, 6].map((seed) => content(500, seed));
@@ -330,7 +330,7 @@ for (const [where, make] of Object.entries(STORES)) {
   });
 }
 
-test('memory is given back', async () => {
+test('memory is reclaimed', async () => {
   const store = new ObjectStore({ volume: new MemoryVolume({ bytes_max: 8 << 20 }), cache_bytes: 0 });
   const { kept, removed } = await fill(store);
   const before_bytes = store.volume.stats().used_bytes;
@@ -343,7 +343,7 @@ test('memory is given back', async () => {
   assert.equal(store.volume.stats().used_bytes, 0);
 });
 
-test('what an open writer relies on stays, and what it left behind goes', async () => {
+test('contents of an open writer stay, and those of an aborted one are reclaimed', async () => {
   const store = await open();
   const old = content(3 * CHUNK, 1);
   await store.remove(await put(store, old), signal);
@@ -360,7 +360,7 @@ test('what an open writer relies on stays, and what it left behind goes', async 
   assert.deepEqual(formatAddress(blake3(Buffer.concat([old, content(10, 2)]))), address);
 });
 
-test('a segment of very many small records is rewritten in small steps: puts are taken all the while', async () => {
+test('a segment of many small records is rewritten in small steps: puts succeed meanwhile', async () => {
   volume = await LocalVolume.open({ dir, signal, flush_after_ms: Infinity, indexFs: memoryFiles() });
   const records = (from: number, count: number): NewRecord[] =>
     Array.from({ length: count }, (_, index) => {
@@ -376,7 +376,7 @@ test('a segment of very many small records is rewritten in small steps: puts are
   };
   let turns = 0;
   const pace = async (): Promise<void> => {
-    // As others do meanwhile.
+    // Concurrent puts.
     if (++turns % 20 === 0) await volume?.put(records(1e6 + turns, 1), signal);
   };
   const { segments } = await volume.reclaim({ isNeeded, pace, live_ratio: 1.1, seal_bytes_min: 0, signal });
@@ -384,7 +384,7 @@ test('a segment of very many small records is rewritten in small steps: puts are
   assert.ok(pending_max < 80_000, `${pending_max} entries waited`);
 });
 
-test('with far less memory than there are chunks nothing needed goes, and all garbage goes in the end', async () => {
+test('with little memory for marking, no needed content is reclaimed, and all garbage is in the end', async () => {
   const store = await open();
   const kept = content(40 * CHUNK, 1);
   const address = await put(store, kept);

@@ -20,14 +20,14 @@ test('every id that was added is found, and few others', () => {
   assert.ok(foundByChance(filter, 20_000, 20_000).size < 200);
 });
 
-test('with a tenth of the memory nothing is lost, and most others are still not found', () => {
+test('with a tenth of the memory every added id is found, and most others are not', () => {
   const filter = filled(20_000, 4000);
   assert.ok(filter.bytes <= 4000);
   for (let key = 0; key < 20_000; key++) assert.ok(filter.has(idOf(key)), `${key}`);
   assert.ok(foundByChance(filter, 20_000, 20_000).size < 15_000);
 });
 
-test('two filters are wrong about different ids', () => {
+test('two filters have different false positives', () => {
   const [first, second] = [filled(5000, 2000), filled(5000, 2000)];
   const both = foundByChance(first, 5000, 5000).intersection(foundByChance(second, 5000, 5000));
   assert.ok(both.size < foundByChance(first, 5000, 5000).size * 0.7);

@@ -6,7 +6,7 @@ import { IdSet } from './id-set.ts';
 
 const idOf = (key: number): Uint8Array => blake3(Buffer.from(`${key}`));
 
-test('what was added is found, what was not is not, through many growths', () => {
+test('added ids are found and others are not, through many growths', () => {
   const set = new IdSet({ ids_max: 100_000 });
   for (let key = 0; key < 20_000; key++) {
     set.add(idOf(key));
@@ -17,7 +17,7 @@ test('what was added is found, what was not is not, through many growths', () =>
   for (let key = 20_000; key < 40_000; key++) assert.ok(!set.has(idOf(key)), `${key}`);
 });
 
-test('ids that are all alike but for a word, and the id of zeros, are told apart', () => {
+test('ids that differ in one word, and the id of zeros, are distinguished', () => {
   const words = fc.array(fc.nat(1), { minLength: 2, maxLength: 2 });
   fc.assert(
     fc.property(fc.array(words), words, (added, asked) => {
@@ -34,7 +34,7 @@ test('ids that are all alike but for a word, and the id of zeros, are told apart
   );
 });
 
-test('a set that overflowed finds everything: nothing that it might have held is lost', () => {
+test('an overflowed set finds every id', () => {
   const set = new IdSet({ ids_max: 3 });
   for (let key = 0; key < 4; key++) set.add(idOf(key));
   assert.ok(set.isOverflowed);

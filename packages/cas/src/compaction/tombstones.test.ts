@@ -1,4 +1,4 @@
-/** Tombstones go when nothing can bring their object back, and not before. */
+/** Tombstones are dropped only when nothing can bring their object back. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -61,7 +61,7 @@ test('rounds of put, remove and compact leave no entry of a removed object', { t
     await engine.volume.put(records, signal);
     const removals = records.map(({ id }) => ({ type: RecordType.remove, id, payload: new Uint8Array(0) }));
     await engine.volume.put(removals, signal);
-    // By default a segment is sealed when it wastes much; here the tombstones alone are the reason.
+    // By default a segment is sealed when it wastes space; here only because of tombstones.
     await compact(engine, 16 * 1024 * 1024);
     await compact(engine, 16 * 1024 * 1024);
     assert.deepEqual(await entriesIn(engine), { tombstones: 0, all: 2 });
@@ -89,7 +89,7 @@ test('while the set does not allow it, no tombstone is dropped', async () => {
   await engine.volume.close();
 });
 
-test('content of a removed object that another needs does not bring the object back', async () => {
+test('content of a removed object that another object needs does not bring it back', async () => {
   const fs = new CrashFileSystem();
   let engine = await openOn(fs, 4096);
   const { address } = await engine.store.put(bodyOf(1), {}, signal);

@@ -1,4 +1,4 @@
-/** The index is a cache of the log: damaged, lost or old, it is rebuilt, and no record is lost or taken for damaged. */
+/** The index is a cache of the log: a damaged, lost or old one is rebuilt, and no record is lost or reported as damaged. */
 import assert from 'node:assert/strict';
 import { mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -130,7 +130,7 @@ test('an index of an earlier version is removed and rebuilt', async () => {
   await assertAll(filled);
 });
 
-test('damage that a read meets is reported, and the index is rebuilt while everything else goes on', async () => {
+test('damage that a read finds is reported, and the index is rebuilt while other requests succeed', async () => {
   const filled = await fill();
   await volume.inventory('object', undefined, 1);
   // The first entry of the first table: a content.
@@ -147,7 +147,7 @@ test('damage that a read meets is reported, and the index is rebuilt while every
   assert.equal(rebuilds.length, 1);
   await assertAll(filled);
   assert.deepEqual(await get(late.address), bodyOf(200));
-  // The rebuilt one is used by the next start.
+  // The next start uses the rebuilt index.
   await volume.close();
   await open();
   assert.equal(rebuilds.length, 1);
@@ -155,7 +155,7 @@ test('damage that a read meets is reported, and the index is rebuilt while every
   assert.deepEqual(await get(late.address), bodyOf(200));
 });
 
-test('damage that compaction meets ends it without losing a record, and the next run works', async () => {
+test('damage ends a compaction without losing a record, and the next run succeeds', async () => {
   const filled = await fill();
   await volume.inventory('object', undefined, 1);
   flip(runs()[0]!, () => 35);
@@ -172,7 +172,7 @@ test('damage that compaction meets ends it without losing a record, and the next
   assert.deepEqual(damaged, []);
 });
 
-/** A file system whose reads of the index never answer while `isHung`, and that knows nothing without waiting. */
+/** A file system whose reads of the index never end while `isHung`, and that never answers without waiting. */
 function hangingFiles(state: { isHung: boolean }): FileSystem {
   const wrap = (file: File, path: string): File => ({
     write: (buffers, position) => file.write(buffers, position),

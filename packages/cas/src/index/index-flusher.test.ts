@@ -11,7 +11,7 @@ import { memoryFiles } from './memory-files.ts';
 
 const { signal } = new AbortController();
 
-/** Records that take an entry of the index each. */
+/** Records with one index entry each. */
 function* manyRecords(): Generator<NewRecord[], never, void> {
   for (let key = 0; ;) {
     yield Array.from({ length: 20_000 }, () => {
@@ -21,7 +21,7 @@ function* manyRecords(): Generator<NewRecord[], never, void> {
   }
 }
 
-const name = 'an index that is overfull is flushed when that is possible again, without a caller';
+const name = 'an overfull index is flushed as soon as that is possible again, without a caller';
 test(name, { timeout: 120_000 }, async () => {
   const files = memoryFiles();
   let isBroken = true;

@@ -1,4 +1,4 @@
-/** A rebuilt index replaces the old one completely, or the old one goes on as before. */
+/** A rebuilt index replaces the old one completely, or the old one stays in use. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -72,7 +72,7 @@ test('an adoption waits for the flush that was requested before it', async () =>
   await again.close();
 });
 
-test('after an adoption that failed, the old index is whole and still merges its runs', async () => {
+test('after a failed adoption, the old index is intact and still merges its runs', async () => {
   const keys = 60;
   let isFull = false;
   const fs = new CrashFileSystem(new Map(), {

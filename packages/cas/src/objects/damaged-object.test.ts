@@ -1,4 +1,4 @@
-/** An object whose own record is damaged: it is neither here nor gone, and what it is made of is kept. */
+/** An object whose own record is damaged: it is neither readable nor removed, and its chunks are kept. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -78,7 +78,7 @@ const chunksHeld = (): number =>
     volume.has('content', id),
   ).length;
 
-test('what a damaged manifest names stays, through compactions and restarts, until the object is sent again', async () => {
+test('chunks of a damaged manifest survive compactions and restarts until the object is put again', async () => {
   const address = await put(BODY);
   await put(content(9 * CHUNK, 2));
   await harm(address);
@@ -90,14 +90,14 @@ test('what a damaged manifest names stays, through compactions and restarts, unt
     await assert.rejects(store.open(address, signal), isIntegrity);
     await reopen();
   }
-  assert.equal(damaged.length, 1, 'it is told once');
+  assert.equal(damaged.length, 1, 'it is reported once');
   await put(BODY);
   assert.deepEqual(await get(address), BODY);
   assert.equal((await compact()).isComplete, true);
   assert.deepEqual(await get(address), BODY);
 });
 
-test('a damaged object is no copy, and can be removed: then what it was made of goes', async () => {
+test('a damaged object does not count as a copy, and can be removed with its chunks', async () => {
   const address = await put(BODY);
   const id = addressBytes(address);
   await harm(address);

@@ -1,4 +1,4 @@
-/** Verified entries: the same values as the tree of the object, no wrong entry passes, and no long turn of the loop. */
+/** Verified entries: the values of the object's tree, no wrong entry is accepted, and no long turn of the event loop. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { installSched, NEVER, sched } from '@ron/kernel';
@@ -24,7 +24,7 @@ function slowValue(values: readonly Uint8Array[]): Uint8Array {
   return parentValue(slowValue(values.slice(0, left)), slowValue(values.slice(left)), false);
 }
 
-test('every subtree has the value that the definition gives, and the root is the address', async () => {
+test('every subtree has the value of the definition, and the root is the address', async () => {
   for (const count of [2, 3, 5, 8, 9, 31, 64, 1000, 1025, 2049, 4096]) {
     const entries = entriesOf(count, count);
     const values = valuesIn(entries);
@@ -46,7 +46,7 @@ test('every subtree has the value that the definition gives, and the root is the
   }
 });
 
-test('a changed value is refused, wherever it is', async () => {
+test('a changed value is refused at any place', async () => {
   const entries = entriesOf(1500);
   const expected = { value: combineSubtrees(valuesIn(entries)), isRoot: true };
   await fc.assert(

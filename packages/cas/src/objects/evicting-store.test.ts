@@ -1,4 +1,4 @@
-/** A cache on the object store keeps to its bound in bytes, for as many rounds as it is used. */
+/** A cache on the object store stays within its bound in bytes. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -43,7 +43,7 @@ const put = async (size: number, seed: number): Promise<Address> =>
   (await cache.put(bodyOf(size, seed), {}, signal)).address;
 const has = async (address: Address): Promise<boolean> => (await cache.open(address, signal)) !== undefined;
 
-test('the least recently used objects go first, small and large ones, and the bound holds after each put', async () => {
+test('the least recently used objects are evicted first, and the bound holds after each put', async () => {
   const first = await put(30 * KIB, 1);
   const large = await put(150 * KIB, 2);
   const third = await put(30 * KIB, 3);
@@ -55,7 +55,7 @@ test('the least recently used objects go first, small and large ones, and the bo
   await assert.rejects(put(257 * KIB, 5), (error) => isRonError(error, 'payload_too_large'));
 });
 
-test('after a restart the sizes are known, and the oldest put goes first', async () => {
+test('after a restart the sizes are known, and the oldest put is evicted first', async () => {
   const addresses = [await put(60 * KIB, 1), await put(150 * KIB, 2)];
   const { bytes } = cache;
   await cache.close();
@@ -67,7 +67,7 @@ test('after a restart the sizes are known, and the oldest put goes first', async
   assert.ok(cache.bytes <= 256 * KIB);
 });
 
-test('used for a long time it leaves neither segments nor index entries behind', async () => {
+test('long use leaves neither segments nor index entries behind', async () => {
   for (let seed = 0; seed < 300; seed++) await put(20 * KIB, seed);
   assert.ok(cache.bytes <= 256 * KIB);
   assert.ok(volume.stats().used_bytes < 4 * 256 * KIB, `${volume.stats().used_bytes} bytes are on disk`);

@@ -1,5 +1,5 @@
 /**
- * A program that opens `COUNT` objects of 128 MiB and looks at the first chunk of each; prints the memory that stays. Run
+ * A program that opens `COUNT` objects of 128 MiB and reads the first chunk of each; prints the memory that stays in use. Run
  * with --expose-gc by manifest-pages.test.ts.
  */
 import { NEVER } from '@ron/kernel';
@@ -36,7 +36,7 @@ const idOf = (seed: number): Buffer => {
   return id;
 };
 
-/** Makes the pages when they are read, so that it keeps none. */
+/** Generates the pages on demand, so that it keeps none. */
 class PagesOnDemand extends MemoryVolume {
   readonly seeds = new Map<string, number>();
 

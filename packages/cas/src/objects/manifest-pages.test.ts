@@ -1,4 +1,4 @@
-/** Pages of manifests: verified once while cached, shared by all readers, and charged for the memory that they take. */
+/** Pages of manifests: verified once while cached, shared by all readers, and accounted for in memory. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
@@ -12,7 +12,7 @@ import { ObjectStore } from './object-store.ts';
 const CHUNK = 1024;
 const MIB = 1024 * 1024;
 
-test('readers at different places of one object read each page once', async () => {
+test('readers at different offsets of one object read each page once', async () => {
   const volume = new MemoryVolume({ bytes_max: 64 * MIB });
   const store = new ObjectStore({ volume, chunk_bytes: CHUNK });
   const writer = store.writer();
@@ -40,7 +40,7 @@ test('readers at different places of one object read each page once', async () =
   assert.equal(new Set(reads).size, 2);
 });
 
-test('one chunk of each of 2000 large objects costs no more memory than is charged', async () => {
+test('reading one chunk of each of 2000 large objects uses no more memory than accounted for', async () => {
   const program = join(import.meta.dirname, 'manifest-pages.memory.ts');
   const { stdout } = await promisify(execFile)(process.execPath, ['--expose-gc', program, '2000']);
   const { grown_bytes, charged_bytes } = JSON.parse(stdout);

@@ -1,4 +1,4 @@
-/** Objects in and out, on a real directory that is reopened, damaged and robbed of its index. */
+/** Objects in a real directory that is reopened, damaged and loses its index. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -64,7 +64,7 @@ async function get(store: ObjectStore, address: Address, start = 0, end?: number
 
 const SIZES = [0, 1, 1000, CHUNK - 1, CHUNK, CHUNK + 1, 2 * CHUNK, 3 * CHUNK + 7, 2_000_000];
 
-test('objects of every size have the address of their bytes and come back after a restart', async () => {
+test('objects of every size have the address of their bytes and survive a restart', async () => {
   let store = await open();
   const stored = new Map<Address, Buffer>();
   for (const size of SIZES) {
@@ -80,7 +80,7 @@ test('objects of every size have the address of their bytes and come back after 
   }
 });
 
-test('any range is the range of the bytes, cold and cached', async () => {
+test('any range has the right bytes, cold and cached', async () => {
   const store = await open();
   const bytes = content(300_000);
   const address = await put(store, bytes);
@@ -93,7 +93,7 @@ test('any range is the range of the bytes, cold and cached', async () => {
   );
 });
 
-test('many objects that are written at once, in turns and twice, are all what they were', async () => {
+test('many objects that are written concurrently, interleaved and twice, are all intact', async () => {
   const store = await open();
   const bodies = Array.from({ length: 6 }, (_, index) => content((9 + 7 * index) * CHUNK + index, index % 3));
   for (let round = 0; round < 2; round++) {
@@ -127,7 +127,7 @@ test('a slice proves its range against the address', async () => {
   }
 });
 
-test('bytes that do not have the claimed address are refused and leave no object', async () => {
+test('bytes that do not match the stated address are refused and leave no object', async () => {
   const store = await open();
   for (const size of [10, 3 * CHUNK]) {
     const writer = store.writer();
@@ -139,7 +139,7 @@ test('bytes that do not have the claimed address are refused and leave no object
   assert.equal(store.leases.size, 0);
 });
 
-test('two writers of the same object both succeed, and there is one', async () => {
+test('two writers of the same object both succeed and store it once', async () => {
   const store = await open();
   const bytes = content(4 * CHUNK);
   const addresses = await Promise.all([put(store, bytes), put(store, bytes)]);
@@ -150,7 +150,7 @@ test('two writers of the same object both succeed, and there is one', async () =
   assert.equal((await writer.finish({}, signal)).existed, true);
 });
 
-test('the index can be deleted, or be rubbish: it is rebuilt from the segments', async () => {
+test('a deleted or corrupt index is rebuilt from the segments', async () => {
   let store = await open();
   const bytes = content(5 * CHUNK);
   const large = await put(store, bytes);
@@ -177,7 +177,7 @@ test('the index can be deleted, or be rubbish: it is rebuilt from the segments',
 
 const SEGMENT = (): string => join(dir, 'segments', readdirSync(join(dir, 'segments'))[0]!);
 
-/** Flips a byte of the only segment at the first place where `needle` lies, plus `offset`. */
+/** Flips a byte of the only segment at the first occurrence of `needle`, plus `offset`. */
 function flip(needle: Uint8Array, offset: number): void {
   const bytes = readFileSync(SEGMENT());
   const at = bytes.indexOf(needle);
@@ -208,7 +208,7 @@ test('a flipped byte in a chunk, a small object or a record header is never serv
     await assert.rejects(get(store, address), (error) => isRonError(error, 'integrity'), what);
     assert.equal(damaged.length, 1, what);
     assert.equal(readdirSync(join(dir, 'quarantine')).length, 1, what);
-    // Whoever has the bytes can heal it by sending them again.
+    // Putting the bytes again repairs the object.
     await store.remove(address, signal).catch(() => undefined);
     await put(store, body);
     assert.deepEqual(await get(store, address), body, what);
@@ -217,7 +217,7 @@ test('a flipped byte in a chunk, a small object or a record header is never serv
   }
 });
 
-test('a segment that lost its end costs what was in it, and nothing wrong is served', async () => {
+test('a truncated segment loses only its missing records, and nothing wrong is served', async () => {
   let store = await open();
   const first = await put(store, content(1000, 3));
   const large = await put(store, content(5 * CHUNK, 4));
@@ -231,7 +231,7 @@ test('a segment that lost its end costs what was in it, and nothing wrong is ser
   assert.match(rebuilds.join(), /records are lost/);
 });
 
-test('the same cold content asked for by many is read once', async () => {
+test('concurrent reads of one uncached content are coalesced', async () => {
   let store = await open();
   const address = await put(store, content(3 * CHUNK));
   store = await open();
@@ -258,7 +258,7 @@ test('the same cold content asked for by many is read once', async () => {
   assert.equal(reads, 2);
 });
 
-test('peekNow gives a small object, and nothing of a manifest, of what was removed or is damaged', async () => {
+test('peekNow returns a small object, and nothing for a manifest, a removed or a damaged object', async () => {
   const store = await open();
   const small = await put(store, content(500, 1));
   const large = await put(store, content(3 * CHUNK, 2));
@@ -274,10 +274,10 @@ test('peekNow gives a small object, and nothing of a manifest, of what was remov
   assert.equal(fresh.peekNow(gone), undefined);
   const { index } = volume!;
   index.set('object', addressBytes(small), { ...(await index.get('object', addressBytes(small)))!, offset: 64 });
-  assert.equal(new ObjectStore({ volume: volume! }).peekNow(small), undefined, 'what lies there is something else');
+  assert.equal(new ObjectStore({ volume: volume! }).peekNow(small), undefined, 'another record is at that place');
 });
 
-test('what was read to be kept stays as it is, whatever is looked at afterwards', async () => {
+test('bytes of a read stay unchanged after later peeks', async () => {
   const store = await open();
   const [first, second] = [await put(store, content(500, 1)), await put(store, content(500, 2))];
   assert.deepEqual(await get(store, first), content(500, 1));
@@ -287,7 +287,7 @@ test('what was read to be kept stays as it is, whatever is looked at afterwards'
   assert.deepEqual(kept && Buffer.from(kept.payload), content(500, 1));
 });
 
-test('bytes that are sent again heal a copy that was damaged, small ones and chunks', async () => {
+test('putting bytes again repairs a damaged copy, of small objects and of chunks', async () => {
   let store = await open();
   const [small, large] = [content(3000, 7), content(5 * CHUNK, 8)];
   const addresses = [await put(store, small), await put(store, large)];
@@ -304,7 +304,7 @@ test('bytes that are sent again heal a copy that was damaged, small ones and chu
   assert.deepEqual(await get(store, addresses[1]!), large);
 });
 
-test('a reader that leaves does not take others along', async () => {
+test('a reader that leaves does not abort other readers', async () => {
   let store = await open();
   const bytes = content(4 * CHUNK, 5);
   const address = await put(store, bytes);

@@ -1,4 +1,4 @@
-/** Writers that stop and go on, hold only what they need, and never more than two chunks. */
+/** Writers that stop and resume, hold only the leases that they need, and never more than two chunks. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -52,7 +52,7 @@ async function writeInParts(store: ObjectStore, bytes: Buffer, stops: readonly n
   return address;
 }
 
-test('however often a writer is replaced by another, the object is the same', async () => {
+test('the object does not depend on how often the writer was replaced', async () => {
   const sizes = fc.array(fc.nat(6 * CHUNK), { maxLength: 5 });
   await fc.assert(
     fc.asyncProperty(sizes, fc.nat(6 * CHUNK), async (stops, size) => {
@@ -69,7 +69,7 @@ test('however often a writer is replaced by another, the object is the same', as
   );
 });
 
-test('a writer can be replaced around the end of a page, also when nothing follows it', async () => {
+test('a writer can be replaced around the end of a page, even if nothing follows it', async () => {
   const page_bytes = PAGE_ENTRIES_MAX * CHUNK;
   for (const [stop, size] of [
     [page_bytes, page_bytes],
@@ -93,7 +93,7 @@ test('a writer of many chunks holds a lease for each page, and for the chunks of
   assert.equal(store.leases.size, 0);
 });
 
-test('what a leased page names is not reclaimed', async () => {
+test('chunks of a leased page are not reclaimed', async () => {
   const store = open();
   const bucket = new TokenBucket('test', { rate_per_s: 2 ** 32, burst: 2 ** 32 });
   const compactor = new Compactor({ store, uploads: undefined, bucket });
@@ -105,7 +105,7 @@ test('what a leased page names is not reclaimed', async () => {
   assert.deepEqual(await get(store, address), bytes);
 });
 
-test('a page that is leased while a sweep is under way keeps its chunks as well', async () => {
+test('a page that is leased during a sweep keeps its chunks too', async () => {
   const store = open();
   const bytes = content((PAGE_ENTRIES_MAX + 3) * CHUNK);
   const writer = store.writer();
@@ -119,13 +119,13 @@ test('a page that is leased while a sweep is under way keeps its chunks as well'
   assert.deepEqual(await get(store, address), bytes);
 });
 
-test('a part that was lost since the state was saved is found before the object is promised', async () => {
+test('a part that was lost since the state was saved is detected before the object is acknowledged', async () => {
   const store = open();
   const first = store.writer();
   await first.write(content(5 * CHUNK), signal);
   const state = await first.checkpoint(signal);
   first.abort();
-  // Nobody leases the chunks: a sweep takes them.
+  // The chunks are not leased, so a sweep reclaims them.
   store.leases.beginSweep();
   const isNeeded = (id: Uint8Array): boolean => !store.leases.isFree(id);
   await store.volume.reclaim({ isNeeded, live_ratio: 1, seal_bytes_min: 0, pace: () => Promise.resolve(), signal });
@@ -133,7 +133,7 @@ test('a part that was lost since the state was saved is found before the object 
   await assert.rejects(store.writer(state).finish({}, signal), (error) => isRonError(error, 'not_ready'));
 });
 
-test('at most one batch is on its way while another is filled', async () => {
+test('at most one batch is being written while another is filled', async () => {
   const store = open({ batch_bytes: 2 * CHUNK });
   const { volume } = store;
   const put = volume.put.bind(volume);
@@ -155,13 +155,13 @@ test('at most one batch is on its way while another is filled', async () => {
   })();
   for (let turn = 0; turn < 50; turn++) await new Promise<void>((resolve) => void setImmediate(resolve));
   assert.equal(waiting, 1);
-  assert.equal(written, 4 * CHUNK, 'one on its way and one that waits');
+  assert.equal(written, 4 * CHUNK, 'one being written and one waiting');
   release.resolve();
   await writing;
   writer.abort();
 });
 
-test('the lease of a small object is there while it is put, and gone afterwards', async () => {
+test('a small object is leased while it is put, and not afterwards', async () => {
   const store = open();
   const { volume } = store;
   const put = volume.put.bind(volume);

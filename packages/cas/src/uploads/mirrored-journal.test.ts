@@ -62,7 +62,7 @@ async function texts(places: JournalPlaces): Promise<Record<string, string[]>> {
   return found;
 }
 
-test('a frame that one place does not take is written whole in another', async () => {
+test('when one place does not accept a frame, the whole journal is written in another', async () => {
   const places = placesIn(['a', 'b', 'c'], 2, 2);
   const journal = new MirroredJournal(places, NAME);
   await journal.replace([FIRST]);
@@ -85,7 +85,7 @@ test('a frame that one place does not take is written whole in another', async (
   assert.deepEqual(await texts(places), {});
 });
 
-test('a new journal is begun in other places than one that does not answer', async () => {
+test('a new journal is created in other places than one that does not answer', async () => {
   const places = placesIn(['a', 'b', 'c'], 2, 2);
   hold('a');
   const journal = new MirroredJournal(places, NAME);
@@ -101,7 +101,7 @@ test('a new journal is begun in other places than one that does not answer', asy
   assert.deepEqual(readdirSync(join(base, 'a')), []);
 });
 
-test('with one copy that is enough, the other may be late', async () => {
+test('with a quorum of one, the other copy may be late', async () => {
   const places = placesIn(['a', 'b'], 2, 1);
   const journal = new MirroredJournal(places, NAME);
   await journal.replace([FIRST]);
@@ -113,7 +113,7 @@ test('with one copy that is enough, the other may be late', async () => {
   release('a');
 });
 
-test('with no other place left a slow one is waited for', async () => {
+test('a slow place is waited for when no other is left', async () => {
   const places = placesIn(['a', 'b'], 2, 2);
   const journal = new MirroredJournal(places, NAME);
   await journal.replace([FIRST]);

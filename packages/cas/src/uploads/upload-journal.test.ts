@@ -1,4 +1,4 @@
-/** A journal on a disk that fails, and then loses power: what was acknowledged is read back, and nothing else. */
+/** A journal on a disk that fails, and then loses power: exactly the acknowledged frames are read back. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
@@ -34,7 +34,7 @@ async function load(image: Map<string, Uint8Array>): Promise<number[]> {
   return frames.map((frame) => frame.payload[0]!);
 }
 
-test('what was acknowledged is read back after any one failure and a power cut', async () => {
+test('acknowledged frames are read back after any single failure and a power failure', async () => {
   for (let at = 1, failed = true; failed; at++) {
     let operations = 0;
     failed = false;
@@ -59,7 +59,7 @@ test('what was acknowledged is read back after any one failure and a power cut',
   }
 });
 
-test('a new process goes on behind a torn end', async () => {
+test('a new process continues after a torn end', async () => {
   const disk = new CrashFileSystem();
   const keeper = new Keeper(disk);
   await keeper.keep(1, true);
@@ -67,13 +67,13 @@ test('a new process goes on behind a torn end', async () => {
   disk.damage(`${DIR}/${NAME}`, (bytes) => bytes.subarray(0, bytes.length - 1));
   const { journal, frames } = await FileJournal.load(disk, DIR, NAME);
   assert.equal(frames.length, 1);
-  assert.ok(journal.isWasteful(Infinity), 'a torn end is not written over');
+  assert.ok(journal.isWasteful(Infinity), 'a torn end is not overwritten');
   await journal.replace([frameOf(1), frameOf(3)]);
   await journal.append(frameOf(4));
   assert.deepEqual(await load(disk.files()), [1, 3, 4]);
 });
 
-test('any bytes are frames up to the first that does not check, and never more', () => {
+test('any bytes are parsed as frames up to the first invalid one', () => {
   fc.assert(
     fc.property(fc.uint8Array({ maxLength: 300 }), (bytes) => {
       const { frames, end } = decodeFrames(Buffer.from(bytes));

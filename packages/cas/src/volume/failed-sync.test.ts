@@ -1,4 +1,4 @@
-/** What a failed sync takes with it, and what it does not. */
+/** A failed sync loses exactly the records that it should have made durable. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -67,7 +67,7 @@ function assertHere(): void {
 }
 
 for (const isStored of [true, false]) {
-  const where = isStored ? 'is in the store' : 'waits for the store as well';
+  const where = isStored ? 'is in the store' : 'waits for the store too';
   for (const [what, type] of [
     ['put again', RecordType.object],
     ['removed', RecordType.remove],
@@ -82,7 +82,7 @@ for (const isStored of [true, false]) {
   }
 }
 
-test('a removal that failed can be tried again', async () => {
+test('a failed removal can be retried', async () => {
   failures = 1;
   await assert.rejects(store.remove(address, signal));
   assertHere();

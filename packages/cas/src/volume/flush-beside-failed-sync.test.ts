@@ -17,7 +17,7 @@ const chunk = (text: string): NewRecord => {
   return { type: RecordType.chunk, id: blake3(payload), payload };
 };
 
-/** Segment files whose next sync waits until it is let go, and then fails. */
+/** Segment files whose next sync waits until it is released, and then fails. */
 class HeldSync {
   readonly begun = Promise.withResolvers<void>();
   readonly end = Promise.withResolvers<void>();

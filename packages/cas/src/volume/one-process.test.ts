@@ -9,7 +9,7 @@ import { LocalVolume } from './local-volume.ts';
 
 const { signal } = new AbortController();
 
-test('a volume that another process has open is refused, and is free when that one ends, however it ends', async (t) => {
+test('a volume that another process has open is refused, and can be opened after that process ended in any way', async (t) => {
   const dir = join(mkdtempSync(join(tmpdir(), 'ron-one-')), 'volume');
   t.after(() => rmSync(join(dir, '..'), { recursive: true }));
   const held = { code: 'conflict', message: new RegExp(`another process has ${dir} open`) };
@@ -26,6 +26,6 @@ test('a volume that another process has open is refused, and is free when that o
   await assert.rejects(LocalVolume.open({ dir, signal }), held);
   assert.equal(other(), 3);
   await volume.close();
-  assert.equal(other(), 'SIGKILL', 'it had it');
+  assert.equal(other(), 'SIGKILL', 'the other process held the lock');
   await (await LocalVolume.open({ dir, signal })).close();
 });

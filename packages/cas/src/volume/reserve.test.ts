@@ -8,7 +8,7 @@ const MIB = 1024 * 1024;
 const diskOf = (room?: DiskRoom): FileSystem =>
   Object.assign(Object.create(realFileSystem) as FileSystem, { room: room && (() => Promise.resolve({ ...room })) });
 
-test('a sixteenth of a small disk is kept, and 256 MiB of a large one', async () => {
+test('the reserve is a sixteenth of a small disk, and 256 MiB of a large one', async () => {
   const small = new Reserve(diskOf({ free_bytes: 16 * MIB, total_bytes: 16 * MIB }), '/');
   await small.measure();
   assert.equal(small.bytes, MIB);
@@ -19,7 +19,7 @@ test('a sixteenth of a small disk is kept, and 256 MiB of a large one', async ()
   assert.equal(large.bytes, 256 * MIB);
 });
 
-test('what was written since the last look counts, until the next look has seen it', async () => {
+test('bytes written since the last measurement count until the next one', async () => {
   const room = { free_bytes: 4 * MIB, total_bytes: 16 * MIB };
   const reserve = new Reserve(diskOf(room), '/');
   await reserve.measure();
@@ -29,12 +29,12 @@ test('what was written since the last look counts, until the next look has seen 
   await reserve.measure();
   assert.equal(reserve.isReached(MIB), false);
   room.free_bytes = 8 * MIB;
-  assert.equal(reserve.isReached(2 * MIB), true, 'as of the last look');
+  assert.equal(reserve.isReached(2 * MIB), true, 'as of the last measurement');
   await reserve.measure();
-  assert.equal(reserve.isReached(2 * MIB), false, 'room that somebody made');
+  assert.equal(reserve.isReached(2 * MIB), false, 'space that was freed');
 });
 
-test('a disk that tells nothing is found out by its writes', async () => {
+test('a disk that cannot be measured is never refused', async () => {
   for (const fs of [diskOf(), { ...realFileSystem, room: () => Promise.reject(new Error('EIO')) }]) {
     const reserve = new Reserve(fs, '/');
     await reserve.measure();
@@ -42,7 +42,7 @@ test('a disk that tells nothing is found out by its writes', async () => {
   }
 });
 
-test('one look that fails does not open the reserve, and the next one counts again', async () => {
+test('a failed measurement does not open the reserve, and the next one counts again', async () => {
   const room = { free_bytes: 0, total_bytes: 16 * MIB };
   let isDown = false;
   const down = (): Promise<never> => Promise.reject(new Error('EIO'));
@@ -50,7 +50,7 @@ test('one look that fails does not open the reserve, and the next one counts aga
   await reserve.measure();
   isDown = true;
   await reserve.measure();
-  assert.equal(reserve.isReached(1), true, 'as it said last');
+  assert.equal(reserve.isReached(1), true, 'as of the last measurement');
   isDown = false;
   room.free_bytes = 16 * MIB;
   await reserve.measure();

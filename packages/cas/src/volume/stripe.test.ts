@@ -28,7 +28,7 @@ function recordOf(type: number, stripe: StripeLayout): NewRecord {
   return { type, id: stripeId(stripe.shards), payload: encodeStripe(stripe) };
 }
 
-test('what was encoded is decoded, and bytes that are no stripe are refused', () => {
+test('a stripe is decoded as it was encoded, and other bytes are refused', () => {
   const shard = fc.record(
     {
       id: fc.uint8Array({ minLength: 32, maxLength: 32 }),
@@ -86,7 +86,7 @@ test('a stripe of the retired code, or of a later version, protects nothing', ()
 
 interface Opened extends AsyncDisposable {
   volume: Volume;
-  /** Opens it anew; `lose` throws the index away. */
+  /** Reopens the volume; `lose` deletes the index. */
   reopen(init?: { lose: boolean }): Promise<void>;
 }
 
@@ -132,7 +132,7 @@ for (const [name, open] of [
   ['a volume in memory', inMemory],
 ] as const) {
   suite(name, () => {
-    test('finds a stripe by its id and by each shard, over restarts, until it is one no longer', async () => {
+    test('finds a stripe by its id and by each shard, over restarts, until it has ended', async () => {
       await using opened = await open();
       const [first, second] = [layout('a', 'b', 'c'), layout('b', 'd', 'e')];
       await opened.volume.put([recordOf(RecordType.stripe, first)], signal);
@@ -162,7 +162,7 @@ for (const [name, open] of [
       assert.equal(Buffer.from((await opened.volume.get('note', idOf('n'), signal))!.payload).toString(), 'two');
     });
 
-    test('parity is content: it is checked by its hash', async () => {
+    test('parity is content and verified by its hash', async () => {
       await using opened = await open();
       await opened.volume.put([{ type: RecordType.parity, id: idOf('p'), payload: Buffer.from('p') }], signal);
       const [held] = await opened.volume.inventory('content', undefined, 10);
@@ -192,7 +192,7 @@ test('stripes, their ends and notes move when their segment is compacted', async
   await rm(dir, { recursive: true });
 });
 
-test('a directory knows what was removed from it, and forgets that when it is put again', async () => {
+test('a removed object is known as removed until it is put again', async () => {
   await using opened = await openLocal();
   const object = { type: RecordType.object, id: idOf('o'), payload: Buffer.from('o') };
   assert.ok(!opened.volume.wasRemoved(object.id));

@@ -22,7 +22,7 @@ const note = (value: unknown): NewRecord => ({
 const withoutSuperblock = (disk: CrashFileSystem): Map<string, Uint8Array> =>
   new Map([...disk.files()].filter(([path]) => path !== `${DIR}/superblock`));
 
-test('a superblock is read as it was written, and no other bytes are taken for one', () => {
+test('a superblock is read as it was written, and other bytes are refused', () => {
   const superblocks = fc.record({ id: fc.uuid(), epoch: fc.nat(), former: fc.string() }, { noNullPrototype: true });
   fc.assert(fc.property(superblocks, (each) => assert.deepEqual(decodeSuperblock(encodeSuperblock(each)), each)));
   fc.assert(
@@ -74,7 +74,7 @@ test('at every crash point the superblock is the old one or the new one: the id 
   }
 });
 
-test('a damaged superblock is an error that says what to do, and nothing is written', async () => {
+test('a damaged superblock is an error with the action to take, and nothing is written', async () => {
   const disk = new CrashFileSystem();
   await (await open(disk)).close();
   disk.damage(`${DIR}/superblock`, (bytes) => bytes.subarray(0, 20));
@@ -87,7 +87,7 @@ test('a damaged superblock is an error that says what to do, and nothing is writ
   assert.deepEqual(disk.files(), before);
 });
 
-test('a directory of the previous version gets the id of the name that the set knows it by', async () => {
+test('a directory of the previous version gets the id of its name in the set', async () => {
   const disk = new CrashFileSystem();
   const volume = await open(disk);
   await volume.put([note({ number: 1, id: 'x', current: ['d1'], holder: 'd1' })], signal);
@@ -122,7 +122,7 @@ test('a deleted superblock is rebuilt from the log, with the epoch that was last
   await rebuilt.close();
 });
 
-test('while the disk takes no new epoch, records are read and none is appended', async () => {
+test('while the disk refuses a new epoch, records are read and none is appended', async () => {
   const disk = new CrashFileSystem();
   const first = await open(disk);
   await first.put([note('kept')], signal);
@@ -151,7 +151,7 @@ test('while the disk takes no new epoch, records are read and none is appended',
   }
 });
 
-test('a directory that is refused by its identity is left as it is', async () => {
+test('a directory that is refused by its identity is not changed', async () => {
   const disk = new CrashFileSystem();
   const { id } = await open(disk).then(async (volume) => {
     await volume.close();

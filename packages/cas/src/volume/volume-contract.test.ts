@@ -1,4 +1,4 @@
-/** What every volume promises, run on each kind of it. */
+/** The contract of `Volume`, tested on each implementation. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -49,7 +49,7 @@ const mark = (type: number, of: NewRecord): NewRecord => ({ type, id: of.id, pay
 
 for (const [kind, open] of Object.entries(KINDS)) {
   suite(`a ${kind} volume`, () => {
-    test('gives back what was put, and nothing else', async () => {
+    test('returns exactly the records that were put', async () => {
       await using opened = await open();
       const { volume } = opened;
       await volume.put([chunk('a'), object('b')], signal);
@@ -67,7 +67,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       assert.ok(await opened.volume.get('content', object('b').id, signal));
     });
 
-    test('gives many contents in the order asked for', async () => {
+    test('returns many contents in the requested order', async () => {
       await using opened = await open();
       const records = Array.from({ length: 40 }, (_, index) => chunk(`chunk ${index} ${'x'.repeat(index * 10)}`));
       for (const record of records) await opened.volume.put([record], signal, 'later');
@@ -107,7 +107,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       assert.ok(readers.every(({ wanted }) => wanted.length === 0));
     });
 
-    test('many contents of which one is missing end with not_found', async () => {
+    test('reading many contents with one missing ends with not_found', async () => {
       await using opened = await open();
       await opened.volume.put([chunk('a')], signal);
       await assert.rejects(
@@ -118,7 +118,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       );
     });
 
-    test('forgets what is removed, keeps the last word on pins', async () => {
+    test('removes objects and keeps the last state of pins', async () => {
       await using opened = await open();
       const { volume } = opened;
       await volume.put([object('b')], signal);
@@ -130,10 +130,10 @@ for (const [kind, open] of Object.entries(KINDS)) {
       assert.equal(await volume.get('object', object('b').id, signal), undefined);
       assert.ok(!volume.has('object', object('b').id));
       await volume.put([object('b')], signal);
-      assert.ok(volume.has('object', object('b').id), 'what was removed can come back');
+      assert.ok(volume.has('object', object('b').id), 'a removed object can be put again');
     });
 
-    test('lists ids in order, from anywhere', async () => {
+    test('lists ids in order, from any id', async () => {
       await using opened = await open();
       const records = Array.from({ length: 25 }, (_, index) => chunk(`${index}`));
       await opened.volume.put(records, signal);
@@ -146,7 +146,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       );
     });
 
-    test('lists bare ids as the inventory has them, and tells of each', async () => {
+    test('lists the ids of the inventory, and describes each', async () => {
       await using opened = await open();
       const { volume } = opened;
       const records = Array.from({ length: 25 }, (_, index) => object(`${index}`));
@@ -171,7 +171,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
       }
     });
 
-    test('a put whose signal is aborted already is refused', async () => {
+    test('a put with an aborted signal is refused', async () => {
       await using opened = await open();
       await assert.rejects(opened.volume.put([chunk('a')], AbortSignal.abort(new Error('gone'))), /gone/);
       assert.ok(!opened.volume.has('content', chunk('a').id));
@@ -179,7 +179,7 @@ for (const [kind, open] of Object.entries(KINDS)) {
   });
 }
 
-test('memory is bounded, and full is storage_full', async () => {
+test('memory is bounded, and exceeding it is storage_full', async () => {
   const volume = new MemoryVolume({ bytes_max: 2000 });
   await volume.put([{ ...chunk('a'), payload: Buffer.alloc(1000), id: blake3(Buffer.alloc(1000)) }], signal);
   await assert.rejects(

@@ -1,7 +1,7 @@
 /**
- * Keys that live and die with the process: for amnesia and for tests.
+ * Keys that are lost when the process exits: for amnesia mode and for tests.
  *
- * Promise: nothing is ever written; when the process ends, the keys are gone. Bound: `keys_max` keys.
+ * Contract: nothing is written. Bound: `keys_max` keys.
  */
 import type { Alg } from '../algorithms/algorithms.ts';
 import { KEYS_MAX } from '../backend/backend.ts';

@@ -5,7 +5,7 @@
  */
 import assert from 'node:assert/strict';
 import { isRonError } from '@ron/kernel';
-import type { Build } from '@ron/explorer';
+import type { Build, World } from '@ron/explorer';
 import type { NonceTracker, NonceTrackerInit } from './nonces.ts';
 
 export type TrackerClass = new (init: NonceTrackerInit) => NonceTracker;
@@ -19,65 +19,59 @@ export interface NoncesModelInit {
   uses_max: number;
 }
 
+/** The durable state, the current process and the outcomes of all calls. */
+class NonceHistory {
+  readonly used: number[] = [];
+  durable = 0;
+  /** Incremented by a crash. */
+  life = 0;
+  failures_left: number;
+  answered = 0;
+  asked = 0;
+  refused = 0;
+
+  constructor(mayFail: boolean) {
+    this.failures_left = mayFail ? 1 : 0;
+  }
+
+  use(nonce: Uint8Array): void {
+    const number = new DataView(nonce.buffer).getUint32(8);
+    // [kms I-2]
+    assert.ok(!this.used.includes(number), `number ${number} was used twice`);
+    assert.ok(number < this.durable, `number ${number} was used before it was reserved`);
+    this.used.push(number);
+  }
+}
+
 export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
   return (world) => {
     const { signal } = new AbortController();
-    const used: number[] = [];
-    let durable = 0;
-    let life = 0;
-    let failures_left = init.mayFail ? 1 : 0;
-    let answered = 0;
-    let asked = 0;
-    let refused = 0;
-    const start = (): NonceTracker => {
-      const mine = life;
-      return new Tracker({
-        spent: durable,
-        block: init.block,
-        uses_max: init.uses_max,
-        reserve: async (spent) => {
-          await world.io('reserve');
-          if (mine !== life) return;
-          if (failures_left > 0 && world.choose('reserve', ['ok', 'fails']) === 'fails') {
-            failures_left -= 1;
-            throw new Error('the disk failed');
-          }
-          assert.ok(spent > durable, 'a reservation increases');
-          durable = spent;
-        },
-      });
-    };
-    let tracker = start();
+    const history = new NonceHistory(init.mayFail);
+    let tracker = startTracker(Tracker, init, world, history);
     const take = (name: string): void => {
-      asked += 1;
+      history.asked += 1;
       world.task(name, async () => {
-        const mine = life;
+        const mine = history.life;
         const given = await tracker.next(signal).catch((error: unknown) => error as Error);
-        answered += 1;
+        history.answered += 1;
         // Callers of the crashed process no longer exist.
-        if (mine !== life) return;
-        if (given instanceof Uint8Array) use(given);
-        else if (isRonError(given, 'rotate_needed')) refused += 1;
+        if (mine !== history.life) return;
+        if (given instanceof Uint8Array) history.use(given);
+        else if (isRonError(given, 'rotate_needed')) history.refused += 1;
       });
-    };
-    const use = (nonce: Uint8Array): void => {
-      const number = new DataView(nonce.buffer).getUint32(8);
-      // [kms I-2]
-      assert.ok(!used.includes(number), `number ${number} was used twice`);
-      assert.ok(number < durable, `number ${number} was used before it was reserved`);
-      used.push(number);
     };
     for (let index = 0; index < init.takers; index++) take(`taker ${index}`);
     if (init.takersAfterCrash > 0) {
       world.task('crash', async () => {
-        life += 1;
-        tracker = start();
+        history.life += 1;
+        tracker = startTracker(Tracker, init, world, history);
         for (let index = 0; index < init.takersAfterCrash; index++) take(`later taker ${index}`);
       });
     }
     return {
-      state: () => JSON.stringify([used, durable, life, failures_left, answered, asked, refused, tracker.used]),
+      state: () => JSON.stringify([history, tracker.used]),
       final: () => {
+        const { used, durable, answered, asked, refused } = history;
         assert.equal(answered, asked, 'every call is answered');
         assert.ok(used.length <= init.uses_max && durable <= init.uses_max, 'the limit holds');
         if (init.takersAfterCrash > 0 || init.mayFail) return;
@@ -86,4 +80,29 @@ export function nonces(Tracker: TrackerClass, init: NoncesModelInit): Build {
       },
     };
   };
+}
+
+/** Starts a process from the durable state. A reservation of a crashed process has no effect. */
+function startTracker(
+  Tracker: TrackerClass,
+  { block, uses_max }: NoncesModelInit,
+  world: World,
+  history: NonceHistory,
+): NonceTracker {
+  const mine = history.life;
+  return new Tracker({
+    spent: history.durable,
+    block,
+    uses_max,
+    reserve: async (spent) => {
+      await world.io('reserve');
+      if (mine !== history.life) return;
+      if (history.failures_left > 0 && world.choose('reserve', ['ok', 'fails']) === 'fails') {
+        history.failures_left -= 1;
+        throw new Error('the disk failed');
+      }
+      assert.ok(spent > history.durable, 'a reservation increases');
+      history.durable = spent;
+    },
+  });
 }

@@ -78,7 +78,7 @@ export class ConnectionLimiter {
   }
 
   /** The connection presented a valid capability. */
-  vouch(ticket: Ticket, grant: AccessGrant): void {
+  onCapability(ticket: Ticket, grant: AccessGrant): void {
     this.#endProbation(ticket);
     if (grant.is_service === true) {
       ticket.caller = 'internal';

@@ -45,7 +45,7 @@ export class Sweeper {
   /** Connections whose first request has not arrived. */
   readonly #newcomers = new Set<Connection>();
   #after: (() => void)[] = [];
-  /** Connections whose client has acknowledged nothing for a while. Filled anew by each sweep. */
+  /** Connections whose client has acknowledged nothing for a while. Rebuilt by each sweep. */
   #quiet: Connection[] = [];
   #measuring = false;
   #measure_at_ms = 0;

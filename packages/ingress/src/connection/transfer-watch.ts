@@ -1,5 +1,5 @@
 /**
- * Decides whether a client still sends its body, for one connection. Answers are judged by `SendWatch`.
+ * Decides whether a client still sends its body, for one connection. `SendWatch` does the same for answers.
  *
  * Contract: a transfer that moves no byte for `stall_ms` is `stalled`; one whose average since it began, less a grace of
  * `stall_ms`, is below `rate_bytes_per_s_min` is `too_slow`. Anything else is `ok`, however large it is.

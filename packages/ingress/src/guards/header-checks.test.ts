@@ -44,7 +44,7 @@ test('any framing except one length or exactly chunked is refused', () => {
   assert.equal(refusal('1.1', 'Host: a', 'Transfer-Encoding: chunked', 'Content-Length: 5'), 'bad_request');
 });
 
-test('all lines of Transfer-Encoding or Content-Length are judged together', () => {
+test('all lines of Transfer-Encoding or Content-Length are checked together', () => {
   const lines = [
     ['Transfer-Encoding: gzip', 'Transfer-Encoding: chunked'],
     ['Transfer-Encoding: chunked', 'Transfer-Encoding: chunked'],

@@ -3,7 +3,7 @@
  *
  * Contract: after these checks a request is HTTP/1.0 or 1.1 with exactly one Host (1.1), at most one Authorization, and a
  * body framed by one Content-Length line or by one Transfer-Encoding line that is exactly `chunked`. All lines of a name
- * are judged together: the parser reads `gzip` and a second line `chunked` as chunked. The parser itself already refuses
+ * are checked together: the parser reads `gzip` and a second line `chunked` as chunked. The parser itself already refuses
  * duplicate lengths, length together with encoding, folded lines and bare line feeds.
  * Bound: reads one header view; holds nothing.
  */

@@ -148,7 +148,7 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
     this.#gone?.abort(reason);
   }
 
-  /** As `gone`, but until the head is out it also aborts when the budget ends. */
+  /** Like `gone`, but until the head is sent it also aborts when the budget ends. */
   goneOrLate(): AbortSignal {
     const { signal } = this.deadline;
     const { gone } = this;

@@ -1,4 +1,4 @@
-/** Headers without end, in number, size or trailers, and chunk extensions without end. */
+/** Endless headers, in number, size or trailers, and endless chunk extensions are refused. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { AUTHORIZATION, KIB, MIB, Target, Wire, raw, withstands } from './target.ts';
@@ -60,7 +60,7 @@ test('exactly the limits pass', async () => {
   wire.destroy();
 });
 
-test('a header line without end is refused at the limit, while it is still being sent', async () => {
+test('an endless header line is refused at the limit, while it is still being sent', async () => {
   const flood = async (start: string): Promise<void> => {
     const wire = await target.open();
     wire.write(start);
@@ -86,7 +86,7 @@ test('a header line without end is refused at the limit, while it is still being
 
 const CHUNKED = ['Host: localhost', AUTHORIZATION, 'Transfer-Encoding: chunked'];
 
-test('chunk extensions without end are 413, a short one is fine', async () => {
+test('endless chunk extensions are 413, a short one is accepted', async () => {
   const fine = await target.open();
   fine.write(raw('POST /raw HTTP/1.1', CHUNKED, '5;name=value\r\nhello\r\n0\r\n\r\n'));
   assert.ok(await fine.until(() => fine.received.includes('"bytes":5')), fine.received);
@@ -110,7 +110,7 @@ test('chunk extensions without end are 413, a short one is fine', async () => {
   );
 });
 
-test('trailers without end are refused, a few are fine', async () => {
+test('endless trailers are refused, a few are accepted', async () => {
   const fine = await target.open();
   fine.write(raw('POST /raw HTTP/1.1', CHUNKED, '5\r\nhello\r\n0\r\nX-After: 1\r\n\r\n'));
   assert.ok(await fine.until(() => fine.received.includes('"bytes":5')), fine.received);
@@ -123,7 +123,7 @@ test('trailers without end are refused, a few are fine', async () => {
   });
 });
 
-test('empty chunks, tiny chunks and leading zeros do not hold the service up', async () => {
+test('empty chunks, tiny chunks and leading zeros do not block the service', async () => {
   await withstands(target, async () => {
     const tiny = await target.open();
     tiny.write(raw('POST /raw HTTP/1.1', CHUNKED, `${'1\r\nx\r\n'.repeat(100_000)}0\r\n\r\n`));
@@ -136,7 +136,7 @@ test('empty chunks, tiny chunks and leading zeros do not hold the service up', a
   });
 });
 
-test('a buffered body beyond its cap is refused while it is still being sent, declared or not', async () => {
+test('a buffered body over its limit is refused while it is still being sent, declared or not', async () => {
   await withstands(
     target,
     async () => {
@@ -155,7 +155,7 @@ test('a buffered body beyond its cap is refused while it is still being sent, de
         await wire.until(() => wire.closed || wire.socket.writableLength === 0, 20);
       }
       assert.ok(sent_bytes < 16 * MIB, `${sent_bytes} bytes were taken`);
-      // Who goes on sending after the answer may lose it to the reset that follows.
+      // A client that keeps sending after the answer may lose it to the following reset.
       assert.match(wire.received, /^(?:$|HTTP\/1\.1 413 )/);
     },
     { counters: ['rejected_total{reason="payload_too_large"}'], growth_bytes_max: 48 * MIB },

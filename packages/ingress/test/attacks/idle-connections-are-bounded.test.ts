@@ -12,7 +12,7 @@ import { MIB, Target, raw, withstands } from './target.ts';
 const CLIENT = fileURLToPath(new URL('./idle-client.ts', import.meta.url));
 const MAX_CONNS = 1024;
 const PER_IP = 256;
-/** Connections above the limit of their address that may still show a capability. */
+/** Connections above the limit of their address that may still present a capability. */
 const PROBATION_MAX = 64;
 
 interface State {

@@ -1,6 +1,6 @@
 /**
  * Clients that stop reading keep their connection until their credit is used up, and count for their address, but hold
- * no in-flight place. When many read on at once, the places in use stay within the limit.
+ * no in-flight permit. When many resume at once, the permits in use stay within the limit.
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
@@ -16,7 +16,7 @@ for (const [route, note_bytes] of [
   ['the pipeline', 32 * MIB],
   ['the fast path', 8 * MIB],
 ] as const) {
-  test(`stalled readers of ${route} leave room for others, and are whole when they read on`, async () => {
+  test(`stalled readers of ${route} do not block others, and get the whole answer when they resume`, async () => {
     await using target = await Target.start(
       '--write_timeout=500ms',
       '--notes.ram_bytes=9MiB',
@@ -37,7 +37,7 @@ for (const [route, note_bytes] of [
         wire.write(request);
         wires.push(wire);
       }
-      await eventually('they give their places back', async () => (await inflight()) === 0);
+      await eventually('they release their permits', async () => (await inflight()) === 0);
       const above = await target.open(address);
       above.write(request);
       await above.rest();
@@ -57,7 +57,7 @@ for (const [route, note_bytes] of [
     );
     assert.ok(most <= PLACES, `${most} requests held ${PLACES} places`);
     for (const text of await all) assert.ok(text.length > note_bytes);
-    await eventually('all places are free', async () => (await inflight()) === 0);
+    await eventually('all permits are free', async () => (await inflight()) === 0);
     assert.equal((await target.send('GET', '/notes/other')).status, 200);
   });
 }

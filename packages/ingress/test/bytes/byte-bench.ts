@@ -43,7 +43,7 @@ const NO_BODY: InflightRequest = {
   readStalled: () => {},
 };
 
-/** Hands out outcomes in their order, to callers that may come first. */
+/** Returns outcomes in order, to callers that may wait for them. */
 class Outcomes {
   readonly #done: ByteOutcome[] = [];
   readonly #waiting: ((outcome: ByteOutcome) => void)[] = [];

@@ -23,7 +23,7 @@ export const concurrency = declareConcurrency({
       criticality: 'critical',
       does: 'takes requests from the work queue',
     },
-    ticker: { count: 1, criticality: 'critical', does: 'counts; crashes when it is told to' },
+    ticker: { count: 1, criticality: 'critical', does: 'counts; crashes on request' },
   },
   locks: {
     shelf: { rank: 1, guards: 'the notes and the byte count of those in RAM' },

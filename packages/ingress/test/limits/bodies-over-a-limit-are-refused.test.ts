@@ -26,7 +26,7 @@ test('a client that is still sending when it is refused can read the refusal', a
   await client.until(/"retryable":false}$/);
   client.write('a'.repeat(300_000));
   await client.rest();
-  assert.equal(client.error, undefined, 'closed in peace, not reset');
+  assert.equal(client.error, undefined, 'closed cleanly, not reset');
 });
 
 test('a chunked body is refused once it exceeds the limit', async () => {

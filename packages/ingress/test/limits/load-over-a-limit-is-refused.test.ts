@@ -14,7 +14,7 @@ test('a request over the in-flight limit gets 429, health routes do not wait', a
   assert.equal((await service.send('GET', '/healthz')).status, 200, 'health never waits behind work');
   assert.equal((await service.send('GET', '/metrics')).status, 200);
   for (const reply of await Promise.all(held)) assert.equal(reply.status, 200);
-  assert.equal((await service.send('GET', '/inline/0')).status, 200, 'places are given back');
+  assert.equal((await service.send('GET', '/inline/0')).status, 200, 'permits are released');
   await assertCounted(service, 'rejected_total{reason="inflight_limit"}');
 });
 
@@ -31,7 +31,7 @@ test('a queued request releases its in-flight permit and reacquires it when its 
     });
   }
   for (const reply of await Promise.all(replies)) assert.equal(reply.status, 200);
-  await eventually('all places are free', () => admission.inflight === 0);
+  await eventually('all permits are free', () => admission.inflight === 0);
 });
 
 test('a request over the rate limit gets 429 and the time until the next token', async () => {
@@ -70,7 +70,7 @@ test('a connection over the limit gets 429 before it is read', async () => {
   assert.match(head, /^connection: close$/im);
   await assertCounted(service, 'rejected_total{reason="conns_max"}');
   for (const client of held) client.destroy();
-  await eventually('places are given back', () => service.notes.ingress.admission.connections === 0);
+  await eventually('connections are released', () => service.notes.ingress.admission.connections === 0);
   assert.equal((await service.send('GET', '/greeting')).status, 200);
 });
 
@@ -129,5 +129,5 @@ test('one connection cannot take all permits by pipelining', async () => {
   await client.until(/inflight_limit/);
   client.destroy();
   await once(client.socket, 'close');
-  await eventually('everything is given back', () => service.notes.ingress.admission.inflight === 0);
+  await eventually('everything is released', () => service.notes.ingress.admission.inflight === 0);
 });

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Reply, TestService } from '../support.ts';
 
-/** Every refusal is a complete problem, and asks the client to wait exactly on 429 and 503. */
+/** Every refusal is a complete problem, with `Retry-After` exactly on 429 and 503. */
 export function assertRefusal(reply: Reply, status: number, code: string): void {
   assert.equal(reply.status, status, reply.text);
   assert.equal(reply.headers['content-type'], 'application/problem+json');

@@ -129,40 +129,62 @@ function modelSigner(world: World, vkey: string, onSign: (checkpoint: Checkpoint
   };
 }
 
+/** Appends and checkpoints, each checked against everything acknowledged so far. */
+class AuditOrder {
+  readonly #disk: ModelDisk;
+  readonly #signal = new AbortController().signal;
+  /** The acknowledged entry at each index. */
+  readonly #acknowledged: number[] = [];
+  #key_last = 0;
+  #signed_last = 0;
+
+  constructor(disk: ModelDisk) {
+    this.#disk = disk;
+  }
+
+  async append(log: TransparencyLog, count: number): Promise<void> {
+    const keys = Array.from({ length: count }, () => ++this.#key_last);
+    const entries = keys.map((key) => Uint8Array.of(key));
+    const { first } = await log.append(entries, this.#signal);
+    touch(this.#disk);
+    for (const [index, key] of keys.entries()) {
+      assert.equal(this.#acknowledged[first + index], undefined, `two entries have the index ${first + index}`);
+      this.#acknowledged[first + index] = key;
+    }
+  }
+
+  async checkpoint(log: TransparencyLog): Promise<void> {
+    const before = this.#acknowledged.length;
+    const { size, root } = await log.writeCheckpoint(this.#signal);
+    touch(this.#disk);
+    assert.ok(size >= before, `a checkpoint over ${size} entries does not cover all ${before}`);
+    const file = decodeCheckpoint(parseNote(this.#disk.content('checkpoint')).text);
+    assert.ok(file.size >= size, 'a newer checkpoint was replaced by an older one');
+    assert.ok(file.size >= this.#signed_last, 'checkpoints shrink');
+    this.#signed_last = file.size;
+    const expected = rootOf(this.#disk.content('entries'), size);
+    assert.deepEqual(Buffer.from(root), expected, 'the root does not match the entries');
+  }
+
+  assertComplete(): void {
+    const entries = this.#disk.content('entries');
+    const bytes = this.#acknowledged.length * RECORD_BYTES;
+    assert.equal(bytes, entries.length, 'the log has exactly the acknowledged entries');
+    for (const [index, key] of this.#acknowledged.entries()) {
+      assert.equal(entries[index * RECORD_BYTES + 2], key, `entry ${index} is not the acknowledged one`);
+    }
+  }
+}
+
 export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): Build {
   return (world) => {
     const disk = new ModelDisk(world);
+    const order = new AuditOrder(disk);
     const { signal } = new AbortController();
-    /** The acknowledged entry at each index. */
-    const acknowledged: number[] = [];
-    let key_last = 0;
-    let signed_last = 0;
     const signer = modelSigner(world, vkey, ({ size }) => {
       const durable = Math.floor(disk.durable_bytes / RECORD_BYTES);
       assert.ok(size <= durable, `${size} entries are signed, but only ${durable} are durable`);
     });
-
-    const append = async (log: TransparencyLog, count: number): Promise<void> => {
-      const keys = Array.from({ length: count }, () => ++key_last);
-      const entries = keys.map((key) => Uint8Array.of(key));
-      const { first } = await log.append(entries, signal);
-      touch(disk);
-      for (const [index, key] of keys.entries()) {
-        assert.equal(acknowledged[first + index], undefined, `two entries have the index ${first + index}`);
-        acknowledged[first + index] = key;
-      }
-    };
-    const checkpoint = async (log: TransparencyLog): Promise<void> => {
-      const before = acknowledged.length;
-      const { size, root } = await log.writeCheckpoint(signal);
-      touch(disk);
-      assert.ok(size >= before, `a checkpoint over ${size} entries does not cover all ${before}`);
-      const file = decodeCheckpoint(parseNote(disk.content('checkpoint')).text);
-      assert.ok(file.size >= size, 'a newer checkpoint was replaced by an older one');
-      assert.ok(file.size >= signed_last, 'checkpoints shrink');
-      signed_last = file.size;
-      assert.deepEqual(Buffer.from(root), rootOf(disk.content('entries'), size), 'the root does not match the entries');
-    };
     const orFails = async (work: Promise<void>): Promise<void> => {
       if (init.syncMayFail !== true && init.closes !== true) return await work;
       await work.catch((error: { code?: string }) => {
@@ -175,29 +197,19 @@ export function auditOrder(Log: LogClass, vkey: string, init: AuditOrderInit): B
       if (init.syncMayFail === true) disk.failures_left = 1;
       init.appenders.forEach((counts, index) => {
         world.task(`appender ${index}`, async () => {
-          for (const count of counts) await orFails(append(log, count));
+          for (const count of counts) await orFails(order.append(log, count));
         });
       });
       init.checkpointers.forEach((count, index) => {
         world.task(`checkpointer ${index}`, async () => {
-          for (let done = 0; done < count; done++) await orFails(checkpoint(log));
+          for (let done = 0; done < count; done++) await orFails(order.checkpoint(log));
         });
       });
       if (init.closes === true) world.task('closer', () => log.close());
     });
     return {
       invariant: () => assert.ok(!disk.misused, 'a descriptor whose sync failed is used again'),
-      final: () => {
-        const entries = disk.content('entries');
-        assert.equal(
-          acknowledged.length * RECORD_BYTES,
-          entries.length,
-          'the log has exactly the acknowledged entries',
-        );
-        for (const [index, key] of acknowledged.entries()) {
-          assert.equal(entries[index * RECORD_BYTES + 2], key, `entry ${index} is not the acknowledged one`);
-        }
-      },
+      final: () => order.assertComplete(),
     };
   };
 }

@@ -53,22 +53,13 @@ export interface Audit {
 }
 
 export function openAudit({ runtime, vault, config, counters, egress, log, publish }: AuditInit): Audit {
-  let unsound: string | undefined;
-  const onUnsound = (problem: string): void => {
-    if (unsound !== undefined) return;
-    unsound = problem;
-    vault.freeze(problem);
-    counters.integrity_failed();
-    log.error({ problem }, 'kms refuses to sign: some of its state was rolled back');
-  };
-  if (vault.problem !== undefined) onUnsound(vault.problem);
+  const rollback = rollbackLatch({ vault, counters, log });
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const { interrupted_ms } = vault;
-  const auditLog = guarded(vault, () => unsound);
+  const auditLog = guarded(vault, () => rollback.problem);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
-    lead: interrupted_ms === undefined ? undefined : encodeInterruption({ from: interrupted_ms, to: sched.wall_ms() }),
+    first_entry: interruptionOf(vault),
     log: auditLog,
     mode,
     appendDeadline: () => runtime.deadline('audit'),
@@ -94,9 +85,8 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       publish({ kind: 'audit', problem: 'a checkpoint was missed' });
     },
   });
-  const { witness_url: url, witness_key } = config.value.audit;
-  const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
-  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: onUnsound });
+  const witness = witnessOf(config.value, egress);
+  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
   return {
     auditor: new Auditor(trail, mode),
     trail,
@@ -104,10 +94,10 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     witnesses,
     covered,
     get unsound() {
-      return unsound;
+      return rollback.problem;
     },
     get problem() {
-      return unsound ?? checkpointer.problem ?? trail.problem;
+      return rollback.problem ?? checkpointer.problem ?? trail.problem;
     },
     async prove(index, { deadline }) {
       await checkpointer.waitUntilCovered(index, deadline.signal);
@@ -117,9 +107,44 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       // [kms I-6] Waiting entries are written before the last checkpoint covers them.
       await trail.close();
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
-      const isWhole = vault.log?.size === covered.value && trail.problem === undefined && unsound === undefined;
+      const isWhole =
+        vault.log?.size === covered.value && trail.problem === undefined && rollback.problem === undefined;
       if (isWhole) await vault.end(NEVER);
     },
+  };
+}
+
+/** The entry for a process that did not shut down cleanly. */
+function interruptionOf({ interrupted_ms: from }: Vault): Buffer | undefined {
+  return from === undefined ? undefined : encodeInterruption({ from, to: sched.wall_ms() });
+}
+
+function witnessOf({ audit }: KmsConfig, egress: AuditInit['egress']): Witness | undefined {
+  const { witness_url: url, witness_key } = audit;
+  return url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
+}
+
+interface RollbackLatch {
+  readonly problem: string | undefined;
+  readonly report: (problem: string) => void;
+}
+
+/** Keeps the first rollback that is reported, and stops all writes from then on. */
+function rollbackLatch({ vault, counters, log }: Pick<AuditInit, 'vault' | 'counters' | 'log'>): RollbackLatch {
+  let first: string | undefined;
+  const report = (problem: string): void => {
+    if (first !== undefined) return;
+    first = problem;
+    vault.freeze(problem);
+    counters.integrity_failed();
+    log.error({ problem }, 'kms refuses to sign: some of its state was rolled back');
+  };
+  if (vault.problem !== undefined) report(vault.problem);
+  return {
+    get problem() {
+      return first;
+    },
+    report,
   };
 }
 

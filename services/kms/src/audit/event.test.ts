@@ -29,8 +29,8 @@ test('entries are canonical JSON', () => {
   ]) {
     const bytes = encodeEvent(event);
     assert.equal(bytes.toString(), canonical(bytes));
-    const told = JSON.parse(bytes.toString()) as AuditEvent;
-    assert.deepEqual(told, JSON.parse(JSON.stringify(event)));
+    const recorded = JSON.parse(bytes.toString()) as AuditEvent;
+    assert.deepEqual(recorded, JSON.parse(JSON.stringify(event)));
   }
   assert.equal(encodeGap({ count: 3, from: 1, to: 2 }).toString(), '{"count":3,"from":1,"op":"gap","to":2}');
 });

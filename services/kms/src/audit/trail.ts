@@ -28,9 +28,9 @@ export type AuditMode = 'strict' | 'continue';
 /** An event in the queue. */
 export interface Queued {
   readonly event: AuditEvent;
-  readonly place: Parked<number | undefined>;
+  readonly index: Parked<number | undefined>;
   /** A sender that waited for room learns of its success later; by then its event may already have been settled. */
-  state: 'waiting' | 'in' | 'left';
+  state: 'waiting' | 'queued' | 'settled';
 }
 
 /** The part of a log that the trail uses. */
@@ -41,7 +41,7 @@ export interface AppendLog {
 export interface AuditTrailInit {
   readonly queue: Mpsc<Queued>;
   /** An entry to write before all others. Default none. */
-  readonly lead?: Uint8Array | undefined;
+  readonly first_entry?: Uint8Array | undefined;
   readonly log: AppendLog;
   /** Evaluated per event: a reload may change it. */
   readonly mode: () => AuditMode;
@@ -68,7 +68,7 @@ export class AuditTrail {
   readonly #queue: Mpsc<Queued>;
   /** Operations without an entry since the last gap entry. */
   #gap: Gap | undefined;
-  #lead: Uint8Array | undefined;
+  #first_entry: Uint8Array | undefined;
   /** Operations that began and have not been recorded or cancelled. */
   #pending = 0;
   /** Events that entered the queue, and those that were appended or dropped. */
@@ -81,7 +81,7 @@ export class AuditTrail {
   constructor(init: AuditTrailInit) {
     this.#init = init;
     this.#queue = init.queue;
-    this.#lead = init.lead;
+    this.#first_entry = init.first_entry;
   }
 
   /** Why events currently do not reach the log. */
@@ -110,14 +110,14 @@ export class AuditTrail {
     // [kms I-3] A full queue is waited for within its deadline; the overflow is counted in a gap.
     if (sent === 'full') return this.#wait(queued, signal);
     this.#enqueued(queued);
-    return queued.place.promise;
+    return queued.index.promise;
   }
 
   /** Records an event without waiting. If the queue is full, drops the oldest event, or in `strict` this one. */
   note(event: AuditEvent): void {
     const queued = newQueued(event);
     // No caller waits for this result.
-    queued.place.promise.catch(() => undefined);
+    queued.index.promise.catch(() => undefined);
     const sent = this.#queue.trySend(queued);
     if (sent === 'ok') this.#enqueued(queued);
     else if (sent === 'full' && this.#init.mode() === 'strict') this.#countLost(event);
@@ -174,7 +174,7 @@ export class AuditTrail {
 
   /** Whether an entry other than an event is to be written. */
   get #hasUnwrittenGap(): boolean {
-    return this.#gap !== undefined || this.#lead !== undefined;
+    return this.#gap !== undefined || this.#first_entry !== undefined;
   }
 
   /** The next event; `retry` if a gap is unwritten and no event arrives. */
@@ -197,13 +197,13 @@ export class AuditTrail {
       this.#countLost(queued.event);
       throw sent === 'full' ? noRoom() : sent.error;
     } else this.#push(queued);
-    return await queued.place.promise;
+    return await queued.index.promise;
   }
 
   /** Enqueues an event and drops the oldest if necessary. */
   #push(queued: Queued): void {
     const { result, dropped } = this.#queue.pushDropOldest(queued);
-    if (result === 'closed') return queued.place.fail(closed());
+    if (result === 'closed') return queued.index.fail(closed());
     this.#enqueued(queued);
     if (dropped !== undefined) this.#drop([dropped], noRoom());
   }
@@ -212,8 +212,8 @@ export class AuditTrail {
   #enqueued(queued: Queued): void {
     touch(this);
     this.#pending -= 1;
-    if (queued.state === 'left') return;
-    queued.state = 'in';
+    if (queued.state === 'settled') return;
+    queued.state = 'queued';
     this.#queued_total += 1;
   }
 
@@ -227,10 +227,10 @@ export class AuditTrail {
   /** Removes events from the queue without an entry. */
   #drop(batch: readonly Queued[], why: RonError): void {
     const isStrict = this.#init.mode() === 'strict';
-    for (const { event, place } of batch) {
+    for (const { event, index } of batch) {
       this.#count({ count: 1, from: event.time_ms, to: event.time_ms });
-      if (isStrict) place.fail(why);
-      else place.wake(undefined);
+      if (isStrict) index.fail(why);
+      else index.wake(undefined);
     }
     this.#settled(batch);
   }
@@ -238,8 +238,8 @@ export class AuditTrail {
   #settled(batch: readonly Queued[]): void {
     touch(this);
     for (const queued of batch) {
-      if (queued.state === 'in') this.#settled_total += 1;
-      queued.state = 'left';
+      if (queued.state === 'queued') this.#settled_total += 1;
+      queued.state = 'settled';
     }
     for (const { upto, parked } of this.#flushing) if (upto <= this.#settled_total) parked.wake();
   }
@@ -255,13 +255,13 @@ export class AuditTrail {
     this.#gap = undefined;
     const entries: Uint8Array[] = batch.map(({ event }) => encodeEvent(event));
     if (gap !== undefined) entries.unshift(encodeGap(gap));
-    if (this.#lead !== undefined) entries.unshift(this.#lead);
+    if (this.#first_entry !== undefined) entries.unshift(this.#first_entry);
     try {
       const { first } = await this.#appended(entries, batch);
       this.#problem = undefined;
-      this.#lead = undefined;
+      this.#first_entry = undefined;
       let at = first + entries.length - batch.length;
-      for (const { place } of batch) place.wake(at++);
+      for (const { index } of batch) index.wake(at++);
       this.#settled(batch);
     } catch (error) {
       if (gap !== undefined) this.#gap = mergeGaps(this.#gap, gap);
@@ -277,7 +277,7 @@ export class AuditTrail {
   async #appended(entries: readonly Uint8Array[], batch: readonly Queued[]): Promise<{ readonly first: number }> {
     using deadline = this.#init.appendDeadline();
     const unfollow = deadline.onOver(() => {
-      if (this.#init.mode() === 'continue') for (const { place } of batch) place.wake(undefined);
+      if (this.#init.mode() === 'continue') for (const { index } of batch) index.wake(undefined);
     });
     // Reading the signal starts the timer.
     void deadline.signal;
@@ -290,7 +290,7 @@ export class AuditTrail {
 }
 
 function newQueued(event: AuditEvent): Queued {
-  return { event, place: sched.park<number | undefined>('audit.place'), state: 'waiting' };
+  return { event, index: sched.park<number | undefined>('audit.place'), state: 'waiting' };
 }
 
 function noRoom(): RonError {

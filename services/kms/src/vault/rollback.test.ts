@@ -32,17 +32,17 @@ function putBack(now: Image, before: Image, parts: readonly Part[]): Map<string,
 /** The problem that a start finds: the same one twice, without a write in between. Rejects if the vault does not open. */
 async function found(image: Image): Promise<string | undefined> {
   const disk = new CrashFileSystem(image);
-  const told: (string | undefined)[] = [];
+  const problems: (string | undefined)[] = [];
   for (let start = 0; start < 2; start++) {
     const vault = await openOn(disk);
-    told.push(vault.problem);
+    problems.push(vault.problem);
     assert.equal(vault.log === undefined, vault.problem !== undefined);
     await vault.close();
     if (vault.problem === undefined) return undefined;
     assert.equal(disk.operations, 0, `${vault.problem}: nothing is written`);
   }
-  assert.equal(told[0], told[1]);
-  return told[0];
+  assert.equal(problems[0], problems[1]);
+  return problems[0];
 }
 
 async function isWhole(image: Image): Promise<boolean> {
@@ -145,7 +145,7 @@ test('parts of another node are refused', async () => {
 });
 
 /** The problem of a start, or the reason why it does not start, or nothing. */
-async function toldBy(disk: CrashFileSystem): Promise<string | undefined> {
+async function startProblem(disk: CrashFileSystem): Promise<string | undefined> {
   try {
     const vault = await openOn(disk);
     await vault.close();
@@ -180,11 +180,11 @@ test('any modification of a file is detected or harmless', async () => {
     const other = Buffer.from(now.get(files[(at + 1) % files.length]!)!);
     for (const [harm, change] of Object.entries(HARMS)) {
       const disk = new CrashFileSystem(new Map(now).set(path, change(Buffer.from(now.get(path)!), other)));
-      const told = await toldBy(disk);
-      if (told === undefined) await assertNoHarm(disk, `${name}: ${harm}`);
+      const problem = await startProblem(disk);
+      if (problem === undefined) await assertNoHarm(disk, `${name}: ${harm}`);
       else assert.equal(disk.operations, 0, `${name}: ${harm}: nothing is written`);
       const isSealed = isOf(path, ['anchor', 'custody', 'index', 'checkpoint']) || name === 'ops/head';
-      if (isSealed) assert.match(told ?? 'nothing', new RegExp(name.replace('audit/', '')), `${name}: ${harm}`);
+      if (isSealed) assert.match(problem ?? 'nothing', new RegExp(name.replace('audit/', '')), `${name}: ${harm}`);
     }
   }
 });

@@ -35,8 +35,8 @@ export function problemsOf({ anchor, heads, log, ops_problem }: Parts): string[]
   if (log !== undefined && published < anchor.published) {
     problems.push(older('audit/checkpoint', published, 'anchor', anchor.published));
   }
-  const told = heads['ops/head']?.size ?? 0;
-  if (told < anchor.published) problems.push(older('ops/head', told, 'anchor', anchor.published));
+  const recorded = heads['ops/head']?.size ?? 0;
+  if (recorded < anchor.published) problems.push(older('ops/head', recorded, 'anchor', anchor.published));
   // A clean shutdown leaves no entries after the last checkpoint.
   if (anchor.is_closed === true && log !== undefined && log.size > anchored) {
     problems.push(`audit has ${log.size - anchored} entries that were appended after the last clean shutdown`);

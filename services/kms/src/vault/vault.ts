@@ -87,27 +87,8 @@ export async function openVault(init: VaultInit): Promise<Vault> {
 
 async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vault> {
   const { config, signal } = init;
-  const amnesia = config.amnesia.enabled;
-  const dir = amnesia ? undefined : config.data_dir!;
-  const disk = new FreezableDisk(amnesia ? new MemoryDisk(config.amnesia.bytes_max) : (init.fs ?? realFileSystem));
-  const there = dir === undefined ? new Set<string>() : await partsIn(disk, dir);
-  // Nothing is written before all parts are known to be consistent.
-  if (there.size > 0) disk.freeze(notMadeAnew);
-  const unlock =
-    dir === undefined ? undefined : await openUnlock({ config, dir, env: init.env, fs: disk, warn: init.warn });
-  const opening: Opening = {
-    disk,
-    unlock,
-    there,
-    signal,
-    at: (name) => join(dir ?? '/', name),
-    problems: [],
-    adopt: (part) => {
-      opened.push({ [Symbol.asyncDispose]: () => part.close() });
-      return part;
-    },
-  };
-
+  const opening = await prepare(init, opened);
+  const { disk, there } = opening;
   const keys = await openKeys(opening, config.audit.origin);
   const { anchor, custody, index } = keys;
   const signers = anchor === undefined ? [] : await signersOf(custody, anchor, opening.problems, signal);
@@ -143,7 +124,7 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
     for (const each of opened.splice(0).toReversed()) await each[Symbol.asyncDispose]();
   };
   return {
-    dir,
+    dir: dirOf(config),
     backend,
     registry,
     ledger,
@@ -159,7 +140,30 @@ async function openAll(init: VaultInit, opened: AsyncDisposable[]): Promise<Vaul
   };
 }
 
-interface Remembering {
+/** Freezes an existing vault: nothing is written before all parts are known to be consistent. */
+async function prepare({ config, env, fs, warn, signal }: VaultInit, opened: AsyncDisposable[]): Promise<Opening> {
+  const dir = dirOf(config);
+  const disk = new FreezableDisk(dir === undefined ? new MemoryDisk(config.amnesia.bytes_max) : (fs ?? realFileSystem));
+  const there = dir === undefined ? new Set<string>() : await partsIn(disk, dir);
+  if (there.size > 0) disk.freeze(missingPart);
+  return {
+    disk,
+    unlock: dir === undefined ? undefined : await openUnlock({ config, dir, env, fs: disk, warn }),
+    there,
+    signal,
+    at: (name) => join(dir ?? '/', name),
+    problems: [],
+    adopt: (part) => {
+      opened.push({ [Symbol.asyncDispose]: () => part.close() });
+      return part;
+    },
+  };
+}
+
+/** Undefined in amnesia mode. */
+const dirOf = ({ amnesia, data_dir }: KmsConfig): string | undefined => (amnesia.enabled ? undefined : data_dir!);
+
+interface RecorderInit {
   readonly keys: Keys;
   readonly opsHead: Store<LogHead | undefined> | undefined;
   readonly ledger: OpLedger;
@@ -167,7 +171,7 @@ interface Remembering {
 }
 
 /** Records checkpoints and shutdowns in the anchor. Not used while the vault is not sound. */
-function recorderOf({ keys, opsHead, ledger, log }: Remembering): Pick<Vault, 'recorder' | 'begin' | 'end'> {
+function recorderOf({ keys, opsHead, ledger, log }: RecorderInit): Pick<Vault, 'recorder' | 'begin' | 'end'> {
   const { anchors, index, custody } = keys;
   const anchored = (): Anchor => anchors!.value!;
   return {
@@ -252,7 +256,7 @@ async function writeVkeys(
   await writeWhole(fs, path, bytes);
 }
 
-function notMadeAnew(path: string): RonError {
+function missingPart(path: string): RonError {
   return new RonError('integrity', `${path.replace(/\.tmp$/, '')} is missing, but other parts exist: restore it`);
 }
 

@@ -2,7 +2,7 @@
  * Measures the durability of objects, for receipts and manifests.
  *
  * Contract: `copies` counts volumes that hold the record durably at the time of the call. A chunk that a stripe secures
- * counts as `target`, because it survives the same losses. Nothing that amnesia keeps is `fsynced`.
+ * counts as `target`, because it survives the same losses. In amnesia nothing is `fsynced`.
  */
 import { addressBytes, type Address, type Durability } from '@ron/proto';
 import type { StorageConfig } from '../config.ts';
@@ -28,6 +28,6 @@ export function durabilityMeter(volumes: Volumes, config: StorageConfig): Durabi
   };
 }
 
-/** For the receipt of a write: of the record that makes the object visible. Its chunks were durable before. */
+/** The durability in a receipt: that of the record that makes the object visible. Its chunks were durable before. */
 export const receiptDurability = (meter: DurabilityMeter, address: Address): Durability =>
   meter.durability(meter.copiesOf('object', addressBytes(address)));

@@ -1,17 +1,19 @@
 /**
- * How long clients wait for the disks: the measure by which background work yields.
+ * Measures how long clients wait for the disks, so that background work can yield to them.
  *
- * Contract: four figures, each a 95th percentile since it was last taken, undefined when there were too few samples: the time
+ * Contract: four 95th percentiles over the samples since the last call, undefined with too few samples: the time
  * to the first byte of a GET, the wait for each further batch of its body, the time from the end of the body of a PUT to its
  * acknowledgement, and the wait for each `PUT_BATCH_BYTES` of a streamed PUT. Time in which a slow client reads or sends does
  * not count. Requests add samples and the pacing task takes them, so the windows are in a cell: a sample is added before or
- * after all four are taken. Bound: as Latency, four times.
+ * after all four are taken. Bound: `SAMPLES_MAX` samples of each.
  */
 import type { ByteSource } from '@ron/ingress';
 import { sched, type Cell } from '@ron/kernel';
-import { Latency } from './latency.ts';
 
 const PUT_BATCH_BYTES = 512 * 1024;
+const SAMPLES_MAX = 1024;
+/** With fewer samples the percentile is meaningless. */
+const SAMPLES_MIN = 20;
 
 export interface IoCounters {
   readonly firstByte: Latency;
@@ -40,7 +42,7 @@ export class Foreground {
     );
   }
 
-  /** An answer to a GET whose handler took `opened_ms`. Its first batch completes the time to the first byte. */
+  /** Measures a response to a GET whose handler took `opened_ms`. The first batch completes the time to the first byte. */
   watchRead(source: ByteSource, opened_ms: number): ByteSource {
     if (source.ram !== undefined) {
       this.#add('firstByte', opened_ms);
@@ -54,7 +56,7 @@ export class Foreground {
     this.#add('put', took_ms);
   }
 
-  /** For one streamed PUT: called with each piece and the time that writing it took. */
+  /** For one streamed PUT: called with the length of each piece and the time of writing it. */
   putWrites(): (bytes: number, took_ms: number) => void {
     let [batch_bytes, batch_ms] = [0, 0];
     return (bytes, took_ms) => {
@@ -81,5 +83,23 @@ export class Foreground {
       yield batch;
       began_ms = sched.now_ms();
     }
+  }
+}
+
+/** The 95th percentile of recent latencies of one kind of request. Overflow: the oldest samples are overwritten. */
+export class Latency {
+  readonly #samples_ms = new Float64Array(SAMPLES_MAX);
+  #count = 0;
+
+  add(took_ms: number): void {
+    this.#samples_ms[this.#count++ % SAMPLES_MAX] = took_ms;
+  }
+
+  /** The 95th percentile since the last call; undefined with too few samples. */
+  takeP95_ms(): number | undefined {
+    const samples = this.#samples_ms.slice(0, Math.min(this.#count, SAMPLES_MAX)).toSorted();
+    if (samples.length < SAMPLES_MIN) return undefined;
+    this.#count = 0;
+    return samples[Math.floor(samples.length * 0.95)];
   }
 }

@@ -1,8 +1,8 @@
 /**
- * Objects in memory with their answers prepared, by the request target that asks for them.
+ * Prepared responses of objects in memory, by request target.
  *
- * Bound: `bytes_max`; 0 keeps nothing. Overflow: the least used go. The bytes of an object never change; one that was
- * removed, got another media type, or whose stored bytes turned out damaged, is dropped by `forget`.
+ * Contract: the bytes of an object never change; `forget` drops an object that was removed, retyped or found damaged.
+ * Bound: `bytes_max`; 0 disables it. Overflow: the least used entries are evicted.
  */
 import { Cache } from '@ron/cache';
 import type { ObjectStore, StoredObject } from '@ron/cas';
@@ -10,14 +10,14 @@ import type { FastEntry } from '@ron/ingress';
 import { isAddress, type Address } from '@ron/proto';
 import { fastEntry, fastEntryOf } from './object-bytes.ts';
 
-/** Larger ones are read chunk by chunk, from the same memory. */
+/** Larger objects are served chunk by chunk from the cache of chunks. */
 const OBJECT_BYTES_MAX = 1024 * 1024;
-/** What an entry costs besides its bytes: prepared headers and the maps around it. */
+/** The memory of an entry besides its bytes: prepared headers and map entries. */
 const ENTRY_OVERHEAD_BYTES = 2048;
 
 export class HotObjects {
   readonly #entries: Cache<FastEntry>;
-  /** Objects that were not kept here but could be read on the spot. */
+  /** Objects that were not cached and were read from the page cache. */
   opened_total = 0;
 
   constructor(bytes_max: number) {
@@ -28,7 +28,7 @@ export class HotObjects {
     return this.#entries.get(target);
   }
 
-  /** Small objects that the operating system has in memory are as good as hot: they are read and checked on the spot. */
+  /** Reads and verifies a small object if it is in the page cache. */
   openNow(target: string, store: ObjectStore): FastEntry | undefined {
     const address = this.#entries.bytes_max === 0 ? undefined : addressIn(target);
     const object = address === undefined ? undefined : store.peekNow(address);
@@ -68,6 +68,6 @@ function addressIn(target: string): Address | undefined {
   return isAddress(address) ? address : undefined;
 }
 
-/** Small ones are kept as text as well. */
+/** Small objects are also kept as text. */
 const costOf = ({ source, body_text }: FastEntry): number =>
   source.size + (body_text?.length ?? 0) + ENTRY_OVERHEAD_BYTES;

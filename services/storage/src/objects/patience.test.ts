@@ -19,7 +19,7 @@ function queues(wait_ms: number): {
 
 const long = (): Deadline => Deadline.after('put', 60_000);
 
-test('who finds no worker in time is told so, and the place is free again', async () => {
+test('a job without a worker in time gets a timeout, and its place is free again', async () => {
   const { queue, patient, expired } = queues(20);
   const waiting = patient.submit('put', long(), () => Promise.resolve('never'));
   assert.equal(queue.depth, 1);
@@ -28,7 +28,7 @@ test('who finds no worker in time is told so, and the place is free again', asyn
   assert.equal(expired(), 1);
 });
 
-test('work that has begun may take as long as it likes', async () => {
+test('work that has begun has no time limit', async () => {
   const { queue, patient, expired } = queues(20);
   const answer = patient.submit('put', long(), async () => {
     await later(80);
@@ -39,7 +39,7 @@ test('work that has begun may take as long as it likes', async () => {
   assert.equal(expired(), 0);
 });
 
-test('what the queue refuses, and what the work throws, comes out as it is', async () => {
+test('errors of the queue and of the work are passed on unchanged', async () => {
   const { queue, patient, expired } = queues(10_000);
   const answer = patient.submit('put', long(), () => Promise.reject(new Error('broken')));
   const over = patient.submit('put', Deadline.after('put', 10), () => Promise.resolve());

@@ -33,7 +33,7 @@ class StepDeadlines {
   constructor(body: AsyncIterable<Uint8Array>, step: () => Deadline) {
     this.#body = body;
     this.#step = step;
-    // Also rejects after the caller has returned.
+    // It may reject after the caller has returned.
     this.late.catch(() => undefined);
   }
 

@@ -17,7 +17,7 @@ const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 1000);
 const ADDRESS = `b3:${'0123456789abcdef'.repeat(4)}`;
 const base64 = (text: string): string => Buffer.from(text, 'latin1').toString('base64');
 
-test('metadata: what a client writes is read back', () => {
+test('metadata: the values of a client are parsed', () => {
   const key = fc.stringMatching(/^[!-+\--~]{1,20}$/);
   const pairs = fc.uniqueArray(fc.tuple(key, fc.string({ unit: 'binary-ascii', maxLength: 40 })), {
     selector: ([name]) => name,
@@ -34,7 +34,7 @@ test('metadata: what a client writes is read back', () => {
   );
 });
 
-test('metadata: whatever comes, it is read or refused', () => {
+test('metadata: any text is parsed or refused', () => {
   const near = fc.array(fc.constantFrom('a', 'YQ==', 'filetype', 'address', ' ', ',', '=', '\u00e9', '', 'text/plain'));
   fc.assert(
     fc.property(
@@ -56,7 +56,7 @@ test('metadata: whatever comes, it is read or refused', () => {
   );
 });
 
-test('numbers: whole ones that a size can be, and nothing else', () => {
+test('numbers: only whole numbers that fit a size', () => {
   fc.assert(
     fc.property(fc.oneof(fc.string(), fc.nat().map(String), fc.double().map(String)), (text) => {
       const isNumber = /^\d{1,15}$/.test(text);
@@ -68,7 +68,7 @@ test('numbers: whole ones that a size can be, and nothing else', () => {
   assert.equal(numberIn({}, 'upload-offset'), undefined);
 });
 
-test('sizes: known, or said to come later, never both and never neither', () => {
+test('sizes: known or deferred, never both and never neither', () => {
   assert.equal(sizeIn({ 'upload-length': '0' }), 0);
   assert.equal(sizeIn({ 'upload-defer-length': '1' }), undefined);
   for (const headers of [
@@ -81,7 +81,7 @@ test('sizes: known, or said to come later, never both and never neither', () => 
   }
 });
 
-test('bodies: bytes of an upload, none, or refused', () => {
+test('bodies: upload bytes, none, or refused', () => {
   const type = 'application/offset+octet-stream';
   assert.equal(bringsBytes({ 'content-type': type, 'content-length': '5' }), true);
   assert.equal(bringsBytes({ 'content-type': type, 'transfer-encoding': 'chunked' }), true);
@@ -98,7 +98,7 @@ test('bodies: bytes of an upload, none, or refused', () => {
   }
 });
 
-test('versions: one', () => {
+test('versions: exactly one is accepted', () => {
   requireVersion({ 'tus-resumable': '1.0.0' });
   for (const version of ['1.0.1', '', '1.0.0, 1.0.0']) {
     assert.throws(() => requireVersion({ 'tus-resumable': version }), { code: 'precondition_failed' });
@@ -106,7 +106,7 @@ test('versions: one', () => {
   assert.throws(() => requireVersion({}), { code: 'precondition_failed' });
 });
 
-test('answers: the address when it is known, the date as HTTP writes it', () => {
+test('answers: the address once it is known, the date in HTTP format', () => {
   const open = { id: 'x', offset: 5, size: 10, metadata: 'a YQ==', expires_ms: 0, address: undefined };
   assert.deepEqual(statusHeaders(open, 'd'), {
     'Tus-Resumable': '1.0.0',

@@ -1,8 +1,7 @@
 /**
- * The words of tus 1.0: what a request says in its headers, and what an answer has to say.
+ * The headers of tus 1.0: parses those of requests and formats those of answers.
  *
- * Pure: it reads and writes headers, uploads are elsewhere. Whatever a client sends that the protocol does not know is a
- * `RonError`.
+ * Contract: pure functions. A header that violates the protocol throws a `RonError`.
  */
 import type { IncomingHttpHeaders } from 'node:http';
 import type { UploadStatus } from '@ron/cas';
@@ -17,7 +16,7 @@ const CONTENT_TYPE = 'application/offset+octet-stream';
 const METADATA_KEY = /^[\x21-\x2b\x2d-\x7e]{1,255}$/;
 const BASE64 = /^(?:[A-Za-z0-9+/]{4})*(?:[A-Za-z0-9+/]{2}==|[A-Za-z0-9+/]{3}=)?$/;
 
-/** Of every refusal: a client of another version learns which one is spoken here. */
+/** Sent with every refusal, so that a client of another version learns the supported one. */
 export const REFUSAL_HEADERS: AnswerHeaders = { 'Tus-Resumable': TUS_VERSION, 'Tus-Version': TUS_VERSION };
 
 export function optionsHeaders(object_bytes_max: number): AnswerHeaders {
@@ -29,7 +28,7 @@ export function optionsHeaders(object_bytes_max: number): AnswerHeaders {
   };
 }
 
-/** Throws unless the client speaks the same version. */
+/** Throws unless the client uses the supported version. */
 export function requireVersion(headers: IncomingHttpHeaders): void {
   if (headers['tus-resumable'] === TUS_VERSION) return;
   throw new RonError('precondition_failed', `Tus-Resumable must be ${TUS_VERSION}`);
@@ -41,41 +40,44 @@ export function bringsBytes(headers: IncomingHttpHeaders): boolean {
   const isEmpty = headers['transfer-encoding'] === undefined && (length === undefined || length === '0');
   const encoding = headers['content-encoding'];
   if (encoding !== undefined && encoding !== 'identity') {
-    throw new RonError('unsupported_media', 'the bytes of an upload come without encoding: offsets count them');
+    throw new RonError(
+      'unsupported_media',
+      'Content-Encoding is not supported for uploads, because offsets count plain bytes',
+    );
   }
   if (headers['content-type'] === CONTENT_TYPE) return true;
   if (isEmpty) return false;
-  throw new RonError('unsupported_media', `the bytes of an upload come as ${CONTENT_TYPE}`);
+  throw new RonError('unsupported_media', `the Content-Type of upload bytes must be ${CONTENT_TYPE}`);
 }
 
-/** A whole number in a header; undefined when it is not there. */
+/** A whole number in a header; undefined when the header is absent. */
 export function numberIn(headers: IncomingHttpHeaders, name: string): number | undefined {
   const text = headers[name];
   if (text === undefined) return undefined;
   if (typeof text === 'string' && /^\d{1,15}$/.test(text)) return Number(text);
-  throw new RonError('bad_request', `${name} is no number of bytes`);
+  throw new RonError('bad_request', `${name} is not a number of bytes`);
 }
 
-/** The size of a new upload, or undefined when the client does not know it yet and says so. */
+/** The size of a new upload, or undefined when the client defers it. */
 export function sizeIn(headers: IncomingHttpHeaders): number | undefined {
   const size = numberIn(headers, 'upload-length');
   const deferred = headers['upload-defer-length'];
   if (deferred !== undefined && deferred !== '1')
-    throw new RonError('bad_request', 'Upload-Defer-Length is 1 or absent');
+    throw new RonError('bad_request', 'Upload-Defer-Length must be 1 or absent');
   if ((size === undefined) !== (deferred === '1')) {
-    throw new RonError('bad_request', 'an upload has either Upload-Length or Upload-Defer-Length');
+    throw new RonError('bad_request', 'exactly one of Upload-Length and Upload-Defer-Length is required');
   }
   return size;
 }
 
-/** What a creator says about an upload, as far as it means something here. */
+/** The interpreted part of the metadata of an upload. */
 export interface Metadata {
   readonly media_type: string | undefined;
   /** The address that the bytes will have. */
   readonly address: Address | undefined;
 }
 
-/** Reads `key base64, key base64`; only `filetype` and `address` mean something, the rest is given back as it came. */
+/** Parses `key base64, key base64`. Only `filetype` and `address` are interpreted; the rest is returned unchanged. */
 export function metadataFrom(text: string): Metadata {
   const values = new Map<string, string>();
   for (const pair of text === '' ? [] : text.split(',')) {
@@ -83,7 +85,7 @@ export function metadataFrom(text: string): Metadata {
     if (!METADATA_KEY.test(key) || !BASE64.test(value) || more.length > 0 || values.has(key)) {
       throw new RonError(
         'bad_request',
-        'Upload-Metadata is pairs of a name and a value in base64, with commas between',
+        'Upload-Metadata must be comma-separated pairs of a name and a value in base64',
       );
     }
     values.set(key, Buffer.from(value, 'base64').toString('latin1'));
@@ -98,7 +100,7 @@ function addressIn(text: string | undefined): Address | undefined {
   return result.address;
 }
 
-/** What an answer tells of an upload. */
+/** The headers that describe an upload in every answer. */
 export function statusHeaders(status: UploadStatus, durability: string | undefined): Record<string, string> {
   const { offset, address, expires_ms } = status;
   return {
@@ -110,7 +112,7 @@ export function statusHeaders(status: UploadStatus, durability: string | undefin
   };
 }
 
-/** What a client learns that asks where to go on. */
+/** The headers of the answer to a client that wants to resume. */
 export function headHeaders(status: UploadStatus, durability: string | undefined): Record<string, string> {
   const { size, metadata } = status;
   return {

@@ -3,9 +3,9 @@ import { test } from 'node:test';
 import * as fc from 'fast-check';
 import { Bench, TestClock } from '../../test/support.ts';
 import { attenuate } from '../capability/capability.ts';
-import { RateCeilings } from './rate.ts';
+import { RateCounters } from './rate-counters.ts';
 
-/** A link of a capability of its own, unless one is named. */
+/** A link of its own capability, unless one is named. */
 const link = (id: string, count: number, period_ms: 1000 | 60_000 = 1000, capability_id = id) =>
   ({ id, capability_id, caveat: { key: 'rate', count, period_ms } }) as const;
 
@@ -16,7 +16,7 @@ test('never more than the burst plus the rate in any window', () => {
       fc.constantFrom(1000 as const, 60_000 as const),
       fc.array(fc.double({ min: 0, max: 400, noNaN: true }), { minLength: 1, maxLength: 200 }),
       (count, period_ms, gaps) => {
-        const rates = new RateCeilings(4);
+        const rates = new RateCounters(4);
         const passed: number[] = [];
         let now_ms = 0;
         for (const gap_ms of gaps) {
@@ -36,15 +36,15 @@ test('never more than the burst plus the rate in any window', () => {
   );
 });
 
-test('who asks all the time gets the burst and then the rate', () => {
-  const rates = new RateCeilings(4);
+test('a client that retries constantly gets the burst and then the rate', () => {
+  const rates = new RateCounters(4);
   let passed = 0;
   for (let now_ms = 0; now_ms < 10_000; now_ms++) passed += rates.take([link('a', 20)], now_ms) === 0 ? 1 : 0;
   assert.equal(passed, 20 + 199);
 });
 
-test('waiting as long as it says is enough, and a moment less is not', () => {
-  const rates = new RateCeilings(4);
+test('waiting for the returned time is enough, and a moment less is not', () => {
+  const rates = new RateCounters(4);
   for (let at = 0; at < 5; at++) assert.equal(rates.take([link('a', 5)], 100), 0);
   const wait_ms = rates.take([link('a', 5)], 100);
   assert.equal(wait_ms, 200);
@@ -52,15 +52,15 @@ test('waiting as long as it says is enough, and a moment less is not', () => {
   assert.equal(rates.take([link('a', 5)], 100 + wait_ms), 0);
 });
 
-test('a request that one ceiling refuses is not counted by the others', () => {
-  const rates = new RateCeilings(4);
+test('a request that one limit refuses is not counted by the others', () => {
+  const rates = new RateCounters(4);
   assert.equal(rates.take([link('wide', 2), link('narrow', 1)], 0), 0);
   for (let at = 0; at < 10; at++) assert.ok(rates.take([link('wide', 2), link('narrow', 1)], 0) > 0);
   assert.equal(rates.take([link('wide', 2)], 0), 0);
 });
 
-test('when all counters are live a new one is refused, and none is forgotten', () => {
-  const rates = new RateCeilings(100);
+test('while all counters are live a new one is refused, and none is dropped', () => {
+  const rates = new RateCounters(100);
   for (let at = 0; at < 100; at++) assert.equal(rates.take([link(`${at}`, 1)], 0), 0);
   assert.equal(rates.take([link('new', 1)], 0), 1000);
   assert.equal(rates.size, 100);
@@ -69,8 +69,8 @@ test('when all counters are live a new one is refused, and none is forgotten', (
   assert.equal(rates.size, 100);
 });
 
-test('recovered counters make room even when the oldest ones are slow', () => {
-  const rates = new RateCeilings(100);
+test('recovered counters are evicted even if the oldest ones are slow', () => {
+  const rates = new RateCounters(100);
   for (let at = 0; at < 60; at++) rates.take([link(`slow ${at}`, 1, 60_000)], 0);
   for (let at = 0; at < 40; at++) rates.take([link(`fast ${at}`, 1)], 0);
   let passed = 0;
@@ -79,8 +79,8 @@ test('recovered counters make room even when the oldest ones are slow', () => {
   assert.equal(rates.size, 100);
 });
 
-test('one capability cannot use up the counters of the others, and gets its own back when they have recovered', () => {
-  const rates = new RateCeilings(80);
+test('one capability cannot exhaust the counters of the others, and can reuse its own once they have recovered', () => {
+  const rates = new RateCounters(80);
   let passed = 0;
   for (let at = 0; at < 200; at++) if (rates.take([link(`own ${at}`, 1, 60_000, 'mallory')], 0) === 0) passed += 1;
   assert.equal(passed, 10);
@@ -90,7 +90,7 @@ test('one capability cannot use up the counters of the others, and gets its own 
   assert.equal(rates.size, 80);
 });
 
-test('a holder who writes rate caveats of his own locks nobody else out', async () => {
+test('a holder that writes its own rate caveats locks no other client out', async () => {
   using clock = new TestClock();
   const bench = new Bench({ rates_max: 160 });
   const mallory = await bench.token({ subject: 'mallory' });
@@ -102,7 +102,7 @@ test('a holder who writes rate caveats of his own locks nobody else out', async 
   await bench.allowed(attenuate(mallory, ['rate <= 1/m']));
 });
 
-test('attenuating a token again and again does not lift its ceiling', async () => {
+test('repeated attenuation of a token does not lift its limit', async () => {
   using clock = new TestClock();
   const bench = new Bench();
   const limited = await bench.token({ caveats: ['rate <= 3/s'] });
@@ -111,7 +111,7 @@ test('attenuating a token again and again does not lift its ceiling', async () =
     facts: { tenant: 'other' },
   });
   assert.equal(refusal.code, 'rate_limited');
-  assert.equal(refusal.reason, 'capability is used faster than its rate allows');
+  assert.equal(refusal.reason, 'capability exceeds its rate');
   assert.ok(Math.abs((refusal.retry_after_ms ?? 0) - 1000 / 3) < 1);
   await bench.refused(limited);
   clock.wall_ms -= 3_600_000;
@@ -120,7 +120,7 @@ test('attenuating a token again and again does not lift its ceiling', async () =
   await bench.allowed(limited);
 });
 
-test('two holders who each got their own ceiling do not share it', async () => {
+test('two holders with limits of their own do not share them', async () => {
   using clock = new TestClock();
   const bench = new Bench();
   const root = await bench.token();
@@ -133,7 +133,7 @@ test('two holders who each got their own ceiling do not share it', async () => {
   await bench.allowed(alice, { facts: { name: 'alice/x' } });
 });
 
-test('what another caveat refuses is not counted', async () => {
+test('a request that another caveat refuses is not counted', async () => {
   using clock = new TestClock();
   const bench = new Bench();
   const token = await bench.token({ caveats: ['rate <= 1/m', 'ip in 127.0.0.1'] });

@@ -10,12 +10,12 @@ import { assertRefusal, startService } from './support.ts';
 const PATH = '/v1/passport/revocations';
 const tick = (): Promise<void> => new Promise((resolve) => setTimeout(resolve, 5));
 
-test('who knows less is told at once, who knows all is held until there is more', async () => {
+test('an outdated poll returns immediately, a current one is held until there is news', async () => {
   await using service = await startService();
   await service.post('revoke', { subject: 'bob' });
   const first = await service.get(PATH);
   assert.equal(first.status, 200);
-  assert.ok(!first.text.includes('bob'), 'it names nobody');
+  assert.ok(!first.text.includes('bob'), 'it contains no subject');
   const known = new Revocations();
   known.apply(first.body);
   assert.ok(known.floor('bob') > 0 && known.floor('alice') === 0);
@@ -33,7 +33,7 @@ test('who knows less is told at once, who knows all is held until there is more'
   assert.equal((await service.get(`${PATH}?after=x`)).status, 400);
 });
 
-test('a service that watches refuses within two seconds; after a silence it says so, and refuses if it is told to', async () => {
+test('a polling service refuses within two seconds; during an outage it reports the problem, and refuses if configured to', async () => {
   const stop = new AbortController();
   const problems: unknown[] = [];
   let now: Awaited<ReturnType<typeof startService>> | undefined = await startService();
@@ -57,12 +57,12 @@ test('a service that watches refuses within two seconds; after a silence it says
     }
   };
   while (!isRefused()) await tick();
-  assert.equal(problems.length, 1, 'one line for one outage');
+  assert.equal(problems.length, 1, 'one log line per outage');
   stop.abort();
   await running;
 });
 
-test('a drain lets those go who are held, at once', async () => {
+test('a drain releases held polls immediately', async () => {
   const service = await startService();
   const { body } = await service.get(PATH);
   const held = service.get(`${PATH}?after=${body.version}`);
@@ -70,11 +70,11 @@ test('a drain lets those go who are held, at once', async () => {
   const began_ms = performance.now();
   await service.passport.drain();
   assert.equal((await held).status, 204);
-  assert.ok(performance.now() - began_ms < 900, 'nobody waited out the second');
+  assert.ok(performance.now() - began_ms < 900, 'no poll was held for the full second');
   await service[Symbol.asyncDispose]();
 });
 
-test('everything that is declared is built, and readiness says where keys come from', async () => {
+test('every declared resource is used, and readiness states the source of the keys', async () => {
   await using service = await startService();
   await Promise.all([service.get(PATH), service.post('verify', { token: 'x' })]);
   const unbuilt = service.passport.runtime
@@ -87,8 +87,8 @@ test('everything that is declared is built, and readiness says where keys come f
   assert.match(service.lines.join('\n'), /keys from a file: there is no kms/);
 });
 
-for (const how of ['an older one is put in its place', 'it is removed']) {
-  test(`the document of revocations: when ${how}, passport says so and vouches for nobody until all is revoked`, async (t) => {
+for (const how of ['is rolled back', 'is removed']) {
+  test(`the document of revocations ${how}: passport reports it and accepts no capability until all are revoked`, async (t) => {
     const dir = await mkdtemp(join(tmpdir(), 'ron-passport-'));
     t.after(() => rm(dir, { recursive: true }));
     const file = join(dir, 'data/revocations');
@@ -105,12 +105,12 @@ for (const how of ['an older one is put in its place', 'it is removed']) {
       await service.post('revoke', { subject: 'alice' });
       assert.equal((await service.post('verify', { token: alice })).body.ok, false);
     }
-    if (how === 'it is removed') await rm(file);
+    if (how === 'is removed') await rm(file);
     else await copyFile(older, file);
     {
       await using service = await startService({ dir });
       const root = await service.mint();
-      assert.match(service.lines.join('\n'), /"level":"error".*an older document of revocations was put in place/);
+      assert.match(service.lines.join('\n'), /"level":"error".*the revocations were rolled back/);
       const ready = await service.get('/readyz');
       assert.deepEqual(ready.body.degraded, ['revocations']);
       for (const token of [alice, bob]) assertRefusal(await service.post('verify', { token }, root), 503, 'not_ready');

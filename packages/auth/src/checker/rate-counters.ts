@@ -1,25 +1,25 @@
 /**
- * The `rate` caveats' counters.
+ * The counters of `rate` caveats.
  *
- * Contract: through one caveat pass at most `count` requests plus `count` per period, however often its holder attenuates
- * it: a counter belongs to the place in the chain where the caveat stands, and all that grew from there shares it.
- * Counted in this process; a service that runs twice allows twice.
- * Bound: `counters_max` numbers, of which one capability, with all that was attenuated from it, may hold an eighth: anyone
- * can write `rate` caveats, and its holder must not use up the counters of everybody else.
- * Overflow: a counter that has recovered in full is dropped, which loses nothing. When none has, the request is refused:
- * dropping a live counter would lift its ceiling. Cancellation: nothing waits.
+ * Contract: a caveat admits at most `count` requests plus `count` per period, however often its holder attenuates it: a
+ * counter belongs to the position of the caveat in the chain, and all tokens derived from there share it. Counters are
+ * per process; a service that runs twice admits twice as many.
+ * Bound: `counters_max` numbers, of which one capability with all its attenuated tokens may hold an eighth: any holder
+ * can write `rate` caveats, and must not exhaust the counters of other clients.
+ * Overflow: a fully recovered counter is dropped, which loses nothing. If there is none, the request is refused, because
+ * dropping a live counter would lift its limit.
  */
 import type { RateCaveat } from '../capability/caveats.ts';
 
 export interface RateLink {
-  /** Names the caveat's place in the chain. */
+  /** Identifies the position of the caveat in the chain. */
   readonly id: string;
-  /** The capability that it belongs to; what is attenuated from one belongs to it too. */
+  /** The capability that it belongs to; attenuated tokens belong to the same one. */
   readonly capability_id: string;
   readonly caveat: RateCaveat;
 }
 
-/** How many of the oldest counters are looked at when room is needed. Keeps the cost of a refusal constant. */
+/** How many of the oldest counters are examined for eviction. Keeps the cost of a refusal constant. */
 const ROOM_SCAN_MAX = 16;
 const ROOM_RETRY_MS = 1000;
 const SHARE_MAX = 1 / 8;
@@ -27,7 +27,7 @@ const SHARE_MAX = 1 / 8;
 /** By link: the time at which the caveat would be back to its full burst (GCRA's theoretical arrival time). */
 type Counters = Map<string, number>;
 
-export class RateCeilings {
+export class RateCounters {
   readonly #counters_max: number;
   readonly #share_max: number;
   readonly #byCapability = new Map<string, Counters>();
@@ -42,7 +42,7 @@ export class RateCeilings {
     return this.#size;
   }
 
-  /** Counts one request against all links. Returns 0, or how long to wait when one of them is exhausted. */
+  /** Counts one request against all links. Returns 0, or the time to wait if one of them is exhausted. */
   take(links: readonly RateLink[], now_ms: number): number {
     let wait_ms = 0;
     for (const link of links) wait_ms = Math.max(wait_ms, this.#wait_ms(link, now_ms));
@@ -75,7 +75,7 @@ export class RateCeilings {
     for (const [capability_id, own] of this.#byCapability) {
       if (looked++ === ROOM_SCAN_MAX) return false;
       const dropped = this.#dropRecovered(own, now_ms);
-      // To the back of the order, so that the next search looks elsewhere.
+      // Moves to the end of the order, so that the next search examines other counters.
       this.#byCapability.delete(capability_id);
       if (own.size > 0) this.#byCapability.set(capability_id, own);
       if (dropped) return true;
@@ -83,7 +83,7 @@ export class RateCeilings {
     return false;
   }
 
-  /** Drops one counter that has recovered, if there is one among the first; turns the others over in the same way. */
+  /** Drops one recovered counter among the oldest, if there is one, and moves the others to the end of the order. */
   #dropRecovered(own: Counters, now_ms: number): boolean {
     let looked = 0;
     for (const [id, recovered_ms] of own) {
