@@ -21,7 +21,7 @@ const PUSH = Symbol('push');
 const LAG_DUE = Symbol('lagDue');
 
 export interface BroadcastInit {
-  /** Told that a subscriber lost `lagged` events since it was last told about it. For a warning in the log. */
+  /** Called when a subscriber lost `lagged` events since the last call. For a warning in the log. */
   onLag?: (lagged: number, subscriber: string) => void;
   /** Subscribers at one time. Default 64. */
   subscribers_max?: number;

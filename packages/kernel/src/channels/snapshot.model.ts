@@ -22,7 +22,7 @@ export interface ConfigSwapInit {
 export function configSwap(SnapshotClass: typeof Snapshot, WatchClass: typeof Watch, init: ConfigSwapInit): Build {
   return (world) => {
     const current = new SnapshotClass<Config>('config', { rate: 0, burst: 0 });
-    const told = new WatchClass('reloads', 0);
+    const reloads = new WatchClass('reloads', 0);
     const used: string[] = [];
     let followed = 0;
 
@@ -37,13 +37,13 @@ export function configSwap(SnapshotClass: typeof Snapshot, WatchClass: typeof Wa
         assert.ok(current.load().rate >= rate, 'an old config came back');
       });
     }
-    const receiver = told.subscribe();
+    const receiver = reloads.subscribe();
     world.task('follower', async () => {
       while (followed < init.swaps) {
         const version = await receiver.changed(new AbortController().signal);
         const { rate, burst } = current.load();
         assert.equal(rate, burst);
-        assert.ok(rate >= version, `told of ${version}, found ${rate}`);
+        assert.ok(rate >= version, `notified of ${version}, found ${rate}`);
         followed = rate;
         await world.io('apply');
       }
@@ -54,11 +54,11 @@ export function configSwap(SnapshotClass: typeof Snapshot, WatchClass: typeof Wa
         const old = current.swap({ rate: value, burst: value });
         assert.equal(old.rate, value - 1);
         await world.io('log');
-        told.set(current.version);
+        reloads.set(current.version);
       }
     });
     return {
-      state: () => [used, followed, current.version, JSON.stringify(current.load()), told.value].join(';'),
+      state: () => [used, followed, current.version, JSON.stringify(current.load()), reloads.value].join(';'),
       final: () => assert.equal(current.version, init.swaps),
     };
   };

@@ -43,8 +43,9 @@ const MUTANTS: Record<string, { find: string; replace: string; size: string; cau
     caught: /leaked/,
   },
   'looking consumes a probe': {
-    find: 'get state(): BreakerState {\n    this.#look();',
-    replace: "get state(): BreakerState {\n    this.#look();\n    if (this.#state === 'half_open') this.#probes_out++;",
+    find: 'get state(): BreakerState {\n    this.#update();',
+    replace:
+      "get state(): BreakerState {\n    this.#update();\n    if (this.#state === 'half_open') this.#probes_out++;",
     size: 'two probes',
     caught: /leaked|probes in flight/,
   },

@@ -80,19 +80,19 @@ export class Breaker {
   }
 
   get state(): BreakerState {
-    this.#look();
+    this.#update();
     return this.#state;
   }
 
   /** How long until a refused caller should ask again. 0 when it need not wait. */
   get retryAfter_ms(): number {
-    this.#look();
+    this.#update();
     return this.#state === 'closed' ? 0 : Math.max(0, this.#since_ms + this.#init.cooldown_ms - sched.now_ms());
   }
 
   /** Leave to make one call, or undefined when the call must not be made. */
   tryAcquire(): Permit | undefined {
-    this.#look();
+    this.#update();
     if (this.#state === 'open' || (this.#state === 'half_open' && this.#probesLeft() === 0)) {
       this.rejected_total++;
       return undefined;
@@ -124,7 +124,7 @@ export class Breaker {
   }
 
   /** Makes the transitions that depend only on time. */
-  #look(): void {
+  #update(): void {
     touch(this);
     if (this.#state === 'closed' || sched.now_ms() < this.#since_ms + this.#init.cooldown_ms) return;
     if (this.#state === 'open') this.#enter('half_open');

@@ -34,7 +34,7 @@ export interface RetryInit {
   policy: RetryPolicy;
   /** For all tries and waits together. */
   deadline: Deadline;
-  /** Asked before each try, and told how it went. Default none. */
+  /** Consulted before each try; gets the outcome of each. Default none. */
   breaker?: Breaker;
   /** Shared by all callers of a service. Default: no limit but `tries_max`. */
   budget?: RetryBudget;

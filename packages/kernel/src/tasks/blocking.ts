@@ -51,7 +51,7 @@ interface Thread {
   ready: boolean;
   /** The job in progress. */
   job: PoolJob | undefined;
-  /** Told to end: it takes no more jobs, but counts until it has. */
+  /** It is being terminated: it takes no more jobs, but counts until it has ended. */
   ending: boolean;
   /** Why it dies, when it says so. */
   error: unknown;
@@ -78,7 +78,7 @@ export class BlockingPool implements AsyncDisposable {
   #changed: Parked<void> | undefined;
   /** Jobs refused because the queue was full. */
   busy_total = 0;
-  /** Threads that ended without being told to. */
+  /** Threads that ended unexpectedly. */
   crashed_total = 0;
 
   constructor(name: string, init: BlockingPoolInit) {

@@ -57,7 +57,7 @@ test('jitter adds up to half of the backoff and never goes beyond 5 s', async ()
   });
 });
 
-test('a critical task that crashes more than restarts_max times within the window is fatal, and that is told once', async () => {
+test('a critical task that crashes more than restarts_max times within the window is fatal, and that is reported once', async () => {
   const time = new VirtualSched();
   await time.during(async () => {
     const fatal: unknown[] = [];
@@ -243,7 +243,7 @@ test('a second stop cannot prolong the drain', async () => {
   });
 });
 
-test('a stop from inside a task that is told to stop is the same stop', async () => {
+test('a stop from inside a task that is stopping is the same stop', async () => {
   const time = new VirtualSched();
   await time.during(async () => {
     const supervisor = new Supervisor();

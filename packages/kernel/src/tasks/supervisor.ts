@@ -222,7 +222,7 @@ export class Supervisor {
       if (this.#phase === 'draining') record.canceled_total += 1;
       if (failure !== undefined && !isRonError(failure.error, 'canceled')) {
         instance.last_error = failure.error;
-        this.#tell({ event: 'crashed', kind, index, error: failure.error });
+        this.#report({ event: 'crashed', kind, index, error: failure.error });
       }
     } else if (killed !== undefined || failure !== undefined) {
       this.#crashed(instance, (killed ?? failure)!.error);
@@ -247,7 +247,7 @@ export class Supervisor {
     instance.state = 'restarting';
     // The task may have held the last socket: the wait for its restart must keep the process alive in its place.
     instance.restart = sched.timer(restart_ms, () => this.#restart(instance), `restart ${kind}`, { keepAlive: true });
-    this.#tell({ event: 'crashed', kind, index, error, restart_ms });
+    this.#report({ event: 'crashed', kind, index, error, restart_ms });
   }
 
   #restart(instance: Instance): void {
@@ -261,8 +261,8 @@ export class Supervisor {
     const { record, index } = instance;
     const { kind } = record;
     instance.state = 'failed';
-    if (record.spawned!.criticality !== 'critical') return this.#tell({ event: 'failed', kind, index, error });
-    this.#tell({ event: 'fatal', kind, index, error });
+    if (record.spawned!.criticality !== 'critical') return this.#report({ event: 'failed', kind, index, error });
+    this.#report({ event: 'fatal', kind, index, error });
     if (this.#fatal !== undefined) return;
     this.#fatal = { kind, error };
     harmless(() => this.#onFatal?.(kind, error));
@@ -293,7 +293,7 @@ export class Supervisor {
     }
     touch(this);
     this.#phase = 'stopped';
-    if (this.#live > 0) this.#tellStuck();
+    if (this.#live > 0) this.#reportStuck();
     return { aborted, stuck: this.#live };
   }
 
@@ -327,23 +327,23 @@ export class Supervisor {
     for (const record of this.#kinds.values()) {
       aborted += record.live;
       record.aborted_total += record.live;
-      if (record.oneShots > 0) this.#tell({ event: 'aborted', kind: record.kind, index: -1 });
+      if (record.oneShots > 0) this.#report({ event: 'aborted', kind: record.kind, index: -1 });
     }
     for (const { controller, record, index } of this.#instances()) {
       if (controller === undefined) continue;
-      this.#tell({ event: 'aborted', kind: record.kind, index });
+      this.#report({ event: 'aborted', kind: record.kind, index });
       controller.abort(reason);
     }
     this.#aborting.abort(reason);
     return aborted;
   }
 
-  #tellStuck(): void {
+  #reportStuck(): void {
     for (const record of this.#kinds.values()) {
-      if (record.oneShots > 0) this.#tell({ event: 'stuck', kind: record.kind, index: -1 });
+      if (record.oneShots > 0) this.#report({ event: 'stuck', kind: record.kind, index: -1 });
     }
     for (const { controller, record, index } of this.#instances()) {
-      if (controller !== undefined) this.#tell({ event: 'stuck', kind: record.kind, index });
+      if (controller !== undefined) this.#report({ event: 'stuck', kind: record.kind, index });
     }
   }
 
@@ -355,7 +355,7 @@ export class Supervisor {
     return new RonError('canceled', `the process is stopping: no new ${kind}`, { op: kind });
   }
 
-  #tell(event: SupervisorEvent): void {
+  #report(event: SupervisorEvent): void {
     harmless(() => this.#log?.(event));
   }
 }
@@ -374,6 +374,6 @@ function harmless(call: () => void): void {
   try {
     call();
   } catch {
-    // Nothing is left to tell: the one who would be told is the one who threw.
+    // The callback that would get the report is the one that threw.
   }
 }

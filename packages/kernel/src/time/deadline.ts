@@ -83,12 +83,12 @@ export class Deadline implements Disposable {
   /** The rest of the budget; 0 when it is over for any reason. */
   get remaining_ms(): number {
     const now_ms = sched.now_ms();
-    return this.#look(now_ms) ? this.#expires_ms - now_ms : 0;
+    return this.#update(now_ms) ? this.#expires_ms - now_ms : 0;
   }
 
   /** Whether the budget ran out (this one's or the parent's). Cancelled or disposed is not expired. */
   get expired(): boolean {
-    this.#look(sched.now_ms());
+    this.#update(sched.now_ms());
     return this.#state === 'expired';
   }
 
@@ -108,7 +108,7 @@ export class Deadline implements Disposable {
   run<T>(work: (signal: AbortSignal) => Promise<T>): Promise<T> {
     // One reading of the clock decides: with a second one, work could begin after the deadline has ended.
     const now_ms = sched.now_ms();
-    if (!this.#look(now_ms)) return Promise.reject(this.#why());
+    if (!this.#update(now_ms)) return Promise.reject(this.#why());
     // [storage I-4] [kms I-4] The outcome comes within the budget, even if the work ignores the signal.
     const signal = this.#armedSignal ?? this.#openSignal(now_ms);
     return this.#outcomeOf(() => work(signal));
@@ -117,7 +117,7 @@ export class Deadline implements Disposable {
   /** As `run`, for work that takes no signal. */
   within<T>(work: Promise<T>): Promise<T> {
     const now_ms = sched.now_ms();
-    if (!this.#look(now_ms)) {
+    if (!this.#update(now_ms)) {
       work.catch(() => undefined);
       return Promise.reject(this.#why());
     }
@@ -170,21 +170,21 @@ export class Deadline implements Disposable {
   }
 
   /** Brings the state up to date: performs the work of timer and listeners if they were not set. True while live. */
-  #look(now_ms: number): boolean {
-    if (!this.#lookUp()) return false;
+  #update(now_ms: number): boolean {
+    if (!this.#updateFromParent()) return false;
     const parent = this.#parent;
     if (!this.#clamped && now_ms >= this.#expires_ms) this.#expire();
-    else if (parent !== undefined && !parent.#look(now_ms)) this.#follow(parent.#state, parent.#why());
+    else if (parent !== undefined && !parent.#update(now_ms)) this.#follow(parent.#state, parent.#why());
     return this.#state === 'live';
   }
 
   /** Follows an end upstream that came before this call, even if the clock has passed the budget too. True while live. */
-  #lookUp(): boolean {
+  #updateFromParent(): boolean {
     touch(this);
     if (this.#state !== 'live') return false;
     const parent = this.#parent;
     if (this.#outer !== undefined && this.#outer.aborted) this.#settle('canceled', this.#outer.reason);
-    else if (parent !== undefined && !parent.#lookUp()) this.#follow(parent.#state, parent.#why());
+    else if (parent !== undefined && !parent.#updateFromParent()) this.#follow(parent.#state, parent.#why());
     return this.#state === 'live';
   }
 
@@ -229,7 +229,7 @@ export class Deadline implements Disposable {
 
   #openSignal(now_ms: number): AbortSignal {
     const controller = (this.#controller ??= new AbortController());
-    if (!this.#look(now_ms)) controller.abort(this.#why());
+    if (!this.#update(now_ms)) controller.abort(this.#why());
     else if (this.#timer === undefined) this.#arm(now_ms);
     return controller.signal;
   }

@@ -100,7 +100,7 @@ export class Lane extends FairQueue<QueuedJob> {
   }
 
   /** Brings the state up to date. Called before a job is taken. */
-  look(now_ms: number): void {
+  update(now_ms: number): void {
     const oldest = this.oldest;
     if (oldest === undefined) return this.#leaveOverload();
     const target_ms = this.#target_ms(oldest);

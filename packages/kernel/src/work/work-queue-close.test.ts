@@ -8,7 +8,7 @@ import { WorkQueue } from './work-queue.ts';
 import { after, code, never, onQueue, sleeper, work } from '../../test/work-queue-support.ts';
 
 test(
-  'close refuses new jobs, lets queued ones drain, and then sends the workers home',
+  'close refuses new jobs, lets queued ones drain, and then ends the workers',
   onQueue(8, async (queue, time) => {
     const workers = [work(queue), work(queue)];
     const answers = [1, 2, 3, 4].map((value) =>
@@ -55,7 +55,7 @@ test(
 );
 
 test(
-  'disposing closes and sends away who still waits',
+  'disposing closes and rejects the jobs that wait',
   onQueue(8, async (queue) => {
     const answer = queue.submit('get', after(100), sleeper(0));
     await queue[Symbol.asyncDispose]();

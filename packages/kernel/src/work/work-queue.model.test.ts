@@ -124,12 +124,12 @@ const MUTANTS: Mutant[] = [
     expected: /^deadlock/,
   },
   {
-    name: 'a worker of a closed queue goes home although jobs wait',
+    name: 'a worker of a closed queue ends although jobs wait',
     find: 'const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.isClosed)',
     replace:
       'if (this.isClosed) return Promise.resolve(undefined);\n    const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.isClosed)',
     model: DRAIN,
-    expected: /a worker went home although jobs wait/,
+    expected: /a worker ended although jobs wait/,
   },
   {
     name: 'a new job is not given to a worker that waits',

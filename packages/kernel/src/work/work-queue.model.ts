@@ -162,7 +162,7 @@ function totals(queue: WorkQueue): number[] {
 async function serve(queue: WorkQueue, signal: AbortSignal): Promise<void> {
   try {
     for (let job = await queue.take(signal); job !== undefined; job = await queue.take(signal)) await job.run(signal);
-    assert(queue.depth === 0, 'a worker went home although jobs wait');
+    assert(queue.depth === 0, 'a worker ended although jobs wait');
   } catch (error) {
     assert(signal.aborted && error === signal.reason, `a worker ends by itself: ${String(error)}`);
   }

@@ -189,7 +189,7 @@ export class WorkQueue extends ServedQueue<Job> {
 
   /** The job of a lane to serve now, after dropping those that are not worth it. */
   #pick(lane: Lane, now_ms: number): QueuedJob | undefined {
-    lane.look(now_ms);
+    lane.update(now_ms);
     if (lane.overloaded) this.#shedOldest(lane, now_ms);
     for (;;) {
       const job = lane.peek(lane.overloaded ? 'newest' : 'oldest');
