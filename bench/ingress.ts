@@ -1,11 +1,11 @@
 /**
  * The cost of the listener: CPU per request over bare `node:http`, import time, memory of idle connections.
  *
- * Bars: a 1 KiB answer by the fast path at most 1.25x, a routed, validated JSON answer at most 1.3x. Each ratio is that of
- * two runs of the same length right after each other, first bare, then ours, against servers that have warmed up; the load
- * comes from a third process. Importing kernel and ingress takes at most 60 ms of CPU with a warm compile cache (CPU time
- * grows with the load of the machine: the note has that of `node:http` alone). 10 000 idle connections that were answered
- * without a parser hold less than 60 MiB.
+ * Bars: a 1 KiB answer by the fast path at most 1.25x, a routed, validated JSON answer at most 1.3x. Each ratio is of two
+ * consecutive runs of the same length, first bare, then ours, with warm servers; the load generator is a third process.
+ * Importing kernel and ingress takes at most 60 ms of CPU with a warm compile cache (CPU time grows with the load of the
+ * machine: the note states that of `node:http` alone). 10 000 idle connections that were answered without a parser use less
+ * than 60 MiB.
  */
 import { execFileSync, fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -84,7 +84,7 @@ function ratio(kind: (typeof REQUEST_KINDS)[number], bare: Server, ours: Server,
   };
 }
 
-/** A new process each time; the first fills the compile cache. */
+/** Each repeat is a new process; the first fills the compile cache. */
 function importTime(cache: string): Case {
   const program = fileURLToPath(new URL('./import-time.ts', import.meta.url));
   const env = { ...process.env, NODE_COMPILE_CACHE: cache };
@@ -125,7 +125,7 @@ function idleMemory(name: string, mode: string, request: string, bar?: number): 
 const cache = mkdtempSync(join(tmpdir(), 'ron-bench-import-'));
 const [bare, ours] = await Promise.all([start('bare'), start('ingress')]);
 const load = fork(new URL('./http-load.ts', import.meta.url));
-// Until the compiler has optimized both servers: one round is not enough.
+// One round is not enough to optimize both servers.
 for (let round = 0; round < WARM_UP_ROUNDS; round += 1)
   for (const { request } of REQUEST_KINDS)
     for (const server of [bare, ours]) await cpuPerRequest_us(server, load, request);

@@ -7,7 +7,7 @@ import { ProgressLine } from './progress-line.ts';
 
 const MIB = 1024 * 1024;
 
-/** A clock that goes by hand, and a place for what is said. */
+/** A manual clock, and an `Io` that records its output. */
 function stage(t: TestContext, isTTY: boolean, json = false): { io: Io; said: string[]; pass: (ms: number) => void } {
   let now_ms = 0;
   const before = installSched({ ...realSched, now_ms: () => now_ms });
@@ -21,7 +21,7 @@ function stage(t: TestContext, isTTY: boolean, json = false): { io: Io; said: st
   return { io: io as unknown as Io, said, pass: (ms) => (now_ms += ms) };
 }
 
-test('quantities are short', () => {
+test('sizes and durations are formatted with about three digits', () => {
   assert.deepEqual([0, 1023, 1024, 1536, 10 * MIB, 5 * 1024 ** 4].map(humanSize), [
     '0 B',
     '1023 B',
@@ -39,7 +39,7 @@ test('quantities are short', () => {
   ]);
 });
 
-test('what takes less than a second shows nothing', (t) => {
+test('a transfer of less than a second shows nothing', (t) => {
   for (const isTTY of [true, false]) {
     const { io, said, pass } = stage(t, isTTY);
     {
@@ -53,7 +53,7 @@ test('what takes less than a second shows nothing', (t) => {
   }
 });
 
-test('a terminal gets one line with rate and time left, redrawn at most ten times a second, and gone at the end', (t) => {
+test('a terminal gets one line with rate and time left, redrawn at most ten times a second and erased at the end', (t) => {
   const { io, said, pass } = stage(t, true);
   {
     using line = new ProgressLine('put x', io);
@@ -62,13 +62,13 @@ test('a terminal gets one line with rate and time left, redrawn at most ten time
       pass(10);
     }
   }
-  assert.ok(said.length >= 9 && said.length <= 12, `${said.length} in one second`);
+  assert.ok(said.length >= 9 && said.length <= 12, `${said.length} redraws in one second`);
   assert.ok(said.every((text) => text.startsWith('\r\u001b[K') && !text.includes('\n')));
   assert.equal(said.at(-2), '\r\u001b[K[============            ] put x: 50 % of 400 MiB, 100 MiB/');
   assert.equal(said.at(-1), '\r\u001b[K', 'the line is cleared');
 });
 
-test('elsewhere there is one line for each tenth, and none with --json', (t) => {
+test('without a terminal there is one line for each 10 %, and none with --json', (t) => {
   const { io, said, pass } = stage(t, false);
   const line = new ProgressLine('get y', io);
   for (let part = 0; part <= 100; part++) {
@@ -84,7 +84,7 @@ test('elsewhere there is one line for each tenth, and none with --json', (t) => 
   assert.deepEqual(silent.said, []);
 });
 
-test('what waited long and then came at once is not worth a line', (t) => {
+test('a transfer that is complete at its first update shows nothing', (t) => {
   const { io, said, pass } = stage(t, false);
   const line = new ProgressLine('get w', io);
   pass(5000);
@@ -92,7 +92,7 @@ test('what waited long and then came at once is not worth a line', (t) => {
   assert.deepEqual(said, []);
 });
 
-test('what an earlier attempt had transferred does not count as speed', (t) => {
+test('bytes of an earlier attempt do not count towards the rate', (t) => {
   const { io, said, pass } = stage(t, false);
   const line = new ProgressLine('get z', io);
   line.update({ done_bytes: 50 * MIB, total_bytes: 100 * MIB });

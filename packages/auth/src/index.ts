@@ -1,7 +1,6 @@
 export * from './keys/audience-names.ts';
 export * from './capability/capability.ts';
 export * from './capability/caveats.ts';
-export type { Facts, RequestContext } from './check.ts';
 export * from './checker/checker.ts';
 export * from './keys/derived-keys.ts';
 export * from './revocations/epochs.ts';
@@ -14,4 +13,3 @@ export * from './checker/phase2.ts';
 export * from './revocations/revocations.ts';
 export * from './capability/subjects.ts';
 export * from './capability/token.ts';
-export * from './verdict.ts';

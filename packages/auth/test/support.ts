@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { installSched, realSched } from '@ron/kernel';
 import { Checker, MemoryKeySource, mint } from '../src/index.ts';
-import type { Allowed, CheckerInit, MintInit, Refusal, RequestContext, Verdict } from '../src/index.ts';
+import type { AccessGrant, AccessRefusal, AccessRequest, AccessVerdict } from '@ron/proto';
+import type { CheckerInit, MintInit } from '../src/index.ts';
 
 export const signal = new AbortController().signal;
 
@@ -34,20 +35,20 @@ export class Bench {
     return minted.token;
   }
 
-  async check(token: string, request: Partial<RequestContext> = {}): Promise<Verdict> {
+  async check(token: string, request: Partial<AccessRequest> = {}): Promise<AccessVerdict> {
     return this.checker.checkHeaders(
       { authorization: `Bearer ${token}`, scope: 'storage:get', source_ip: '127.0.0.1', ...request },
       signal,
     );
   }
 
-  async allowed(token: string, request: Partial<RequestContext> = {}): Promise<Allowed> {
+  async allowed(token: string, request: Partial<AccessRequest> = {}): Promise<AccessGrant> {
     const verdict = await this.check(token, request);
     assert.ok(verdict.ok, verdict.ok ? '' : verdict.reason);
     return verdict;
   }
 
-  async refused(token: string, request: Partial<RequestContext> = {}): Promise<Refusal> {
+  async refused(token: string, request: Partial<AccessRequest> = {}): Promise<AccessRefusal> {
     const verdict = await this.check(token, request);
     assert.ok(!verdict.ok, 'it was allowed');
     return verdict;

@@ -20,14 +20,7 @@ export * from './volume/record-types.ts';
 export { reserveBytes } from './volume/reserve.ts';
 export * from './objects/stored-object.ts';
 export * from './volume/stripe.ts';
-export {
-  isVolumeId,
-  legacyVolumeId,
-  newVolumeId,
-  readSuperblock,
-  writeSuperblock,
-  type Superblock,
-} from './volume/superblock.ts';
+export { isVolumeId, legacyVolumeId, newVolumeId, readSuperblock, type Superblock } from './volume/superblock.ts';
 export { type UploadStatus } from './uploads/upload.ts';
 export * from './uploads/uploads.ts';
 export * from './volume/volume.ts';

@@ -7,13 +7,12 @@
  * the client's own.
  */
 import { RonError, sched } from '@ron/kernel/core';
-import { JsonCalls } from './json-calls.ts';
 import type {
   AuditKeys,
   CreatedKey,
   CreateKeyInit,
   DataKey,
-  InclusionProof,
+  AuditProof,
   KeyInfo,
   KeyPage,
   RotatedKey,
@@ -22,10 +21,9 @@ import type {
   Verification,
   VerifyInit,
   WrappedKey,
-} from './kms-types.ts';
+} from '@ron/proto';
+import { JsonCalls } from './json-calls.ts';
 import type { TransportInit } from './transport.ts';
-
-export * from './kms-types.ts';
 
 export const SIGN_ITEMS_MAX = 128;
 const ID_BYTES = 16;
@@ -144,7 +142,7 @@ export class KmsClient {
     return await this.#get('audit.keys', 'audit/keys', call);
   }
 
-  async proof(log_index: number, call: KmsCallOptions = {}): Promise<InclusionProof> {
+  async proof(log_index: number, call: KmsCallOptions = {}): Promise<AuditProof> {
     return await this.#get('audit.proof', `audit/proof/${log_index}`, call);
   }
 

@@ -5,44 +5,9 @@
  * nothing, or revoke twice, which is the same as once.
  * Bound, cancellation: as the transport's.
  */
+import type { Issued, IssueInit, Revoked, TokenVerdict } from '@ron/proto';
 import { JsonCalls } from './json-calls.ts';
 import type { TransportInit } from './transport.ts';
-
-export interface IssueInit {
-  readonly audience: string;
-  readonly scopes: readonly string[];
-  /** To whom, for revocation and audits. Default: a new name, so that it can be revoked by itself. */
-  readonly subject?: string | undefined;
-  /** Clamped by the issuer's policy, which also has a default. */
-  readonly ttl_ms?: number | undefined;
-  /** Further restrictions: `name ^= photos/`. */
-  readonly caveats?: readonly string[];
-}
-
-export interface Issued {
-  readonly token: string;
-  readonly capability_id: string;
-  readonly subject: string;
-  readonly expires_ms: number;
-}
-
-export interface TokenVerdict {
-  readonly ok: boolean;
-  /** Why not. */
-  readonly reason?: string;
-  readonly audience?: string;
-  readonly subject?: string;
-  readonly scopes?: readonly string[];
-  readonly expires_ms?: number;
-  readonly capability_id?: string;
-}
-
-export interface Revoked {
-  /** Left out when all were revoked. */
-  readonly subject?: string;
-  /** What was issued before this moment, Unix ms, is refused. */
-  readonly epoch: number;
-}
 
 export class PassportClient {
   readonly #calls: JsonCalls;

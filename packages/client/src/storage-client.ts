@@ -7,14 +7,14 @@
  * Cancellation: every method takes a signal besides the client's own.
  */
 import { RonError } from '@ron/kernel/core';
-import { addressHex, parseAddress, type Address, type ObjectManifest } from '@ron/proto';
+import { addressHex, parseAddress, type Address, type ObjectManifest, type Receipt } from '@ron/proto';
 import { combineSubtrees } from '@ron/simd';
 import type { Answer } from './answer.ts';
 import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
 import { addressOf, ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { provenPrefix } from './proven-prefix.ts';
-import { requireSameAddress, type Receipt } from './receipt.ts';
+import { requireSameAddress } from './receipt.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, Transport, type TransportInit } from './transport.ts';
 import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';

@@ -8,13 +8,13 @@
  * waiting for the next request, and one that takes nothing for the stall time is broken off. Cancellation: by the signal; what was sent stays with the server until it expires.
  */
 import { isRonError, isTransient, jittered, RonError, sleep, type RetryPolicy } from '@ron/kernel/core';
-import { parseDurability, type Address } from '@ron/proto';
+import { parseDurability, type Address, type Receipt } from '@ron/proto';
 import { AnswerError } from './answer-error.ts';
 import type { Answer } from './answer.ts';
 import { inPieces, type ReplayableBody } from './body.ts';
 import { ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
-import { requireSameAddress, type Receipt } from './receipt.ts';
+import { requireSameAddress } from './receipt.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, type Transport } from './transport.ts';
 

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { createPublicKey, verify } from 'node:crypto';
 import { test } from 'node:test';
-import { KmsClient, type KeyInfo } from '@ron/client';
+import { KmsClient } from '@ron/client';
+import type { KeyInfo } from '@ron/proto';
 import { isRonError } from '@ron/kernel';
 import { startKms } from './kms-process.ts';
 

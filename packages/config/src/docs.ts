@@ -15,7 +15,7 @@ export function renderConfigDocs<K extends KeyTable>(schema: ConfigSchema<K>, en
     return `| \`${name}\` | ${cell(fallback)} | ${cell(key.expected)} | ${reload} | \`${envName(env_prefix, name)}\` | ${cell(key.doc)} |`;
   });
   return [
-    '| Key | Default | Accepts | Reload | Variable | What it does |',
+    '| Key | Default | Accepts | Reload | Variable | Description |',
     '| --- | --- | --- | --- | --- | --- |',
     ...rows,
   ].join('\n');

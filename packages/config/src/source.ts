@@ -7,6 +7,7 @@
  * Bound: a file of at most `FILE_BYTES_MAX`. Overflow: a longer one is refused unread.
  * Cancellation: `close` closes the watch; a reload that is under way then reports that it came too late.
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- one small file, before the service starts
 import { closeSync, openSync, readSync } from 'node:fs';
 import { open } from 'node:fs/promises';
 import type { ConfigFile, ConfigProblem } from './given.ts';

@@ -1,4 +1,4 @@
-/** What every backend promises; see backend.ts. Each backend's own test file runs this suite on it. */
+/** The contract of every backend, see backend.ts. Each backend's own test file runs this suite. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
@@ -21,13 +21,13 @@ import {
 
 export interface Subject {
   readonly backend: Backend;
-  /** The same keys in a new backend object, as after a restart; undefined where keys do not outlive it. */
+  /** Opens the same keys in a new backend object, as after a restart; undefined if keys are not persistent. */
   reopen?(): Promise<Backend>;
   close(): Promise<void>;
 }
 
 export interface ContractInit {
-  /** Why the suite cannot run here. */
+  /** The reason why the suite cannot run here. */
   skip?: string | undefined;
   /** Runs of property tests. Default 50; fewer for slow backends. */
   runs?: number;
@@ -45,7 +45,7 @@ export async function rejectsWith(code: ErrorCode, work: Promise<unknown>): Prom
   });
 }
 
-/** Runs something for each algorithm of the backend that is for `use`, with a key of its own. */
+/** Runs `run` for each algorithm of the backend with this use, with a new key. */
 async function forEachKey(backend: Backend, use: Use, run: (handle: KeyHandle) => Promise<void>): Promise<number> {
   const algs = [...backend.algs].filter((alg) => ALGORITHMS[alg].use === use);
   for (const alg of algs) {
@@ -58,7 +58,7 @@ async function forEachKey(backend: Backend, use: Use, run: (handle: KeyHandle) =
 
 export function backendContract(name: string, open: () => Promise<Subject>, init: ContractInit = {}): void {
   const { skip, runs = 50 } = init;
-  // A test of its own, so that it is counted among the skipped.
+  // A test of its own, so that the suite counts as skipped.
   if (skip !== undefined) return void test(`${name} keeps the contract of a backend`, { skip }, () => undefined);
   describe(`${name} keeps the contract of a backend`, () => {
     let subject: Subject;
@@ -69,7 +69,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
     });
     after(() => subject?.close());
 
-    test('it is ready, and says what it is', () => {
+    test('it is ready and describes itself', () => {
       assert.deepEqual(backend.state(), { ok: true, reason: '' });
       assert.ok(backend.algs.size > 0 && backend.attestation_class.length > 0);
     });
@@ -96,7 +96,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('a batch is what its messages would be one by one, in order; empty messages too', async () => {
+    test('a batch equals its messages signed one by one, in order, including empty messages', async () => {
       await forEachKey(backend, 'sign', async ({ key, public: parts }) => {
         const messages = [EMPTY, ...Array.from({ length: 20 }, (_, index) => bytes(`message ${index}`))];
         const signed = await backend.signMany(key, messages, signal);
@@ -109,7 +109,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('what was wrapped is unwrapped by the same key with the same data, and by nothing else', async () => {
+    test('a wrapped key unwraps only with the same key and the same additional data', async () => {
       await forEachKey(backend, 'wrap', async ({ key, alg }) => {
         const other = await backend.create(alg, 'other', signal);
         const property = fc.asyncProperty(
@@ -130,7 +130,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('whatever bytes come to be unwrapped, they are refused', async () => {
+    test('arbitrary bytes are refused by unwrap', async () => {
       await forEachKey(backend, 'wrap', async ({ key }) => {
         const wrapped = await backend.wrap(key, bytes('a data key'), EMPTY, signal);
         const junk = fc.oneof(
@@ -148,7 +148,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('wrapping the same twice never gives the same bytes', async () => {
+    test('wrapping the same plaintext twice gives different bytes', async () => {
       await forEachKey(backend, 'wrap', async ({ key }) => {
         const wraps = await Promise.all(
           Array.from({ length: 20 }, () => backend.wrap(key, bytes('same'), EMPTY, signal)),
@@ -157,7 +157,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('derived secrets depend on key and label only, and longer ones begin like shorter ones', async () => {
+    test('derived secrets depend on key and label only, and a shorter one is a prefix of a longer one', async () => {
       await forEachKey(backend, 'derive', async ({ key, alg }) => {
         const [once, again, longer, otherLabel] = await Promise.all([
           backend.derive(key, 'audience/storage/k1', 32, signal),
@@ -175,7 +175,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       });
     });
 
-    test('a key does one thing only', async () => {
+    test('a key has exactly one use', async () => {
       for (const alg of backend.algs) {
         const { key } = await backend.create(alg, '', signal);
         const { use } = ALGORITHMS[alg];
@@ -192,14 +192,14 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       }
     });
 
-    test('an algorithm that it does not have is refused', async () => {
+    test('an unsupported algorithm is refused', async () => {
       for (const alg of ALGS.filter((each) => !backend.algs.has(each))) {
         await rejectsWith('validation', backend.create(alg, '', signal));
       }
       await rejectsWith('validation', backend.create('rsa' as Alg, '', signal));
     });
 
-    test('limits are refused at the limit, not before', async () => {
+    test('inputs are refused above the limit, not at it', async () => {
       await forEachKey(backend, 'sign', async ({ key }) => {
         await backend.sign(key, new Uint8Array(MESSAGE_BYTES_MAX), signal);
         await rejectsWith('payload_too_large', backend.sign(key, new Uint8Array(MESSAGE_BYTES_MAX + 1), signal));
@@ -231,7 +231,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       await rejectsWith('validation', backend.create([...backend.algs][0] as Alg, 'x'.repeat(257), signal));
     });
 
-    test('unknown keys, keys of another algorithm and odd names are not found; destroying them is no error', async () => {
+    test('unknown keys, keys of another algorithm and invalid names are not found; destroying them succeeds', async () => {
       const [alg] = backend.algs as ReadonlySet<Alg> & Iterable<Alg>;
       assert.ok(alg !== undefined);
       const unknown = SOME_KEY[backend.name] ?? `${alg}.${'0'.repeat(32)}`;
@@ -246,7 +246,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       await backend.destroy(key, signal);
     });
 
-    test('a destroyed key does nothing any more, and can be destroyed again', async () => {
+    test('a destroyed key cannot be used, and destroying it again succeeds', async () => {
       for (const alg of backend.algs) {
         const { key } = await backend.create(alg, '', signal);
         const { use } = ALGORITHMS[alg];
@@ -254,7 +254,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
           if (use === 'sign') return backend.sign(key, EMPTY, signal);
           return use === 'wrap' ? backend.wrap(key, EMPTY, EMPTY, signal) : backend.derive(key, 'label', 32, signal);
         };
-        // Several at once, so that every thread and session of the backend has seen the key.
+        // Concurrent calls, so that every thread and session of the backend has seen the key.
         await Promise.all(Array.from({ length: 4 }, work));
         await backend.destroy(key, signal);
         await Promise.all(Array.from({ length: 4 }, () => rejectsWith('not_found', work())));
@@ -263,7 +263,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       }
     });
 
-    test('a signal that is aborted ends every call with its reason', async () => {
+    test('an aborted signal rejects every call with its reason', async () => {
       const [alg] = [...backend.algs];
       const { key } = await backend.create(alg as Alg, '', signal);
       const reason = new Error('enough');
@@ -278,7 +278,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       await backend.destroy(key, signal);
     });
 
-    test('nothing that is printed of it holds a secret', async () => {
+    test('no printed form of the backend contains a secret', async () => {
       const { inspect } = await import('node:util');
       for (const alg of backend.algs) {
         const handle = await backend.create(alg, '', signal);
@@ -289,9 +289,9 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       }
     });
 
-    test('keys outlive the backend where it promises that', async (t) => {
+    test('keys survive reopening if the backend is persistent', async (t) => {
       const reopen = subject.reopen?.bind(subject);
-      if (reopen === undefined) return t.skip('its keys end with it');
+      if (reopen === undefined) return t.skip('its keys are not persistent');
       const handles = await Promise.all([...backend.algs].map((alg) => backend.create(alg, 'kept', signal)));
       const gone = await backend.create([...backend.algs][0] as Alg, 'gone', signal);
       const wrapped = new Map<string, Uint8Array>();
@@ -316,7 +316,7 @@ export function backendContract(name: string, open: () => Promise<Subject>, init
       await rejectsWith('not_found', backend.open(gone.key, gone.alg, signal));
     });
 
-    test('after close it refuses, and closing again is no error', async () => {
+    test('calls after close are refused, and closing again succeeds', async () => {
       await backend.close();
       await backend.close();
       assert.equal(backend.state().ok, false);

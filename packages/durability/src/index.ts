@@ -1,9 +1,9 @@
 export { isAway } from './membership/completeness.ts';
+export { VolumeLifecycle } from './lifecycle/volume-lifecycle.ts';
 export * from './repair/inventories.ts';
 export * from './membership/member.ts';
 export { readKnown, rosterOf, type Known, type Roster } from './membership/roster.ts';
 export * from './repair/pacing.ts';
-export { Inquiry, LATE, within } from './set/patience.ts';
 export * from './placement/placement.ts';
 export type { PlanReport } from './repair/plan-walk.ts';
 export * from './repair/planner.ts';
@@ -13,5 +13,5 @@ export * from './repair/repair.ts';
 export * from './scrub/scrub.ts';
 export * from './stripes/striper.ts';
 export * from './stripes/stripes.ts';
-export * from './membership/vigil.ts';
+export * from './membership/volume-prober.ts';
 export * from './set/volume-set.ts';

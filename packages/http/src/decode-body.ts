@@ -12,7 +12,7 @@
  */
 import { Readable } from 'node:stream';
 import { constants, createBrotliDecompress, createGunzip, createZstdDecompress } from 'node:zlib';
-import { RonError } from '@ron/kernel';
+import { onAbort, RonError } from '@ron/kernel';
 
 export interface DecodeInit {
   /** Decoded bytes per encoded byte. Default 10. */
@@ -64,7 +64,8 @@ class DecodedBody extends Readable {
   readonly #engine: Engine;
   readonly #ratio_max: number;
   readonly #bytes_max: number;
-  readonly #signal: AbortSignal;
+  /** Undefined only while the constructor runs. */
+  readonly #registration: Disposable | undefined;
   #started = false;
   #source_ended = false;
   #received_bytes = 0;
@@ -77,9 +78,7 @@ class DecodedBody extends Readable {
     this.#engine = engine;
     this.#ratio_max = init.ratio_max ?? RATIO_MAX;
     this.#bytes_max = init.bytes_max ?? BYTES_MAX;
-    this.#signal = init.signal;
-    this.#signal.addEventListener('abort', this.#onAbort, { once: true });
-    if (this.#signal.aborted) this.#onAbort();
+    this.#registration = onAbort(init.signal, this.#onAbort);
   }
 
   override _read(): void {
@@ -89,7 +88,7 @@ class DecodedBody extends Readable {
 
   override _destroy(error: Error | null, callback: (error: Error | null) => void): void {
     const source = this.#source;
-    this.#signal.removeEventListener('abort', this.#onAbort);
+    this.#registration?.[Symbol.dispose]();
     source.off('data', this.#onEncoded).off('end', this.#onSourceEnd).off('close', this.#onSourceClose);
     // The error listener stays: an error without a listener would end the process.
     if (this.#started) source.pause();
@@ -131,6 +130,7 @@ class DecodedBody extends Readable {
   };
 
   #overflow(): RonError | undefined {
+    // [storage I-10] [kms I-10] Decoded bytes are capped in total and by ratio.
     const by_ratio = Math.max(RATIO_FLOOR_BYTES, this.#engine.bytesWritten * this.#ratio_max);
     if (this.#decoded_bytes <= Math.min(by_ratio, this.#bytes_max)) return undefined;
     const message =
@@ -155,8 +155,7 @@ class DecodedBody extends Readable {
     );
   };
 
-  readonly #onAbort = (): void => {
-    const { reason } = this.#signal;
+  readonly #onAbort = (reason: unknown): void => {
     this.destroy(reason instanceof Error ? reason : new RonError('canceled', 'reading the body was given up'));
   };
 }

@@ -4,7 +4,6 @@
  *
  * Contract: no function here starts a timer or opens a socket; `Ingress.listen` does.
  */
-import { isIPv6 } from 'node:net';
 import { Admission } from '@ron/kernel';
 import { warnAtMostEvery } from '@ron/telemetry';
 import { AnswerSender } from './answer/answer-sender.ts';
@@ -76,7 +75,7 @@ export function createCore(init: IngressInit, config: IngressConfig, is_tls: boo
   const admission = admissionOf(config);
   admissionGauges(init.metrics, admission);
   const proxies = compileProxies(config.trusted_proxies);
-  const limiter = new ConnectionLimiter(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
+  const limiter = new ConnectionLimiter(admission, (ip) => proxies.check(ip));
   const { routes, health_paths } = allRoutes(init, readiness, responder);
   const counters = init.counters ?? ownCounters(init.metrics);
   const metrics = new IngressMetrics(init.metrics, counters, routes.map(routeName), reasons);

@@ -1,4 +1,3 @@
-export * from './guards/access.ts';
 export * from './bytes/byte-answer.ts';
 export * from './bytes/bytes.ts';
 export * from './bytes/conditional.ts';

@@ -3,7 +3,7 @@ import type { Metrics } from '@ron/telemetry';
 import type { IngressLog } from './answer/answer-sender.ts';
 import type { ReasonsInit } from './answer/reasons.ts';
 import type { FastSource } from './fast/fast-path.ts';
-import type { AccessCheck } from './guards/access.ts';
+import type { AccessCheck } from '@ron/proto';
 import type { SharedCounters } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
 import type { HealthReport } from './table/health.ts';

@@ -5,7 +5,8 @@ import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { Checker, MemoryKeySource, mint } from '@ron/auth';
-import { bytes, createIngress, json, route, type AccessCheck, type Ingress, type Route } from '@ron/ingress';
+import { bytes, createIngress, json, route, type Ingress, type Route } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { Metrics } from '@ron/telemetry';
 import { send } from './support.ts';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { route } from '@ron/ingress';
-import type { AccessCheck } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { send, startIngress } from './support.ts';
 
 const phase2 = {

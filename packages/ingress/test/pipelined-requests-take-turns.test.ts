@@ -77,6 +77,7 @@ test('a connection has one request in process and one permit, however many it pi
   for (let n = 1; n <= 2; n += 1) {
     await eventually('it has started', () => x.held.length === n);
     assert.equal(x.ingress.admission.inflight, 1);
+    // [storage I-2]
     assert.equal(statuses(client).length, n - 1, 'answers leave in order');
     x.held[n - 1]!.wake();
   }

@@ -6,7 +6,7 @@ import { createServer as createTcpServer } from 'node:net';
 import type { AddressInfo } from 'node:net';
 import { test } from 'node:test';
 import { ReverseProxy, route } from '@ron/ingress';
-import type { AccessCheck } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { listenUpstream, proxyBench, rawUpstream } from './proxy-bench.ts';
 import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
 

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { serviceSubject } from '@ron/auth';
 import { json, route } from '@ron/ingress';
-import type { AccessCheck } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { capability, eventually, RawClient, startIngress, startService } from './support.ts';
 import type { TestService } from './support.ts';
 

@@ -147,6 +147,7 @@ test('packets that arrive faster than answers are read are answered in order, if
   assert.equal(x.ingress.admission.inflight, 1);
   await client.until(/other$/);
   const bodies = client.received.split(/HTTP\/1\.1 200 OK\r\n[^]*?\r\n\r\n/).slice(1);
+  // [storage I-2]
   assert.deepEqual(
     bodies.map((body) => `${body[0]}${body.length}`),
     [...Array.from({ length: 8 }, () => `l${MIB}`), `i${SMALL.length}`, 'o5'],

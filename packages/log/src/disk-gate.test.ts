@@ -36,6 +36,7 @@ test('a call that does not end fails in time, and so does whoever waits; later o
   const second = gate.run(() => assert.fail('there is no thread for it'));
   await assert.rejects(first, codeOf('ETIMEDOUT'));
   await assert.rejects(second, codeOf('ETIMEDOUT'));
+  // [storage I-4]
   assert.ok(gate.isStuck);
   await assert.rejects(
     gate.run(() => assert.fail('it would hang as well')),

@@ -67,6 +67,7 @@ export class DiskGate {
     const turn: Turn = { begin: () => this.#begin(call, parked), fail: parked.fail };
     if (this.#calls.size < this.#init.calls_max) turn.begin();
     else if (this.#waiting.size < WAITING_MAX) this.#waiting.add(turn);
+    // [storage I-9]
     else return Promise.reject(busy());
     return parked.promise;
   }
@@ -103,6 +104,7 @@ export class DiskGate {
 
   #look(): void {
     this.#isWatched = false;
+    // [storage I-4] A file call that takes too long fails, although its thread may hang.
     for (const call of this.#calls) if (this.#isLate(call)) call.fail(late());
     if (this.isStuck) {
       for (const turn of this.#waiting) turn.fail(late());

@@ -4,6 +4,7 @@
  * Promise: the lock is the operating system's, held by this process and gone with it however it ends; a file that was
  * left behind locks nothing. Node has no call for it, but SQLite takes such a lock and Node brings SQLite.
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- takes a lock without waiting, when a directory is opened
 import { DatabaseSync } from 'node:sqlite';
 
 const SQLITE_BUSY = 5;

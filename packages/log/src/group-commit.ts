@@ -9,14 +9,13 @@
  * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
  * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
  */
-import { assert, NEVER, RonError, sched, touch, type Parked } from '@ron/kernel';
+import { assert, onAbort, RonError, sched, touch, type Parked } from '@ron/kernel';
 
 interface Waiting<T, R> {
   readonly item: T;
   readonly bytes: number;
   readonly parked: Parked<R>;
-  readonly signal: AbortSignal;
-  readonly onAbort: () => void;
+  readonly registration: Disposable;
 }
 
 export interface GroupCommitInit<T, R> {
@@ -59,8 +58,8 @@ export class GroupCommit<T, R> implements AsyncDisposable {
       );
     }
     const parked = sched.park<R>(`${this.#init.name}.append`);
-    const entry: Waiting<T, R> = { item, bytes, parked, signal, onAbort: () => this.#cancel(entry) };
-    if (signal !== NEVER) signal.addEventListener('abort', entry.onAbort, { once: true });
+    const registration = onAbort(signal, (reason) => this.#cancel(entry, reason));
+    const entry: Waiting<T, R> = { item, bytes, parked, registration };
     this.#waiting.add(entry);
     this.#waiting_bytes += bytes;
     this.#start();
@@ -81,11 +80,11 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     return this.close();
   }
 
-  #cancel(entry: Waiting<T, R>): void {
+  #cancel(entry: Waiting<T, R>, reason: unknown): void {
     touch(this);
     if (!this.#waiting.delete(entry)) return;
     this.#waiting_bytes -= entry.bytes;
-    entry.parked.fail(entry.signal.reason);
+    entry.parked.fail(reason);
   }
 
   #start(): void {
@@ -113,7 +112,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     let bytes = 0;
     for (const entry of this.#waiting) {
       if (batch.length > 0 && bytes + entry.bytes > this.#init.batch_bytes_max) break;
-      if (entry.signal !== NEVER) entry.signal.removeEventListener('abort', entry.onAbort);
+      entry.registration[Symbol.dispose]();
       this.#waiting.delete(entry);
       batch.push(entry);
       bytes += entry.bytes;

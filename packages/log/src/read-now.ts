@@ -32,6 +32,7 @@ function load(): System | undefined {
   isLoaded = true;
   if (process.platform !== 'linux' || process.arch === 'ia32' || process.arch === 'arm') return undefined;
   try {
+    // oxlint-disable-next-line ron/no-blocking-calls -- RWF_NOWAIT never waits for the disk
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi');
     const libc = koffi.load('libc.so.6');
     const preadv2 = libc.func(

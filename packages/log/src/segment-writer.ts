@@ -197,6 +197,7 @@ export class SegmentWriter {
   #advance(segment: number, offset: number): void {
     this.#files.setDurableBytes(segment, offset);
     this.#durable = { position: { segment, offset }, seq: this.#seq };
+    // [storage I-1] The index learns of durable records in one synchronous step.
     for (const { records, places } of this.#takeUnsynced()) this.#init.onDurable?.(records, places);
   }
 

@@ -1,7 +1,8 @@
-export * from './config-follower.ts';
-export * from './declaration.ts';
-export * from './exit-codes.ts';
-export * from './lifecycle.ts';
-export * from './process.ts';
-export * from './runtime.ts';
-export * from './stop.ts';
+export * from './process/exit-codes.ts';
+export * from './process/process.ts';
+export * from './runtime/declaration.ts';
+export { ServiceRuntime, type RuntimeInit } from './runtime/runtime.ts';
+export * from './shell/define.ts';
+export * from './shell/rows.ts';
+export { runService, type RunInit } from './shell/run.ts';
+export { startService, VERSION } from './shell/start.ts';

@@ -4,6 +4,7 @@
  * Bound: memory grows to the largest input ever given, rounded up to 64 KiB pages, and is never given back.
  * Cancellation: none; every call is synchronous and short (64 KiB take about 35 us).
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- at import, before the service starts
 import { readFileSync } from 'node:fs';
 
 export interface Exports {

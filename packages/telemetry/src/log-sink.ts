@@ -20,6 +20,7 @@
  *   sink.write('{"msg":"ready"}\n');
  *   process.prependListener('exit', () => sink.end());
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- the descriptor is non-blocking
 import { writeSync } from 'node:fs';
 import { nonBlockingFd, type NonBlockingFd } from './non-blocking-fd.ts';
 import { sched, type Timer } from '@ron/kernel';
@@ -111,6 +112,7 @@ export class LogSink implements Disposable {
   #flushUntil(until_ms: number): void {
     this.#drain();
     while (this.pending_bytes > 0 && !this.#isFaulty && sched.now_ms() < until_ms) {
+      // oxlint-disable-next-line ron/no-blocking-calls -- the process ends, and the budget is short
       Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, RETRY_MS);
       this.#drain();
     }

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as fc from 'fast-check';
 import { RonError, installSched, realSched } from '@ron/kernel';
-import { createLog, REDACTED, warnAtMostEvery, withCorrId, type Log } from './log.ts';
+import { createLog, REDACTED, warnAtMostEvery, type Log } from './log.ts';
 
 function capture(): { log: Log; lines: string[]; last: () => Record<string, unknown> } {
   const lines: string[] = [];
@@ -21,15 +21,9 @@ test('a line is one JSON object with time, level, service and message', () => {
   assert.equal(lines.length, 1);
 });
 
-test('the correlation id is on every line of its child', () => {
-  const { log, last } = capture();
-  withCorrId(log, '01ARZ3NDEKTSV4RRFFQ69G5FAV').warn('slow');
-  assert.equal(last()['corr_id'], '01ARZ3NDEKTSV4RRFFQ69G5FAV');
-});
-
 test('a child of a child carries the bindings and the level of both', () => {
   const { log, last } = capture();
-  const request = withCorrId(log, '01ARZ3NDEKTSV4RRFFQ69G5FAV');
+  const request = log.child({ corr_id: '01ARZ3NDEKTSV4RRFFQ69G5FAV' });
   request.level = 'trace';
   request.child({ step: 'read' }).trace('slow');
   assert.equal(last()['corr_id'], '01ARZ3NDEKTSV4RRFFQ69G5FAV');

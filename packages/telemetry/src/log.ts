@@ -62,11 +62,6 @@ function reasonOf(code: string | undefined): string {
   return code === 'EAGAIN' ? 'the reader of standard error is too slow' : 'writes to standard error failed';
 }
 
-/** A child whose lines carry the correlation id of a request. */
-export function withCorrId(log: Log, corr_id: string): Log {
-  return log.child({ corr_id });
-}
-
 /** Warns at most once in `interval_ms`; the next warning says how many were left out. One for each message. */
 export function warnAtMostEvery(
   log: Pick<Log, 'warn'>,

@@ -9,6 +9,7 @@
  *   const out = nonBlockingFd(2);
  *   writeSync(out.fd, bytes);                         // may throw EAGAIN
  */
+// oxlint-disable-next-line ron/no-blocking-calls -- opens a descriptor of this process once
 import { closeSync, constants, fstatSync, openSync } from 'node:fs';
 
 export interface NonBlockingFd {

@@ -1,8 +1,8 @@
 /**
- * The shutdown, on the real batch queue, audit trail and checkpointer: a stop may come at any moment.
+ * Model of the shutdown, on the real batch queue, audit trail and checkpointer. A stop may come at any moment.
  *
- * Every task ends. Every accepted request is answered; completed work is in the log, or in its last gap when it came too
- * late; the last checkpoint covers all of it.
+ * Every task ends. Every accepted request gets a response. Completed work is in the log, or in its last gap if it came too
+ * late. The last checkpoint covers all of it.
  */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
@@ -10,7 +10,7 @@ import { Deadline, isRonError, Mpsc, touch, Watch, type BatchQueue } from '@ron/
 import type { Checkpointer } from './audit/checkpointer.ts';
 import type { AuditTrail, Queued } from './audit/trail.ts';
 
-/** The classes under test; one of them a mutant in the tests of the model. */
+/** The classes under test; the mutation tests replace one of them. */
 export interface Parts {
   readonly BatchQueue: typeof BatchQueue;
   readonly AuditTrail: typeof AuditTrail;
@@ -32,9 +32,9 @@ const EVENT = {
 
 export function shutdown(parts: Parts, clients: number): Build {
   return (world) => {
-    /** Entries, and operations that they tell of: a gap may tell of several. */
+    /** Entries, and the operations that they record: a gap may record several. */
     const log = { size: 0, told: 0, gaps: 0 };
-    /** Its deadline passed: then there is none, and readiness says so. */
+    /** The checkpoint's deadline passed: then there is none, and readiness reports it. */
     let missed = false;
     const trail: AuditTrail = new parts.AuditTrail({
       queue: new Mpsc<Queued>('audit', 8),
@@ -78,7 +78,7 @@ export function shutdown(parts: Parts, clients: number): Build {
       deadline: () => Deadline.after('checkpoint', 1e9),
       interval_ms: () => 1e6,
       every_ops: () => 1e6,
-      memory: { before: async () => undefined },
+      recorder: { beforePublish: async () => undefined },
       onMissed: () => (missed = true),
     });
     const queue = new parts.BatchQueue('sign', { capacity: 8, batch_max: 2, newBatch: () => BATCH });
@@ -125,7 +125,7 @@ export function shutdown(parts: Parts, clients: number): Build {
     });
     world.task('stop', async () => {
       queue.close();
-      // The listener is drained, or its time is up and requests are still in hand.
+      // The listener is drained, or its deadline passed with requests in progress.
       isInTime = world.choose('drain', ['in time', 'too late']) === 'in time';
       if (isInTime) await until(busy, 0);
       stopping.abort();
@@ -137,8 +137,9 @@ export function shutdown(parts: Parts, clients: number): Build {
     return {
       state: () => [log.size, log.told, log.gaps, covered.value, signed, answered, isInTime, missed].join(),
       final: () => {
+        // [kms I-5] [kms I-6]
         assert.equal(answered, clients, 'every request is answered');
-        assert.ok(log.told >= signed, 'what was done is in the log');
+        assert.ok(log.told >= signed, 'completed work is in the log');
         if (isInTime) assert.deepEqual([log.told, log.gaps], [signed, 0], 'nothing else is in the log');
         if (!missed) assert.equal(covered.value, log.size, 'the last checkpoint covers all of it');
       },

@@ -1,10 +1,10 @@
-/** The audit log: what is in it, how it is proven, and what happens when it cannot be written. */
+/** The audit log: its entries, its proofs, and the behaviour when it cannot be written. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, verifyLog } from '@ron/tlog';
 import { FaultyDisk } from './faulty-disk.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, B3, eventually, NEVER, path, startService, tempDir, type TestKms } from './support.ts';
 
 interface Proof {
@@ -38,7 +38,7 @@ async function entries(kms: TestKms): Promise<Record<string, unknown>[]> {
 
 const sign = (kms: TestKms, kid: string, more: object = {}) => kms.post('/sign', { kid, payload_b3: B3, ...more });
 
-test('every operation is an entry with who, what and how it ended, and no secret', async () => {
+test('every operation has an entry with actor, operation and result, and no secret', async () => {
   await using kms = await startService();
   const kid = await kms.create('ed25519');
   const signed = (await sign(kms, kid, { op_id: 'op-7' })).body;
@@ -85,8 +85,8 @@ test('every operation is an entry with who, what and how it ended, and no secret
   assert.equal(signed.log_index, 1);
 });
 
-test('what was refused or failed is an entry too, whatever it was and whoever refused it', async () => {
-  const backend = new MoodyBackend();
+test('every refused or failed operation has an entry, whatever the cause', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await sign(kms, kid, { op_id: 'used' })).body;
@@ -99,7 +99,7 @@ test('what was refused or failed is an entry too, whatever it was and whoever re
   const payload = { payload_b3: B3 };
   const change = (what: string): string => `/keys/${path(kid)}/${what}`;
   const mine = undefined;
-  // What is asked for, by whose capability, and what the log says of it.
+  // Request, capability, and the expected entry.
   const asked: [string, object | undefined, Record<string, string> | undefined, string][] = [
     ['/sign', { kid: gone, ...payload }, mine, 'sign not_found'],
     ['/sign', { kid, ...payload }, zoo, 'sign forbidden'],
@@ -133,7 +133,7 @@ test('what was refused or failed is an entry too, whatever it was and whoever re
   }
   backend.isAway = true;
   await kms.post('/sign', { kid, ...payload });
-  await eventually('the backend counts as away', async () =>
+  await eventually('the backend counts as unavailable', async () =>
     /pulled out/.test((await kms.send('GET', '/readyz')).text),
   );
   for (const route of ['/sign', '/sign']) await kms.post(route, { kid, ...payload });
@@ -146,7 +146,7 @@ test('what was refused or failed is an entry too, whatever it was and whoever re
   assert.deepEqual(told, expected);
 });
 
-test('a signature with its proof; proofs later; tiles over HTTP; the whole log checked from outside', async () => {
+test('a signature with its proof; later proofs; tiles over HTTP; a full audit from outside', async () => {
   await using kms = await startService();
   const kid = await kms.create('ed25519');
   const signed = await sign(kms, kid, { wait: 'checkpoint' });
@@ -154,10 +154,10 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   const entry = assertProven(signed.body.proof);
   assert.deepEqual([entry['op'], entry['kid']], ['sign', kid]);
   const replies = await Promise.all(Array.from({ length: 600 }, () => sign(kms, kid)));
-  // A slow machine may turn some away. What was signed is in the log, and a checkpoint covers it.
+  // A slow machine may refuse some. Every signature is in the log, and a checkpoint covers it.
   const done = replies.filter(({ status }) => status === 200);
   for (const { status, text } of replies) assert.ok(status === 200 || status === 429, text);
-  assert.ok(done.length >= 256, `one tenant alone may have half of the queue waiting; ${done.length} were signed`);
+  assert.ok(done.length >= 256, `one tenant may fill half of the queue; ${done.length} were signed`);
   await eventually('all are in the log', () => kms.kms.vault.log!.size >= 2 + done.length);
   assert.equal(await kms.metric('audit_dropped_total'), 0);
   const last = 1 + done.length;
@@ -186,7 +186,7 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   assert.ok(Array.isArray(consistency.path_b64));
 });
 
-test('the log is open to all only when that is configured', async () => {
+test('the log is public only if that is configured', async () => {
   await using kms = await startService({ flags: ['--audit.public=true'] });
   await sign(kms, await kms.create('ed25519'), { wait: 'checkpoint' });
   assert.equal((await kms.get('/audit/checkpoint', {})).status, 200);
@@ -195,7 +195,7 @@ test('the log is open to all only when that is configured', async () => {
   assertRefusal(await closed.get('/audit/checkpoint', {}), 401, 'unauthorized');
 });
 
-test('continue: a log that cannot be written does not stop signing; later a gap says what is missing', async () => {
+test('continue: signing proceeds while the log cannot be written; later a gap records the missing entries', async () => {
   const disk = new FaultyDisk();
   await using kms = await startService({ fs: disk, flags: ['--audit.mode=continue'] });
   const kid = await kms.create('ed25519');
@@ -207,14 +207,14 @@ test('continue: a log that cannot be written does not stop signing; later a gap 
   assert.equal(ready.status, 503);
   assert.match(ready.text, /audit/);
   disk.mend();
-  // A slow disk may let one more go on without its place.
-  await eventually('entries have places again', async () => (await sign(kms, kid)).body.log_index > 0);
+  // On a slow disk one more request may proceed without an index.
+  await eventually('entries have indexes again', async () => (await sign(kms, kid)).body.log_index > 0);
   const gap = (await entries(kms)).find(({ op }) => op === 'gap')!;
   assert.deepEqual([gap['count'], typeof gap['from'], typeof gap['to']], [1, 'number', 'number']);
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
 });
 
-test('strict: nothing is done without an entry', async () => {
+test('strict: no operation runs without an entry', async () => {
   const disk = new FaultyDisk();
   await using kms = await startService({ fs: disk, flags: ['--audit.mode=strict'] });
   const kid = await kms.create('ed25519');
@@ -224,7 +224,7 @@ test('strict: nothing is done without an entry', async () => {
   await eventually('it signs again', async () => (await sign(kms, kid)).status === 200);
 });
 
-test('a full disk at the start: it verifies and signs, says that it is not ready, and the log tells of it later', async () => {
+test('a full disk at the start: kms verifies and signs, is not ready, and the log records it later', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();
@@ -234,7 +234,7 @@ test('a full disk at the start: it verifies and signs, says that it is not ready
     kid = await kms.create('ed25519');
     await kms.kms.drain();
   }
-  // What is there can be written over; a new file finds no room.
+  // Existing files can be overwritten; a new file finds no space.
   disk.fail('anchor', 'ENOSPC');
   await using kms = await startService({ dir, fs: disk });
   const signed = await sign(kms, kid);
@@ -245,7 +245,7 @@ test('a full disk at the start: it verifies and signs, says that it is not ready
   assert.equal((await entries(kms)).at(-1)?.['op'], 'gap');
 });
 
-test('a checkpoint that is late makes the service not ready, and is counted', async () => {
+test('a late checkpoint makes the service not ready and is counted', async () => {
   const disk = new FaultyDisk();
   const flags = ['--audit.checkpoint_deadline=50ms', '--audit.checkpoint_interval=20ms'];
   await using kms = await startService({ fs: disk, flags });
@@ -253,7 +253,7 @@ test('a checkpoint that is late makes the service not ready, and is counted', as
   disk.hold('audit/checkpoint');
   await sign(kms, kid);
   await eventually('it is not ready', async () => (await kms.send('GET', '/readyz')).status === 503);
-  await eventually('it says how late it is', async () =>
+  await eventually('readiness states the delay', async () =>
     /checkpoint \d+ s late/.test((await kms.send('GET', '/readyz')).text),
   );
   for (const counter of ['kms_audit_integrity_failed_total', 'io_timeouts_total{op="checkpoint"}'])

@@ -1,4 +1,4 @@
-/** What the tests of kms share: the service in this process, and a client that hides nothing. */
+/** Shared by the tests of kms: the service in this process, and a client that returns every detail of a response. */
 import assert from 'node:assert/strict';
 import { mkdtemp, rm } from 'node:fs/promises';
 import { Agent, request, type IncomingHttpHeaders } from 'node:http';
@@ -12,7 +12,7 @@ import { schema, startKms, type Kms, type KmsInit } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
 
 export const NEVER = new AbortController().signal;
-/** What is signed in most tests: a hash, in hex. */
+/** The payload of most tests: a hash, in hex. */
 export const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
 
 export interface TempDir extends AsyncDisposable {
@@ -28,8 +28,8 @@ export interface Reply {
   readonly status: number;
   readonly headers: IncomingHttpHeaders;
   readonly text: string;
-  /** The answer as JSON, whatever it is. */
-  // oxlint-disable-next-line typescript/no-explicit-any -- tests look at what is there
+  /** The response as JSON, of any shape. */
+  // oxlint-disable-next-line typescript/no-explicit-any -- tests read arbitrary members
   readonly body: any;
 }
 
@@ -40,20 +40,20 @@ export interface TestKms extends AsyncDisposable {
   readonly metrics: Metrics;
   /** Log lines so far. */
   readonly lines: string[];
-  /** With a capability for everything, unless headers say otherwise. `path` is below /v1/kms. */
+  /** With a capability for all scopes, unless headers are given. `path` is below /v1/kms. */
   post(path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>;
   get(path: string, headers?: Readonly<Record<string, string>>): Promise<Reply>;
   /** Any path. */
   send(method: string, path: string, init?: SendInit): Promise<Reply>;
   allow(init?: Partial<MintInit>): Promise<{ authorization: string }>;
-  /** Makes a key and gives the kid of its first version. */
+  /** Creates a key and returns the kid of its first version. */
   create(alg: string, init?: { tenant?: string; purpose?: string; policy?: unknown }): Promise<string>;
   metric(series: string): Promise<number>;
 }
 
 export interface StartInit {
   readonly flags?: readonly string[];
-  /** Default: a new one, removed afterwards. */
+  /** Default: a new directory, removed afterwards. */
   readonly dir?: string;
   readonly backend?: KmsInit['backend'];
   readonly fs?: KmsInit['fs'];
@@ -135,7 +135,7 @@ export function send(url: string, method: string, path: string, init: SendInit =
       res.on('error', reject);
       res.on('end', () => resolve(replyOf(res.statusCode!, res.headers, Buffer.concat(chunks))));
     });
-    // A refusal may come while the body is still being sent: then the answer counts, not the broken pipe.
+    // A refusal may arrive while the body is still being sent: then the response counts, not the broken pipe.
     req.on('error', (error) => void setTimeout(reject, 50, error));
     req.end(init.body);
   });
@@ -153,7 +153,7 @@ function replyOf(status: number, headers: IncomingHttpHeaders, bytes: Buffer): R
   return { status, headers, text, body };
 }
 
-/** What a good answer hands out must not show elsewhere, and a refusal must hold nothing of the kind. */
+/** Secrets in a successful response must not appear elsewhere, and a refusal must contain none. */
 function noteSecrets(status: number, text: string, body: unknown): void {
   if (status >= 400) return leaks.shown('a refusal', text);
   const { plaintext_key_b64, secret_b64 } = (body ?? {}) as Record<string, unknown>;
@@ -163,7 +163,7 @@ function noteSecrets(status: number, text: string, body: unknown): void {
   }
 }
 
-/** What every refusal must show. */
+/** Asserts the properties of every refusal. */
 export function assertRefusal(reply: Reply, status: number, code: string): void {
   assert.equal(reply.status, status, reply.text);
   assert.equal(reply.headers['content-type'], 'application/problem+json');
@@ -173,7 +173,7 @@ export function assertRefusal(reply: Reply, status: number, code: string): void 
   assert.equal(reply.headers['retry-after'] !== undefined, waits, 'Retry-After exactly on 429 and 503');
 }
 
-/** Waits until `holds`; looks often, gives up after 20 seconds. */
+/** Polls until `holds` is true; fails after 20 seconds. */
 export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
   const until_ms = performance.now() + 20_000;
   while (!(await holds())) {

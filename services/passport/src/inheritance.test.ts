@@ -2,12 +2,12 @@
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { test } from 'node:test';
-import { attenuate, Checker, inspectToken, MemoryKeySource, mint, type Facts } from '@ron/auth';
+import { attenuate, Checker, inspectToken, MemoryKeySource, mint } from '@ron/auth';
 import { installSched, isRonError, NEVER, realSched, Watch } from '@ron/kernel';
-import { scopeService, scopesOf, type Scope, type Service } from '@ron/proto';
+import { scopeService, scopesOf, type AccessFacts, type Scope, type Service } from '@ron/proto';
 import * as fc from 'fast-check';
 import { Issuer } from './issuer.ts';
-import { memoryStore, RevocationBook } from './revocation-book.ts';
+import { memoryStore, RevocationRegistry } from './revocation-registry.ts';
 
 const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 300);
 const START_MS = 1_700_000_000_000;
@@ -66,7 +66,7 @@ async function permits(
 ): Promise<boolean> {
   const checker = new Checker({ audience: inspectToken(token).audience, keys });
   const bytes = Buffer.from(body);
-  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as Facts };
+  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as AccessFacts };
   const verdict = await checker.checkHeaders({ ...context, body_bytes: bytes.length }, NEVER);
   if (!verdict.ok) return false;
   verdict.phase2.update(bytes);
@@ -88,8 +88,8 @@ test('for any issuer, any question and any request', async () => {
   using clock = new Clock();
   await using keys = new MemoryKeySource();
   const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const book = new RevocationBook(memoryStore(), new Watch('revocations', memoryStore().value));
-  const issuer = new Issuer({ keys, book, policy: () => policy });
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const issuer = new Issuer({ keys, registry, policy: () => policy });
   const seen = { issued: 0, refused: 0, permitted: 0 };
   const property = fc.asyncProperty(
     caveats,
@@ -152,8 +152,8 @@ async function remint(
 test('the caveats of an issuer are handed on, and a caveat that names scopes of others limits what is issued', async () => {
   await using keys = new MemoryKeySource();
   const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const book = new RevocationBook(memoryStore(), new Watch('revocations', memoryStore().value));
-  const issuer = new Issuer({ keys, book, policy: () => policy });
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const issuer = new Issuer({ keys, registry, policy: () => policy });
   const ask = { audience: 'storage', scopes: ['storage:get'] } as const;
   const own = ['rate <= 5/s', 'ip in 10.0.0.0/8', 'bytes <= 10', `body = ${sha256('x')}`, 'tenant = acme'];
   const { token } = await issuer.issue({ ...ask, caveats: ['tenant = acme'] }, { caveats: own }, NEVER);

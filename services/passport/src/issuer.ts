@@ -12,7 +12,7 @@ import { isRonError, RonError, sched } from '@ron/kernel';
 import { isScope, SERVICES, type Scope, type Service } from '@ron/proto';
 import type { PassportConfig } from './config.ts';
 import { inherit, requireScopes, type Issuing } from './inheritance.ts';
-import type { RevocationBook } from './revocation-book.ts';
+import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface IssueRequest {
   readonly audience: Service;
@@ -34,7 +34,7 @@ export interface TokenVerdict {
 
 export interface IssuerInit {
   readonly keys: KeySource;
-  readonly book: RevocationBook;
+  readonly registry: RevocationRegistry;
   readonly policy: () => PassportConfig['passport'];
 }
 
@@ -44,13 +44,13 @@ export class Issuer {
 
   constructor(init: IssuerInit) {
     this.#init = init;
-    const { keys, book: epochs } = init;
+    const { keys, registry: epochs } = init;
     this.#checkers = new Map(SERVICES.map((audience) => [audience, new Checker({ audience, keys, epochs })]));
   }
 
   /** `by` is the capability that asks. */
   async issue(request: IssueRequest, by: Issuing, signal: AbortSignal): Promise<Minted & { readonly subject: string }> {
-    const { keys, book, policy } = this.#init;
+    const { keys, registry, policy } = this.#init;
     const { ttl_default, ttl_max, never_issue } = policy();
     const { audience, subject = newSubject() } = request;
     const denied = request.scopes.find((scope) => never_issue.includes(scope));
@@ -63,7 +63,7 @@ export class Issuer {
     const asked = request.caveats ?? [];
     const caveats = [...inherited.filter((text) => !asked.includes(text)), ...asked];
     const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
-    const epoch = book.epochNow(subject);
+    const epoch = registry.epochNow(subject);
     const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats };
     const minted = await mint(keys, init, signal);
     return { ...minted, subject };

@@ -1,7 +1,7 @@
 /** What passport counts besides the listener and the runtime. */
 import type { Metrics } from '@ron/telemetry';
 import { SERVICES } from '@ron/proto';
-import type { RevocationBook } from './revocation-book.ts';
+import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface PassportCounters {
   issued(audience: string): void;
@@ -9,7 +9,7 @@ export interface PassportCounters {
   revoked(what: 'subject' | 'all'): void;
 }
 
-export function passportCounters(metrics: Metrics, book: RevocationBook): PassportCounters {
+export function passportCounters(metrics: Metrics, registry: RevocationRegistry): PassportCounters {
   const issued = metrics.counter('passport_issued_total', 'Capabilities issued, by audience.', { audience: SERVICES });
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
@@ -18,7 +18,7 @@ export function passportCounters(metrics: Metrics, book: RevocationBook): Passpo
     what: ['subject', 'all'],
   });
   metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with a revocation that still counts.', [], () => [
-    { labels: {}, value: book.size },
+    { labels: {}, value: registry.size },
   ]);
   return {
     issued: (audience) => issued.at(audience).inc(),

@@ -1,17 +1,17 @@
 /** The HTTP surface of passport. */
 import { parseCaveat, type RevocationDocument } from '@ron/auth';
-import { empty, json, route, type AccessFacts, type AnswerHeaders, type Route } from '@ron/ingress';
+import { empty, json, route, type AnswerHeaders, type Route } from '@ron/ingress';
 import { assert } from '@ron/kernel';
 import { type Log } from '@ron/telemetry';
-import { SERVICES, type Service } from '@ron/proto';
+import { SERVICES, type AccessFacts, type Service } from '@ron/proto';
 import { Type } from 'typebox';
 import type { Issuer } from './issuer.ts';
 import type { PassportCounters } from './metrics.ts';
-import type { RevocationBook } from './revocation-book.ts';
+import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface PassportRoutesInit {
   readonly issuer: Issuer;
-  readonly book: RevocationBook;
+  readonly registry: RevocationRegistry;
   readonly newerThan: (known: number | undefined, signal: AbortSignal) => Promise<RevocationDocument | undefined>;
   readonly count: PassportCounters;
   readonly log: Pick<Log, 'info'>;
@@ -67,7 +67,7 @@ const Document = Type.Object(
 const post = { method: 'POST', lane: 'inline', body: 'buffered', deadline: 'issue' } as const;
 
 export function routes(init: PassportRoutesInit): Route[] {
-  const { issuer, book, newerThan, count, log } = init;
+  const { issuer, registry, newerThan, count, log } = init;
   return [
     route({
       ...post,
@@ -107,7 +107,7 @@ export function routes(init: PassportRoutesInit): Route[] {
       schema: { body: RevokeBody, response: { 200: Revoked } },
       handler: async ({ body, grant, deadline }) => {
         const subject = 'subject' in body ? body.subject : undefined;
-        const epoch = await book.revoke(subject, deadline.signal);
+        const epoch = await registry.revoke(subject, deadline.signal);
         count.revoked(subject === undefined ? 'all' : 'subject');
         log.info({ subject: subject ?? 'all', epoch, by: grant?.capability_id }, 'revoked');
         return json(200, { ...(subject !== undefined && { subject }), epoch }, NO_STORE);

@@ -2,7 +2,7 @@
 import type { Metrics } from '@ron/telemetry';
 import type { Engine, EngineEvent } from './volumes/engine.ts';
 import type { HotObjects } from './objects/hot-objects.ts';
-import type { Upkeep } from './upkeep/upkeep.ts';
+import type { Maintenance } from './maintenance/maintenance.ts';
 
 /** Gives the function that counts what happened to stored records. */
 export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
@@ -65,39 +65,43 @@ export function repairMeters(metrics: Metrics): RepairMeters {
   return { onWaited: (waited_ms) => waits.observe(waited_ms / 1000), onSkipped: () => full.inc() };
 }
 
-export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
+export function measureMaintenance(metrics: Metrics, maintenance: Maintenance): void {
   const gauge = (name: string, help: string, read: () => number): void =>
     metrics.gaugeFrom(name, help, [], () => [{ labels: {}, value: read() }]);
   const total = (name: string, help: string, read: () => number): void =>
     metrics.counterFrom(name, help, [], () => [{ labels: {}, value: read() }]);
-  gauge('rf_target', 'Copies that each record is to have.', () => upkeep.status.target);
-  gauge('rf_observed', 'The fewest copies that any record had, by the last inventory.', () => upkeep.status.observed);
+  gauge('rf_target', 'Copies that each record is to have.', () => maintenance.status.target);
+  gauge(
+    'rf_observed',
+    'The fewest copies that any record had, by the last inventory.',
+    () => maintenance.status.observed,
+  );
   gauge(
     'repair_deficit_chunks',
     'Records that lack a copy or a shard, by the last inventory.',
-    () => upkeep.planner.deficit,
+    () => maintenance.planner.deficit,
   );
   gauge(
     'stripe_crowded_shards',
     'Shards that lie in one place with another of their stripe, by the last inventory.',
-    () => upkeep.planner.report.crowded,
+    () => maintenance.planner.report.crowded,
   );
   gauge(
     'storage_broken_objects',
     'Objects with missing parts, by the last compaction.',
-    () => upkeep.status.broken ?? 0,
+    () => maintenance.status.broken ?? 0,
   );
-  gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);
+  gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => maintenance.pacing.allowed_bytes_per_s);
   total(
     'repair_bytes_total',
     'Bytes that repair, scrub and striping read and wrote.',
-    () => upkeep.pacing.taken_bytes_total,
+    () => maintenance.pacing.taken_bytes_total,
   );
-  total('repair_plans_total', 'Inventories that were compared.', () => upkeep.planner.plans_total);
+  total('repair_plans_total', 'Inventories that were compared.', () => maintenance.planner.plans_total);
   metrics.counterFrom('repairs_total', 'Repairs, by how they ended.', ['result'], () =>
-    Object.entries(upkeep.results).map(([result, value]) => ({ labels: { result }, value })),
+    Object.entries(maintenance.results).map(([result, value]) => ({ labels: { result }, value })),
   );
   metrics.gaugeFrom('scrub_pass_bytes', 'Bytes that the pass over a volume has read.', ['volume'], () =>
-    upkeep.scrubs.map(({ name, bytes }) => ({ labels: { volume: name }, value: bytes })),
+    maintenance.scrubs.map(({ name, bytes }) => ({ labels: { volume: name }, value: bytes })),
   );
 }

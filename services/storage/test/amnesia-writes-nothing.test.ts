@@ -4,8 +4,9 @@ import { watch } from 'node:fs';
 import { access, mkdir, readdir, readFile, readlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, KIB, MIB, tempDir } from './support.ts';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, type ServiceProcess } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 /** Files that the process has open for writing; pipes and sockets are none. */
 async function filesOpenForWriting(pid: number): Promise<string[]> {
@@ -28,7 +29,7 @@ async function written_bytes(pid: number): Promise<number> {
 }
 
 /** An upload in two requests. */
-async function upload(storage: StorageProcess, headers: { authorization: string }, bytes: Buffer): Promise<void> {
+async function upload(storage: ServiceProcess, headers: { authorization: string }, bytes: Buffer): Promise<void> {
   const tus = { ...headers, 'tus-resumable': '1.0.0', 'content-type': 'application/offset+octet-stream' };
   const created = await storage.send('POST', '/uploads', {
     headers: { ...tus, 'upload-length': String(bytes.length) },
@@ -48,9 +49,9 @@ test('nothing is written to any disk', { skip: process.platform !== 'linux' && '
   await using temp = await tempDir();
   const at = (name: string): string => join(temp.path, name);
   for (const name of ['cwd', 'tmp', 'home']) await mkdir(at(name));
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const data = at('data');
-  await using storage = await StorageProcess.start({
+  await using storage = await startProcess({
     flags: ['--amnesia.enabled=true', `--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`],
     cwd: at('cwd'),
     env: { TMPDIR: at('tmp'), HOME: at('home') },
@@ -90,8 +91,8 @@ test('nothing is written to any disk', { skip: process.platform !== 'linux' && '
 test('the watch sees a service that does write', { skip: process.platform !== 'linux' && 'needs /proc' }, async () => {
   await using temp = await tempDir();
   const data = join(temp.path, 'data');
-  const headers = await authorizationFrom(keysIn(temp.path));
-  await using storage = await StorageProcess.start({
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
+  await using storage = await startProcess({
     flags: [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`],
   });
   assert.equal((await storage.send('POST', '/o', { body: 'x', headers })).status, 201);
@@ -102,11 +103,11 @@ test('the watch sees a service that does write', { skip: process.platform !== 'l
 
 test('a restart forgets everything', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const flags = ['--amnesia.enabled=true', `--auth.key_file=${keysIn(temp.path)}`];
   const bytes = bytesOf(1000);
   for (let time = 0; time < 2; time += 1) {
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     assert.equal((await storage.send('PUT', `/o/${addressOf(bytes)}`, { body: bytes, headers })).status, 201);
   }
 });
@@ -114,7 +115,7 @@ test('a restart forgets everything', async () => {
 test('a key file that is missing is not made', async () => {
   await using temp = await tempDir();
   const flags = ['--amnesia.enabled=true', `--auth.key_file=${keysIn(temp.path)}`];
-  const started = StorageProcess.start({ flags });
+  const started = startProcess({ flags });
   started.then(
     (storage) => storage.kill(),
     () => undefined,

@@ -7,8 +7,9 @@ import { mkdir, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as pause } from 'node:timers/promises';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, KIB, MIB, tempDir, type Json } from './support.ts';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, type Json, type ServiceProcess } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 const NAMES = ['a', 'b', 'c', 'd', 'e', 'f', 'g', 'h', 'i'];
 const SIZES = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 3 * 64 * KIB, MIB, 10 * MIB + 5];
@@ -16,7 +17,7 @@ const SIZES = [0, 1, 64 * KIB - 1, 64 * KIB, 64 * KIB + 1, 3 * 64 * KIB, MIB, 10
 class Node implements AsyncDisposable {
   readonly #dir: string;
   readonly #headers: Readonly<Record<string, string>>;
-  #storage: StorageProcess | undefined;
+  #storage: ServiceProcess | undefined;
 
   private constructor(dir: string, headers: Readonly<Record<string, string>>) {
     this.#dir = dir;
@@ -24,7 +25,7 @@ class Node implements AsyncDisposable {
   }
 
   static async start(dir: string): Promise<Node> {
-    const node = new Node(dir, await authorizationFrom(keysIn(dir)));
+    const node = new Node(dir, await authorizationFrom(keysIn(dir), 'storage'));
     await node.restart();
     return node;
   }
@@ -42,7 +43,7 @@ class Node implements AsyncDisposable {
       '--durability.repair_interval=1h',
       '--durability.repair_pacing=1GiB/s',
     ];
-    this.#storage = await StorageProcess.start({ flags });
+    this.#storage = await startProcess({ flags });
   }
 
   path(name: string): string {
@@ -104,7 +105,7 @@ class Node implements AsyncDisposable {
     }
   }
 
-  #send(method: string, path: string, body?: Buffer): ReturnType<StorageProcess['send']> {
+  #send(method: string, path: string, body?: Buffer): ReturnType<ServiceProcess['send']> {
     return this.#storage!.send(method, path, { headers: this.#headers, ...(body !== undefined && { body }) });
   }
 

@@ -4,8 +4,10 @@ import { createHash } from 'node:crypto';
 import { request } from 'node:http';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
-import { addressOf, assertRefusal, bytesOf, FAST_PATH_OFF, KIB, replyOf, startService } from './support.ts';
-import type { Reply, TestService } from './support.ts';
+import { bytesOf, KIB } from '@ron/testkit';
+import { addressOf, assertRefusal, type Reply, replyOf } from '@ron/testkit/service';
+import { FAST_PATH_OFF, startService } from './support.ts';
+import type { TestService } from './support.ts';
 
 const EMPTY = Buffer.alloc(0);
 /** Gathered before the handler runs; streamed; streamed in several groups of the hash. */

@@ -2,7 +2,8 @@
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, CAPABILITY_LIMITS, mint } from '@ron/auth';
-import { addressOf, assertRefusal, FAST_PATH_OFF, RawClient, startService, type TestService } from './support.ts';
+import { addressOf, assertRefusal, RawClient } from '@ron/testkit/service';
+import { FAST_PATH_OFF, startService, type TestService } from './support.ts';
 
 const NEVER = new AbortController().signal;
 const BODY = 'hello';

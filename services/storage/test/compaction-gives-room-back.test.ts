@@ -2,18 +2,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  MIB,
-  startService,
-  tempDir,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal, authorizationFrom } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 const FLAGS = ['--storage.segment_bytes=4MiB', '--storage.compact_live_ratio=0.9'];
@@ -173,18 +165,18 @@ describe('compaction', () => {
 
   test('a process that is asked to stop ends a compaction that is under way, and loses nothing', async () => {
     await using temp = await tempDir();
-    const headers = await authorizationFrom(keysIn(temp.path));
+    const headers = await authorizationFrom(keysIn(temp.path), 'storage');
     const data = join(temp.path, 'data');
     const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, ...FLAGS];
     let kept: Buffer[];
     {
-      await using storage = await StorageProcess.start({ flags: [...flags, '--storage.compact_pacing=64KiB/s'] });
+      await using storage = await startProcess({ flags: [...flags, '--storage.compact_pacing=64KiB/s'] });
       kept = await fill(storage, headers);
       assert.equal((await storage.send('POST', '/admin/compact', { headers })).status, 202);
       assert.equal(await storage.stop(), 0);
       assert.equal(storage.logged('drained')?.['tasks_aborted'], 0);
     }
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     await assertServed(storage, kept);
   });
 });

@@ -3,16 +3,9 @@ import assert from 'node:assert/strict';
 import { open, readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  startService,
-  tempDir,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, KIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const SMALL = bytesOf(5000, 1);
 const LARGE = bytesOf(2000 * KIB, 2);

@@ -8,6 +8,8 @@
  */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { bytesOf, KIB, MIB } from '@ron/testkit';
+import { addressOf, type Reply } from '@ron/testkit/service';
 import {
   DirectoryServer,
   holdsWithin,
@@ -19,7 +21,6 @@ import {
   type Task,
   type TaskKind,
 } from './directory-server.ts';
-import { addressOf, bytesOf, KIB, MIB, type Reply } from './support.ts';
 
 const IS_LONG = process.env['RON_LONG'] === '1';
 const DIRS = 4;

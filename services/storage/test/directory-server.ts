@@ -5,11 +5,18 @@
  * directory of a machine may be memory. Disposal kills the process and removes all files.
  */
 import { mkdir, mkdtemp, rename, rm, rmdir } from 'node:fs/promises';
-import { request } from 'node:http';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
-import { authorizationFrom, keysIn, StorageProcess, type ProcessOptions } from './process.ts';
-import { replyOf, type Json, type Reply, type SendInit, type TempDir } from './support.ts';
+import type { TempDir } from '@ron/testkit';
+import {
+  authorizationFrom,
+  type Json,
+  type Reply,
+  send,
+  type SendInit,
+  type ServiceProcess,
+} from '@ron/testkit/service';
+import { keysIn, startProcess, type ProcessOptions } from './process.ts';
 
 const TEMP_ROOT = fileURLToPath(new URL('../../../.ron/tests', import.meta.url));
 const REQUEST_MS_MAX = 20_000;
@@ -37,21 +44,10 @@ export interface RequestInit extends SendInit {
   readonly deadline_ms?: number;
 }
 
-/** One request on a connection of its own. Rejects when the connection breaks or the deadline passes. */
+/** Sends a request. Rejects when the connection breaks or the deadline passes. */
 export function requestOnce(url: string, method: string, path: string, init: RequestInit = {}): Promise<Reply> {
-  const { hostname, port } = new URL(url);
-  const signal = AbortSignal.timeout(init.deadline_ms ?? REQUEST_MS_MAX);
-  return new Promise((resolve, reject) => {
-    const req = request({ hostname, port, method, path, headers: { ...init.headers }, agent: false, signal }, (res) => {
-      const chunks: Buffer[] = [];
-      res.on('data', (chunk: Buffer) => chunks.push(chunk));
-      res.on('error', reject);
-      res.on('end', () => resolve(replyOf(res.statusCode!, res.headers, Buffer.concat(chunks))));
-    });
-    // A refusal may arrive while the body is still being sent: the answer counts, not the broken pipe.
-    req.on('error', (error) => void setTimeout(reject, 50, error));
-    req.end(init.body);
-  });
+  const { deadline_ms = REQUEST_MS_MAX, ...rest } = init;
+  return send(url, method, path, { ...rest, signal: AbortSignal.timeout(deadline_ms) });
 }
 
 export interface DirectoryServerInit {
@@ -66,7 +62,7 @@ export class DirectoryServer implements AsyncDisposable {
   readonly #init: DirectoryServerInit;
   readonly headers: { readonly authorization: string };
   readonly #away = new Set<number>();
-  process: StorageProcess | undefined;
+  process: ServiceProcess | undefined;
 
   private constructor(temp: TempDir, init: DirectoryServerInit, headers: { authorization: string }) {
     this.#temp = temp;
@@ -77,7 +73,7 @@ export class DirectoryServer implements AsyncDisposable {
 
   static async create(init: DirectoryServerInit): Promise<DirectoryServer> {
     const temp = await diskDir();
-    return new DirectoryServer(temp, init, await authorizationFrom(keysIn(temp.path)));
+    return new DirectoryServer(temp, init, await authorizationFrom(keysIn(temp.path), 'storage'));
   }
 
   get base(): string {
@@ -94,14 +90,14 @@ export class DirectoryServer implements AsyncDisposable {
     return this.process.url;
   }
 
-  async start(options: DirectoryServerInit['process'] = this.#init.process): Promise<StorageProcess> {
+  async start(options: DirectoryServerInit['process'] = this.#init.process): Promise<ServiceProcess> {
     const flags = [
       '--server.bind=127.0.0.1:0',
       `--auth.key_file=${keysIn(this.base)}`,
       `--data_dirs=${this.dirs.join(',')}`,
       ...(this.#init.flags ?? []),
     ];
-    this.process = await StorageProcess.start({ flags, ...options });
+    this.process = await startProcess({ flags, ...options });
     return this.process;
   }
 

@@ -3,20 +3,18 @@ import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test, type TestContext } from 'node:test';
-import { FaultyDisk } from './faulty-disk.ts';
-import { authorizationFrom, keysIn, mountTmpfs, NO_MOUNT, StorageProcess, type Mount } from './process.ts';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
 import {
   addressOf,
   assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  startService,
-  tempDir,
+  authorizationFrom,
   type Reply,
   type SendInit,
-} from './support.ts';
+  type ServiceProcess,
+} from '@ron/testkit/service';
+import { FaultyDisk } from './faulty-disk.ts';
+import { keysIn, mountTmpfs, NO_MOUNT, startProcess, type Mount } from './process.ts';
+import { startService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
@@ -49,7 +47,7 @@ interface SmallDisk {
   readonly disk: string;
   readonly mount: Mount;
   readonly headers: { authorization: string };
-  readonly start: () => Promise<StorageProcess>;
+  readonly start: () => Promise<ServiceProcess>;
 }
 
 /** A process on a disk of 8 MiB. */
@@ -59,14 +57,14 @@ async function onSmallDisk(t: TestContext, run: (small: SmallDisk) => Promise<vo
   await mkdir(disk);
   using mount = mountTmpfs(disk, '8m');
   if (mount === undefined) return t.skip(NO_MOUNT);
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const flags = [
     `--data_dirs=${join(disk, 'data')}`,
     `--auth.key_file=${keysIn(temp.path)}`,
     '--storage.segment_bytes=4MiB',
     '--storage.cache_bytes=1MiB',
   ];
-  await run({ disk, mount, headers, start: () => StorageProcess.start({ flags }) });
+  await run({ disk, mount, headers, start: () => startProcess({ flags }) });
 }
 
 describe('a disk that is full', () => {

@@ -2,17 +2,18 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, MIB, RawClient, tempDir, type Reply } from './support.ts';
+import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, RawClient, type Reply } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 test('SIGTERM while clients write and read', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const flags = [`--data_dirs=${join(temp.path, 'data')}`, `--auth.key_file=${keysIn(temp.path)}`];
   const acknowledged: string[] = [];
   const outcomes = new Set<string>();
   {
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     let refused = false;
     const client = async (first_seed: number): Promise<void> => {
       for (let seed = first_seed; !refused; seed += 8) {
@@ -38,11 +39,12 @@ test('SIGTERM while clients write and read', async () => {
     acknowledged.push(`/o/${addressOf(bytes)}`);
     assert.equal(await storage.exit(), 0);
     await Promise.all(clients);
+    // [storage I-6]
     assert.equal(storage.logged('drained')?.['clean'], true);
     assert.equal(storage.logged('drained')?.['requests_cut'], 0);
   }
   for (const outcome of outcomes) assert.match(outcome, /^(?:200|201|503|(?:ECONNRESET, then )?ECONNREFUSED)$/);
-  await using storage = await StorageProcess.start({ flags });
+  await using storage = await startProcess({ flags });
   for (const path of acknowledged) assert.equal((await storage.send('HEAD', path)).status, 200);
 });
 
@@ -61,10 +63,10 @@ async function codeOf(reply: Promise<Reply>): Promise<string> {
 
 test('a body that does not end is cut when the drain deadline has passed, and the process ends well', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const data = join(temp.path, 'data');
   const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
-  await using storage = await StorageProcess.start({ flags });
+  await using storage = await startProcess({ flags });
   const client = await RawClient.open(storage.port);
   client.head('POST', '/o', { 'Content-Length': 1_000_000, ...headers });
   client.socket.write('a beginning');
@@ -73,18 +75,18 @@ test('a body that does not end is cut when the drain deadline has passed, and th
   assert.equal(await storage.stop(), 0);
   assert.ok(performance.now() - begin_ms < 5000);
   await client.rest();
-  assert.doesNotMatch(client.text, /HTTP\/1\.1 2/);
+  assert.doesNotMatch(client.received, /HTTP\/1\.1 2/);
 });
 
 test('an upload that is cut by the end of the drain keeps what it brought', async () => {
   await using temp = await tempDir();
-  const tus = { ...(await authorizationFrom(keysIn(temp.path))), 'Tus-Resumable': '1.0.0' };
+  const tus = { ...(await authorizationFrom(keysIn(temp.path), 'storage')), 'Tus-Resumable': '1.0.0' };
   const data = join(temp.path, 'data');
   const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
   const bytes = bytesOf(1_000_000, 5);
   let path: string;
   {
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     const created = await storage.send('POST', '/uploads', { headers: { ...tus, 'Upload-Length': '1000000' } });
     path = created.headers.location!;
     const client = await RawClient.open(storage.port);
@@ -98,7 +100,7 @@ test('an upload that is cut by the end of the drain keeps what it brought', asyn
     await eventually('it is accepted', async () => (await storage.metric('http_requests_inflight')) >= 1);
     assert.equal(await storage.stop(), 0);
   }
-  await using storage = await StorageProcess.start({ flags });
+  await using storage = await startProcess({ flags });
   const head = await storage.send('HEAD', path, { headers: tus });
   assert.equal(head.headers['upload-offset'], '600000');
   const rest = await storage.send('PATCH', path, {
@@ -110,10 +112,10 @@ test('an upload that is cut by the end of the drain keeps what it brought', asyn
 
 test('a client that does not read uses up the drain, and tasks that are idle then are not counted as aborted', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const data = join(temp.path, 'data');
   const flags = [`--data_dirs=${data}`, `--auth.key_file=${keysIn(temp.path)}`, '--drain_deadline=1s'];
-  await using storage = await StorageProcess.start({ flags: [...flags, '--server.body_bytes=64MiB'] });
+  await using storage = await startProcess({ flags: [...flags, '--server.body_bytes=64MiB'] });
   const bytes = bytesOf(32 * MIB, 7);
   const path = `/o/${addressOf(bytes)}`;
   assert.equal((await storage.send('PUT', path, { body: bytes, headers })).status, 201);

@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf, AMNESIA, bytesOf, eventually, KIB, startService, type Json, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const SMALL = bytesOf(3000, 1);
 const LARGE = bytesOf(700 * KIB, 2);

@@ -6,18 +6,9 @@ import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { brotliCompressSync, deflateSync, gzipSync, zstdCompressSync } from 'node:zlib';
 import { verifySlice } from '@ron/simd';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  FAST_PATH_OFF,
-  KIB,
-  startService,
-  type Reply,
-  type SendInit,
-  type TestService,
-} from './support.ts';
+import { bytesOf, KIB } from '@ron/testkit';
+import { addressOf, assertRefusal, type Reply, type SendInit } from '@ron/testkit/service';
+import { AMNESIA, FAST_PATH_OFF, startService, type TestService } from './support.ts';
 
 const MODES = {
   'on disk': [],
@@ -429,6 +420,7 @@ for (const [mode, flags] of Object.entries(MODES)) {
     test('everything that is declared is there; reads and writes of sockets are timed by the listener', () => {
       // Some requests may have waited for a worker.
       const unbuilt = service.storage.runtime.unbuilt().filter((name) => name !== 'deadline wait');
+      // [storage I-8] Every task is declared, started by the runtime, and owned by its supervisor.
       assert.deepEqual(unbuilt, UNBUILT);
     });
 

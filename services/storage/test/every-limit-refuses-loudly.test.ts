@@ -2,19 +2,10 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
+import { assertSameBytes, bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { addressOf, assertRefusal, RawClient } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  RawClient,
-  startService,
-  type TestService,
-} from './support.ts';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
@@ -67,6 +58,7 @@ describe('time', () => {
     });
     disk.hold('read');
     // The first chunk hangs: the request has left the worker and its answer has not begun.
+    // [storage I-4]
     assertRefusal(await service.send('GET', path), 504, 'timeout');
     assertRefusal(await service.send('GET', `${path}?proof=bao`), 504, 'timeout');
     await assertTimedOut(service, 'get', 3);
@@ -85,8 +77,8 @@ describe('time', () => {
     await new Promise((resolve) => setTimeout(resolve, 1200));
     client.socket.resume();
     await client.rest();
-    const body = client.received.subarray(client.received.indexOf('\r\n\r\n') + 4);
-    assert.ok(body.equals(bytes), 'all of it came');
+    const body = client.received.slice(client.received.indexOf('\r\n\r\n') + 4);
+    assertSameBytes(Buffer.from(body, 'latin1'), bytes);
     await assertCounted(service, 'io_timeouts_total{op="get"}', 0);
   });
 
@@ -178,6 +170,7 @@ describe('load', () => {
     disk.hold('read');
     const replies = Array.from({ length: 257 }, () => service.send('GET', path));
     await eventually('all places are taken', async () => (await service.metric('queue_depth{queue="work"}')) === 256);
+    // [storage I-9]
     assertRefusal(await service.send('GET', path), 429, 'busy');
     await assertCounted(service, 'busy_rejections_total{queue="work",endpoint="get"}');
     assert.equal((await service.send('GET', '/healthz')).status, 200, 'health does not wait in a queue');
@@ -229,6 +222,7 @@ describe('size', () => {
     const bytes = bytesOf(200 * KIB + 1, 8);
     for (const headers of [all, { ...all, 'transfer-encoding': 'chunked' }]) {
       const init = { body: bytes, headers };
+      // [storage I-10]
       assertRefusal(await service.send('PUT', pathOf(bytes), init), 413, 'payload_too_large');
       assertRefusal(await service.send('POST', '/o', init), 413, 'payload_too_large');
     }

@@ -7,8 +7,9 @@ import { spawnSync } from 'node:child_process';
 import { readdir, rename, unlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, KIB, tempDir } from './support.ts';
+import { bytesOf, KIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 /** Puts pipes in the place of all segments but the one that is being written. How many. */
 async function hang(dir: string): Promise<number> {
@@ -25,7 +26,7 @@ async function hang(dir: string): Promise<number> {
 
 test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk hangs', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const dirs = ['a', 'b', 'c'].map((name) => join(temp.path, name));
   const flags = [
     '--server.bind=127.0.0.1:0',
@@ -39,7 +40,7 @@ test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk ha
   const objects = Array.from({ length: 60 }, (_, index) => bytesOf(600 * KIB, index + 1));
   const pathOf = (bytes: Buffer): string => `/o/${addressOf(bytes)}`;
   {
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     for (const bytes of objects) {
       const { status } = await storage.send('PUT', pathOf(bytes), { body: bytes, headers });
       assert.equal(status, 201);
@@ -47,7 +48,7 @@ test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk ha
     await storage.stop();
   }
   // A new process has no segment open.
-  await using storage = await StorageProcess.start({ flags });
+  await using storage = await startProcess({ flags });
   const pipes = await hang(dirs[0]!);
   assert.ok(pipes > 4, `${pipes} segments hang: more than Node has threads`);
   const began_ms = performance.now();
@@ -63,6 +64,7 @@ test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk ha
   }
   assert.equal((await storage.send('GET', '/readyz')).status, 200);
   assert.ok((await storage.metric('rf_target')) === 2);
+  // [storage I-4]
   assert.ok(performance.now() - began_ms < 60_000);
   const stopped_ms = performance.now();
   await storage.stop();

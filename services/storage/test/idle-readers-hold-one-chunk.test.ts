@@ -4,7 +4,9 @@ import { connect, type Socket } from 'node:net';
 import { test } from 'node:test';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
-import { bytesOf, eventually, KIB, MIB, send, startService, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { send } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const CLIENTS = 250;
 /** They stay, however long the test takes. */

@@ -6,8 +6,9 @@ import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, KIB, tempDir } from './support.ts';
+import { bytesOf, KIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, type ServiceProcess } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 const ROUNDS = process.env['RON_LONG'] === '1' ? 100 : 10;
 const WRITERS = 8;
@@ -22,7 +23,7 @@ interface Attempt {
 
 /** Writes until the process dies. Everything acknowledged goes to `acknowledged`, everything tried to `tried`. */
 async function writeUntilDead(
-  storage: StorageProcess,
+  storage: ServiceProcess,
   headers: Readonly<Record<string, string>>,
   first_seed: number,
   tried: Attempt[],
@@ -54,7 +55,7 @@ class LongUpload {
   }
 
   /** Adds to it until the process dies or it is complete. */
-  async goOn(storage: StorageProcess): Promise<void> {
+  async goOn(storage: ServiceProcess): Promise<void> {
     try {
       if (this.#path === '') {
         const headers = { ...this.#headers, 'upload-length': String(this.#bytes.length) };
@@ -66,7 +67,7 @@ class LongUpload {
     }
   }
 
-  async #patch(storage: StorageProcess): Promise<void> {
+  async #patch(storage: ServiceProcess): Promise<void> {
     const body = this.#bytes.subarray(this.#told, this.#told + 200_000);
     const reply = await storage.send('PATCH', this.#path, {
       body,
@@ -79,7 +80,7 @@ class LongUpload {
     if (reply.status === 204) this.#told = Number(reply.headers['upload-offset']);
   }
 
-  async check(storage: StorageProcess): Promise<void> {
+  async check(storage: ServiceProcess): Promise<void> {
     if (this.#path === '') return;
     const { status, headers } = await storage.send('HEAD', this.#path, { headers: this.#headers });
     assert.equal(status, 200, 'an upload that was created is there');
@@ -89,7 +90,7 @@ class LongUpload {
   }
 
   /** Sends the rest, and checks all of it. */
-  async finish(storage: StorageProcess): Promise<void> {
+  async finish(storage: ServiceProcess): Promise<void> {
     await this.goOn(storage);
     const { headers } = await storage.send('HEAD', this.#path, { headers: this.#headers });
     assert.equal(headers['ron-address'], addressOf(this.#bytes));
@@ -98,7 +99,7 @@ class LongUpload {
   }
 }
 
-async function assertWhole(storage: StorageProcess, attempt: Attempt, mustBe: boolean): Promise<void> {
+async function assertWhole(storage: ServiceProcess, attempt: Attempt, mustBe: boolean): Promise<void> {
   const reply = await storage.send('GET', `/o/${attempt.address}`);
   if (!mustBe && reply.status === 404) return;
   assert.equal(reply.status, 200, `${attempt.address} of ${attempt.size} bytes: ${reply.text.slice(0, 200)}`);
@@ -108,7 +109,7 @@ async function assertWhole(storage: StorageProcess, attempt: Attempt, mustBe: bo
 test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 60_000 }, async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
-  const headers = await authorizationFrom(keysIn(temp.path));
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const flags = [
     `--data_dirs=${dir}`,
     `--auth.key_file=${keysIn(temp.path)}`,
@@ -122,7 +123,7 @@ test(`${ROUNDS} rounds of kill -9 under load`, { timeout: ROUNDS * 60_000 }, asy
   for (let round = 0; round <= ROUNDS; round += 1) {
     // Once in a while the index is lost as well: it is only a cache.
     if (round % 4 === 3) await rm(join(dir, 'index'), { recursive: true, force: true });
-    await using storage = await StorageProcess.start({ flags });
+    await using storage = await startProcess({ flags });
     const sample = round === ROUNDS ? kept : kept.filter(() => Math.random() < 20 / kept.length);
     for (const attempt of tried) await assertWhole(storage, attempt, sure.has(attempt.address));
     for (const attempt of sample) await assertWhole(storage, attempt, true);

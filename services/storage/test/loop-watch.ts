@@ -1,7 +1,7 @@
 /** Asks a storage process that runs `loop-watch-main.ts` how long the turns of its event loop took. */
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
-import type { StorageProcess } from './process.ts';
+import type { ServiceProcess } from '@ron/testkit/service';
 
 const REPORT_MS_MAX = 10_000;
 
@@ -18,11 +18,11 @@ export interface LoopReport {
   readonly wall_max_ms: number;
 }
 
-export function beginLoopWatch({ child }: StorageProcess): void {
+export function beginLoopWatch({ child }: ServiceProcess): void {
   child.send('begin');
 }
 
-export async function loopReport({ child }: StorageProcess): Promise<LoopReport> {
+export async function loopReport({ child }: ServiceProcess): Promise<LoopReport> {
   const answered = once(child, 'message', { signal: AbortSignal.timeout(REPORT_MS_MAX) });
   child.send('report');
   const [report] = await answered;

@@ -3,16 +3,9 @@ import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  MIB,
-  startService,
-  type Json,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, MIB } from '@ron/testkit';
+import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const DIRS = ['d0', 'd1', 'd2', 'd3'];
 const FLAGS = [

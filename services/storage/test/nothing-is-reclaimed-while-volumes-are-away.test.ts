@@ -4,17 +4,9 @@ import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
 import type { CompactionPhase } from '@ron/cas';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  MIB,
-  startService,
-  tempDir,
-  type Json,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const DIRS = ['d0', 'd1', 'd2', 'd3'];
 const PAIRS = DIRS.flatMap((one, index) => DIRS.slice(index + 1).map((other) => [one, other] as const));
@@ -96,13 +88,13 @@ async function allBack(service: TestService): Promise<void> {
     const { volumes } = await volumesOf(service);
     return volumes.every((each: Json) => each.life !== 'lost');
   });
-  service.storage.upkeep.wake();
+  service.storage.maintenance.wake();
   await eventually('all volumes have answered', async () => (await volumesOf(service)).incomplete === undefined);
 }
 
 /** A plan is made, and the repairs that it filed have ended, well or not. */
 async function planned(service: TestService): Promise<void> {
-  service.storage.upkeep.wake();
+  service.storage.maintenance.wake();
   await eventually('repairs end', async () => {
     const { planned_ms, is_planning, queued, inflight } = await service.ask('GET', '/admin/repair');
     return planned_ms !== undefined && !is_planning && queued + inflight === 0;
@@ -184,10 +176,10 @@ describe('a directory goes away and comes back during a compaction', () => {
         if (compactor.report.phase === phase && !hasHappened) {
           hasHappened = true;
           await move(service.dir, ['d1'], 'away');
-          await volumes.look(signal);
+          await volumes.probe(signal);
           await move(service.dir, ['d1'], 'back');
           await eventually('it is back', async () => {
-            await volumes.look(signal);
+            await volumes.probe(signal);
             return volumes.set.members.filter((member) => member.isReadable).length === 4;
           });
         }

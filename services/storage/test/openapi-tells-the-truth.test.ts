@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { after, before, describe, test } from 'node:test';
-import { addressOf, bytesOf, eventually, startService, type Reply, type TestService } from './support.ts';
+import { bytesOf, eventually } from '@ron/testkit';
+import { addressOf, type Reply } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 interface Schema {
   readonly type?: string;

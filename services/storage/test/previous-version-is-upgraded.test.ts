@@ -4,8 +4,10 @@ import { readFile, rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { legacyVolumeId } from '@ron/cas';
+import { eventually, tempDir } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
 import { DIRS, FLAGS, LARGE, REMOVED, SMALL, unpack } from './fixtures/previous.ts';
-import { addressOf, eventually, startService, tempDir, type Json, type TestService } from './support.ts';
+import { startService, type TestService } from './support.ts';
 
 const ALL = [...SMALL, ...LARGE];
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false'];

@@ -4,7 +4,8 @@ import { test } from 'node:test';
 import { createServer, type AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { realFileSystem, type FileSystem } from '@ron/log';
-import { startService, tempDir } from './support.ts';
+import { tempDir } from '@ron/testkit';
+import { startService } from './support.ts';
 
 test('healthz answers and reads are refused with Retry-After until the volume is open', async () => {
   await using dir = await tempDir();

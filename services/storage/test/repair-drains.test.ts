@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { bytesOf, eventually, KIB, startService, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { startService, type TestService } from './support.ts';
 
 /** Three directories, one of them lost, and repairs that wait in the queue. */
 async function withRepairs(pacing: string): Promise<TestService> {
@@ -30,6 +31,7 @@ test('repairs that would take longer than the deadline are cut and counted', asy
   await service.storage.drain();
   const took_ms = performance.now() - began_ms;
   assert.ok(took_ms < 6000, `${took_ms} ms`);
+  // [storage I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_pool"}'), 2);
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_planner"}'), 0);
 });

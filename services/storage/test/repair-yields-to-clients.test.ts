@@ -4,7 +4,9 @@ import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
-import { addressOf, bytesOf, eventually, KIB, MIB, startService, type Json, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const DISK_BYTES_PER_S = 48 * MIB;
 const BEFORE_MS = 4000;

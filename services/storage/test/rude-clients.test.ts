@@ -2,8 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { join } from 'node:path';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, MIB, RawClient, startService, tempDir } from './support.ts';
+import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, RawClient } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
+import { startService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
@@ -29,8 +31,8 @@ test('clients that vanish while they send: places and leases come back, nothing 
 
 test('clients that never read: memory stays flat, and they are cut', async () => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
-  await using storage = await StorageProcess.start({
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
+  await using storage = await startProcess({
     flags: [
       `--data_dirs=${join(temp.path, 'data')}`,
       `--auth.key_file=${keysIn(temp.path)}`,
@@ -43,7 +45,7 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
   assert.equal((await storage.send('PUT', pathOf(bytes), { body: bytes, headers })).status, 201);
   // Once through, so that what is allocated only once is there.
   assert.ok((await storage.send('GET', pathOf(bytes))).body.equals(bytes));
-  const before_bytes = await storage.resident_bytes();
+  const before_bytes = storage.resident_bytes;
   const clients = await Promise.all(Array.from({ length: 24 }, () => RawClient.open(storage.port)));
   for (const client of clients) {
     client.socket.pause();
@@ -51,7 +53,7 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
   }
   let most_bytes = 0;
   await eventually('all of them are cut', async () => {
-    most_bytes = Math.max(most_bytes, await storage.resident_bytes());
+    most_bytes = Math.max(most_bytes, storage.resident_bytes);
     return (await storage.metric('io_timeouts_total{op="write"}')) >= clients.length;
   });
   const growth_bytes = most_bytes - before_bytes;

@@ -2,7 +2,9 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { after, before, describe, test } from 'node:test';
-import { addressOf, ALL_SCOPES, assertRefusal, bytesOf, startService, type TestService } from './support.ts';
+import { bytesOf } from '@ron/testkit';
+import { addressOf, assertRefusal } from '@ron/testkit/service';
+import { ALL_SCOPES, startService, type TestService } from './support.ts';
 
 const BYTES = bytesOf(1000);
 const PATH = `/o/${addressOf(BYTES)}`;

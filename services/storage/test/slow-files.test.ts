@@ -11,6 +11,8 @@ import { Agent, request } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { missing, TEST_TOOLS } from '@ron/custody/testing';
+import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { addressOf } from '@ron/testkit/service';
 import {
   DirectoryServer,
   holdsWithin,
@@ -22,7 +24,6 @@ import {
   type VolumeState,
 } from './directory-server.ts';
 import { delaying, delayingFromStart, kindOf, pathsIn, predicted, tracingPaths } from './file-delays.ts';
-import { addressOf, bytesOf, eventually, KIB, MIB } from './support.ts';
 
 const FLAGS = [
   '--durability.replication_factor=2',

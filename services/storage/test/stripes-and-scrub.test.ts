@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { addressOf, bytesOf, eventually, KIB, startService, type Json, type TestService } from './support.ts';
+import { bytesOf, eventually, KIB } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const COLD = ['--storage.cache_bytes=1MiB', '--storage.fast_path=false', '--durability.repair_interval=1h'];
 
@@ -126,7 +128,7 @@ test('stripes that cannot be made now are tried again, and the service goes on',
   const ec = ['--durability.ec=true', '--durability.ec_data_shards=2', '--durability.ec_parity_shards=1'];
   const flags = ['--storage.fast_path=false', '--durability.repair_interval=1s', ...ec];
   await using service = await startService({ dirs: ['a', 'b', 'c'], flags });
-  const { striper } = service.storage.upkeep;
+  const { striper } = service.storage.maintenance;
   const run = striper!.run.bind(striper);
   let failures = 0;
   striper!.run = (signal) => (++failures <= 3 ? Promise.reject(new Error('EIO')) : run(signal));

@@ -3,17 +3,9 @@ import assert from 'node:assert/strict';
 import { rename, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import {
-  addressOf,
-  AMNESIA,
-  bytesOf,
-  eventually,
-  KIB,
-  startService,
-  tempDir,
-  type Json,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, KIB, tempDir } from '@ron/testkit';
+import { addressOf, type Json } from '@ron/testkit/service';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const SMALL = bytesOf(5000, 1);
 const LARGE = bytesOf(300 * KIB, 2);

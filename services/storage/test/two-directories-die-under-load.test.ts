@@ -8,8 +8,9 @@ import { rm } from 'node:fs/promises';
 import { Agent, request, type IncomingMessage } from 'node:http';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, bytesOf, eventually, KIB, MIB, tempDir, type Json } from './support.ts';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, type Json, type ServiceProcess } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
 
 const SIX = ['a', 'b', 'c', 'd', 'e', 'f'];
 const READERS = 4;
@@ -31,13 +32,13 @@ class Load {
   readonly objects: { readonly address: string; readonly bytes: Buffer }[] = [];
   readonly reads: Took[] = [];
   readonly problems: string[] = [];
-  readonly #storage: StorageProcess;
+  readonly #storage: ServiceProcess;
   readonly #headers: { authorization: string };
   readonly #agent = new Agent({ keepAlive: true });
   readonly #clients: Promise<void>[] = [];
   #isOver = false;
 
-  constructor(storage: StorageProcess, headers: { authorization: string }) {
+  constructor(storage: ServiceProcess, headers: { authorization: string }) {
     this.#storage = storage;
     this.#headers = headers;
   }
@@ -111,8 +112,8 @@ function percentile(values: readonly number[], share: number): number {
 
 test('two of six directories are deleted under load', async (t) => {
   await using temp = await tempDir();
-  const headers = await authorizationFrom(keysIn(temp.path));
-  await using storage = await StorageProcess.start({
+  const headers = await authorizationFrom(keysIn(temp.path), 'storage');
+  await using storage = await startProcess({
     flags: [
       '--server.bind=127.0.0.1:0',
       `--data_dirs=${SIX.map((name) => join(temp.path, name)).join(',')}`,
@@ -125,7 +126,7 @@ test('two of six directories are deleted under load', async (t) => {
     ],
   });
   // Another storage that nothing happens to, in the same seconds: what it notices is the machine's doing.
-  await using calm = await StorageProcess.start({
+  await using calm = await startProcess({
     flags: [
       '--server.bind=127.0.0.1:0',
       `--data_dirs=${join(temp.path, 'calm')}`,

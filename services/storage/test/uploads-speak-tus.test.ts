@@ -1,20 +1,9 @@
 /** The contract of uploads: every request of tus 1.0 and every way to get it wrong. The same on disk and in memory. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
-import {
-  addressOf,
-  AMNESIA,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  RawClient,
-  startService,
-  type Reply,
-  type SendInit,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, KIB, MIB } from '@ron/testkit';
+import { addressOf, assertRefusal, RawClient, type Reply, type SendInit } from '@ron/testkit/service';
+import { AMNESIA, startService, type TestService } from './support.ts';
 
 const TUS = { 'tus-resumable': '1.0.0' };
 const BYTES_TYPE = { 'content-type': 'application/offset+octet-stream' };

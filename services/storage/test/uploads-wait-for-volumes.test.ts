@@ -3,18 +3,9 @@ import assert from 'node:assert/strict';
 import { readdir, rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  MIB,
-  startService,
-  tempDir,
-  type Json,
-  type Reply,
-  type TestService,
-} from './support.ts';
+import { bytesOf, eventually, MIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal, type Json, type Reply } from '@ron/testkit/service';
+import { startService, type TestService } from './support.ts';
 
 const DIRS = ['d0', 'd1', 'd2', 'd3'];
 const PAIRS = DIRS.flatMap((one, index) => DIRS.slice(index + 1).map((other) => [one, other] as const));

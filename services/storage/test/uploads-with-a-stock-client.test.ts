@@ -6,8 +6,10 @@ import { join } from 'node:path';
 import { Readable } from 'node:stream';
 import { describe, test } from 'node:test';
 import { Upload, type UploadOptions } from 'tus-js-client';
-import { authorizationFrom, keysIn, StorageProcess } from './process.ts';
-import { addressOf, AMNESIA, bytesOf, KIB, MIB, startService, tempDir } from './support.ts';
+import { bytesOf, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, authorizationFrom, type ServiceProcess } from '@ron/testkit/service';
+import { keysIn, startProcess } from './process.ts';
+import { AMNESIA, startService } from './support.ts';
 
 interface Outcome {
   readonly url: string;
@@ -103,9 +105,9 @@ describe('a stock client and kill -9', () => {
   /** A process that comes back at the same address. */
   async function restartable(run: (init: Restartable) => Promise<void>): Promise<void> {
     await using temp = await tempDir();
-    const headers = await authorizationFrom(keysIn(temp.path));
+    const headers = await authorizationFrom(keysIn(temp.path), 'storage');
     const flags = [`--data_dirs=${join(temp.path, 'data')}`, `--auth.key_file=${keysIn(temp.path)}`];
-    const first = await StorageProcess.start({ flags });
+    const first = await startProcess({ flags });
     const state = { storage: first };
     const bind = `--server.bind=127.0.0.1:${first.port}`;
     try {
@@ -115,7 +117,7 @@ describe('a stock client and kill -9', () => {
         storage: () => state.storage,
         killAndRestart: async () => {
           await state.storage.kill();
-          state.storage = await StorageProcess.start({ flags: [...flags, bind] });
+          state.storage = await startProcess({ flags: [...flags, bind] });
         },
       });
     } finally {
@@ -126,7 +128,7 @@ describe('a stock client and kill -9', () => {
   interface Restartable {
     readonly url: string;
     readonly headers: Record<string, string>;
-    readonly storage: () => StorageProcess;
+    readonly storage: () => ServiceProcess;
     readonly killAndRestart: () => Promise<void>;
   }
 

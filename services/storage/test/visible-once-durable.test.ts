@@ -1,8 +1,10 @@
 /** An object can be read once its PUT is durable, and not before. */
 import assert from 'node:assert/strict';
 import { suite, test } from 'node:test';
+import { bytesOf, KIB, MIB } from '@ron/testkit';
+import { addressOf } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import { addressOf, bytesOf, KIB, MIB, startService, type TestService } from './support.ts';
+import { startService, type TestService } from './support.ts';
 
 const SHAPES = {
   'one directory': { dirs: undefined, flags: [] },

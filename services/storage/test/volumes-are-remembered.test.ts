@@ -4,7 +4,8 @@ import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import { setTimeout as later } from 'node:timers/promises';
-import { bytesOf, startService, tempDir, type TestService } from './support.ts';
+import { bytesOf, tempDir } from '@ron/testkit';
+import { startService, type TestService } from './support.ts';
 
 const CONTENT = bytesOf(200_000);
 

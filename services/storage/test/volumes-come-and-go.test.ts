@@ -7,21 +7,10 @@ import { test } from 'node:test';
 import { reserveBytes } from '@ron/cas';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
+import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
+import { addressOf, assertRefusal, type Json, type Reply } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import {
-  addressOf,
-  assertRefusal,
-  bytesOf,
-  eventually,
-  KIB,
-  MIB,
-  startService,
-  tempDir,
-  type Json,
-  type Reply,
-  type ServiceInit,
-  type TestService,
-} from './support.ts';
+import { startService, type ServiceInit, type TestService } from './support.ts';
 
 const { signal } = new AbortController();
 const RF2 = ['--durability.replication_factor=2', '--durability.repair_interval=1s', '--storage.cache_bytes=1MiB'];
@@ -461,7 +450,7 @@ test('a drain is refused that would leave too few volumes for copies, domains or
   await refusal(
     ['a@domain=x', 'b@domain=y', 'c@domain=y'],
     ['--durability.replication_factor=2'],
-    /2 copies lie in 2 domains, 1 would be left/,
+    /2 copies need 2 domains, 1 would be left/,
   );
   await refusal(
     names,
@@ -500,7 +489,7 @@ test('a directory that takes long to open holds up nobody: others are missed, re
   await rename(join(temp.path, 'away'), slow);
   await eventually('it is being opened', () => disk.calls > 0);
   await rm(join(temp.path, 'a'), { recursive: true });
-  await service.storage.engine.volumes.look(signal);
+  await service.storage.engine.volumes.probe(signal);
   assert.equal((await volume(service, 'a')).life, 'lost');
   assert.match((await volume(service, 'c')).reason, /is being opened/);
   await assertServed(service, objects);

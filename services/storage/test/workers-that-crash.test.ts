@@ -1,8 +1,10 @@
 /** A worker that crashes costs one request, which is answered; another worker takes its place. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
+import { bytesOf, eventually } from '@ron/testkit';
+import { addressOf } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import { addressOf, bytesOf, eventually, startService } from './support.ts';
+import { startService } from './support.ts';
 
 test('a worker that crashes while it writes, and one that crashes while it reads', async () => {
   const disk = new FaultyDisk();

@@ -23,8 +23,6 @@ import { parseNetwork } from './networks.ts';
 import type { Network } from './networks.ts';
 
 export type BodyAlgorithm = 'sha256' | 'b3';
-/** The properties of a request that caveats can restrict. */
-export type FactName = 'address' | 'name' | 'label' | 'tenant';
 
 export interface PrefixCaveat {
   readonly key: 'address' | 'name' | 'label';

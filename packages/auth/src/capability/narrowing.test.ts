@@ -1,3 +1,4 @@
+import type { AccessRequest } from '@ron/proto';
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
@@ -8,7 +9,6 @@ import { arbitraryCaveat, hex } from '../../test/arbitraries.ts';
 import { Bench } from '../../test/support.ts';
 import { attenuate } from './capability.ts';
 import { formatCaveat } from './caveats.ts';
-import type { RequestContext } from '../check.ts';
 import { addCaveat } from './macaroon.ts';
 import { decodeToken, encodeToken } from './token.ts';
 
@@ -35,7 +35,7 @@ type Tried = typeof request extends fc.Arbitrary<infer T> ? T : never;
 
 /** Both phases, as a service runs them. */
 async function passes(bench: Bench, token: string, tried: Tried): Promise<boolean> {
-  const context: Partial<RequestContext> = {
+  const context: Partial<AccessRequest> = {
     ...tried,
     body_bytes: tried.declared ? tried.body.length : undefined,
     body_hash: tried.declared ? `sha256:${sha256(tried.body)}` : undefined,

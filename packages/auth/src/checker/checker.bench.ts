@@ -2,9 +2,9 @@
  * The cost of a check: `node packages/auth/src/checker/checker.bench.ts` prints the median and the spread of several
  * rounds.
  */
+import type { AccessRequest } from '@ron/proto';
 import { signal, Bench } from '../../test/support.ts';
 import { attenuate } from '../capability/capability.ts';
-import type { RequestContext } from '../check.ts';
 import { addCaveat } from '../capability/macaroon.ts';
 import { decodeToken, encodeToken } from '../capability/token.ts';
 
@@ -25,7 +25,7 @@ async function measure(name: string, calls: number, round: () => void | Promise<
   );
 }
 
-const context = (token: string): RequestContext => ({
+const context = (token: string): AccessRequest => ({
   authorization: `Bearer ${token}`,
   scope: 'storage:get',
   source_ip: '127.0.0.1',

@@ -1,3 +1,4 @@
+import type { AccessRequest } from '@ron/proto';
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import * as peer from '../../test/peer.ts';
@@ -6,7 +7,6 @@ import { attenuate, mintWith } from '../capability/capability.ts';
 import { Checker } from './checker.ts';
 import type { KeySource } from '../keys/key-source.ts';
 import { AudienceKey } from '../keys/key-ring.ts';
-import type { RequestContext } from '../check.ts';
 import { addCaveat, newMacaroon } from '../capability/macaroon.ts';
 import { Revocations, subjectTag } from '../revocations/revocations.ts';
 import { decodeToken, encodeToken } from '../capability/token.ts';
@@ -17,7 +17,7 @@ test('each caveat refuses exactly the requests that it restricts, with a helpful
   const bench = new Bench();
   const root = await bench.token();
   const address = `b3:${HEX}`;
-  const cases: [caveat: string, good: Partial<RequestContext>, bad: Partial<RequestContext>, reason: RegExp][] = [
+  const cases: [caveat: string, good: Partial<AccessRequest>, bad: Partial<AccessRequest>, reason: RegExp][] = [
     ['scopes in storage:get', {}, { scope: 'storage:put' }, /^capability lacks scope storage:put; it has storage:get$/],
     [
       'address ^= b3:0123',

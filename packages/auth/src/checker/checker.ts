@@ -12,13 +12,12 @@
  */
 import { hash } from 'node:crypto';
 import { inspect } from 'node:util';
-import type { Service } from '@ron/proto';
+import type { AccessRefusal, AccessRequest, AccessVerdict, Phase2, Service } from '@ron/proto';
 import { Cache } from '@ron/cache';
 import { RonError, sched, touch } from '@ron/kernel';
 import { readCapability } from '../capability/capability.ts';
 import type { Capability } from '../capability/capability.ts';
 import { refusalOf, wrongAudience } from '../check.ts';
-import type { RequestContext } from '../check.ts';
 import { NOTHING_REVOKED } from '../revocations/epochs.ts';
 import type { RevocationEpochs } from '../revocations/epochs.ts';
 import { isUsableKey } from '../keys/key-ring.ts';
@@ -27,13 +26,11 @@ import { TOKEN_CHARS_MAX } from '../capability/limits.ts';
 import { verifyChain } from '../capability/macaroon.ts';
 import type { Macaroon } from '../capability/macaroon.ts';
 import { BodyCheck, NOTHING_LEFT } from './phase2.ts';
-import type { Phase2 } from './phase2.ts';
 import { RateCounters } from './rate-counters.ts';
 import type { RateLink } from './rate-counters.ts';
 import { isServiceSubject } from '../capability/subjects.ts';
 import { bearerToken, decodeToken } from '../capability/token.ts';
 import { forbidden, unauthorized } from '../verdict.ts';
-import type { Refusal, Verdict } from '../verdict.ts';
 
 export interface CheckerInit {
   /** The service that checks. */
@@ -88,7 +85,7 @@ export class Checker {
   }
 
   /** Phase 1. Returns without a promise if the token is cached. */
-  checkHeaders(request: RequestContext, signal: AbortSignal): Verdict | Promise<Verdict> {
+  checkHeaders(request: AccessRequest, signal: AbortSignal): AccessVerdict | Promise<AccessVerdict> {
     touch(this);
     const token = bearerToken(request.authorization);
     if (token === undefined) return NO_TOKEN;
@@ -101,7 +98,12 @@ export class Checker {
     return this.#checkNew(token, tokenHash, request, signal);
   }
 
-  async #checkNew(token: string, tokenHash: string, request: RequestContext, signal: AbortSignal): Promise<Verdict> {
+  async #checkNew(
+    token: string,
+    tokenHash: string,
+    request: AccessRequest,
+    signal: AbortSignal,
+  ): Promise<AccessVerdict> {
     const macaroon = decodeToken(token);
     if (!macaroon.ok) return unauthorized(`not a capability: ${macaroon.reason}`);
     const capability = readCapability(macaroon.value);
@@ -115,7 +117,7 @@ export class Checker {
     return this.#judge(proven, request);
   }
 
-  async #prove(macaroon: Macaroon, capability: Capability, signal: AbortSignal): Promise<Proven | Refusal> {
+  async #prove(macaroon: Macaroon, capability: Capability, signal: AbortSignal): Promise<Proven | AccessRefusal> {
     for (let tries = 0; tries < KEY_TRIES_MAX; tries++) {
       const generation = this.#keys.generation;
       const key = await this.#keys.key(this.audience, capability.key_id, signal);
@@ -137,7 +139,7 @@ export class Checker {
   }
 
   /** The checks whose result can differ between two requests with the same token. */
-  #judge({ capability, rates }: Proven, request: RequestContext): Verdict {
+  #judge({ capability, rates }: Proven, request: AccessRequest): AccessVerdict {
     if (capability.epoch < this.#epochs.floor(capability.subject)) return unauthorized('capability was revoked');
     if (capability.problem !== undefined) return forbidden(`capability cannot be used: ${capability.problem}`);
     const at = { audience: this.audience, scopes: capability.scopes, wall_ms: sched.wall_ms() };
@@ -159,7 +161,7 @@ export class Checker {
     return { ok: true, capability_id, subject, is_service, scopes, caveats, phase2: this.#phase2(capability, request) };
   }
 
-  #phase2(capability: Capability, request: RequestContext): Phase2 {
+  #phase2(capability: Capability, request: AccessRequest): Phase2 {
     const { bodies, facts } = capability;
     const body_bytes_max = request.body_bytes === 0 ? undefined : capability.body_bytes_max;
     const later =

@@ -1,16 +1,15 @@
+import type { AccessRequest, Phase2 } from '@ron/proto';
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { Bench } from '../../test/support.ts';
-import type { RequestContext } from '../check.ts';
 import { NOTHING_LEFT } from './phase2.ts';
-import type { Phase2 } from './phase2.ts';
 
 const BODY = Buffer.from('hello, world');
 const SHA = createHash('sha256').update(BODY).digest('hex');
 
-async function phase2(caveats: string[], request: Partial<RequestContext> = {}, bench = new Bench()): Promise<Phase2> {
+async function phase2(caveats: string[], request: Partial<AccessRequest> = {}, bench = new Bench()): Promise<Phase2> {
   return (await bench.allowed(await bench.token({ caveats }), request)).phase2;
 }
 

@@ -12,30 +12,16 @@
  */
 import { createHash } from 'node:crypto';
 import { assert } from '@ron/kernel';
+import type { AccessFacts, AccessRefusal, Phase2 } from '@ron/proto';
 import { Blake3Hasher } from '@ron/simd/blake3-hasher';
 import type { BodyAlgorithm, BodyCaveat, FactCaveat } from '../capability/caveats.ts';
 import { factRefusal, tooManyBytes, wrongBody } from '../check.ts';
-import type { Facts } from '../check.ts';
 import { forbidden } from '../verdict.ts';
-import type { Refusal } from '../verdict.ts';
 
 interface BodyHasher {
   update(bytes: Uint8Array): void;
   /** Lower-case hex. Called once. */
   digestHex(): string;
-}
-
-export interface Phase2 {
-  /** False if `update` and `end` have nothing to check and may be omitted. */
-  readonly needsBody: boolean;
-  /** The next bytes of the body, decoded, in order. */
-  update(bytes: Uint8Array): Refusal | undefined;
-  /** The body is complete. */
-  end(): Refusal | undefined;
-  /** Checks facts that only the body contains. Call it once for each item of a batch. */
-  facts(facts: Facts): Refusal | undefined;
-  /** The final check before side effects: refuses unless every remaining check was made and passed. */
-  settle(): Refusal | undefined;
 }
 
 /** Phase 2 of a capability without remaining checks. Shared: it has no state. */
@@ -74,7 +60,7 @@ export class BodyCheck implements Phase2 {
   #bytes = 0;
   #ended = false;
   #factsStated = false;
-  #refusal: Refusal | undefined;
+  #refusal: AccessRefusal | undefined;
 
   constructor(init: BodyCheckInit) {
     this.#init = init;
@@ -84,7 +70,7 @@ export class BodyCheck implements Phase2 {
     }
   }
 
-  update(bytes: Uint8Array): Refusal | undefined {
+  update(bytes: Uint8Array): AccessRefusal | undefined {
     assert(!this.#ended, 'update is not called after the end of the body');
     this.#bytes += bytes.length;
     const { body_bytes_max } = this.#init;
@@ -93,7 +79,7 @@ export class BodyCheck implements Phase2 {
     return this.#refusal;
   }
 
-  end(): Refusal | undefined {
+  end(): AccessRefusal | undefined {
     if (this.#ended) return this.#refusal;
     this.#ended = true;
     if (this.#refusal !== undefined) return this.#refusal;
@@ -102,13 +88,13 @@ export class BodyCheck implements Phase2 {
     return this.#refusal;
   }
 
-  facts(facts: Facts): Refusal | undefined {
+  facts(facts: AccessFacts): AccessRefusal | undefined {
     this.#factsStated = true;
     for (const caveat of this.#init.facts) this.#refusal ??= factRefusal(caveat, facts[caveat.key]);
     return this.#refusal;
   }
 
-  settle(): Refusal | undefined {
+  settle(): AccessRefusal | undefined {
     if (this.needsBody && !this.#ended) {
       this.#refusal ??= forbidden('capability restricts the body, and the body was not read to its end');
     }

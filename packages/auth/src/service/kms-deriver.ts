@@ -36,6 +36,7 @@ export class KmsDeriver implements KeyDeriver {
   async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
     const url = await this.#init.url();
     const capability = await this.#init.capability();
+    // [storage I-4] A call to kms has a total deadline and few tries.
     const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
     const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
     return derivedFrom(await calls.post<Answer>('derive', 'derive', { kid, label }, signal));

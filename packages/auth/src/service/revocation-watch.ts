@@ -112,6 +112,7 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
+    // [storage I-4] [kms I-4]
     using deadline = Deadline.after('revocations', POLL_MS, { signal: stopping });
     const before = this.#passport_version;
     const answer = await deadline.run((signal) => this.#init.ask(before, signal));

@@ -156,6 +156,6 @@ test('a damaged cache, or one sealed with another key, is refused with the reaso
   const service = await opened(undefined, { config, start_ms: 0 });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
-  assert.match(gates.get('kms')!()!, /can be read by others: chmod 600/);
+  assert.match(gates.get('kms')!()!, /is open to other users .*run chmod 600/);
   await service.auth.close();
 });

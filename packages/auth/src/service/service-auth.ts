@@ -9,7 +9,7 @@
  */
 import { join } from 'node:path';
 import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
-import { Deadline, sleep } from '@ron/kernel';
+import { Deadline, onAbort, sleep } from '@ron/kernel';
 import { type Log, type Metrics } from '@ron/telemetry';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
@@ -214,6 +214,5 @@ async function openCache(init: ServiceAuthInit): Promise<SealedCache | undefined
 }
 
 async function untilAborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+  await new Promise<void>((resolve) => void onAbort(signal, () => resolve()));
 }

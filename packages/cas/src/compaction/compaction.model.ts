@@ -1,6 +1,6 @@
 /**
- * Compaction against everybody else, on the real volume, log and store, with a disk whose operations end when the explorer
- * says so. Each model takes what it tests, so that a broken one can be put in its place.
+ * Models of compaction against concurrent readers and writers, on the real volume, log and store. The explorer decides when
+ * each disk operation ends. Each model takes the code under test as a parameter, so that a mutant can replace it.
  */
 import assert from 'node:assert/strict';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -26,9 +26,9 @@ export interface Engine {
 const CHUNK = 1024;
 const { signal } = new AbortController();
 
-// Whoever is ready runs before a task that pauses goes on: what clients do is an I/O operation, which may take its time.
+// Ready tasks run before a paused task continues. Client calls are I/O operations, so the explorer can delay them.
 
-/** Files in memory. Once `isLive`, each operation of `slow` takes until the explorer says that it has ended. */
+/** Files in memory. Once `isLive`, the explorer decides when each operation of `slow` ends. */
 class ModelDisk implements FileSystem {
   isLive = false;
   readonly #files = new Map<string, { bytes: Uint8Array }>();
@@ -101,6 +101,7 @@ async function put(store: ObjectStore, bytes: Uint8Array): Promise<Address> {
 
 async function find(store: ObjectStore, address: Address): Promise<StoredObject> {
   const object = await store.open(address, signal);
+  // [storage I-1] Readers take no lock while segments are rewritten and removed.
   assert.ok(object !== undefined, 'a live object is missing');
   return object;
 }
@@ -172,7 +173,7 @@ export function compactionAgainstRead(engine: Engine, reads: 'a small object' | 
   };
 }
 
-/** Somebody holds a chunk that no object names, while the segment that it lies in is rewritten. */
+/** A lease holds a chunk that no object references while its segment is rewritten. */
 export function leaseAgainstRewrite(engine: Engine): Build {
   return (world) => {
     const disk = new ModelDisk(world, ['read', 'write']);
@@ -212,7 +213,7 @@ function takingTime(world: World, volume: Volume): Volume {
   });
 }
 
-/** A writer relies on a chunk that nobody else needs, while such chunks are swept. */
+/** A writer relies on a chunk that no object references, while such chunks are swept. */
 export function leaseAgainstSweep(engine: Engine): Build {
   return (world) => {
     const { ObjectStore, Compactor } = engine;
@@ -232,7 +233,7 @@ export function leaseAgainstSweep(engine: Engine): Build {
       let ended = 0;
       const check = async (): Promise<void> => {
         if (++ended < 2) return;
-        assert.deepEqual(await bytesIn(await find(quick, address!)), body, 'the object is not what was written');
+        assert.deepEqual(await bytesIn(await find(quick, address!)), body, 'the object differs from the written bytes');
       };
       world.task('compactor', async () => {
         await new Compactor({ store, uploads: undefined, bucket: unlimited() }).run(signal);
@@ -248,7 +249,7 @@ export function leaseAgainstSweep(engine: Engine): Build {
   };
 }
 
-/** An object whose time is over is sent again, or pinned, while it expires. */
+/** An expired object is put again, or pinned, while it is being removed. */
 export function expiryAgainst(engine: Engine, what: 'put' | 'pin'): Build {
   return (world) => {
     const disk = new ModelDisk(world, ['write']);

@@ -1,45 +1,41 @@
 /**
- * Reclaims space: expires objects, drops contents that no object names, and rewrites the segments that mostly consist of
- * them.
+ * Compaction: expires objects, drops unreachable contents, and rewrites the segments that mostly consist of them.
  *
- * Contract: contents of objects, pinned objects, and contents that a writer or an upload relies on are never reclaimed. Nothing is
- * expired or reclaimed unless every part of the volume has answered completely: a run that meets a part which is away, or
- * that comes or goes during it, ends with `not_ready` and names it. Reads and writes continue meanwhile: there is no
- * lock, they are ordered against it record by record.
- * Bound: two bytes of memory for each content of the volume, at most `mark_bytes_max`: beyond that a run keeps a part of the
- * garbage, another part each time. Reads and writes are paced by one bucket. Overflow: one run at a time, the next is
- * `conflict`.
- * Cancellation: by the signal, at any wait. What was done until then stays done.
- *
- * Uploads lease their chunks when they are opened: that has to happen before the first run, so it asks for them.
+ * Contract: contents of objects, pinned objects and leased contents are never reclaimed. Nothing is expired or reclaimed
+ * unless every part of the volume has answered completely: if a part is absent, or joins or leaves during a run, the run ends
+ * with `not_ready` and names it. Reads and writes continue: they are ordered against compaction record by record, without a
+ * lock. Uploads must be open before the first run, because opening leases their chunks.
+ * Bound: two bytes of memory for each content of the volume, at most `mark_bytes_max`; beyond that a run keeps a part of the
+ * garbage, a different part each time. Reads and writes are paced by one token bucket. Overflow: a second concurrent run is
+ * refused with `conflict`. Cancellation: by the signal, at any wait; completed work is kept.
  */
 import { RonError, sched, TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
 import { CompletenessGuard } from './completeness.ts';
 import { IdFilter } from './id-filter.ts';
-import { markNeeded } from './mark.ts';
+import { markReachable } from './mark-reachable.ts';
 import type { ObjectStore } from '../objects/object-store.ts';
 import type { Reclaimed } from '../volume/volume.ts';
 
 const MIB = 1024 * 1024;
 const LIST_COUNT = 256;
-/** What a line of a listing counts as, in bytes, when the work is paced. */
+/** The cost of an inventory entry in bytes, for pacing. */
 const LINE_COST_BYTES = 128;
 
-/** What else holds on to chunks. It is told first, so that it lets go of what has expired. */
+/** Another holder of leases. Each run first makes it release expired ones. */
 export interface Holder {
   expire(): Promise<number>;
 }
 
 export interface CompactorInit {
   store: ObjectStore;
-  /** Undefined only where there are none. */
+  /** Undefined only for a store without uploads. */
   uploads: Holder | undefined;
   /** Segments with a smaller part of needed bytes are rewritten. Default 0.5. */
   live_ratio?: number;
   /** A segment that is still being written is rewritten only when it wastes this much. Default 16 MiB. */
   seal_bytes_min?: number;
-  /** Paces reading and writing, in bytes. Default: 50 MiB/s, in steps of 4 MiB. */
+  /** Paces reads and writes, in bytes. Default: 50 MiB/s, with bursts of 4 MiB. */
   bucket?: TokenBucket;
   /** Memory for marking needed contents. Default 512 MiB: enough for 256 million. */
   mark_bytes_max?: number;
@@ -49,15 +45,15 @@ export type CompactionPhase = 'idle' | 'expire' | 'mark' | 'rewrite';
 
 export interface CompactionReport extends Reclaimed {
   readonly phase: CompactionPhase;
-  /** Objects that were removed because their lease had run out. */
+  /** Objects that were removed because their lease had expired. */
   readonly expired: number;
-  /** Objects that were looked at. */
+  /** Objects that were visited. */
   readonly objects: number;
-  /** Some objects whose manifest is damaged. While there are any, no content is reclaimed: it might be theirs. */
+  /** Objects with a damaged manifest, the first few. While there are any, no content is reclaimed: it might be theirs. */
   readonly unreadable: readonly Address[];
   /** Objects whose manifest or a chunk is missing. */
   readonly broken: number;
-  /** It is known what every object is made of. */
+  /** The chunks of every object are known. */
   readonly isComplete: boolean;
 }
 
@@ -84,18 +80,18 @@ export class Compactor {
     this.bucket = init.bucket ?? new TokenBucket('compaction', { rate_per_s: 50 * MIB, burst: 4 * MIB });
   }
 
-  /** How far the run under way has come, or what the last one did. */
+  /** The progress of the current run, or the result of the last one. */
   get report(): CompactionReport {
     return this.#report;
   }
 
-  /** Objects that cannot be read whole, as the last look at all of them found; undefined before the first. */
+  /** Objects with missing chunks, counted by the last complete run; undefined before the first. */
   get broken(): number | undefined {
     return this.#broken;
   }
 
   async run(signal: AbortSignal): Promise<CompactionReport> {
-    if (this.#report.phase !== 'idle') throw new RonError('conflict', 'a compaction is under way');
+    if (this.#report.phase !== 'idle') throw new RonError('conflict', 'a compaction is in progress');
     const guard = new CompletenessGuard(this.#init.store.volume);
     this.#report = { ...NOTHING, phase: 'expire' };
     try {
@@ -128,7 +124,7 @@ export class Compactor {
     do {
       signal.throwIfAborted();
       const listed = await store.volume.inventory('object', after, LIST_COUNT);
-      // In one step with the removals: a volume that is away may have a later put, or a pin.
+      // In the same synchronous step as the removals: an absent volume may have a later put, or a pin.
       guard.check();
       const old = listed.filter((held) => held.put_s < before_s);
       const expired = await Promise.all(old.map((held) => store.expire(held.id, before_s, signal)));
@@ -147,7 +143,7 @@ export class Compactor {
       await this.#pace(bytes, signal);
       guard.check();
     };
-    const marked = await markNeeded({ volume, pages, into, pace, signal });
+    const marked = await markReachable({ volume, pages, into, pace, signal });
     guard.check();
     this.#report = { ...this.#report, ...marked };
     this.#broken = marked.broken;

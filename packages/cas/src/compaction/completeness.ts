@@ -1,9 +1,9 @@
 /**
- * Guards work that reclaims space: it may go on only while every part of a volume has answered completely.
+ * Guards work that reclaims space: it may continue only while every part of a volume has answered completely.
  *
- * Contract: `check` throws `not_ready`, with the names of the parts, once a part is away, was used apart or lacks
- * decisions, and once any part came or went since the guard was made, even if it is back. A decision to drop something is
- * made in the same step as its check.
+ * Contract: `check` throws `not_ready`, with the names of the parts, when a part is absent, was used apart or lacks
+ * decisions, and when any part joined or left since the guard was made, even if it is back. A record is dropped in the same
+ * synchronous step as the check.
  *
  *     const guard = new CompletenessGuard(volume);
  *     for (const each of candidates) { guard.check(); drop(each); }
@@ -11,7 +11,7 @@
 import { RonError } from '@ron/kernel';
 import type { Volume } from '../volume/volume.ts';
 
-/** A volume that is away may be back by then. */
+/** An absent volume may be back by then. */
 const RETRY_AFTER_MS = 5000;
 
 export const notComplete = (reason: string): RonError =>

@@ -1,10 +1,9 @@
 /**
- * A set of content ids that keeps eight bytes of each: for marking what is needed among many millions.
+ * A set of content ids that stores eight bytes of each, for sets of many millions.
  *
- * Promise: what was added is found. Something that was never added may be found as well, when two ids begin with the same
- * eight bytes: the caller keeps a little garbage then, and loses nothing. A set that overflowed finds everything.
- * Bound: `ids_max` ids, about 12 to 24 bytes each. Overflow: `isOverflowed`, and everything counts as found.
- * Cancellation: none; no call waits.
+ * Contract: an id that was added is found. An id that was not added is found too if another one begins with the same eight
+ * bytes: the caller then keeps a little garbage and loses nothing.
+ * Bound: `ids_max` ids, about 12 to 24 bytes each. Overflow: `isOverflowed` is set and every id counts as found.
  */
 const SLOTS_MIN = 1024;
 const LOAD_MAX = 2 / 3;

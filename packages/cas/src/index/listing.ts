@@ -38,7 +38,7 @@ export async function listHeld(
   return held;
 }
 
-/** Ids alone, without those that are known to be damaged, as many as fit `into`: how many. */
+/** Only ids, without those that are known to be damaged, as many as fit `into`. Returns their number. */
 export async function listIds(
   index: PlaceIndex,
   kind: Kind,

@@ -53,7 +53,7 @@ export class EntryTree {
     }
   }
 
-  /** The same in one turn: for callers that walk manifests in the background. */
+  /** As `verify`, in one turn of the event loop: for background walks over manifests. */
   static verifyNow(entries: Uint8Array, expected: ExpectedValue): EntryTree {
     const steps = EntryTree.#build(entries, expected);
     for (;;) {
@@ -64,7 +64,7 @@ export class EntryTree {
 
   static *#build(entries: Uint8Array, expected: ExpectedValue): Generator<void, EntryTree, void> {
     const count = entries.length / ENTRY_BYTES;
-    if (!Number.isInteger(count) || count === 0) throw new ManifestError(`a list of ${entries.length} bytes`);
+    if (!Number.isInteger(count) || count === 0) throw new ManifestError(`an entry list of ${entries.length} bytes`);
     // Turns are aligned to a power of two, so no pair of a level below the kept ones lies in two of them.
     let lowest: Uint8Array = new Uint8Array(Math.ceil(count / 2 ** KEPT_LEVEL) * BLAKE3_BYTES);
     for (let first = 0; first < count; first += TURN_ENTRIES) {
@@ -76,7 +76,7 @@ export class EntryTree {
     while (lowest.length > BLAKE3_BYTES) levels.push((lowest = parentValues(lowest)));
     const tree = new EntryTree(entries, levels);
     const value = expected.isRoot ? tree.#root() : levels.at(-1)!;
-    if (Buffer.compare(value, expected.value) !== 0) throw new ManifestError('the entries are of another object');
+    if (Buffer.compare(value, expected.value) !== 0) throw new ManifestError('the entries belong to another object');
     return tree;
   }
 
@@ -110,7 +110,7 @@ export class EntryTree {
 
   #root(): Uint8Array {
     const { count } = this;
-    if (count < 2) throw new ManifestError('one entry is not an object');
+    if (count < 2) throw new ManifestError('an entry list of an object has at least two entries');
     const left = 2 ** (Math.ceil(Math.log2(count)) - 1);
     return parentValue(this.valueOf(0, left), this.valueOf(left, count - left), true);
   }

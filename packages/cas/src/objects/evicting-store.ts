@@ -6,7 +6,7 @@
  * once the object is gone. After a restart the order is that of the puts.
  * Bound: about 200 bytes of memory for each object, `objects_max` objects; one compaction at a time, when a quarter of
  * `bytes_max` was evicted since the last. Overflow: eviction; an object larger than `bytes_max` is refused.
- * Cancellation: by the signals given; `close` ends a compaction.
+ * Cancellation: by the signals; `close` ends a compaction.
  */
 import { RonError, sched, type Timer } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
@@ -29,7 +29,7 @@ export interface EvictingStoreInit {
   onEvict?: ((address: Address) => void) | undefined;
   /** Called when a compaction or a sync fails; it is tried again later. Must not throw. */
   onFailure?: ((error: unknown) => void) | undefined;
-  /** An object that was put with `durability: 'later'` is synced, and visible, at most so much later. Default 1 s. */
+  /** An object that was put with `durability: 'later'` is synced, and visible, at most this much later. Default 1 s. */
   sync_after_ms?: number;
   compactor?: Compactor;
   signal: AbortSignal;
@@ -80,7 +80,7 @@ export class EvictingStore implements AsyncDisposable {
     return written;
   }
 
-  /** The object, or undefined when it is not here. It is the most recently used from now on. */
+  /** The object, or undefined when it is not stored. Marks it as the most recently used. */
   async open(address: Address, signal: AbortSignal): Promise<StoredObject | undefined> {
     const object = await this.#init.store.open(address, signal);
     if (object !== undefined && this.#sizes.has(address)) this.#use(address, object.size);

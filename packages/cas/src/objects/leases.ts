@@ -1,12 +1,12 @@
 /**
- * Who needs a content that no manifest names yet: writers and uploads that are under way.
+ * Leases on contents that no manifest references yet: held by writers and uploads in progress.
  *
- * Promise: a content that was leased at any time since a sweep began is not reclaimed by that sweep. So a writer that finds
- * its chunk already stored may rely on it: either the sweep sees the lease, or the manifest that the writer stored
- * before it let go. A lease on a page is one on every chunk that the page names: a writer of terabytes holds one for
- * each full page and one for each chunk of the page that it is at.
- * Bound: one entry for each lease; while a sweep runs eight bytes more for each that was released since it began, at most
- * `released_max`: beyond that the sweep reclaims nothing more. Cancellation: none; no call waits.
+ * Contract: a content that was leased at any time since a sweep began is not reclaimed by that sweep. So a writer that finds
+ * its chunk already stored can rely on it: the sweep sees either the lease or the manifest that the writer stored before it
+ * released the lease. A lease on a page covers every chunk of the page, so a writer of terabytes holds one lease for each
+ * full page and one for each chunk of the current page.
+ * Bound: one entry for each lease; during a sweep eight bytes more for each lease that was released since it began, at most
+ * `released_max`. Overflow: the sweep reclaims nothing more.
  */
 import { assert, RonError, touch } from '@ron/kernel';
 import { IdSet } from '../compaction/id-set.ts';
@@ -26,7 +26,7 @@ export class Leases {
   readonly #held = new Map<ChunkKey, number>();
   readonly #pages = new Map<ChunkKey, number>();
   readonly #watched = new Map<ChunkKey, { wasTaken: boolean }>();
-  /** Set while a sweep runs: what was leased when it began, or later, and is no longer. */
+  /** Set during a sweep: the contents whose leases were released since it began. */
   #released: IdSet | undefined;
 
   constructor(init: { released_max?: number } = {}) {
@@ -37,10 +37,10 @@ export class Leases {
     return this.#held.size + this.#pages.size;
   }
 
-  /** Watches a content until the result is disposed: whether it was leased since. */
+  /** Watches until the result is disposed whether a content is leased. */
   watch(key: ChunkKey): Disposable & { readonly wasTaken: boolean } {
     touch(this);
-    // A second one of the same key learns nothing, and says so.
+    // A second watch of a key cannot observe leases, so it reports one.
     if (this.#watched.has(key)) return { wasTaken: true, [Symbol.dispose]: () => undefined };
     const watch = { wasTaken: this.isHeld(key), [Symbol.dispose]: () => void this.#watched.delete(key) };
     this.#watched.set(key, watch);
@@ -60,7 +60,7 @@ export class Leases {
     this.#released?.add(idOfKey(key));
   }
 
-  /** Leases a page that is stored, and with it the chunks that it names; theirs may be released after this. */
+  /** Leases a stored page and with it its chunks, whose own leases may be released after this. */
   takePage(key: ChunkKey): void {
     touch(this);
     increment(this.#pages, key);
@@ -78,20 +78,20 @@ export class Leases {
   }
 
   /**
-   * From now on every lease is remembered, even if it is released. To be called before the sweep looks at any manifest.
-   * Returns the ids of the pages that are leased: what they name is needed, whatever happens to their leases.
+   * Begins a sweep: from now on every lease is remembered, even if it is released. Call it before the sweep reads any
+   * manifest. Returns the ids of the leased pages: their chunks are needed even if the leases are released.
    */
   beginSweep(): readonly Uint8Array[] {
     touch(this);
-    if (this.#released !== undefined) throw new RonError('conflict', 'a sweep is under way');
+    if (this.#released !== undefined) throw new RonError('conflict', 'a sweep is in progress');
     this.#released = new IdSet({ ids_max: this.#released_max });
     return [...this.#pages.keys()].map(idOfKey);
   }
 
-  /** Whether a content that no manifest named may go. To be asked in the step that forgets it. */
+  /** Whether a content that no manifest references may be reclaimed. Call it in the same synchronous step that removes it. */
   isFree(id: Uint8Array): boolean {
     touch(this);
-    assert(this.#released !== undefined, 'a sweep is under way');
+    assert(this.#released !== undefined, 'a sweep is in progress');
     return !this.isHeld(chunkKey(id)) && !this.#released.has(id);
   }
 

@@ -1,5 +1,5 @@
 /**
- * What an object of several chunks is made of, in two levels, so that an object of terabytes needs no huge record.
+ * The manifest of an object of several chunks. It has two levels, so that an object of terabytes needs no huge record.
  *
  *     manifest: size, chunk_bytes, then for each page its id (32) and its subtree value (32)
  *     page:     for each of up to 4096 chunks its id (32) and its subtree value (32)

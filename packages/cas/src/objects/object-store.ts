@@ -1,15 +1,14 @@
 /**
  * Objects by their address, on a volume.
  *
- * Promise: what `writer().finish` returned is there until it is removed; what `open` gives is verified, byte by byte.
- * Contents that were verified are kept in memory; the same content asked for by many at once is read from disk once.
- * Bound: the cache has a byte bound; reads under way are bounded by the caller that admits requests.
- * Cancellation: by the signals given. A read that others also wait for goes on until the last of them leaves.
+ * Contract: an object is readable from the end of `writer().finish` until it is removed, and every byte that `open` gives is
+ * verified. Verified contents are cached; concurrent reads of one content are coalesced.
+ * Bound: `cache_bytes` for each cache, `READS_MAX` reads. Overflow: the least used entries are evicted; reads are refused
+ * with `busy`. Cancellation: by the signals; a coalesced read ends when its last caller has left.
  */
 import { Cache } from '@ron/cache';
-import { RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
+import { BufferPool, RonError, sched, SingleFlight, type RonErrorInit } from '@ron/kernel';
 import { addressBytes, formatAddress, type Address } from '@ron/proto';
-import { BufferPool } from '../volume/buffer-pool.ts';
 import { notComplete } from '../compaction/completeness.ts';
 import { chunkKey, Leases } from './leases.ts';
 import { EntryTree, ENTRY_BYTES, ManifestError } from './entry-tree.ts';
@@ -30,7 +29,7 @@ export interface ObjectStoreInit {
   cache_bytes?: number;
   /** The largest object. Default 5 TiB. */
   object_bytes_max?: number;
-  /** How long an object that is not pinned is kept after it was last put. Default: for ever. */
+  /** How long an object that is not pinned is kept after its last put. Default: without limit. */
   lease_ms?: number | undefined;
   /** Called for each removed object so that outer caches can evict it. */
   onRemoved?: (address: Address) => void;
@@ -47,11 +46,11 @@ export interface SmallObject {
 const KIB = 1024;
 /** Pages of manifests have a cache of at least this size: three full pages. */
 const PAGES_BYTES_MIN = 1024 * KIB;
-/** Of chunks on their way to the disk so much memory is kept for the next ones: what a few writers need. */
+/** Chunk buffers that are pooled for later writes: enough for a few writers. */
 const CHUNKS_KEPT_BYTES = 4 * KIB * KIB;
 /** An open object without its bytes: its address, hash, type and layout. */
 const OBJECT_OVERHEAD_BYTES = 1024;
-/** Distinct contents, and pages, that are read at the same time. Beyond them reads are refused with `busy`. */
+/** Distinct contents, and pages, that are read concurrently. Further reads are refused with `busy`. */
 const READS_MAX = 16_384;
 const EMPTY = new Uint8Array(0);
 const utf8 = new TextDecoder();
@@ -66,7 +65,7 @@ export class ObjectStore {
   readonly #batch_bytes: number | undefined;
   readonly #onRemoved: ((address: Address) => void) | undefined;
   readonly #onRetyped: ((address: Address) => void) | undefined;
-  /** Reads of object records under way; one that a change of the media type overtakes is repeated. */
+  /** Reads of object records in progress. A read is repeated if the media type changes meanwhile. */
   readonly #opening = new Map<Address, Set<{ isOutdated: boolean }>>();
   readonly #objects: Cache<StoredObject>;
   readonly #pages: Cache<EntryTree>;
@@ -98,7 +97,7 @@ export class ObjectStore {
     };
   }
 
-  /** Memory that open objects and pages of manifests are charged for. */
+  /** Memory that the caches of objects and manifest pages account for. */
   get manifest_bytes(): number {
     return this.#objects.bytes + this.#pages.bytes;
   }
@@ -107,13 +106,13 @@ export class ObjectStore {
   writer(from?: WriterState): ObjectWriter {
     const { volume, leases, object_bytes_max: bytes_max } = this;
     const chunk_bytes = from?.chunk_bytes ?? this.chunk_bytes;
-    // An upload that was begun with other chunks keeps to them.
+    // An upload that was begun with another chunk size keeps it.
     const chunks = chunk_bytes === this.chunk_bytes ? this.#chunks : chunkPool(chunk_bytes);
     const place = { volume, leases, isStale: this.#isStale, onRetyped: this.#retyped };
     return new ObjectWriter({ ...place, chunk_bytes, chunks, bytes_max, batch_bytes: this.#batch_bytes, from });
   }
 
-  /** Stores an object whose bytes are all here. */
+  /** Stores an object that is complete in memory. */
   async put(bytes: Uint8Array, init: FinishInit, signal: AbortSignal): Promise<Written> {
     const { volume, leases, chunk_bytes } = this;
     if (bytes.length <= chunk_bytes)
@@ -132,9 +131,9 @@ export class ObjectStore {
   }
 
   /**
-   * The object, or undefined when it is certain that it is not stored. `not_ready` when volumes are away that may have it.
-   * `onOpened` is called in the step in which the object is known to be up to date, so that an outer cache cannot keep one
-   * that was removed or got another media type meanwhile.
+   * The object, or undefined when it is certainly not stored. Throws `not_ready` when an absent volume may have it.
+   * `onOpened` is called in the same synchronous step in which the object is known to be current, so that an outer cache
+   * cannot keep an object that was removed or retyped meanwhile.
    */
   async open(
     address: Address,
@@ -190,14 +189,14 @@ export class ObjectStore {
   };
 
   /**
-   * A small object, verified, when it can be had without waiting for a disk. Undefined says nothing. `whole` is valid until
-   * the next call; nothing is kept: an object that is read once costs no memory.
+   * A small object, verified, if it can be read without waiting for a disk; undefined does not mean absent. `whole` is valid
+   * until the next call. Nothing is cached, so an object that is read once costs no memory.
    */
   peekNow(address: Address): SmallObject | undefined {
     const known = this.#objects.get(address);
     if (known !== undefined) return known.whole && { media_type: known.media_type, whole: known.whole };
     const record = this.volume.getNow?.('object', addressBytes(address));
-    // A manifest leads to further reads, which are not for those in a hurry.
+    // A manifest needs further reads.
     if (record?.type !== RecordType.object) return undefined;
     return { media_type: mediaTypeOf(record), whole: record.payload };
   }
@@ -214,7 +213,7 @@ export class ObjectStore {
     await this.#mark(address, RecordType.unpin, signal);
   }
 
-  /** Forgets an object; its contents are reclaimed by compaction unless others name them. */
+  /** Removes an object. Compaction reclaims its contents unless another object references them. */
   async remove(address: Address, signal: AbortSignal): Promise<void> {
     this.#requireHere(address);
     await this.volume.put([{ type: RecordType.remove, id: addressBytes(address), payload: EMPTY }], signal);
@@ -222,7 +221,7 @@ export class ObjectStore {
     this.#onRemoved?.(address);
   }
 
-  /** Drops what is in memory of an object or a content: it is gone from the volume, or turned out damaged there. */
+  /** Evicts an object or content from the caches after it was removed from the volume or found damaged there. */
   forget(hash: Uint8Array): void {
     this.#objects.delete(formatAddress(hash));
     this.cache.delete(chunkKey(hash));
@@ -234,16 +233,16 @@ export class ObjectStore {
     const put_s = (await this.volume.putTime_s('object', hash)) ?? before_s;
     // A put or pin that began since the look-up may have changed the time.
     if (put_s >= before_s || this.volume.isPinned(hash) || watch.wasTaken) return false;
-    // In one step with the check: a put or pin that comes later is ordered after this.
+    // In the same synchronous step as the check: a later put or pin is ordered after this.
     await this.remove(formatAddress(hash), signal);
     return true;
   }
 
-  /** Whether an object that is sent again must be stored again to have its full lease. */
+  /** Whether an object that is put again must be rewritten to renew its lease. */
   readonly #isStale = (put_s: number): boolean =>
     this.lease_ms !== undefined && sched.wall_ms() - put_s * 1000 > this.lease_ms / 2;
 
-  /** The lease keeps the object from expiring while the mark is on its way. */
+  /** The lease keeps the object from expiring while the mark is written. */
   async #mark(address: Address, type: number, signal: AbortSignal): Promise<void> {
     const id = addressBytes(address);
     const key = chunkKey(id);
@@ -266,10 +265,10 @@ export class ObjectStore {
   #requireCertainAbsence(address: Address): void {
     const { absenceDoubt, isDegradedAccepted } = this.volume;
     if (absenceDoubt === undefined || isDegradedAccepted === true) return;
-    throw notComplete(`${address} was not found, but it may be on a volume that is away: ${absenceDoubt}`);
+    throw notComplete(`${address} was not found, but it may be on an absent volume: ${absenceDoubt}`);
   }
 
-  /** A part that is missing is lost only when no volume that is away can have it. */
+  /** A missing part is lost only if no absent volume can have it. */
   #missingPart(more: RonErrorInit): RonError {
     const { away } = this.volume;
     if (away !== undefined) return notComplete(`a part of the object cannot be read: ${away}`);
@@ -295,7 +294,7 @@ export class ObjectStore {
     return { object, bytes: OBJECT_OVERHEAD_BYTES + manifest.pages.cost_bytes };
   }
 
-  /** Read and verified once for all concurrent readers, each of which may leave by its own signal. */
+  /** Coalesced: concurrent readers share one read and leave by their own signals. */
   async #page(page: PageRef, signal: AbortSignal): Promise<EntryTree> {
     const key = pageKey(page);
     return await this.#pageReads.run(key, signal, async (flight) => {
@@ -332,7 +331,7 @@ export class ObjectStore {
     return ids.map((id) => this.cache.get(chunkKey(id))!);
   }
 
-  /** In order; what is cached is given from memory, stretches that are not are read together. */
+  /** In order. Cached contents come from memory; runs of uncached ones are read together. */
   async *#contentsOf(
     ids: readonly Uint8Array[],
     signal: AbortSignal,
@@ -349,7 +348,7 @@ export class ObjectStore {
       while (end < ids.length && !this.cache.has(chunkKey(ids[end]!))) end += 1;
       for await (const batch of this.#missing(ids.slice(at, end), signal)) {
         for (const bytes of batch) {
-          // A copy: the batch is one stretch of memory, which a single chunk of it would keep as a whole.
+          // A copy: a cached view of one chunk would keep the buffer of the whole batch alive.
           this.cache.offer(chunkKey(ids[at]!), bytes.length, () => Uint8Array.from(bytes));
           at += 1;
         }
@@ -378,7 +377,7 @@ export class ObjectStore {
   }
 }
 
-/** The value is part of the key: a page that is verified for one object proves nothing about another value. */
+/** The expected value is part of the key: a page that was verified for one value proves nothing about another. */
 const pageKey = ({ id, expected }: PageRef): string => chunkKey(id) + chunkKey(expected.value);
 
 function rethrowDamaged(error: unknown): never {

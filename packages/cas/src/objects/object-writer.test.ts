@@ -60,6 +60,7 @@ test('however often a writer is replaced by another, the object is the same', as
       const bytes = content(size);
       const inside = stops.map((stop) => Math.min(stop, size)).toSorted((a, b) => a - b);
       const address = await writeInParts(store, bytes, inside);
+      // [storage I-10]
       assert.equal(address, formatAddress(blake3(bytes)));
       assert.deepEqual(await get(store, address), bytes);
       assert.equal(store.leases.size, 0);

@@ -1,72 +1,71 @@
 /**
  * Writes one object from a stream of bytes whose address is not known before the end.
  *
- * Promise: one pass: ids and subtree values are made as bytes come. Nothing is visible under the address before `finish`
- * has made chunks, pages and manifest durable, in that order. `checkpoint` gives the state from which another writer can
- * go on, and everything that the state names is durable. Contents of an object that is not finished are
- * reclaimed by compaction once they are not leased.
- * Bound: one batch of chunks being filled and one on its way to disk; `write` waits for the second. A lease for each chunk of the
- * page at hand and for each page before it. Cancellation: by the signal given to each call; after an error or `abort` the
- * writer is of no more use.
+ * Contract: one pass; ids and subtree values are computed as bytes arrive. Nothing is visible under the address before
+ * `finish` has made chunks, pages and manifest durable, in that order. `checkpoint` returns a state from which another
+ * writer can resume; everything that the state references is durable. Compaction reclaims the contents of an unfinished
+ * object once they are no longer leased.
+ * Bound: one batch of chunks being filled and one being written; `write` waits for the latter. One lease for each chunk of
+ * the current page and for each earlier page. Cancellation: by the signal of each call; after an error or `abort` the writer
+ * cannot be used.
  */
 import { blake3 } from '@napi-rs/blake-hash';
-import { assert, RonError } from '@ron/kernel';
+import { assert, RonError, type BufferPool } from '@ron/kernel';
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
-import type { BufferPool } from '../volume/buffer-pool.ts';
-import { isIntact } from '../volume/intact.ts';
+import { isIntact } from '../volume/verify-record.ts';
 import { chunkKey, idOfKey, type ChunkKey } from './leases.ts';
 import { encodeManifest, encodePage, PAGE_ENTRIES_MAX, subtreeOf, type Entry } from './manifest.ts';
 import { putObject, putSmall, requireAllowed, type FinishInit, type ObjectPlace, type Written } from './put-object.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord } from '../volume/volume.ts';
 
-/** Chunks go to disk together: a write for each costs more in system calls than its bytes. */
+/** Chunks are written in batches: for single chunks the system calls would cost more than the bytes. */
 export const BATCH_BYTES_DEFAULT = 512 * 1024;
 
-/** Contents that are stored anew together. */
-const ANEW_AT_ONCE = 8;
+/** Contents that are rewritten concurrently. */
+const REWRITES_AT_ONCE = 8;
 
-/** The state of an unfinished object. Its keeper holds leases on the pages and chunks that it names. */
+/** The state of an unfinished object. Its owner holds leases on the pages and chunks that it references. */
 export interface WriterState {
   readonly chunk_bytes: number;
-  /** Pages that are full. */
+  /** The full pages. */
   readonly pages: readonly Entry[];
-  /** Chunks of the page after them. */
+  /** The chunks of the page after them. */
   readonly entries: readonly Entry[];
-  /** Bytes after those: at most a chunk, and at least one byte unless there is nothing at all. */
+  /** The bytes after those: at most a chunk, and empty only if the object is empty so far. */
   readonly tail: Uint8Array;
 }
 
 export interface ObjectWriterInit extends ObjectPlace {
   chunk_bytes: number;
-  /** Memory for chunks on their way, `chunk_bytes` each. */
+  /** Buffers of `chunk_bytes` for chunks that are being written. */
   chunks: BufferPool;
   bytes_max: number;
-  /** What goes to disk together. Default 512 KiB. */
+  /** Bytes that are written together. Default 512 KiB. */
   batch_bytes?: number | undefined;
-  /** Where to go on. Default: the beginning. */
+  /** The state to resume from. Default: the beginning. */
   from?: WriterState | undefined;
 }
 
 export class ObjectWriter {
   readonly #init: ObjectWriterInit;
   readonly #batch_bytes_max: number;
-  /** Contents of the page at hand, and pages before it, that this writer has stored or found stored. */
+  /** Contents of the current page that this writer has stored or found stored. */
   readonly #leased: ChunkKey[] = [];
-  /** So many of them were found durable since the last page: a checkpoint looks at the others. */
+  /** How many of them are known to be durable; a checkpoint checks only the rest. */
   #durable = 0;
   readonly #leasedPages: ChunkKey[] = [];
-  /** Contents that were put since the last sync: the volume does not show them yet. At most those of one page. */
+  /** Contents that were put since the last sync and are not visible yet. At most those of one page. */
   readonly #unsynced = new Set<ChunkKey>();
   readonly #pages: Entry[];
   #entries: Entry[];
-  /** The entries of the last page that was stored: when it is the only one, they make the address. */
+  /** The entries of the last stored page. If it is the only page, the address is computed from them. */
   #lastPage: readonly Entry[] = [];
   #buffer: Buffer;
   #filled = 0;
   #size: number;
-  /** Contents that wait to be sent on their way together. */
+  /** Contents of the next batch. */
   #batch: NewRecord[] = [];
   #batch_bytes = 0;
   #storing: Promise<void> | undefined;
@@ -82,7 +81,7 @@ export class ObjectWriter {
     this.#size = (this.#pages.length * PAGE_ENTRIES_MAX + this.#entries.length) * chunk_bytes;
     this.#buffer = Buffer.allocUnsafe(Math.min(chunk_bytes, 4096));
     if (from !== undefined) this.#fill(from.tail);
-    assert(this.#size === 0 || this.#filled > 0, 'a chunk is stored when more bytes follow it');
+    assert(this.#size === 0 || this.#filled > 0, 'a chunk is stored only when more bytes follow');
   }
 
   get size(): number {
@@ -95,15 +94,16 @@ export class ObjectWriter {
       throw new RonError('payload_too_large', `an object has at most ${this.#init.bytes_max} bytes`);
     }
     for (let at = 0; at < bytes.length;) {
-      // Only when more follows: an object of just one chunk is one record.
+      // Only when more bytes follow: an object of exactly one chunk is one record.
       if (this.#filled === this.#init.chunk_bytes) await this.#flushChunk(signal);
+      // [storage I-10] Chunks have a fixed size, however the body arrived.
       const count = Math.min(bytes.length - at, this.#init.chunk_bytes - this.#filled);
       this.#fill(bytes.subarray(at, at + count));
       at += count;
     }
   }
 
-  /** Makes durable what was written, and tells from where another writer can go on. */
+  /** Makes all written bytes durable and returns the state from which another writer can resume. */
   async checkpoint(signal: AbortSignal): Promise<WriterState> {
     this.#requireUsable();
     await this.#makeDurable(signal);
@@ -123,7 +123,7 @@ export class ObjectWriter {
     }
   }
 
-  /** Lets go of everything. Idempotent. */
+  /** Releases all leases. Idempotent. */
   abort(): void {
     this.#ended = true;
     for (const key of this.#leased.splice(0)) this.#init.leases.release(key);
@@ -133,7 +133,7 @@ export class ObjectWriter {
   }
 
   #requireUsable(): void {
-    assert(!this.#ended, 'the writer has ended');
+    assert(!this.#ended, 'the writer has finished or was aborted');
     if (this.#failure !== undefined) throw this.#failure;
   }
 
@@ -149,7 +149,7 @@ export class ObjectWriter {
     this.#size += bytes.length;
   }
 
-  /** Sends the chunk that was filled on its way. */
+  /** Adds the filled chunk to the current page and to the next batch. */
   async #flushChunk(signal: AbortSignal): Promise<void> {
     const chunk = this.#buffer.subarray(0, this.#filled);
     this.#buffer = this.#init.chunks.take();
@@ -161,7 +161,7 @@ export class ObjectWriter {
     if (this.#entries.length === PAGE_ENTRIES_MAX) await this.#storePage(signal);
   }
 
-  /** A full page is durable, and so is what it names: from now on its lease stands for theirs. */
+  /** Makes a full page and its chunks durable. From then on the lease of the page replaces those of its chunks. */
   async #storePage(signal: AbortSignal): Promise<void> {
     const payload = encodePage(this.#entries);
     const id = blake3(payload);
@@ -169,7 +169,7 @@ export class ObjectWriter {
     this.#pages.push({ id, subtree: subtreeOf(this.#entries.map((entry) => entry.subtree)) });
     this.#lastPage = this.#entries;
     this.#entries = [];
-    // All that the page names, once more: a volume may have gone since the last checkpoint, and this is the last check.
+    // Checks all chunks of the page again: a volume may have gone since the last checkpoint, and no later check covers them.
     this.#durable = 0;
     await this.#makeDurable(signal);
     this.#durable = 0;
@@ -179,7 +179,7 @@ export class ObjectWriter {
     for (const each of this.#leased.splice(0)) this.#init.leases.release(each);
   }
 
-  /** Leases the content, then stores it unless it is here. One batch is on its way at a time. */
+  /** Leases the content, then stores it unless it is stored already. One batch is written at a time. */
   async #put(record: NewRecord, signal: AbortSignal): Promise<void> {
     const { volume, leases } = this.#init;
     const key = chunkKey(record.id);
@@ -194,7 +194,7 @@ export class ObjectWriter {
   }
 
   async #sendBatch(signal: AbortSignal): Promise<void> {
-    await this.#arrived();
+    await this.#batchWritten();
     const batch = this.#batch;
     this.#batch = [];
     this.#batch_bytes = 0;
@@ -204,18 +204,18 @@ export class ObjectWriter {
       () => {
         if (volume.isDoneWithPayloads) for (const record of batch) this.#reuse(record);
       },
-      // Who knows what still reads them: their memory is left to the collector.
+      // The failed write may still read the buffers, so they are not reused.
       (error: unknown) => void (this.#failure ??= error),
     );
   }
 
-  /** The next chunk may overwrite this one: it is not read any more. */
+  /** Returns the buffer of a chunk to the pool. */
   #reuse({ type, payload }: NewRecord): void {
     if (type === RecordType.chunk) this.#init.chunks.give(payload as Buffer);
   }
 
-  /** Waits for what is on its way. */
-  async #arrived(): Promise<void> {
+  /** Waits for the batch that is being written. */
+  async #batchWritten(): Promise<void> {
     await this.#storing;
     this.#storing = undefined;
     if (this.#failure !== undefined) throw this.#failure;
@@ -237,17 +237,17 @@ export class ObjectWriter {
     return { address, size: this.#size, existed };
   }
 
-  /** The subtree values that make the address: those of the pages or, when there is only one, those of its chunks. */
+  /** The subtree values that the address is computed from: those of the pages or, of a single page, those of its chunks. */
   #values(): Uint8Array[] {
     // A chunk is stored when more bytes follow it, so the last page is always filled by the writer that finishes.
     const level = this.#pages.length > 1 ? this.#pages : this.#lastPage;
     return level.map((entry) => entry.subtree);
   }
 
-  /** Everything that a manifest or a state names is durable before it is returned. */
+  /** Makes everything durable that a manifest or a state references. */
   async #makeDurable(signal: AbortSignal): Promise<void> {
     await this.#sendBatch(signal);
-    await this.#arrived();
+    await this.#batchWritten();
     const { volume } = this.#init;
     const needed = this.#leased.slice(this.#durable).map(idOfKey);
     await volume.sync(signal, needed);
@@ -256,7 +256,7 @@ export class ObjectWriter {
     this.#durable = this.#leased.length;
   }
 
-  /** What other writers stored was durable then; it must still be there. */
+  /** Contents that earlier writers stored were durable then; they must still exist. */
   async #requireInherited(signal: AbortSignal): Promise<void> {
     const { from } = this.#init;
     const named = [...(from?.pages ?? []), ...(from?.entries ?? [])];
@@ -266,12 +266,12 @@ export class ObjectWriter {
     );
   }
 
-  /** Contents with too few copies, because a volume that had one is gone or slow, are stored anew, some at a time. */
+  /** Rewrites contents with too few copies: a volume that had one is absent or slow. */
   async #requireDurable(ids: readonly Uint8Array[], signal: AbortSignal): Promise<void> {
     const { volume } = this.#init;
     const lacking = ids.filter((id) => !volume.isDurable('content', id));
-    for (let at = 0; at < lacking.length; at += ANEW_AT_ONCE) {
-      const some = lacking.slice(at, at + ANEW_AT_ONCE).filter((id) => !volume.isDurable('content', id));
+    for (let at = 0; at < lacking.length; at += REWRITES_AT_ONCE) {
+      const some = lacking.slice(at, at + REWRITES_AT_ONCE).filter((id) => !volume.isDurable('content', id));
       if (some.length === 0) continue;
       const records = await Promise.all(some.map((id) => this.#readAnew(id, signal)));
       await volume.put(records, signal);
@@ -287,4 +287,6 @@ export class ObjectWriter {
 }
 
 const lostPart = (): RonError =>
-  new RonError('not_ready', 'a part of the object could not be made durable: send it again', { retry_after_ms: 1000 });
+  new RonError('not_ready', 'failed to make a part of the object durable: send the object again', {
+    retry_after_ms: 1000,
+  });

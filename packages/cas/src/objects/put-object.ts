@@ -1,16 +1,16 @@
 /**
- * The last step of every put: the record under which an object is known.
+ * The last step of every put: writes the record that makes an object visible.
  *
- * Contract: the object is durable and visible when it resolves, or with `durability: 'later'` once the next sync has
- * returned, under an address that the sender's claim and `onAddress` agree with. An object that is already stored, intact and durable, is written again only
- * when it is about to expire or when the sender states another media type: the last stated media type wins. A put without
- * one keeps the stored type.
+ * Contract: the object is durable and visible when the put resolves, or with `durability: 'later'` after the next sync. An
+ * address that differs from `expected`, or that `onAddress` refuses, leaves nothing. An intact and durable object is
+ * rewritten only to renew its lease or to change its media type: the last stated type wins, and a put without one keeps the
+ * stored type.
  * Bound: one record. Cancellation: by the signal; a put that is cancelled while it waits was not written.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
-import { storedMeta } from '../volume/intact.ts';
+import { storedMeta } from '../volume/verify-record.ts';
 import { chunkKey, type Leases } from './leases.ts';
 import { RecordType } from '../volume/record-types.ts';
 import type { NewRecord, Volume } from '../volume/volume.ts';
@@ -20,15 +20,15 @@ export const MEDIA_TYPE_DEFAULT = 'application/octet-stream';
 export interface Written {
   readonly address: Address;
   readonly size: number;
-  /** It was here before, whole and durable. */
+  /** The object was already stored, intact and durable. */
   readonly existed: boolean;
 }
 
 export interface FinishInit {
-  /** The address that the sender claims. A mismatch is refused and leaves nothing. */
+  /** The address that the client states. A mismatch is refused and leaves nothing. */
   expected?: Address | undefined;
   media_type?: string | undefined;
-  /** Told the address before the object becomes visible; what it throws refuses the object. */
+  /** Called with the address before the object becomes visible. Throws to refuse the object. */
   onAddress?: ((address: Address) => void) | undefined;
   /**
    * With `later` an object of one record is acknowledged when it is written; it becomes visible with the next sync of the
@@ -37,11 +37,11 @@ export interface FinishInit {
   durability?: 'now' | 'later' | undefined;
 }
 
-/** Where whole objects go. */
+/** The destination of a put. */
 export interface ObjectPlace {
   volume: Volume;
   leases: Leases;
-  /** Whether an object that was put at this time has to be put again to stay. Default: never. */
+  /** Whether the lease of an object with this put time must be renewed. Default: never. */
   isStale?: ((put_s: number) => boolean) | undefined;
   /** Called when the media type of a stored object has changed, so that caches can evict it. */
   onRetyped?: ((id: Uint8Array) => void) | undefined;
@@ -60,7 +60,7 @@ export async function putSmall(
   return { address, size: payload.length, existed };
 }
 
-/** Whether the object was here. The lease keeps it from expiring between the look and the answer. */
+/** Returns whether the object was stored before. The lease keeps it from expiring between the check and the answer. */
 export async function putObject(
   { volume, leases, isStale, onRetyped }: ObjectPlace,
   record: Omit<NewRecord, 'meta' | 'replaces'>,
@@ -78,7 +78,7 @@ export async function putObject(
       stated !== undefined &&
       !(await hasMeta(volume, record.id, stored.meta, stated, signal));
     const isRenewed = isStale !== undefined && isStale((await volume.putTime_s('object', record.id)) ?? 0);
-    // It may have gone while the types were compared.
+    // The object may have been removed while the types were compared.
     const isHere = stored.isIntact && volume.isDurable('object', record.id);
     if (isHere && !isRenewed && !isRetyped) return true;
     await volume.put([{ ...record, meta, ...(isRetyped && { replaces: true }) }], signal, durability);
@@ -92,7 +92,7 @@ export async function putObject(
 export function requireAllowed(address: Address, { expected, onAddress }: FinishInit): Address {
   onAddress?.(address);
   if (expected === undefined || expected === address) return address;
-  throw new RonError('address_mismatch', 'the bytes do not have the address they were sent to', {
+  throw new RonError('address_mismatch', 'the bytes do not match the address', {
     details: { expected, actual: address },
   });
 }

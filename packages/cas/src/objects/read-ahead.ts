@@ -1,10 +1,10 @@
 /**
- * How many chunks a reader of an object fetches at once.
+ * Adaptive read-ahead: decides how many chunks a reader of an object fetches at once.
  *
  * Contract: a reader starts with one chunk. Its window doubles while the client takes a window within `KEEPS_UP_MS`, up to
  * `WINDOW_BYTES_MAX`, and falls back to one chunk when the client takes longer than `FALLS_BEHIND_MS`.
  * Bound: all windows together hold `AHEAD_BYTES_MAX` beyond one chunk per reader. Overflow: readers get smaller windows, at
- * least one chunk. Cancellation: no call waits; `close` returns the memory.
+ * least one chunk.
  */
 import { sched } from '@ron/kernel';
 
@@ -32,7 +32,7 @@ export class ReadWindow implements Disposable {
     this.#chunks_max = Math.max(1, Math.floor(WINDOW_BYTES_MAX / chunk_bytes));
   }
 
-  /** How many chunks it would fetch next if there is memory for them. */
+  /** The window that it would fetch next if there is memory for it, in chunks. */
   get wanted(): number {
     return this.#wanted;
   }
@@ -53,7 +53,7 @@ export class ReadWindow implements Disposable {
     this.#given_ms = sched.now_ms();
   }
 
-  /** The client asks for more. */
+  /** The client requests more. */
   taken(): void {
     this.#waited_ms += sched.now_ms() - this.#given_ms;
     if (this.#waited_ms > FALLS_BEHIND_MS) this.#wanted = 1;

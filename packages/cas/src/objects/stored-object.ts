@@ -14,16 +14,16 @@ import { ManifestError, type EntryTree, type ExpectedValue } from './entry-tree.
 import { chunksOf, PAGE_ENTRIES_MAX, pageEntries, type PackedManifest } from './manifest.ts';
 import { ReadWindow } from './read-ahead.ts';
 
-/** Where the parts of an object come from. Contents are verified against their ids. */
+/** The source of the parts of an object. Contents are verified against their ids. */
 export interface Contents {
   get(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array>;
-  /** In batches, each valid until the next is asked for. */
+  /** In batches, each valid until the next is requested. */
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
   /** All of them, if all are in memory. */
   cached(ids: readonly Uint8Array[]): readonly Uint8Array[] | undefined;
   /** A page of a manifest, verified against its id and the value that its entries must combine to. */
   page(page: PageRef, signal: AbortSignal): Promise<EntryTree>;
-  /** The same if it is in memory. */
+  /** As `page`; undefined if it is not in memory. */
   cachedPage(page: PageRef): EntryTree | undefined;
 }
 
@@ -79,7 +79,7 @@ export class StoredObject {
     return page && this.#contents.cached(Array.from({ length: page.count }, (_, index) => page.idAt(index)));
   }
 
-  /** The bytes from `start` up to and without `end`, in batches. A batch is valid until the next is asked for. */
+  /** The bytes from `start` up to and without `end`, in batches. A batch is valid until the next is requested. */
   async *read(start: number, end: number, signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     const { whole } = this.#layout;
     if (whole !== undefined) {
@@ -106,7 +106,7 @@ export class StoredObject {
     }
   }
 
-  /** A bao slice over `length` bytes from `offset` on, in batches. A batch is valid until the next is asked for. */
+  /** A bao slice over `length` bytes from `offset` on, in batches. A batch is valid until the next is requested. */
   slice(offset: number, length: number, signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
     return encodeSlice(this.#tree(), offset, length, signal);
   }

@@ -1,9 +1,9 @@
 /**
  * Reads the journals of uploads in one directory and checks every frame.
  *
- * Contract: a copy with a damaged frame, or shorter than it was acknowledged to be, is written anew from the state in memory,
- * which came from a good copy. While a request adds to the upload, its next write does that. A damaged copy that does not
- * count any more is removed. Bound: one journal in memory at a time. Cancellation: by the signal, between two journals.
+ * Contract: a copy with a damaged frame, or shorter than its acknowledged length, is rewritten from the state in memory,
+ * which came from a good copy. While a request appends to the upload, its next write does that. A damaged obsolete copy is
+ * removed. Bound: one journal in memory at a time. Cancellation: by the signal, between two journals.
  */
 import type { JournalPlace } from './mirrored-journal.ts';
 import { FileJournal, type LoadedJournal } from './upload-journal.ts';
@@ -12,7 +12,7 @@ import type { Upload } from './upload.ts';
 
 export interface JournalScrub {
   readonly bytes: number;
-  /** Frames that check. */
+  /** Valid frames. */
   readonly records: number;
   /** Journals that were damaged. */
   readonly bad: number;
@@ -22,7 +22,7 @@ export const NO_JOURNALS: JournalScrub = { bytes: 0, records: 0, bad: 0 };
 
 export interface JournalScrubInit {
   place: JournalPlace;
-  /** Undefined when its state is not known for certain. */
+  /** Undefined when the state of the upload is uncertain. */
   readonly uploadOf: (id: string) => Upload | undefined;
   readonly isTaken: (id: string) => boolean;
   readonly rewrite: (upload: Upload) => Promise<void>;
@@ -58,10 +58,10 @@ async function load({ fs, dir }: JournalPlace, name: string): Promise<LoadedJour
   }
 }
 
-/** Bytes behind the durable ones may be a write that is under way, or a torn one. */
+/** Bytes after the durable ones may be a write in progress, or a torn one. */
 function isDamaged(init: JournalScrubInit, name: string, loaded: LoadedJournal, known_bytes?: number): boolean {
   if (known_bytes === undefined) return loaded.isDamaged && !init.isTaken(name);
-  // It was written anew while it was read.
+  // The journal was replaced while it was read.
   if (copyOf(init, name)?.durable_bytes !== known_bytes) return false;
   return loaded.end_bytes < known_bytes;
 }

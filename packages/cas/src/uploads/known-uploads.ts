@@ -1,10 +1,10 @@
 /**
- * The uploads that are known here, and how far their state can be trusted.
+ * The known uploads, and whether their state is certain.
  *
- * Contract: requests for an upload succeed only when the newest copy of its journal must be among those that were read, and
- * its chunks are there. Otherwise `not_ready` while volumes are away, and it is left as it is: it is reset, and journals that
- * tell of no upload are quarantined, only when every volume has answered completely. Journals on volumes that join later
- * are loaded by `refresh`. Bound: one entry for each upload; Uploads limits their number. Cancellation: by the signals given.
+ * Contract: requests for an upload succeed only if the newest copy of its journal was certainly read and its chunks are
+ * stored. Otherwise they get `not_ready` while volumes are absent. An upload is reset, and a journal without a valid frame is
+ * quarantined, only after every volume has answered completely. `refresh` loads the journals of volumes that join later.
+ * Bound: one entry for each upload; Uploads limits their number. Cancellation: by the signals.
  */
 import { join } from 'node:path';
 import { NEVER, sched } from '@ron/kernel';
@@ -15,7 +15,7 @@ import { findJournals, isWholeInPages, progressOf, removeUnfinished, type FoundJ
 import { Upload } from './upload.ts';
 import type { DamagedRecord, Volume } from '../volume/volume.ts';
 
-/** How often directories of journals that could not be read are tried again. */
+/** The interval at which unreadable journal directories are tried again. */
 const RELOAD_EVERY_MS = 1000;
 
 export interface KnownUploadsInit {
@@ -23,21 +23,21 @@ export interface KnownUploadsInit {
   /** Undefined when journals are kept in memory. */
   places: JournalPlaces | undefined;
   expiry_ms: number;
-  /** Whether a request works on an upload. */
+  /** Whether an upload has an active request. */
   isTaken(id: string): boolean;
   onDamage?: ((record: DamagedRecord) => void) | undefined;
 }
 
 export class KnownUploads {
-  /** Unfinished and finished ones, each in the order in which they were touched. */
+  /** Unfinished and finished uploads, each in order of last use. */
   readonly open = new Map<string, Upload>();
   readonly finished = new Map<string, Upload>();
   /** Directories whose journals could not be read. */
   unread: readonly string[] = [];
   readonly #init: KnownUploadsInit;
-  /** Uploads whose newest journal may be on a volume that is away. */
+  /** Uploads whose newest journal may be on an absent volume. */
   readonly #uncertain = new Set<string>();
-  /** By upload: `changes_total` of the volume when all its chunks were last known to be there. */
+  /** By upload: `changes_total` of the volume when all chunks were last known to be stored. */
   readonly #verified = new WeakMap<Upload, number | undefined>();
   #loaded_changes: number | undefined;
   #loaded_ms = -Infinity;
@@ -47,7 +47,7 @@ export class KnownUploads {
     this.#init = init;
   }
 
-  /** Loads the journals that a former process left. */
+  /** Loads the journals of an earlier process. */
   async load(): Promise<void> {
     const { places } = this.#init;
     if (places === undefined) return;
@@ -67,12 +67,12 @@ export class KnownUploads {
     return this.open.get(id) ?? this.finished.get(id);
   }
 
-  /** The same, without one whose newest state may be elsewhere. */
+  /** As `get`, without uploads whose newest state may be elsewhere. */
   getCertain(id: string): Upload | undefined {
     return this.#uncertain.has(id) ? undefined : this.get(id);
   }
 
-  /** A new one. */
+  /** Adds a new upload. */
   add(upload: Upload): void {
     this.open.set(upload.terms.id, upload);
     this.#verified.set(upload, this.#volume.changes_total);
@@ -88,12 +88,12 @@ export class KnownUploads {
     return this.#init.store.volume;
   }
 
-  /** While a volume is away an upload may have been added to there. */
+  /** While a volume is absent, its copy of a journal may be more advanced. */
   isOver(upload: Upload): boolean {
     return upload.expires_ms <= sched.wall_ms() && this.#volume.incomplete === undefined;
   }
 
-  /** Why the newest copy of a journal may be out of reach. */
+  /** Why the newest copy of a journal may be unreachable. */
   doubt(): string | undefined {
     const { absenceDoubt, away } = this.#volume;
     if (absenceDoubt !== undefined) return absenceDoubt;
@@ -107,12 +107,12 @@ export class KnownUploads {
     return this.#uncertain.size > 0 && this.doubt() === undefined;
   }
 
-  /** Throws `not_ready` unless the journal is known to be the newest and all chunks are there. Resets one that lost chunks. */
+  /** Throws `not_ready` unless the journal is certainly the newest and all chunks are stored. Resets an upload that lost chunks. */
   async requireReadable(upload: Upload, signal: AbortSignal): Promise<void> {
     const { away, incomplete, changes_total } = this.#volume;
     if (this.#uncertain.has(upload.terms.id)) {
       throw notComplete(
-        `a newer state of the upload may be away: ${this.doubt() ?? incomplete ?? 'journals are read'}`,
+        `an absent volume may have a newer state of the upload: ${this.doubt() ?? incomplete ?? 'journals are read'}`,
       );
     }
     const isVerified = this.#verified.has(upload) && this.#verified.get(upload) === changes_total;
@@ -123,7 +123,7 @@ export class KnownUploads {
     else await this.reset(upload);
   }
 
-  /** Begins an upload again that lost chunks. While a volume is away they may be there: then it waits. */
+  /** Resets an upload that lost chunks, unless an absent volume may have them. */
   async reset(upload: Upload): Promise<void> {
     const { incomplete, changes_total } = this.#volume;
     if (incomplete !== undefined) throw notComplete(`a part of the upload cannot be read: ${incomplete}`);
@@ -140,7 +140,7 @@ export class KnownUploads {
     this.#loaded_changes = changes_total;
   }
 
-  /** The copy that has come furthest counts; the others are written anew with it. One that is known to be newest stays. */
+  /** Restores the most advanced copy and rewrites the others from it. A copy that is known to be the newest stays. */
   async #restore(places: JournalPlaces, name: string, copies: readonly FoundJournal[]): Promise<void> {
     const { leases } = this.#init.store;
     const known = this.open.get(name) ?? this.finished.get(name);
@@ -156,11 +156,11 @@ export class KnownUploads {
     const doubt = this.doubt();
     if (known === undefined) this.#report(name, copies, upload === undefined, equals.length > 0);
     if (upload === undefined) {
-      // A good copy may be away: then these stay as they are.
+      // An absent volume may have a good copy: keep these.
       if (doubt === undefined && this.#volume.incomplete === undefined) await setAside(copies);
       return;
     }
-    // After the new one has its leases: no chunk is free in between.
+    // After the new upload has taken its leases, so that every chunk stays leased.
     known?.release();
     this.open.delete(name);
     this.finished.delete(name);
@@ -180,7 +180,7 @@ export class KnownUploads {
   }
 }
 
-/** Journals that tell of no upload: empty ones go, damaged ones are quarantined. */
+/** Handles journals without an upload: empty ones are removed, damaged ones quarantined. */
 async function setAside(copies: readonly FoundJournal[]): Promise<void> {
   for (const { place, loaded } of copies) {
     const aside = loaded.isEmpty ? loaded.journal.remove() : loaded.journal.moveTo(join(place.dir, '..', 'quarantine'));

@@ -1,15 +1,15 @@
 /**
  * The journal of an upload on several volumes: the loss of one volume loses no acknowledged state.
  *
- * Contract: a frame that `append` or `replace` wrote is durable in at least `copies_min` places when it resolves. A copy
- * whose write failed, or took `LAG_MS` longer than enough others, is given up; when too few are left, the same call writes
- * a whole one in another place. No write begins in a place while an earlier one is under way there. Of several copies the
- * one counts that has come furthest. Bound: `copies` files, and those given up. Cancellation: none; calls end by themselves.
+ * Contract: a frame that `append` or `replace` wrote is durable in at least `copies_min` places when the call resolves. A
+ * copy whose write failed, or lags `LAG_MS` behind a quorum, is abandoned; if too few remain, the same call writes a whole
+ * journal to another place. No write begins in a place while an earlier one is in progress there. Of several copies the most
+ * advanced one is authoritative. Bound: `copies` files, and the abandoned ones.
  */
 import { RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { FileJournal, type Frame, type UploadJournal } from './upload-journal.ts';
-import { writeEnough } from './write-enough.ts';
+import { quorumWrite } from './quorum-write.ts';
 
 /** A directory for journals. */
 export interface JournalPlace {
@@ -18,21 +18,21 @@ export interface JournalPlace {
 }
 
 export interface JournalPlaces {
-  /** Where there may be journals. */
+  /** All directories that may have journals. */
   all(): readonly JournalPlace[];
-  /** Those that can be written now, in any order. */
+  /** The directories that accept writes now, in any order. */
   now(): readonly JournalPlace[];
-  /** How many copies there are to be. */
+  /** The number of copies of each journal. */
   readonly copies: number;
-  /** How many are enough. */
+  /** The number of durable copies that an acknowledgement needs. */
   readonly copies_min: number;
 }
 
-/** A volume that was away may be back by then. */
+/** An absent volume may be back by then. */
 const RETRY_AFTER_MS = 1000;
-/** How long a write waits for a place when others could have the journal. */
+/** How long a write waits for a slow place when others could have the journal. */
 const LAG_MS = 1000;
-/** For so long a place that was late counts as slow: it is chosen last, and not waited for when others suffice. */
+/** How long a late place counts as slow: it is chosen last, and not waited for when others suffice. */
 const SLOW_MS = 5000;
 /** Until when directories count as slow, for all journals of the same places. One entry for each directory at most. */
 const slowDirs = new WeakMap<JournalPlaces, Map<string, number>>();
@@ -43,7 +43,7 @@ interface WriteInit {
   first: readonly Copy[];
   spare: readonly Copy[];
   write: (copy: FileJournal) => Promise<void>;
-  /** As for `writeEnough`. */
+  /** As for `quorumWrite`. */
   enough: number;
 }
 
@@ -52,10 +52,10 @@ export class MirroredJournal implements UploadJournal {
   readonly #name: string;
   /** By directory. */
   #copies: ReadonlyMap<string, FileJournal>;
-  /** Writes that were given up and have not ended, by directory. */
+  /** Abandoned writes that have not ended, by directory. */
   readonly #late = new Map<string, Promise<void>>();
 
-  /** `copies`: what a former process left, by directory; none for a new one, which is written by its first `replace`. */
+  /** `copies`: those of an earlier process, by directory; none for a new journal, which its first `replace` writes. */
   constructor(places: JournalPlaces, name: string, copies: ReadonlyMap<string, FileJournal> = new Map()) {
     this.#places = places;
     this.#name = name;
@@ -102,11 +102,11 @@ export class MirroredJournal implements UploadJournal {
     if (this.#copies.size < this.#needed) throw this.#tooFew(failures);
   }
 
-  /** Removes the copies that were given up too, where they can be reached. */
+  /** Removes all copies, including abandoned ones that can be reached. */
   async remove(): Promise<void> {
     const here = this.#here();
     for (const { dir, fs } of this.#places.all()) {
-      // A write that is under way could put the file back.
+      // A write in progress could create the file again.
       await this.#late.get(dir);
       if (!here.has(dir))
         await FileJournal.fresh(fs, dir, this.#name)
@@ -122,7 +122,7 @@ export class MirroredJournal implements UploadJournal {
 
   /** Returns the reasons why places could not be written. Afterwards `#copies` has those that were. */
   async #write(init: WriteInit): Promise<readonly unknown[]> {
-    const { good, failures, late } = await writeEnough<Copy>({
+    const { good, failures, late } = await quorumWrite<Copy>({
       ...init,
       write: ([, copy]) => init.write(copy),
       isSlow: ([dir]) => this.#isSlow(dir),
@@ -141,17 +141,17 @@ export class MirroredJournal implements UploadJournal {
   }
 
   #tooFew(failures: readonly unknown[]): unknown {
-    const what = `${this.#copies.size} of ${this.#needed} copies of the journal of the upload could be written`;
+    const what = `${this.#copies.size} of ${this.#needed} copies of the journal of the upload were written`;
     return failures[0] ?? new RonError('not_ready', what, { retry_after_ms: RETRY_AFTER_MS });
   }
 
-  /** The copies whose places are still there. */
+  /** The copies whose places still exist. */
   #here(): ReadonlyMap<string, FileJournal> {
     const dirs = new Set(this.#places.now().map((place) => place.dir));
     return new Map([...this.#copies].filter(([dir]) => dirs.has(dir)));
   }
 
-  /** Other places than those of `here`, slow ones last. Each upload begins with another one, so that all share the work. */
+  /** Places other than those of `here`, slow ones last. The order depends on the upload, which spreads the load. */
   #others(here: ReadonlyMap<string, FileJournal>): readonly JournalPlace[] {
     const places = this.#places.now();
     const first = places.length === 0 ? 0 : Number.parseInt(this.#name.slice(0, 4), 16) % places.length;

@@ -1,13 +1,13 @@
 /**
- * What is known about one upload, so that it can go on after a restart: a file of frames that only grows.
+ * The journal of one upload: an append-only file of frames from which the upload is restored after a restart.
  *
  *     frame: | crc u32 | length u32 | type u8 | payload |      the crc is over the rest of the frame
  *
- * Promise: `append` and `replace` resolve when what they wrote is durable. A frame is there as a whole or not at all: what
- * follows the first frame that does not check is cut off. After a failed write or sync the file is never used again: the
- * next call writes a new one in its place.
- * Bound: `replace` is asked for when the file has grown to twice what it says, so it stays below `SLACK_BYTES` and twice
- * the state of an upload. Cancellation: none; calls end by themselves.
+ * Contract: `append` and `replace` resolve when their frames are durable. A frame is valid as a whole or not at all: bytes
+ * after the first invalid frame are ignored. After a failed write or sync the file is never used again: the next call writes
+ * a new file in its place.
+ * Bound: callers `replace` a journal that `isWasteful`, so a file stays below `SLACK_BYTES` and twice the
+ * state of an upload.
  */
 import { basename, join } from 'node:path';
 import { crc32 } from 'node:zlib';
@@ -16,7 +16,7 @@ import type { FileSystem } from '@ron/log';
 const HEADER_BYTES = 9;
 const SLACK_BYTES = 1024 * 1024;
 
-/** The numbers are on disk: they never change and are never used again. */
+/** The numbers are on disk: they never change and are never reused. */
 export const FrameType = { created: 1, progress: 2, finished: 3, size: 4 } as const;
 
 export interface Frame {
@@ -25,18 +25,18 @@ export interface Frame {
 }
 
 export interface UploadJournal {
-  /** It has grown well beyond what a new one would need. */
+  /** The file is much larger than a new one would be. */
   isWasteful(state_bytes: number): boolean;
-  /** `whole` gives the frames of a new journal that says the same, for a place that has none yet. */
+  /** `whole` returns all frames of an equivalent new journal, for a place that has none yet. */
   append(frame: Frame, whole: () => readonly Frame[]): Promise<void>;
-  /** Writes a new journal in place of the old one. */
+  /** Replaces the journal by a new one. */
   replace(frames: readonly Frame[]): Promise<void>;
   remove(): Promise<void>;
-  /** The copy in a directory, when it is one that counts. */
+  /** The current copy in a directory. */
   copyIn?(dir: string): FileJournal | undefined;
 }
 
-/** For uploads that need not survive. */
+/** For uploads that need not survive a restart. */
 export const NO_JOURNAL: UploadJournal = {
   isWasteful: () => false,
   append: () => Promise.resolve(),
@@ -53,7 +53,7 @@ function encodeFrame({ type, payload }: Frame): Buffer {
   return bytes;
 }
 
-/** The frames at the beginning of `bytes` that check, and where they end. */
+/** The valid frames at the beginning of `bytes`, and where they end. */
 export function decodeFrames(bytes: Buffer): { frames: Frame[]; end: number } {
   const frames: Frame[] = [];
   let at = 0;
@@ -66,20 +66,20 @@ export function decodeFrames(bytes: Buffer): { frames: Frame[]; end: number } {
   return { frames, end: at };
 }
 
-/** What a former process left. */
+/** A journal that an earlier process left. */
 export interface LoadedJournal {
   readonly journal: FileJournal;
   readonly frames: Frame[];
   /** Not even one frame is complete: the upload was never acknowledged. */
   readonly isEmpty: boolean;
-  /** A frame that does not check has a good one behind it: no torn end, but damage. */
+  /** A valid frame follows an invalid one: damage, not a torn end. */
   readonly isDamaged: boolean;
-  /** Where the frames that check end, and how long the file is. */
+  /** Where the valid frames end, and the length of the file. */
   readonly end_bytes: number;
   readonly bytes: number;
 }
 
-/** Whether a frame that checks follows the one at `at`, which does not. */
+/** Whether a valid frame follows the invalid one at `at`. */
 function isFollowed(bytes: Buffer, at: number): boolean {
   if (at + HEADER_BYTES > bytes.length) return false;
   const next = at + HEADER_BYTES + bytes.readUInt32LE(at + 4);
@@ -91,7 +91,7 @@ export class FileJournal implements UploadJournal {
   readonly #dir: string;
   readonly #path: string;
   #bytes: number;
-  /** The file is missing, or must not be used any more. */
+  /** The file is missing or must not be used again. */
   #isBroken: boolean;
 
   private constructor(fs: FileSystem, dir: string, name: string, bytes: number, isBroken: boolean) {
@@ -102,19 +102,19 @@ export class FileJournal implements UploadJournal {
     this.#isBroken = isBroken;
   }
 
-  /** A journal that is written by its first `replace`. */
+  /** A new journal; its first `replace` writes it. */
   static fresh(fs: FileSystem, dir: string, name: string): FileJournal {
     return new FileJournal(fs, dir, name, 0, true);
   }
 
-  /** Reads a journal that a former process left. */
+  /** Reads a journal that an earlier process left. */
   static async load(fs: FileSystem, dir: string, name: string): Promise<LoadedJournal> {
     const file = await fs.open(join(dir, name), 'read');
     try {
       const bytes = Buffer.alloc(await file.size());
       const count = await file.read(bytes, bytes.length, 0);
       const { frames, end } = decodeFrames(bytes.subarray(0, count));
-      // A torn end is not written over: the next call makes a new file.
+      // A torn end is not overwritten: the next call makes a new file.
       const journal = new FileJournal(fs, dir, name, end, end < count);
       const isDamaged = isFollowed(bytes.subarray(0, count), end);
       return { journal, frames, isEmpty: count <= HEADER_BYTES, isDamaged, end_bytes: end, bytes: count };
@@ -123,12 +123,12 @@ export class FileJournal implements UploadJournal {
     }
   }
 
-  /** How many bytes of the file are durable frames; undefined while it is written anew, or has to be. */
+  /** The length of the durable frames; undefined while the file is being replaced, or has to be. */
   get durable_bytes(): number | undefined {
     return this.#isBroken ? undefined : this.#bytes;
   }
 
-  /** The file turned out damaged: the next write makes a new one. */
+  /** The file was found damaged: the next write replaces it. */
   markBroken(): void {
     this.#isBroken = true;
   }
@@ -153,7 +153,7 @@ export class FileJournal implements UploadJournal {
 
   async replace(frames: readonly Frame[]): Promise<void> {
     const next = `${this.#path}.new`;
-    // One that could not be finished may be left from before.
+    // An unfinished file of an earlier attempt may exist.
     await this.#fs.remove(next).catch(() => undefined);
     const buffers = frames.map(encodeFrame);
     const file = await this.#fs.create(next);
@@ -170,7 +170,7 @@ export class FileJournal implements UploadJournal {
     this.#bytes = buffers.reduce((sum, each) => sum + each.length, 0);
   }
 
-  /** Takes the file to another directory, as it is. */
+  /** Moves the file to another directory unchanged. */
   async moveTo(dir: string): Promise<void> {
     await this.#fs.makeDir(dir);
     await this.#fs.rename(this.#path, join(dir, `upload-${basename(this.#path)}`));

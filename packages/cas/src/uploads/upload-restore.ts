@@ -1,8 +1,8 @@
 /**
- * Finds the journals of uploads on the volumes, and tells which copy of one counts.
+ * Finds the journals of uploads on the volumes and selects the authoritative copy of each.
  *
- * Contract: of several copies the one counts that has come furthest. A directory that cannot be read is named, not skipped
- * silently: the newest copy of a journal may be there. Bound: one journal in memory at a time, besides the frames found.
+ * Contract: the most advanced copy is authoritative. A directory that cannot be read is reported, not skipped silently: it
+ * may have the newest copy of a journal. Bound: one journal in memory at a time, besides the frames found.
  */
 import { join } from 'node:path';
 import { sched } from '@ron/kernel';
@@ -28,7 +28,7 @@ export interface FoundJournals {
   readonly unread: readonly string[];
 }
 
-/** A directory that is the only one and cannot be read is an error. */
+/** Throws if the only directory cannot be read. */
 export async function findJournals(places: JournalPlaces): Promise<FoundJournals> {
   const copies = new Map<string, FoundJournal[]>();
   const unread: string[] = [];
@@ -62,7 +62,7 @@ async function copiesIn(place: JournalPlace): Promise<FoundJournal[]> {
   return found;
 }
 
-/** Removes the new journals that a former process did not finish. Only at the start: later they may be under way. */
+/** Removes unfinished journals of an earlier process. Only at startup: later they may be in progress. */
 export async function removeUnfinished(places: JournalPlaces): Promise<void> {
   for (const { fs, dir } of places.all()) {
     const names = await fs.list(dir).catch(() => []);
@@ -72,7 +72,7 @@ export async function removeUnfinished(places: JournalPlaces): Promise<void> {
   }
 }
 
-/** Whether every chunk of an upload is there, including those that its full pages name. */
+/** Whether every chunk of an upload is stored, including those of its full pages. */
 export async function isWholeInPages(upload: Upload, volume: Volume, signal: AbortSignal): Promise<boolean> {
   if (!upload.isWhole(volume)) return false;
   for (const { id } of upload.writerState.pages) {

@@ -1,9 +1,9 @@
 /**
- * One upload: how far it has come, what it holds on to, and how that is written down.
+ * The state of one upload: its offset, its leases and its journal.
  *
- * Promise: what `offset` says is durable, in chunks that are leased and in the journal. `restore` gives back exactly that.
- * Bound: 64 bytes for each chunk of the page at hand and each page before it, one chunk of bytes, and their leases.
+ * Contract: all bytes before `offset` are durable, in leased chunks and in the journal; `restore` returns exactly this state.
  * The caller ensures that calls do not overlap.
+ * Bound: 64 bytes for each chunk of the current page and each earlier page, one chunk of bytes, and their leases.
  */
 import { assert, RonError, sched } from '@ron/kernel';
 import type { Address } from '@ron/proto';
@@ -16,13 +16,13 @@ import type { Volume } from '../volume/volume.ts';
 const ENTRY_BYTES = 64;
 const PROGRESS_HEADER_BYTES = 12;
 
-/** What was said when it was created. */
+/** The parameters of its creation. */
 export interface UploadTerms {
   readonly id: string;
   readonly chunk_bytes: number;
-  /** Unknown until it is declared. */
+  /** Undefined until the client declares it. */
   readonly size?: number;
-  /** The creator's own words, given back as they are. */
+  /** The metadata of the client, returned unchanged. */
   readonly metadata: string;
   readonly media_type?: string;
   readonly expected?: Address;
@@ -31,7 +31,7 @@ export interface UploadTerms {
 
 export interface UploadStatus {
   readonly id: string;
-  /** Bytes that are durable. */
+  /** The number of durable bytes. */
   readonly offset: number;
   readonly size: number | undefined;
   readonly metadata: string;
@@ -42,7 +42,7 @@ export interface UploadStatus {
 }
 
 const EMPTY = new Uint8Array(0);
-/** Packed as they are in pages: some uploads wait for days. */
+/** Packed as in pages, since an upload may stay in memory for days. */
 interface Packed {
   readonly pages: Uint8Array;
   readonly entries: Uint8Array;
@@ -72,7 +72,7 @@ export class Upload {
     this.#touched_ms = init.terms.created_ms;
   }
 
-  /** An upload as its journal tells it; undefined when its creation was never acknowledged. */
+  /** The upload that a journal describes; undefined when its creation was never acknowledged. */
   static restore(id: string, frames: readonly Frame[], init: Omit<UploadInit, 'terms'>): Upload | undefined {
     const [created, ...later] = frames;
     if (created?.type !== FrameType.created) return undefined;
@@ -82,7 +82,7 @@ export class Upload {
     return upload;
   }
 
-  /** How far the upload had come that a journal tells of; more than any offset when it was finished. */
+  /** The progress that a journal records; greater than any offset once the upload is finished. */
   static progressOf(frames: readonly Frame[]): number {
     let [pages, entries, tail] = [0, 0, 0];
     for (const { type, payload } of frames) {
@@ -95,7 +95,7 @@ export class Upload {
       entries = more_pages > 0 ? more : entries + more;
       pages += more_pages;
     }
-    // A chunk is at most so many bytes as this is large; the order is all that matters.
+    // Larger than any chunk: only the order matters.
     return (pages * PAGE_ENTRIES_MAX + entries) * 2 ** 32 + tail;
   }
 
@@ -123,14 +123,14 @@ export class Upload {
     return this.#touched_ms + this.#init.expiry_ms;
   }
 
-  /** From where a writer goes on. This upload holds the leases on what it names. */
+  /** The state from which a writer resumes. This upload holds the leases on its contents. */
   get writerState(): WriterState {
     const { pages, entries, tail } = this.#state;
     const { chunk_bytes } = this.terms;
     return { chunk_bytes, pages: entriesOfPage(pages), entries: entriesOfPage(entries), tail };
   }
 
-  /** Whether everything that it holds on to is there. */
+  /** Whether all its leased contents are stored. */
   isWhole(volume: Volume): boolean {
     const { pages, entries } = this.#state;
     return [...entriesOfPage(pages), ...entriesOfPage(entries)].every(({ id }) => volume.has('content', id));
@@ -143,12 +143,12 @@ export class Upload {
 
   async declareSize(size: number): Promise<void> {
     if (this.#size === size) return;
-    if (this.#size !== undefined) throw new RonError('conflict', `the upload has ${this.#size} bytes`);
+    if (this.#size !== undefined) throw new RonError('conflict', `the declared size is ${this.#size} bytes`);
     if (size < this.offset) throw new RonError('conflict', `${this.offset} bytes have been received already`);
     await this.#write({ type: FrameType.size, payload: json({ size }) }, () => (this.#size = size));
   }
 
-  /** Acknowledges what a writer has made durable. The writer still holds its leases. */
+  /** Records the progress of a writer, which still holds its leases. */
   async advance(to: WriterState): Promise<void> {
     const before = this.#state;
     const next = grown(before, to);
@@ -160,7 +160,7 @@ export class Upload {
     this.#holdGrown(before);
   }
 
-  /** Begins again: a part of it was lost. */
+  /** Resets the upload to offset 0 after a part was lost. */
   async reset(): Promise<void> {
     this.release();
     await this.#init.journal.replace(this.#snapshot());
@@ -171,12 +171,12 @@ export class Upload {
     return this.#init.journal.copyIn?.(dir);
   }
 
-  /** Writes every copy of the journal anew. */
+  /** Rewrites every copy of the journal. */
   async rewriteJournal(): Promise<void> {
     await this.#init.journal.replace(this.#snapshot());
   }
 
-  /** It is an object now. Its chunks are the object's business. */
+  /** Marks the upload as finished. Its chunks belong to the object from now on. */
   async finish(address: Address): Promise<void> {
     const size = this.offset;
     const touched_ms = sched.wall_ms();
@@ -190,7 +190,7 @@ export class Upload {
     this.release();
   }
 
-  /** Lets go of what it holds, in memory; the journal stays. */
+  /** Releases the leases and the memory; the journal stays. */
   release(): void {
     const { leases } = this.#init;
     const { pages, entries } = this.#state;
@@ -199,7 +199,7 @@ export class Upload {
     for (const key of keysOf(pages)) leases.releasePage(key);
   }
 
-  /** Appends a frame, or writes a new journal when that is the better way; `apply` makes it true here. */
+  /** Appends a frame, or replaces an oversized journal; then `apply` changes the state in memory. */
   async #write(frame: Frame, apply: () => void): Promise<void> {
     const { journal } = this.#init;
     const { pages, entries, tail } = this.#state;
@@ -260,7 +260,7 @@ export class Upload {
     this.#touched_ms = header.readDoubleLE(0);
   }
 
-  /** Leases what has been added since `before`. A new page stands for the chunks that were held one by one. */
+  /** Leases the contents that were added since `before`. The lease of a new page replaces those of its chunks. */
   #holdGrown(before: Packed): void {
     const { leases } = this.#init;
     const { pages, entries } = addedTo(before, this.#state);
@@ -272,7 +272,7 @@ export class Upload {
 
 const keysOf = (packed: Uint8Array): string[] => entriesOfPage(packed).map(({ id }) => chunkKey(id));
 
-/** `before`, as far as the writer has come since. */
+/** `before` plus the progress of the writer since. */
 function grown(before: Packed, { pages, entries, tail }: WriterState): Packed {
   const fresh = pages.slice(before.pages.length / ENTRY_BYTES);
   if (fresh.length > 0) {
@@ -282,7 +282,7 @@ function grown(before: Packed, { pages, entries, tail }: WriterState): Packed {
   return { pages: before.pages, entries: Buffer.concat([before.entries, more]), tail };
 }
 
-/** What `next` has that `before` had not. A new page takes the entries before it; a new chunk takes the bytes before it. */
+/** The difference from `before` to `next`. A new page consumes the entries before it; a new chunk consumes the tail. */
 function addedTo(before: Packed, next: Packed): Packed {
   const pages = next.pages.subarray(before.pages.length);
   const entries = pages.length > 0 ? next.entries : next.entries.subarray(before.entries.length);
@@ -290,7 +290,7 @@ function addedTo(before: Packed, next: Packed): Packed {
   return { pages, entries, tail: isGrown ? next.tail : next.tail.subarray(before.tail.length) };
 }
 
-/** What makes `before` into `next`. */
+/** The frame that turns `before` into `next`. */
 function progressFrame(before: Packed, next: Packed, touched_ms: number): Frame {
   const { pages, entries, tail } = addedTo(before, next);
   assert(pages.length <= 65_535 * ENTRY_BYTES, 'the pages of an upload fit a frame');

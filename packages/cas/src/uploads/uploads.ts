@@ -1,14 +1,14 @@
 /**
  * Uploads that can be interrupted and resumed, even after a restart: the durable state behind tus.
  *
- * Promise: an offset that was told is durable: the client need not send those bytes again. When the last byte is there, the
- * upload becomes an object, and keeps telling its address until it expires. A request that goes on with an upload takes it
- * over from one that is still under way: that one ends with `conflict`, and the bytes that it brought count. An upload
- * whose journal or chunks may be on volumes that are away answers `not_ready`: it is not reset, expired or quarantined
- * until every volume has answered completely. Journals on volumes that join later are loaded before the next answer.
- * Bound: `uploads_max` uploads that are not finished, `finished_max` that are; for each of them what Upload says, and while
- * bytes come what ObjectWriter says. Overflow: `busy` for a new upload; the finished one that was touched least recently
- * is forgotten. Cancellation: a body that ends early, by an error or by the signal, leaves what it brought.
+ * Contract: an acknowledged offset is durable: the client need not send those bytes again. After the last byte the upload
+ * becomes an object and reports its address until it expires. A request that resumes an upload takes it over from an earlier
+ * one: that one ends with `conflict`, and the bytes that it received count. An upload whose journal or chunks may be on absent
+ * volumes answers `not_ready`: it is not reset, expired or quarantined until every volume has answered completely. Journals
+ * on volumes that join later are loaded before the next answer.
+ * Bound: `uploads_max` unfinished and `finished_max` finished uploads; the memory of each as in Upload, and of an active one
+ * as in ObjectWriter. Overflow: `busy` for a new upload; the least recently used finished one is forgotten.
+ * Cancellation: a body that ends early, by an error or by the signal, keeps the received bytes.
  */
 import { join } from 'node:path';
 import { KeyedMutex, NEVER, RonError, sched } from '@ron/kernel';
@@ -20,65 +20,65 @@ import type { ObjectWriter } from '../objects/object-writer.ts';
 import { NO_JOURNALS, scrubJournals, type JournalScrub } from './journal-scrub.ts';
 import { KnownUploads } from './known-uploads.ts';
 import { MirroredJournal, type JournalPlaces } from './mirrored-journal.ts';
-import { piecesUntilAborted } from '../objects/pieces-until-aborted.ts';
+import { untilAborted } from './until-aborted.ts';
 import { NO_JOURNAL } from './upload-journal.ts';
 import { Upload, type UploadStatus, type UploadTerms } from './upload.ts';
 import type { DamagedRecord } from '../volume/volume.ts';
 
 const KIB = 1024;
 const METADATA_BYTES_MAX = 8 * KIB;
-/** While a body comes, what has come is made durable this often. */
+/** While a body arrives, the received bytes are made durable at this interval. */
 const CHECKPOINT_BYTES = 16 * KIB * KIB;
-/** Uploads with a request under way, and requests that wait for one upload. Beyond them requests are refused with `busy`. */
+/** Uploads with an active request, and requests that wait for one upload. Further requests are refused with `busy`. */
 const KEYS_MAX = 8192;
 const WAITERS_MAX = 64;
 
 export interface UploadsInit {
   store: ObjectStore;
-  /** The journals lie in `uploads/` below it. Undefined for amnesia: then they are kept in memory. */
+  /** The journals are in its subdirectory `uploads/`. Undefined for amnesia: journals are kept in memory. */
   dir?: string | undefined;
   fs?: FileSystem | undefined;
-  /** Instead: several directories, each journal in some of them. */
+  /** Instead of `dir`: several directories; each journal is in some of them. */
   places?: JournalPlaces | undefined;
-  /** An upload is forgotten this long after it was last added to. Default 24 hours. */
+  /** An upload expires this long after its last append. Default 24 hours. */
   expiry_ms?: number;
-  /** Uploads that are not finished. Default 256; each takes up to 0.7 MiB of memory. */
+  /** Unfinished uploads. Default 256; each takes up to 0.7 MiB of memory. */
   uploads_max?: number;
-  /** Finished ones that still tell their address. Default 4096. */
+  /** Finished uploads that still report their address. Default 4096. */
   finished_max?: number;
-  /** Told of a journal that is damaged. Must not throw. */
+  /** Called for each damaged journal. Must not throw. */
   onDamage?: (record: DamagedRecord) => void;
 }
 
 export interface CreateInit {
-  /** Undefined when it is not known yet. */
+  /** Undefined while the client does not know it. */
   size?: number | undefined;
-  /** The creator's own words, given back as they are. At most 8 KiB. */
+  /** The metadata of the client, returned unchanged. At most 8 KiB. */
   metadata?: string | undefined;
   media_type?: string | undefined;
-  /** The address that the sender claims; other bytes are refused at the end. */
+  /** The address that the client states; other bytes are refused at the end. */
   expected?: Address | undefined;
 }
 
 export interface AppendInit {
   id: string;
-  /** Where the sender believes the upload to be. */
+  /** The offset of the upload, as the client knows it. */
   offset: number;
-  /** Declares the size, when it was not known. */
+  /** Declares the size if it was unknown. */
   size?: number | undefined;
   body: AsyncIterable<Uint8Array>;
-  /** As for a writer: told the address before the object becomes visible; what it throws refuses it. */
+  /** As for a writer: called with the address before the object becomes visible. Throws to refuse the object. */
   onAddress?: ((address: Address) => void) | undefined;
   signal: AbortSignal;
 }
 
 export class Uploads implements AsyncDisposable {
   readonly #init: UploadsInit;
-  /** Undefined when they are kept in memory. */
+  /** Undefined when journals are kept in memory. */
   readonly #places: JournalPlaces | undefined;
   readonly #expiry_ms: number;
   readonly #known: KnownUploads;
-  /** One request at a time works on an upload; a newer one takes over. */
+  /** One request at a time per upload; a newer one takes over. */
   readonly #mutex = new KeyedMutex('uploads', { keys_max: KEYS_MAX, waiters_max: WAITERS_MAX, preempt: true });
 
   private constructor(init: UploadsInit) {
@@ -94,25 +94,25 @@ export class Uploads implements AsyncDisposable {
     });
   }
 
-  /** Loads what a former process left, and leases its chunks: before anything is compacted. */
+  /** Loads the uploads of an earlier process and leases their chunks. Call it before the first compaction. */
   static async open(init: UploadsInit): Promise<Uploads> {
     const uploads = new Uploads(init);
     await uploads.#known.load();
     return uploads;
   }
 
-  /** Uploads that are not finished, and that are. */
+  /** The numbers of unfinished and finished uploads. */
   get counts(): { open: number; finished: number } {
     return { open: this.#known.open.size, finished: this.#known.finished.size };
   }
 
-  /** It exists when this resolves, even after a restart. One of no bytes is finished at once. */
+  /** Creates an upload that survives a restart. An upload of no bytes is finished at once. */
   async create(init: CreateInit): Promise<UploadStatus> {
     this.#requireOpen();
     const terms = this.#termsOf(init);
     if (this.#known.open.size >= this.#uploads_max) await this.expire();
     if (this.#known.open.size >= this.#uploads_max) {
-      throw new RonError('busy', `${this.#known.open.size} uploads are under way`, { retry_after_ms: 10_000 });
+      throw new RonError('busy', `${this.#known.open.size} uploads are in progress`, { retry_after_ms: 10_000 });
     }
     const journal = this.#places === undefined ? NO_JOURNAL : new MirroredJournal(this.#places, terms.id);
     const upload = new Upload({ terms, journal, leases: this.#init.store.leases, expiry_ms: this.#expiry_ms });
@@ -126,18 +126,19 @@ export class Uploads implements AsyncDisposable {
     return upload.size === 0 ? await this.settle(terms.id, NEVER) : upload.status;
   }
 
-  /** What is known of an upload right now; undefined when there is none. */
+  /** The known state of an upload; undefined when it is unknown. */
   status(id: string): UploadStatus | undefined {
     return this.#find(id)?.status;
   }
 
-  /** The same for a client: undefined only when it is certain that there is none, `not_ready` when volumes have to return. */
+  /** As `status`, for clients: undefined only if the upload certainly does not exist. Throws `not_ready` while absent volumes may have it. */
   async find(id: string, signal: AbortSignal): Promise<UploadStatus | undefined> {
     await this.#known.refresh();
     const upload = this.#find(id);
     if (upload === undefined) {
       const doubt = this.#known.doubt();
-      if (doubt !== undefined) throw notComplete(`the upload was not found, but its journal may be away: ${doubt}`);
+      if (doubt !== undefined)
+        throw notComplete(`the upload was not found, but an absent volume may have its journal: ${doubt}`);
       return undefined;
     }
     if (!this.#mutex.isHeld(id)) await this.#known.requireReadable(upload, signal);
@@ -145,8 +146,8 @@ export class Uploads implements AsyncDisposable {
   }
 
   /**
-   * For a client that asks where to go on: ends a request that is still adding to the upload, keeps what it brought, and
-   * finishes an upload whose bytes are all there.
+   * For a client that wants to resume: ends a request that still appends to the upload, keeps its received bytes, and
+   * finishes an upload that is complete.
    */
   async settle(id: string, signal: AbortSignal): Promise<UploadStatus> {
     return await this.#inTurn(id, signal, async (upload) => {
@@ -155,7 +156,7 @@ export class Uploads implements AsyncDisposable {
     });
   }
 
-  /** Adds a body to an upload. When it was the last one, the status has the address. */
+  /** Appends a body to an upload. After the last one, the status has the address. */
   async append(init: AppendInit): Promise<UploadStatus> {
     return await this.#inTurn(init.id, init.signal, async (upload, signal) => {
       if (upload.address !== undefined) throw new RonError('conflict', 'the upload is finished');
@@ -176,14 +177,14 @@ export class Uploads implements AsyncDisposable {
     });
   }
 
-  /** Forgets an upload, and ends a request that is adding to it. An object that it became stays. */
+  /** Removes an upload and ends a request that appends to it. An object that it became stays. */
   async terminate(id: string, signal: AbortSignal): Promise<void> {
     await this.#inTurn(id, signal, (upload) => this.#forget(upload));
   }
 
   /**
-   * Forgets every upload whose time is over and that no request is adding to. How many they were: none while a volume is
-   * away. `not_ready` when journals cannot be read: then it is not known which chunks uploads need.
+   * Removes every expired upload without an active request and returns their number: 0 while a volume is absent. Throws
+   * `not_ready` when journals cannot be read, since the chunks that uploads need are unknown then.
    */
   async expire(): Promise<number> {
     await this.#known.refresh();
@@ -192,7 +193,7 @@ export class Uploads implements AsyncDisposable {
     let expired = 0;
     for (const upload of [...this.#known.open.values(), ...this.#known.finished.values()]) {
       if (!this.#known.isOver(upload) || this.#mutex.isHeld(upload.terms.id)) continue;
-      // A journal that could not be removed is tried again the next time.
+      // The next call tries again to remove this journal.
       await this.#forget(upload).then(
         () => (expired += 1),
         () => undefined,
@@ -201,7 +202,7 @@ export class Uploads implements AsyncDisposable {
     return expired;
   }
 
-  /** Checks every frame of the journals in a directory. A damaged copy is written anew from the state that is known. */
+  /** Checks every frame of the journals in a directory. A damaged copy is rewritten from the known state. */
   async scrubJournals(dir: string, signal: AbortSignal): Promise<JournalScrub> {
     const place = this.#places?.all().find((each) => each.dir === dir);
     if (place === undefined) return NO_JOURNALS;
@@ -215,7 +216,7 @@ export class Uploads implements AsyncDisposable {
     });
   }
 
-  /** Ends what is under way, keeping what came. The journals stay, and the leases go. */
+  /** Ends active requests and keeps their received bytes. Releases the leases; the journals stay. */
   async close(): Promise<void> {
     await this.#mutex.close(new RonError('draining', 'uploads are closed'));
     for (const upload of this.#known.open.values()) upload.release();
@@ -250,7 +251,7 @@ export class Uploads implements AsyncDisposable {
 
   #requireSize(size: number): number {
     const { object_bytes_max } = this.#init.store;
-    if (!Number.isSafeInteger(size) || size < 0) throw new RonError('bad_request', `${size} is no number of bytes`);
+    if (!Number.isSafeInteger(size) || size < 0) throw new RonError('bad_request', `${size} is not a number of bytes`);
     if (size <= object_bytes_max) return size;
     throw new RonError('payload_too_large', `an object has at most ${object_bytes_max} bytes`);
   }
@@ -261,7 +262,7 @@ export class Uploads implements AsyncDisposable {
 
   #find(id: string): Upload | undefined {
     const upload = this.#known.get(id);
-    // A request that adds to it keeps it alive.
+    // A request that appends to it keeps it alive.
     return upload !== undefined && (this.#mutex.isHeld(id) || !this.#known.isOver(upload)) ? upload : undefined;
   }
 
@@ -269,7 +270,7 @@ export class Uploads implements AsyncDisposable {
     return this.#init.store.writer(upload.writerState);
   }
 
-  /** Runs `work` while no other request works on the upload; one that does is cancelled first. */
+  /** Runs `work` exclusively; cancels an active request for the same upload first. */
   async #inTurn<T>(
     id: string,
     signal: AbortSignal,
@@ -277,14 +278,13 @@ export class Uploads implements AsyncDisposable {
   ): Promise<T> {
     return await this.#mutex.run(id, signal, async (mine) => {
       const upload = this.#known.get(id);
-      if (upload === undefined || this.#known.isOver(upload))
-        throw new RonError('not_found', 'there is no such upload');
+      if (upload === undefined || this.#known.isOver(upload)) throw new RonError('not_found', 'upload not found');
       await this.#known.requireReadable(upload, mine);
       return await work(upload, mine);
     });
   }
 
-  /** Takes the body in. What came is acknowledged, however the body ends. */
+  /** Writes the body. All received bytes are acknowledged, however the body ends. */
   async #receive(
     upload: Upload,
     writer: ObjectWriter,
@@ -293,7 +293,7 @@ export class Uploads implements AsyncDisposable {
   ): Promise<void> {
     let failure: { readonly error: unknown } | undefined;
     try {
-      for await (const bytes of piecesUntilAborted(body, signal)) {
+      for await (const bytes of untilAborted(body, signal)) {
         this.#requireFits(upload, writer.size + bytes.length);
         await writer.write(bytes, NEVER);
         if (writer.size - upload.offset >= CHECKPOINT_BYTES) await this.#acknowledge(upload, writer);
@@ -301,7 +301,7 @@ export class Uploads implements AsyncDisposable {
     } catch (error) {
       failure = { error };
     }
-    // A writer that failed has nothing to say; then what was acknowledged before stands.
+    // A failed writer adds nothing to the acknowledged state.
     await this.#acknowledge(upload, writer).catch((error: unknown) => (failure ??= { error }));
     if (failure !== undefined) throw failure.error;
   }
@@ -330,7 +330,7 @@ export class Uploads implements AsyncDisposable {
       const { address } = await writer.finish({ expected, media_type, onAddress: ask }, NEVER);
       await upload.finish(address).catch(rethrowDisk);
     } catch (error) {
-      // Bytes that are refused will always be refused; a part that was lost has to be sent again.
+      // Refused bytes stay refused; a lost part has to be sent again.
       if (isRefused) await this.#forget(upload).catch(() => undefined);
       else if (!upload.isWhole(this.#init.store.volume)) await this.#known.reset(upload);
       throw error;
@@ -358,7 +358,7 @@ export class Uploads implements AsyncDisposable {
   }
 }
 
-/** One directory, and each journal once. */
+/** One directory with one copy of each journal. */
 function placeIn(dir: string | undefined, fs: FileSystem = realFileSystem): JournalPlaces | undefined {
   if (dir === undefined) return undefined;
   const places = [{ dir: join(dir, 'uploads'), fs }];

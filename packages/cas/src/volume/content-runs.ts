@@ -11,7 +11,7 @@ import { hexOf } from './hex.ts';
 import type { Place } from '../index/entry.ts';
 import { onDisk } from '../index/record-places.ts';
 import { ON_DISK } from '../index/run-index.ts';
-import { isContentOf, isInLog } from './intact.ts';
+import { isContentOf, isInLog } from './verify-record.ts';
 import { RunBuffers } from './run-buffers.ts';
 
 /** Index entries that are read concurrently. */

@@ -98,6 +98,7 @@ for (const [name, files] of Object.entries(VOLUMES)) {
       } catch {
         failures += 1;
       }
+      // [storage I-11]
       assert.deepEqual([...fs.held], [], `after a failed ${fs.calls[fail_at]}`);
       if (fs.calls.length <= fail_at) break;
     }

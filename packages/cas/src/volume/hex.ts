@@ -1,2 +1,2 @@
-/** Ids and hashes as people read them. */
+/** Formats ids and hashes for logs and errors. */
 export const hexOf = (bytes: Uint8Array): string => Buffer.from(bytes).toString('hex');

@@ -1,41 +1,30 @@
 /**
- * A volume in a directory: a segment log that is the truth, and an index of it that can be thrown away.
+ * A volume in a directory: a segment log that is the source of truth, and an index of it that can be rebuilt.
  *
  *     DIR/segments/*.seg   the log          DIR/index/        see index/run-index.ts; rebuilt from the log when damaged
  *     DIR/quarantine/      damaged records, never deleted
  *     DIR/lock             held while a process has the volume open
- *     DIR/superblock       which volume it is; see superblock.ts
+ *     DIR/superblock       the identity of the volume; see superblock.ts
  *
- * Contract: as `Volume`. Every read checks the record's own id and the hash of its bytes, so a flipped bit on disk never
- * reaches a reader. `has`, `isDurable`, `isPinned`, `wasRemoved` and `typeOf` answer from memory; no call blocks the event
+ * Contract: as `Volume`; reads as in record-reader.ts. `has`, `isDurable`, `isPinned`, `wasRemoved` and `typeOf` answer from memory; no call blocks the event
  * loop on a disk.
  * Bound: the log's queue, the index's pending entries and its part in memory. The last
- * 256 MiB of a disk (a sixteenth of a small one) are kept for what makes room: see reserve.ts.
+ * 256 MiB of a disk (a sixteenth of a small one) are reserved for compaction: see reserve.ts.
  * Cancellation: a put that is cancelled while it waits was not written; reads stop between two reads.
  */
 import { join } from 'node:path';
 import { assert, isRonError, NEVER, RonError, sched, type Timer } from '@ron/kernel';
-import {
-  ID_BYTES,
-  realFileSystem,
-  rethrowDisk,
-  type Damage,
-  type FileSystem,
-  type LogRecord,
-  type SegmentLog,
-} from '@ron/log';
-import { contentRuns } from './content-runs.ts';
+import { ID_BYTES, realFileSystem, rethrowDisk, type Damage, type FileSystem, type SegmentLog } from '@ron/log';
 import { hexOf } from './hex.ts';
-import type { Place } from '../index/entry.ts';
 import { IndexFlusher } from '../index/index-flusher.ts';
 import { isWritableDir, lockOf, openIndexedLog, type IndexedLog } from '../index/open-index.ts';
 import type { PlaceIndex } from '../index/place-index.ts';
 import { rebuildIndex } from '../index/rebuild.ts';
-import { isAt, namesShards } from '../index/record-places.ts';
-import { ON_DISK } from '../index/run-index.ts';
+import { namesShards } from '../index/record-places.ts';
 import { heldAt, listHeld, listIds } from '../index/listing.ts';
-import { isInLog, isRecord, readAt, readInitOf } from './intact.ts';
-import { damaged, Quarantine } from './quarantine.ts';
+import { RecordReader } from './record-reader.ts';
+import { isRecord, readAt } from './verify-record.ts';
+import { Quarantine } from './quarantine.ts';
 import { isEnd, RecordType, takesRoom } from './record-types.ts';
 import { Reserve } from './reserve.ts';
 import { rewriteSegments } from '../compaction/rewrite.ts';
@@ -62,7 +51,7 @@ export interface LocalVolumeInit extends VolumeEvents {
   dir: string;
   /** Default: the directory. */
   name?: string;
-  /** Default: the name, so that every volume is its own. */
+  /** Default: the name, so that every volume is its own domain. */
   domain?: string;
   fs?: FileSystem;
   /** Called with the identity on disk before anything is written. Throws to refuse the directory. */
@@ -70,21 +59,19 @@ export interface LocalVolumeInit extends VolumeEvents {
   segment_bytes?: number;
   queue_bytes_max?: number;
   onLogDamage?: (damage: Damage) => void;
-  /** Called when the index is thrown away and rebuilt from the log, with the reason. */
+  /** Called with the reason when the index is discarded and rebuilt from the log. */
   onRebuild?(why: string): void;
-  /** The index is taken to disk this long after a change. Default 3 s; Infinity: only when it is full, and at the end. */
+  /** The index is flushed this long after a change. Default 3 s; Infinity: only when it is full, and at close. */
   flush_after_ms?: number;
-  /** Where the files of the index go. Default: with the log, or in memory when the directory is read-only. */
+  /** The file system of the index. Default: that of the log, or memory when the directory is read-only. */
   indexFs?: FileSystem;
   signal: AbortSignal;
 }
 
 const OK: VolumeState = { condition: 'ok', reason: '' };
 const FLUSH_AFTER_MS = 3000;
-/** A rebuild of the index that failed is tried again after this time. */
+/** The delay before a failed rebuild of the index is retried. */
 const REBUILD_AGAIN_MS = 10_000;
-/** A record that moves while it is read is looked up again this often. */
-const READ_ATTEMPTS = 8;
 
 export class LocalVolume implements Volume {
   readonly name: string;
@@ -98,6 +85,7 @@ export class LocalVolume implements Volume {
   readonly #onRebuild: ((why: string) => void) | undefined;
   readonly #indexFs: FileSystem;
   readonly #quarantine: Quarantine;
+  readonly #reader: RecordReader;
   readonly #lock: Disposable | undefined;
   readonly #reserve: Reserve;
   readonly #flusher: IndexFlusher;
@@ -106,7 +94,7 @@ export class LocalVolume implements Volume {
   #reclaiming: Promise<Reclaimed> | undefined;
   #rebuilding: Promise<void> | undefined;
   #rebuildLater: Timer | undefined;
-  /** Ends compaction when the index has to be rebuilt, and the rebuilding when the volume is closed. */
+  /** Ends compaction before the index is rebuilt, and the rebuild when the volume is closed. */
   readonly #stop = { reclaim: new AbortController(), rebuild: new AbortController() };
   #closing: Promise<void> | undefined;
 
@@ -131,9 +119,11 @@ export class LocalVolume implements Volume {
     this.#flusher = new IndexFlusher({ log, index, flush_after_ms: init.flush_after_ms ?? FLUSH_AFTER_MS });
     const onDamage = init.onDamage?.bind(init);
     this.#quarantine = new Quarantine({ volume: this.name, dir: init.dir, log, index, onDamage });
+    const { name } = this;
+    this.#reader = new RecordReader({ name, log, index, quarantine: this.#quarantine, flusher: this.#flusher });
   }
 
-  /** Refused while another process has the directory. */
+  /** Refuses a directory that another process has open. */
   static async open(init: LocalVolumeInit): Promise<LocalVolume> {
     const isWritable = await isWritableDir(init.dir, init.fs);
     const lock = await lockOf(init, isWritable);
@@ -163,9 +153,9 @@ export class LocalVolume implements Volume {
 
   async #begin(): Promise<void> {
     await this.#reserve.measure();
-    // On a disk that takes no names reads still work; what is damaged is then not kept aside.
+    // Without this directory reads still work; damaged records are then not copied.
     await this.log.files.fs.makeDir(join(this.dir, 'quarantine')).catch(() => undefined);
-    // The log has it all: an index that cannot be written now is written later.
+    // The log has all entries: an index that cannot be written now is written later.
     await this.#flusher.flush().catch(() => this.#flusher.again());
   }
 
@@ -194,13 +184,13 @@ export class LocalVolume implements Volume {
       });
     }
     if (!this.#identity.isClaimed) return await this.#watchState(this.#refuseUnclaimed());
-    // Nothing may wait before this: who decided to put something, and had it ordered in the same step, is in that order.
+    // No await before this call: puts are ordered by the synchronous steps in which their callers made them.
     await this.#watchState(this.#append(records, signal, durability));
     if (this.index.isFull) await this.#flusher.flush().catch(() => this.#flusher.again());
     else this.#flusher.soon();
   }
 
-  /** The disk took no new epoch when the volume was opened. Tries again for the puts that follow. */
+  /** The epoch could not be claimed when the volume was opened. Tries again for later puts. */
   async #refuseUnclaimed(): Promise<never> {
     const { failure } = this.#identity;
     void this.#identity.tryClaim();
@@ -214,7 +204,7 @@ export class LocalVolume implements Volume {
     );
     const bytes = records.reduce((sum, { type, payload }) => (takesRoom(type) ? sum + payload.length : sum), 0);
     if (bytes > 0 && this.#reserve.isReached(bytes)) {
-      const kept = `its last ${this.#reserve.bytes} bytes are kept for what makes room again (removals, compaction)`;
+      const kept = `its last ${this.#reserve.bytes} bytes are reserved for removals and compaction`;
       throw new RonError('storage_full', `the disk is full: ${kept}`, { retry_after_ms: 1000 });
     }
     // The index needs the payload of a record that names shards, and the log keeps payloads only for durable appends.
@@ -233,52 +223,16 @@ export class LocalVolume implements Volume {
     return tag !== undefined && !isEnd(tag.type) && !tag.isDamaged;
   }
 
-  async get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
-    let last: Place | undefined;
-    for (let attempt = 0; attempt < READ_ATTEMPTS; attempt++) {
-      const place = await this.#placeOf(kind, id);
-      if (place === undefined) return undefined;
-      signal.throwIfAborted();
-      // The record was not at this place, and the index still leads there: it was not moved meanwhile.
-      if (last !== undefined && isAt(place, last.segment, last.offset)) return await this.#failDamaged(kind, id, place);
-      const record = this.#readNow(kind, id, place, 'keep') ?? (await readAt(this.log, place, kind));
-      if (record !== undefined && isRecord(record, kind, id)) return stored(record);
-      last = place;
-    }
-    throw new RonError('not_ready', `${hexOf(id)} moves faster than it can be read`, { retry_after_ms: 1000 });
-  }
-
-  async #failDamaged(kind: Kind, id: Uint8Array, place: Place): Promise<never> {
-    if (place.isDamaged !== true) await this.#quarantine.add(kind, id, place);
-    this.#flusher.soon();
-    throw damaged(id);
+  get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
+    return this.#reader.get(kind, id, signal);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
-    const place = this.index.getNow(kind, id);
-    if (place === undefined || place === ON_DISK || isEnd(place.type)) return undefined;
-    const record = this.#readNow(kind, id, place, 'look');
-    return record && stored(record);
-  }
-
-  #readNow(kind: Kind, id: Uint8Array, place: Place, use: 'keep' | 'look'): LogRecord | undefined {
-    const { log } = this;
-    if (!isInLog(log, place)) return undefined;
-    const { payload_bytes, meta_bytes } = place;
-    const init = readInitOf(kind);
-    const record =
-      use === 'keep'
-        ? log.readNow(place, payload_bytes, meta_bytes, init)
-        : log.peekNow(place, payload_bytes, meta_bytes, init);
-    return record !== undefined && isRecord(record, kind, id) ? record : undefined;
+    return this.#reader.getNow(kind, id);
   }
 
   getMany(ids: readonly Uint8Array[], signal: AbortSignal): AsyncGenerator<readonly Uint8Array[], void, void> {
-    const { name, log, index } = this;
-    const placeNow = (id: Uint8Array): ReturnType<PlaceIndex['getNow']> => index.getNow('content', id);
-    const placeOf = (id: Uint8Array): Promise<Place | undefined> => index.get('content', id);
-    const contentOf = (id: Uint8Array): Promise<Uint8Array> => this.#contentOf(id, signal);
-    return contentRuns({ name, log, placeNow, placeOf, contentOf }, ids, signal);
+    return this.#reader.getMany(ids, signal);
   }
 
   has(kind: Kind, id: Uint8Array): boolean {
@@ -299,7 +253,7 @@ export class LocalVolume implements Volume {
   }
 
   async putTime_s(kind: Kind, id: Uint8Array): Promise<number | undefined> {
-    return (await this.#placeOf(kind, id))?.time_s;
+    return (await this.#reader.placeOf(kind, id))?.time_s;
   }
 
   async inventory(kind: Kind, after: Uint8Array | undefined, count: number): Promise<Held[]> {
@@ -314,12 +268,12 @@ export class LocalVolume implements Volume {
   }
 
   async held(kind: Kind, id: Uint8Array): Promise<Held | undefined> {
-    const place = await this.#placeOf(kind, id);
+    const place = await this.#reader.placeOf(kind, id);
     return place && heldAt(id, place);
   }
 
   async reclaim(init: ReclaimInit): Promise<Reclaimed> {
-    if (this.#reclaiming !== undefined) throw new RonError('conflict', `${this.name} is being compacted already`);
+    if (this.#reclaiming !== undefined) throw new RonError('conflict', `${this.name} is already being compacted`);
     if (this.#rebuilding !== undefined) {
       throw new RonError('not_ready', `the index of ${this.name} is being rebuilt`, { retry_after_ms: 1000 });
     }
@@ -338,7 +292,7 @@ export class LocalVolume implements Volume {
     }
   }
 
-  /** A run of the index turned out to be damaged: it is rebuilt from the log beside the damaged one. */
+  /** Rebuilds a damaged index from the log, beside the damaged one. */
   #rebuildIndex(why: string): void {
     if (this.#rebuilding !== undefined || this.#closing !== undefined) return;
     this.#onRebuild?.(why);
@@ -393,21 +347,10 @@ export class LocalVolume implements Volume {
     await this.#rebuilding;
     await this.log.sync(NEVER).catch(() => undefined);
     await this.#flusher.flush().catch(() => undefined);
+    // [storage I-11]
     await this.log.close();
     await this.index.close();
     this.#lock?.[Symbol.dispose]();
-  }
-
-  async #placeOf(kind: Kind, id: Uint8Array): Promise<Place | undefined> {
-    const now = this.index.getNow(kind, id);
-    const place = now === ON_DISK ? await this.index.get(kind, id) : now;
-    return place === undefined || isEnd(place.type) ? undefined : place;
-  }
-
-  async #contentOf(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array> {
-    const record = await this.get('content', id, signal);
-    if (record === undefined) throw new RonError('not_found', `${this.name} does not hold ${hexOf(id)}`);
-    return record.payload;
   }
 
   async #watchState(write: Promise<unknown>): Promise<void> {
@@ -436,9 +379,3 @@ async function identityInLog(init: LocalVolumeInit, { log, index }: IndexedLog):
   const note = record !== undefined && isRecord(record, 'note', ROSTER_NOTE_ID) ? record.payload : undefined;
   return identityFromNote(note, init.name ?? init.dir);
 }
-
-const stored = (record: LogRecord): StoredRecord => ({
-  type: record.head.type,
-  payload: record.payload,
-  meta: record.meta,
-});

@@ -1,8 +1,7 @@
 /**
- * A volume in memory, for amnesia: the same promises, but for what a restart takes.
+ * A volume in memory, for amnesia: the contract of `Volume`, except that a restart loses everything.
  *
  * Bound: `bytes_max`, payloads and meta counted with a fixed overhead for each record. Overflow: `storage_full`.
- * Cancellation: every call is over when it returns.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { RonError, sched } from '@ron/kernel';
@@ -23,9 +22,9 @@ import type {
   VolumeStats,
 } from './volume.ts';
 
-/** Roughly what the maps and objects of one record cost. */
+/** An estimate of the memory for the maps and objects of one record. */
 const RECORD_OVERHEAD_BYTES = 256;
-/** Contents that are looked at in one go when room is given back. */
+/** Contents that are visited in one turn of the event loop by `reclaim`. */
 const RECLAIM_ENTRIES = 512;
 
 interface Kept extends StoredRecord {
@@ -65,7 +64,7 @@ export class MemoryVolume implements Volume {
     if (signal.aborted) return Promise.reject(signal.reason);
     const bytes = records.reduce((sum, record) => sum + this.#newBytes(record), 0);
     if (bytes > 0 && this.#used_bytes + bytes > this.#bytes_max) {
-      return Promise.reject(new RonError('storage_full', 'the memory that amnesia may use is full'));
+      return Promise.reject(new RonError('storage_full', 'the memory limit of amnesia is reached'));
     }
     for (const record of records) this.#apply(record);
     return Promise.resolve();
@@ -74,7 +73,7 @@ export class MemoryVolume implements Volume {
   get(kind: Kind, id: Uint8Array, signal: AbortSignal): Promise<StoredRecord | undefined> {
     if (signal.aborted) return Promise.reject(signal.reason);
     const record = this.#tables[kind].get(chunkKey(id));
-    // Memory rots as well, if rarely: the promise is the same.
+    // Bits flip in memory too, if rarely.
     if (record !== undefined && isContent(record.type) && Buffer.compare(blake3(record.payload), id) !== 0) {
       return Promise.reject(new RonError('integrity', 'a record in memory is damaged'));
     }
@@ -105,7 +104,7 @@ export class MemoryVolume implements Volume {
     return this.#pins.has(chunkKey(id));
   }
 
-  /** It begins empty and ends empty: nothing can come back that has to be held off. */
+  /** Nothing survives the process, so no removed object can come back. */
   wasRemoved(): boolean {
     return false;
   }
@@ -167,7 +166,7 @@ export class MemoryVolume implements Volume {
     return this.close();
   }
 
-  /** What a record adds to the memory in use. */
+  /** The memory that a record adds. */
   #newBytes(record: NewRecord): number {
     if (record.type === RecordType.pin) return this.#pins.has(chunkKey(record.id)) ? 0 : RECORD_OVERHEAD_BYTES;
     return tablesOf(record.type).length > 0 ? costOf(record) : 0;
@@ -186,7 +185,7 @@ export class MemoryVolume implements Volume {
   }
 
   #keep(key: string, record: NewRecord): void {
-    // A copy: the caller's buffer is the caller's to use again.
+    // A copy: the caller may reuse its buffer.
     const kept = {
       type: record.type,
       payload: Uint8Array.from(record.payload),
@@ -210,7 +209,7 @@ export class MemoryVolume implements Volume {
     }
   }
 
-  /** Forgets a record of one table; its memory is free when the other one does not hold it. */
+  /** Removes a record from one table; its memory is freed unless the other table holds it. */
   #drop(kind: Kind, key: string): void {
     const kept = this.#tables[kind].get(key);
     if (kept === undefined) return;
@@ -220,7 +219,7 @@ export class MemoryVolume implements Volume {
   }
 }
 
-/** Where a record is found by its own id. */
+/** The table that finds a record by its own id. */
 function tablesOf(type: number): readonly Kind[] {
   if (type === RecordType.stripe) return ['stripe'];
   if (type === RecordType.note) return ['note'];

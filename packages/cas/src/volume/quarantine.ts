@@ -1,5 +1,5 @@
 /**
- * Keeps damaged records aside.
+ * Quarantines damaged records.
  *
  * Contract: a damaged record is copied to DIR/quarantine, never deleted, and reported. An object stays in the index as
  * damaged until it is stored again or removed, because its chunks may be whole and needed; any other record is removed
@@ -32,7 +32,7 @@ export class Quarantine {
     this.#init = init;
   }
 
-  /** Copies bytes that are not a record, or a damaged one. Whether the copy is there, durably. */
+  /** Copies bytes of a damaged record, or bytes that are not a record. Returns whether the copy is durable. */
   async keepAside(name: string, segment: number, offset: number, bytes: number): Promise<boolean> {
     const { dir, log } = this.#init;
     try {
@@ -48,7 +48,7 @@ export class Quarantine {
       await log.files.fs.syncDir(join(dir, 'quarantine'));
       return true;
     } catch (error) {
-      // The same bytes may have been copied before. The copy is for people: a disk that cannot take it must not turn a
+      // The same bytes may have been copied before. The copy is for operators: a disk that refuses it must not turn a
       // damaged record into a failed service.
       return (error as NodeJS.ErrnoException).code === 'EEXIST';
     }

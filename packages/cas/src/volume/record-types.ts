@@ -1,6 +1,6 @@
 import type { Kind } from './volume.ts';
 
-/** What a record in a volume's log is. The numbers are on disk: they never change and are never used again. */
+/** The types of records in the log of a volume. The numbers are on disk: they never change and are never reused. */
 export const RecordType = {
   /** A piece of a larger object. Id: BLAKE3 of the payload. */
   chunk: 1,
@@ -10,18 +10,18 @@ export const RecordType = {
   page: 3,
   /** An object of several chunks. Id: its address. Meta: the media type. */
   manifest: 4,
-  /** Keeps the object with this address when what is not pinned is reclaimed. */
+  /** Pins the object with this address: it does not expire. */
   pin: 5,
   unpin: 6,
-  /** The object with this address is gone. */
+  /** The object with this address is removed. */
   remove: 7,
   /** Contents that protect each other. Id: the stripe's. Payload: see stripe.ts. */
   stripe: 8,
-  /** They do so no longer. The same id and payload. */
+  /** The stripe has ended. The same id and payload. */
   unstripe: 9,
-  /** A note that the user of the volume keeps there; the last one with an id counts. */
+  /** A note of a layer above. The last one with an id is current. */
   note: 10,
-  /** What lost contents of a stripe are made from. Id: BLAKE3 of the payload. */
+  /** A parity shard of a stripe. Id: BLAKE3 of the payload. */
   parity: 11,
 } as const;
 
@@ -37,16 +37,16 @@ export function isObject(type: number): boolean {
   return type === RecordType.object || type === RecordType.manifest;
 }
 
-/** Records that say that something which was here before is not here any more. */
+/** Records that state that an earlier record is no longer valid. */
 export const isEnd = (type: number): boolean => type === RecordType.remove || type === RecordType.unstripe;
 
-/** Records that end an earlier one. They can go when no superseded record of their id is left in any segment. */
+/** Records that end an earlier one. They can be dropped when no segment has a superseded record of their id. */
 export const isTombstone = (type: number): boolean => isEnd(type) || type === RecordType.unpin;
 
 /** Records that hold stored bytes, not a decision about them. */
 export const takesRoom = (type: number): boolean => isContent(type) || isObject(type);
 
-/** Whether a record of this type is what is looked for by that kind. */
+/** Whether a look-up of this kind finds records of this type. */
 export function isOfKind(type: number, kind: Kind): boolean {
   if (kind === 'content') return isContent(type);
   if (kind === 'object') return isObject(type);

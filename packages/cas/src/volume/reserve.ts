@@ -1,9 +1,9 @@
 /**
- * Keeps a part of a disk free for what makes room again: marks of removal, compaction and the index all write before they
- * free anything, and on a disk that is full to the last byte nothing could ever be given back.
+ * Reserves a part of the disk for removals, compaction and the index. They write before they free space, so on a disk
+ * without any free space nothing could be reclaimed.
  *
- * Promise: `isReached` says whether new objects must wait outside. Bound: one measurement at a time; between two, what was
- * written since counts as gone, at most an eighth of the reserve or `MEASURE_EVERY_MS`.
+ * Contract: `isReached` returns whether new objects must be refused. Bound: one measurement at a time. Between two of them,
+ * written bytes are subtracted from the free space, for at most an eighth of the reserve or `MEASURE_EVERY_MS`.
  */
 import { sched } from '@ron/kernel';
 import type { DiskRoom, FileSystem } from '@ron/log';
@@ -16,7 +16,7 @@ const MEASURE_EVERY_MS = 1000;
 /** When the reserve is reached, freed space should be noticed soon. */
 const MEASURE_EVERY_REACHED_MS = 50;
 
-/** How much of a disk is kept. */
+/** The size of the reserve. */
 export const reserveBytes = (total_bytes: number): number => Math.min(total_bytes * SHARE, BYTES_MAX);
 
 export class Reserve {
@@ -34,7 +34,7 @@ export class Reserve {
     return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes);
   }
 
-  /** Whether `bytes` more would be taken from what is kept free. Measures again, for the next who asks, when that is due. */
+  /** Whether `bytes` more would use the reserve. Starts a new measurement, for later calls, when one is due. */
   isReached(bytes: number): boolean {
     const room = this.#room;
     const isReached = room !== undefined && room.free_bytes - this.#written_bytes - bytes < this.bytes;
@@ -48,7 +48,7 @@ export class Reserve {
     this.#written_bytes += bytes;
   }
 
-  /** Never rejects: a disk that cannot even tell is found out by its writes. */
+  /** Never rejects: a broken disk fails its writes anyway. */
   measure(): Promise<void> {
     this.#measuring ??= this.#look().finally(() => (this.#measuring = undefined));
     return this.#measuring;
@@ -61,7 +61,7 @@ export class Reserve {
       this.#room = await this.#measure();
       this.#written_bytes -= written_bytes;
     } catch {
-      // What it said last stands; the next look may know more.
+      // The last measurement stays valid until the next one succeeds.
     }
   }
 }

@@ -1,5 +1,5 @@
 /**
- * Reads everything that a volume keeps, a stretch at a time, and handles damage.
+ * Scrub: reads all data of a volume, a part at a time, and handles damage.
  *
  * First the log, every byte of it: each record that the index leads to must check, and content must have the hash that it
  * is found by. Then the index: no entry may lead to a place without a record. A damaged mark (a pin, a removal) is written
@@ -13,7 +13,7 @@ import type { Damage, Position, RecordHead, SegmentLog } from '@ron/log';
 import { TABLES, type Place, type Table } from '../index/entry.ts';
 import type { PlaceIndex } from '../index/place-index.ts';
 import { isAt, markAt, tablesOf } from '../index/record-places.ts';
-import { isContentOf, isInLog } from './intact.ts';
+import { isContentOf, isInLog } from './verify-record.ts';
 import { isContent } from './record-types.ts';
 import type { Kind, ScrubCursor, ScrubStep } from './volume.ts';
 
@@ -29,12 +29,12 @@ export interface ScrubInit {
   readonly flush: () => Promise<void>;
   /** Reads a record and, when it is damaged, quarantines it and throws. */
   readonly check: (kind: Kind, id: Uint8Array) => Promise<unknown>;
-  /** A mark was damaged, and is written anew. */
+  /** A damaged mark is rewritten. */
   readonly onMark: (id: Uint8Array, what: string) => void;
   signal: AbortSignal;
 }
 
-/** The next stretch after `from`; undefined when there is none. */
+/** Scrubs the next part after `from`; undefined at the end. */
 export async function scrubStep(init: ScrubInit, from: ScrubCursor | undefined): Promise<ScrubStep | undefined> {
   const cursor = from ?? { at: [0, 0], end: endOf(init.log), gaps: [] };
   if (cursor.table === undefined) {
@@ -50,7 +50,7 @@ export async function scrubStep(init: ScrubInit, from: ScrubCursor | undefined):
 
 const endOf = ({ durable: { position } }: SegmentLog): readonly [number, number] => [position.segment, position.offset];
 
-/** A place that is doubtful, if the index leads to it. */
+/** A place that must be checked if the index leads to it. */
 interface Suspect extends Position {
   readonly table: Table;
   readonly id: Uint8Array;
@@ -75,14 +75,14 @@ class Step {
   async readLog(segment: number, from: number): Promise<ScrubStep> {
     const { log, signal } = this.#init;
     const isLast = segment === this.#cursor.end[0];
-    // Of a segment that is sealed since, or was not being written, all counts.
+    // A sealed segment is checked to its end.
     const end = isLast && this.#cursor.end[1] > 0 ? this.#cursor.end[1] : log.files.durableBytesOf(segment);
     const until = Math.min(from + STEP_BYTES, end);
     const onRecord = (head: RecordHead, at: Position, body: Buffer): void => this.#visit(head, at, body);
     const onBadBody = (head: RecordHead, offset: number): void => this.#suspectAt(head, { segment, offset });
     const onDamage = (damage: Damage): void => void (damage.what === 'gap' && this.#remember(damage));
     const { tail, hasMore } = await log.scanSegment(segment, onRecord, onDamage, signal, { from, until, onBadBody });
-    // Records were here, and the last of them are none any more.
+    // The last records of the segment are no longer valid.
     if (!hasMore && tail < end) this.#remember({ segment, offset: tail, bytes: end - tail });
     await this.#settleAll();
     const at: readonly [number, number] = hasMore && tail < end ? [segment, tail] : [segment + 1, 0];
@@ -102,7 +102,7 @@ class Step {
     return { cursor, bytes, records: this.#records, bad: this.#bad.size, faults: this.#faults };
   }
 
-  /** A record whose checksum is right. */
+  /** A record with a valid checksum. */
   #visit(head: RecordHead, at: Position, body: Buffer): void {
     this.#records += 1;
     if (isContent(head.type) && !isContentOf(body.subarray(0, head.payload_bytes), head.id)) this.#suspectAt(head, at);
@@ -113,7 +113,7 @@ class Step {
     for (const table of tablesOf(head.type)) this.#suspects.push({ table, id: head.id, segment, offset });
   }
 
-  /** Damage in a header hides what it is: the entries of the index that lead into it are seen to when those are read. */
+  /** The type is unknown when the header is damaged: index entries that lead here are checked when the index is read. */
   #remember({ segment, offset, bytes }: Omit<Damage, 'what'>): void {
     this.#gaps = [...this.#gaps, [segment, offset, bytes]];
     if (this.#gaps.length <= GAPS_MAX) return;

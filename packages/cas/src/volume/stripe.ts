@@ -5,13 +5,13 @@
  *     | form (3) | k | m | 0 | then for each shard: id (32) | bytes (4) | id of its volume (16)
  *
  * A stripe is found by its own id, which is the hash of the ids of its shards, and by each of them. The previous version
- * wrote form 2, with names of volumes (length (1), name) in place of ids: it is read, and written anew by the planner.
+ * wrote form 2, with names of volumes (length (1), name) in place of ids: it is read, and the planner rewrites it.
  * Form 1 used another erasure code. It is no longer read: such a stripe protects nothing, and the planner ends it.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import { formatVolumeId, legacyVolumeId, volumeIdBytes } from './superblock.ts';
 
-/** Numbers on disk: they never change and are never used again. */
+/** Numbers on disk: they never change and are never reused. */
 const Form = { retired: 1, named: 2, current: 3 } as const;
 const HEADER_BYTES = 4;
 const ID_BYTES = 32;
@@ -20,7 +20,7 @@ const VOLUME_BYTES = 16;
 
 export interface StripeShard {
   readonly id: Uint8Array;
-  /** Without what fills it up to the longest one. */
+  /** Without the padding to the length of the longest shard. */
   readonly bytes: number;
   /** The id of the volume that it was put to. */
   readonly home: string;
@@ -30,7 +30,7 @@ export interface StripeLayout {
   readonly data_shards: number;
   /** Data first, then parity. */
   readonly shards: readonly StripeShard[];
-  /** Read from a record of the previous version, which is to be written anew. */
+  /** Read from a record of the previous version, which has to be rewritten. */
   readonly isNamed?: true;
 }
 
@@ -47,7 +47,7 @@ export function encodeStripe({ data_shards, shards }: StripeLayout): Buffer {
   return Buffer.concat(parts);
 }
 
-/** Undefined when it is none, of a form that is no longer read, or of a later version. */
+/** Undefined when the bytes are not a stripe, or of a form that this version does not read. */
 export function decodeStripe(payload: Uint8Array): StripeLayout | undefined {
   const bytes = Buffer.from(payload.buffer, payload.byteOffset, payload.length);
   const [form, data_shards, parity_shards] = bytes;

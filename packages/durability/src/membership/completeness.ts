@@ -1,10 +1,9 @@
 /**
- * Whether the volumes of a set have answered completely: the precondition of reclaiming anything, and of "not found".
+ * Whether every volume of a set has answered: the precondition of reclaiming records, and of the answer "not found".
  *
- * Contract: a volume on the roster that the operator has not given up is away while no readable member has its id. The
- * set is incomplete while a volume is away, and while a readable member has not been told everything, was used apart from
- * the others, or lost records that it cannot name. The answers are made of the state in the step in which they are read.
- * Bound: one cached list of names.
+ * Contract: a volume on the roster that was not abandoned is away while no readable member has its id. The set is incomplete
+ * while a volume is away, and while a readable member is stale, diverged or unverified. Answers reflect the state in the step in
+ * which they are read. Bound: one cached list of names.
  */
 import type { Member } from './member.ts';
 import type { Roster } from './roster.ts';
@@ -20,10 +19,10 @@ export class Completeness {
     this.#set = set;
   }
 
-  /** The volumes on the roster that are not here, without those that were given up, by the directories of their last open. */
+  /** The absent volumes on the roster that were not abandoned, by the directories where they were last open. */
   get away(): readonly string[] {
     const { roster } = this.#set.membership;
-    const { changes_total } = this.#set.life;
+    const { changes_total } = this.#set.lifecycle;
     if (roster !== this.#roster || changes_total !== this.#changes_total) {
       const here = new Set(this.#set.members.flatMap((member) => (member.isReadable ? [member.id] : [])));
       const away = roster.members.filter((id) => !here.has(id) && !roster.lost.includes(id));
@@ -44,17 +43,17 @@ export class Completeness {
   }
 
   /**
-   * Whether a member has to be reconciled now: it is not current, or it is in doubt and every other volume is here and
-   * current. Of volumes that are all in doubt, each is compared with all others: no further volume could know more.
+   * Whether a member has to be reconciled now: it is not current, or it is unverified and every other volume is open and
+   * current. If all volumes are unverified, each is compared with all others: no other source is left.
    */
   isDue(member: Member): boolean {
     if (!member.isCurrent) return true;
-    return member.isInDoubt && this.away.length === 0 && this.#set.members.every(isCurrentOrLost);
+    return member.isUnverified && this.away.length === 0 && this.#set.members.every(isCurrentOrLost);
   }
 
   /**
-   * Why an object that is not found may still be stored. With fewer volumes away than copies that were acknowledged, one
-   * copy would be here, unless volumes were given up before.
+   * Why an object that is not found may still be stored. If fewer volumes are away than copies were acknowledged, one copy
+   * would be on an open volume, unless volumes were abandoned before.
    */
   get absenceDoubt(): string | undefined {
     const { away } = this;
@@ -72,8 +71,8 @@ const isCurrentOrLost = (member: Member): boolean => member.isCurrent || !member
 
 function problemOf(member: Member): string | undefined {
   if (!member.isReadable) return undefined;
-  if (member.isApart) return 'was used apart from the others';
+  if (member.isDiverged) return 'was used apart from the others';
   if (!member.isCurrent) return 'is catching up';
-  if (member.isInDoubt) return 'lost records that it cannot name';
+  if (member.isUnverified) return 'lost records that it cannot name';
   return undefined;
 }

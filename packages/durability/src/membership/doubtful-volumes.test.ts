@@ -55,26 +55,26 @@ for (const damaged of [['a'], ['a', 'b'], ALL]) {
       damaged,
     );
     await assert.rejects(reclaim(set), isRefused);
-    assert.equal(await set.settle(signal), damaged.length);
+    assert.equal(await set.reconcileStale(signal), damaged.length);
     assert.equal(set.incomplete, undefined);
     assert.ok(set.members.every((member) => member.isCurrent));
     await reclaim(set);
     assert.ok(set.has('object', X.id));
-    assert.equal(await set.settle(signal), 0, 'they are compared once');
+    assert.equal(await set.reconcileStale(signal), 0, 'they are compared once');
   });
 }
 
-test('all in doubt and one away: they wait for that one, or until it is given up', async () => {
+test('unverified volumes wait for an absent one, or until it is abandoned', async () => {
   for (const isGivenUp of [false, true]) {
     using directories = new Directories();
     await prepare(directories, ['a', 'b']);
     await using set = await directories.open(['a', 'b'], RF3);
-    assert.equal(await set.settle(signal), 0);
+    assert.equal(await set.reconcileStale(signal), 0);
     assert.match(set.incomplete!, /c is away; a lost records that it cannot name; b lost/);
     const [away] = set.membership.missing();
-    if (isGivenUp) await set.life.giveUp(away!, true, signal);
-    else set.life.add({ volume: await directories.volume('c') });
-    assert.equal(await set.settle(signal), isGivenUp ? 2 : 3);
+    if (isGivenUp) await set.lifecycle.setAbandoned(away!, true, signal);
+    else set.lifecycle.add({ volume: await directories.volume('c') });
+    assert.equal(await set.reconcileStale(signal), isGivenUp ? 2 : 3);
     assert.equal(set.incomplete, undefined);
   }
 });
@@ -90,12 +90,12 @@ test('a pin and an object that one of them still has are known to all after that
   const volumes = [a, b, c];
   await using set = await VolumeSet.open({ members: volumes.map((volume) => ({ volume })), ...RF3, signal });
   assert.match(set.incomplete!, /a lost records that it cannot name; b lost .*; c lost/);
-  await set.settle(signal);
+  await set.reconcileStale(signal);
   assert.equal(set.incomplete, undefined);
   assert.ok(volumes.every((volume) => volume.has('object', X.id) && volume.isPinned(X.id)));
 });
 
-test('volumes in doubt are told by one that is not, even if they opened first', async () => {
+test('unverified volumes are reconciled with a verified one, even if they opened first', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -108,8 +108,8 @@ test('volumes in doubt are told by one that is not, even if they opened first', 
   // They lost the pin.
   for (const volume of inDoubt) await volume.put([mark(RecordType.unpin)], signal);
   await using set = await VolumeSet.open({ members: inDoubt.map((volume) => ({ volume })), ...RF3, signal });
-  set.life.add({ volume: await directories.volume('c') });
-  assert.equal(await set.settle(signal), 3);
+  set.lifecycle.add({ volume: await directories.volume('c') });
+  assert.equal(await set.reconcileStale(signal), 3);
   assert.equal(set.incomplete, undefined);
   assert.ok(set.members.every((member) => member.isCurrent && member.volume.isPinned(X.id)));
 });

@@ -29,7 +29,7 @@ test('a write after a directory was deleted takes another volume, and the volume
     assert.equal(set.copiesOf('object', record.id), 2);
   }
   assert.deepEqual(lost, ['b']);
-  assert.equal(set.member('b').life, 'lost');
+  assert.equal(set.member('b').status, 'lost');
 });
 
 test('with too few volumes left the write fails', async () => {
@@ -65,7 +65,7 @@ test('the only volume is not lost: it refuses writes, and is read when it is bac
   await set.put([object('x')], signal);
   renameSync(directories.dir('a'), directories.dir('elsewhere'));
   await assert.rejects(set.put([object('y')], signal), (error) => isRonError(error, 'not_ready'));
-  assert.deepEqual([set.member('a').view.condition, set.member('a').life], ['gone', 'active']);
+  assert.deepEqual([set.member('a').view.condition, set.member('a').status], ['gone', 'active']);
   renameSync(directories.dir('elsewhere'), directories.dir('a'));
   assert.ok(await set.get('object', object('x').id, signal));
 });

@@ -1,21 +1,25 @@
 /**
- * A volume as a part of a set: what it is for, whether it works, and whether its word about objects counts.
+ * A volume as a member of a set: its duty, its health, and whether its answers about objects count.
  *
- * Promise: a volume whose write failed is left alone for `PROBE_AFTER_MS`, then one write tries it again. What it holds can
- * be read all the while, until it is lost. Bound: a few words. Cancellation: none; no call waits.
+ * Contract: after a failed write the volume is not written to for `PROBE_AFTER_MS`; then one write probes it. Its records stay
+ * readable until it is lost. The state is that of its lifecycle while the session lasts in which the member was opened.
  */
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { conditionOf, takesRoom, type Kind, type NewRecord, type Volume, type VolumeCondition } from '@ron/cas';
+import { VolumeLifecycle, type OpenEvent, type OpenState } from '../lifecycle/volume-lifecycle.ts';
 import type { Place } from '../placement/placement.ts';
 
-/** Active ones take new records; draining ones give theirs away; from lost ones nothing is expected any more. */
-export type Life = 'active' | 'draining' | 'lost';
+/** The state of a member, as operators see it. */
+export type MemberStatus = 'active' | 'draining' | 'drained' | 'lost';
 
 export interface MemberInit {
   volume: Volume;
-  /** How much it gets, compared with others; usually its size. Default 1. */
+  /** Its share of the records relative to other volumes, usually its size. Default 1. */
   weight?: number;
-  life?: 'active' | 'draining';
+  /** Default: active. */
+  duty?: 'active' | 'draining';
+  /** In the state `opening`. Default: a new one. */
+  lifecycle?: VolumeLifecycle;
 }
 
 export interface MemberView {
@@ -23,65 +27,105 @@ export interface MemberView {
   readonly name: string;
   readonly domain: string;
   readonly weight: number;
-  readonly life: Life;
+  readonly status: MemberStatus;
   readonly condition: VolumeCondition;
-  /** Why it takes no writes, for people. Empty when it does. */
+  /** Why it takes no writes, for operators. Empty when it does. */
   readonly reason: string;
-  /** False while it has not been told everything that was decided in its absence. */
+  /** False until it has every decision that was made in its absence. */
   readonly isCurrent: boolean;
-  readonly isApart: boolean;
+  readonly isDiverged: boolean;
   readonly used_bytes: number;
 }
 
-/** A volume that failed is tried again after this time. */
+/** How long a failed volume is not written to. */
 export const PROBE_AFTER_MS = 5000;
 
 export class Member implements Place {
   readonly volume: Volume;
+  readonly lifecycle: VolumeLifecycle;
   readonly id: string;
-  /** For people: the directory. */
+  /** The directory, for messages. */
   readonly name: string;
   domain: string;
   weight: number;
-  life: Life;
-  /** Its word about objects and pins counts before that of others which were away. */
-  isCurrent = true;
-  /** It was used apart from the others: the operator has to decide that it is taken in. */
-  isApart = false;
-  /** The operator did. */
-  isTakenIn = false;
-  /** It was told everything since it was opened, so that records which it lost at that time do not matter. */
-  isReconciled = false;
-  /** Decisions about objects that it missed. Reconciliation begins anew when there are more. */
+  /** Decisions about objects that it missed. Reconciliation starts over when the count changes. */
   missed_total = 0;
-  /** Everything that it holds is held elsewhere: found by a plan since which nothing has changed. */
-  isDrained = false;
+  #session: number | undefined;
   #recordsUnderWay = 0;
-  #lostReason = '';
   #failure: RonError | undefined;
   readonly #onGone: ((reason: string) => void) | undefined;
   #failed_ms = 0;
   #slow_until_ms = -Infinity;
   #slowWrites_until_ms = -Infinity;
 
-  /** `onGone`: told when a write finds that the volume is not there any more. Must not throw. */
+  /** `onGone`: called when a write finds that the volume has vanished. Must not throw. */
   constructor(init: MemberInit, onGone?: (reason: string) => void) {
     this.#onGone = onGone;
     this.volume = init.volume;
+    this.lifecycle = init.lifecycle ?? VolumeLifecycle.opening();
     this.id = init.volume.id;
     this.name = init.volume.name;
     this.domain = init.volume.domain;
     this.weight = init.weight ?? 1;
-    this.life = init.life ?? 'active';
+  }
+
+  /** Opens the session of this member. False when the volume was abandoned or removed while it was opened. */
+  join(duty: 'active' | 'draining'): boolean {
+    const isOpened = this.lifecycle.apply({ type: 'opened', duty });
+    if (isOpened) this.#session = this.lifecycle.open?.session;
+    return isOpened;
+  }
+
+  /** False when the event does not apply, or the session of this member has ended. */
+  apply(event: OpenEvent): boolean {
+    return this.open !== undefined && this.lifecycle.apply(event);
+  }
+
+  /** The state while its session lasts. */
+  get open(): OpenState | undefined {
+    const { open } = this.lifecycle;
+    return open?.session === this.#session ? open : undefined;
+  }
+
+  get status(): MemberStatus {
+    return this.open?.duty ?? 'lost';
+  }
+
+  get isActive(): boolean {
+    return this.open?.duty === 'active';
+  }
+
+  /** Its records are being moved to others, or have been. */
+  get isDraining(): boolean {
+    const duty = this.open?.duty;
+    return duty === 'draining' || duty === 'drained';
+  }
+
+  /** Every record of it is stored elsewhere: shown by a plan since which nothing has changed. */
+  get isDrained(): boolean {
+    return this.open?.duty === 'drained';
+  }
+
+  /** Whether its answers about objects and pins count. */
+  get isCurrent(): boolean {
+    const freshness = this.open?.freshness;
+    return freshness === 'current' || freshness === 'unverified';
+  }
+
+  /** It was used without the others, and has not been reconciled with them. */
+  get isDiverged(): boolean {
+    const freshness = this.open?.freshness;
+    return freshness === 'diverged' || freshness === 'adopted';
   }
 
   /** It lost records that it cannot name before it was opened, and has not been compared with the others since. */
-  get isInDoubt(): boolean {
-    return this.volume.isDoubtful === true && !this.isReconciled;
+  get isUnverified(): boolean {
+    const freshness = this.open?.freshness;
+    return freshness === 'unverified' || (freshness === 'joining' && this.volume.isDoubtful === true);
   }
 
   get isReadable(): boolean {
-    return this.life !== 'lost';
+    return this.open !== undefined;
   }
 
   /** Whether a write may be tried. */
@@ -92,15 +136,15 @@ export class Member implements Place {
 
   /** Whether new records may go there. */
   get takesRecords(): boolean {
-    return this.life === 'active' && this.isWritable;
+    return this.isActive && this.isWritable;
   }
 
-  /** Whether records are being put there. Decisions and notes do not count: they are not what it is emptied of. */
+  /** Whether records are being written to it. Decisions and notes do not count: a drain does not move them. */
   get isTakingRecords(): boolean {
     return this.#recordsUnderWay > 0;
   }
 
-  /** A read took too long, or failed, a moment ago: others are asked first. */
+  /** A read was slow or failed in the last `PROBE_AFTER_MS`: other volumes are read first. */
   get isSlow(): boolean {
     return sched.now_ms() < this.#slow_until_ms;
   }
@@ -109,7 +153,7 @@ export class Member implements Place {
     this.#slow_until_ms = sched.now_ms() + PROBE_AFTER_MS;
   }
 
-  /** A write or sync took longer than those of other volumes a moment ago: new records go to others first. */
+  /** A write or sync was slow in the last `PROBE_AFTER_MS`: new records go to other volumes first. */
   get isSlowToWrite(): boolean {
     return sched.now_ms() < this.#slowWrites_until_ms;
   }
@@ -118,16 +162,16 @@ export class Member implements Place {
     this.#slowWrites_until_ms = sched.now_ms() + PROBE_AFTER_MS;
   }
 
-  /** What the last write met. */
+  /** The error of the last write, if it failed. */
   get failure(): RonError | undefined {
     return this.#failure;
   }
 
   get view(): MemberView {
-    const { id, name, domain, weight, life, isCurrent, isApart } = this;
+    const { id, name, domain, weight, status, isCurrent, isDiverged } = this;
     const { condition, reason } = this.#condition();
     const used_bytes = this.isReadable ? this.volume.stats().used_bytes : 0;
-    return { id, name, domain, weight, life, condition, reason, isCurrent, isApart, used_bytes };
+    return { id, name, domain, weight, status, condition, reason, isCurrent, isDiverged, used_bytes };
   }
 
   holds(kind: Kind, id: Uint8Array): boolean {
@@ -138,12 +182,7 @@ export class Member implements Place {
     return this.isReadable && this.volume.isDurable(kind, id);
   }
 
-  lose(reason: string): void {
-    this.life = 'lost';
-    this.#lostReason = reason;
-  }
-
-  /** Puts records, in the step in which it is called, and remembers how that went. */
+  /** Begins the write in the step in which it is called, and records its outcome. */
   write(records: readonly NewRecord[], signal: AbortSignal, durability?: 'now' | 'later'): Promise<void> {
     const write = this.#watch(this.volume.put(records, signal, durability), signal);
     return records.some((record) => takesRoom(record.type)) ? this.#count(write) : write;
@@ -172,7 +211,7 @@ export class Member implements Place {
     }
   }
 
-  /** A write that was one too many says nothing about the volume. */
+  /** A write that was refused for its size or for a full queue says nothing about the volume. */
   #failed(error: unknown): void {
     if (isRonError(error, 'busy') || isRonError(error, 'payload_too_large')) return;
     this.#failed_ms = sched.now_ms();
@@ -183,7 +222,7 @@ export class Member implements Place {
   }
 
   #condition(): { condition: VolumeCondition; reason: string } {
-    if (this.life === 'lost') return { condition: 'failed', reason: this.#lostReason };
+    if (!this.isReadable) return { condition: 'failed', reason: this.lifecycle.reason ?? '' };
     if (this.#failure !== undefined) {
       return { condition: conditionOf(this.#failure), reason: `${this.name}: ${this.#failure.message}` };
     }

@@ -3,18 +3,17 @@ import { assertCaught, assertHoldsWithin, mutant, type Build } from '@ron/explor
 import {
   struckTwice,
   struckWhileAdmitting,
-  takenBackWhileRemoving,
-  toldWhileRemoving,
+  reopenedWhileRemoving,
+  reconciledWhileRemoving,
   type Sets,
 } from './membership.model.ts';
 import { VolumeSet } from '../set/volume-set.ts';
 
 const MODELS: Record<string, (sets: Sets) => Build> = {
-  'a stale volume that is told what it missed while something is removed hears of that, or does not count':
-    toldWhileRemoving,
+  'a stale volume that is reconciled during a removal gets the removal, or stays stale': reconciledWhileRemoving,
   'a volume that is struck off while another one is admitted stays off': struckWhileAdmitting,
-  'who finds that a volume missed something can rely on that being known': struckTwice,
-  'a volume that comes back while something is removed brings nothing back': takenBackWhileRemoving,
+  'a caller that strikes off a volume can rely on that being durable': struckTwice,
+  'a volume that returns during a removal does not restore the object': reopenedWhileRemoving,
 };
 
 interface Mutation {
@@ -26,34 +25,34 @@ interface Mutation {
   readonly caught: RegExp;
 }
 
-const CAME_BACK = /came back|has not heard|it is there|brought back/;
+const CAME_BACK = /came back|missed the removal|still visible|restored/;
 const MUTATIONS: readonly Mutation[] = [
   {
-    bug: 'whoever misses something while it is told what it missed is admitted',
+    bug: 'a volume that misses a decision while it is reconciled is admitted',
     file: './reconcile.ts',
     find: 'member.missed_total !== missed_total || ',
     replace: '',
-    model: toldWhileRemoving,
+    model: reconciledWhileRemoving,
     caught: CAME_BACK,
   },
   {
-    bug: 'a removal is told to those who were there when it began, and nobody looks who came',
+    bug: 'a removal ignores volumes that joined after it began',
     file: '../set/set-writer.ts',
     find: 'await this.#strike(this.#set.members, written, signal);',
-    replace: 'await this.#strike(listeners.filter((each) => each.isCurrent), written, signal);',
-    model: takenBackWhileRemoving,
+    replace: 'await this.#strike(listeners, written, signal);',
+    model: reopenedWhileRemoving,
     caught: CAME_BACK,
   },
   {
-    bug: 'who was struck off or replaced meanwhile counts as having heard',
+    bug: 'a volume that was struck off or replaced meanwhile counts as having the removal',
     file: '../set/set-writer.ts',
     find: 'written.filter((each) => this.#counts(each))',
     replace: 'written',
-    model: takenBackWhileRemoving,
+    model: reopenedWhileRemoving,
     caught: CAME_BACK,
   },
   {
-    bug: 'a volume is admitted to the list as it was before it took a note',
+    bug: 'a volume is admitted to the roster as it was before the volume wrote its note',
     file: './membership.ts',
     find: 'this.#change({ members: withId(members, id), current: withId(current, id), seen });',
     replace:
@@ -62,26 +61,28 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /counts|undid/,
   },
   {
-    bug: 'who finds that somebody was struck off already does not wait until that is durable',
+    bug: 'a caller that finds a volume struck off already does not wait until that is durable',
     file: './membership.ts',
-    find: 'this.#strike(ids);\n    // Even if another call struck them off and is still writing the roster.\n    if (this.#told < this.#roster.number)',
+    find: 'this.#strike(ids);\n    // Even if another call struck them off and is still writing the roster.\n    if (this.#published < this.#roster.number)',
     replace: 'if (this.#strike(ids))',
     model: struckTwice,
     caught: /counts after a crash/,
   },
   {
-    bug: 'the last one that counts is struck off',
+    bug: 'the last current volume is struck off',
     file: './membership.ts',
-    find: 'isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;',
+    find: 'hasMissed = (member: Member): boolean => (this.#known.get(member) ?? 0) < number;',
     replace:
-      'isDeaf = (member: Member): boolean => (this.#known.get(member) ?? 0) !== number;\n      this.#strike(told.filter(isDeaf).map((member) => member.id));',
-    model: toldWhileRemoving,
+      'hasMissed = (member: Member): boolean => (this.#known.get(member) ?? 0) !== number;\n      this.#strike(recipients.filter(hasMissed).map((member) => member.id));',
+    model: reconciledWhileRemoving,
     caught: CAME_BACK,
   },
 ];
 
 const urlOf = (path: string): string => import.meta.resolve(path);
-const THROUGH = ['./set-life.ts', './membership.ts', './reconcile.ts', '../set/set-writer.ts'].map(urlOf);
+const THROUGH = ['../lifecycle/set-lifecycle.ts', './membership.ts', './reconcile.ts', '../set/set-writer.ts'].map(
+  urlOf,
+);
 
 for (const { bug, file, find, replace, model, caught } of MUTATIONS) {
   test(`the model catches: ${bug}`, async () => {
@@ -93,7 +94,7 @@ for (const { bug, file, find, replace, model, caught } of MUTATIONS) {
 
 for (const [name, model] of Object.entries(MODELS)) {
   test(name, async (t) => {
-    // No promise here is about time.
+    // No contract here is about time.
     await assertHoldsWithin(t, model(VolumeSet), { name, lags: 0 });
   });
 }

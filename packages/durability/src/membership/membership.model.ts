@@ -1,7 +1,7 @@
 /**
- * Volumes that come, go and miss things while something is removed, on the real set, with volumes whose operations end when
- * the explorer says so. What was removed stays removed, whoever counts has heard it, and a crash right after the
- * acknowledgement changes nothing of that: a set that is opened anew over the same volumes says so too.
+ * Models of volumes that join, are lost and miss decisions during a removal, on the real set, with volumes whose operations end
+ * when the explorer says so. A removed object stays removed, every current volume has the removal, and a crash right after the
+ * acknowledgement does not change that: a set that is opened again over the same volumes agrees.
  */
 import assert from 'node:assert/strict';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -20,7 +20,7 @@ const REMOVAL: NewRecord = { type: RecordType.remove, id: OBJECT.id, payload: ne
 const NONE = -1;
 const SHAPE = { replication_factor: 1, write_min: 1, signal };
 
-/** Only what a model is about takes its time: everything else would only multiply the schedules. */
+/** Only the operations under test are slow: others would multiply the schedules. */
 const volumesOf = (world: World, names: readonly string[], slow: Partial<Record<string, number>>): ModelVolume[] =>
   names.map((name) => new ModelVolume(world, name, ['put'], [slow[name] ?? NONE]));
 
@@ -37,7 +37,7 @@ async function setUp(sets: Sets, volumes: readonly ModelVolume[], isStale: boole
   return set;
 }
 
-/** False when it was refused for now. */
+/** False when it was refused with `not_ready`. */
 async function isDone(work: Promise<void>): Promise<boolean> {
   try {
     await work;
@@ -49,21 +49,21 @@ async function isDone(work: Promise<void>): Promise<boolean> {
 }
 
 /**
- * Removes the object: whether that was acknowledged; it may be refused when nobody can say that all have heard. What is on
- * the disks at that moment is all that a crash would leave.
+ * Removes the object, and returns whether that was acknowledged; it may be refused. A crash would leave exactly the records that
+ * are on the disks at that moment.
  */
 async function removeAndCrash(sets: Sets, set: VolumeSet, volumes: readonly ModelVolume[]): Promise<boolean> {
   if (!(await isDone(set.put([REMOVAL], signal)))) return false;
-  assert.ok(!set.has('object', OBJECT.id), 'the removal was acknowledged, and it is there');
+  assert.ok(!set.has('object', OBJECT.id), 'the removal was acknowledged, and the object is still visible');
   const reopened = await openOver(sets, volumes);
-  assert.ok(!reopened.has('object', OBJECT.id), 'a crash brought back what was removed');
+  assert.ok(!reopened.has('object', OBJECT.id), 'a crash restored the removed object');
   return true;
 }
 
 function assertRemoved(set: VolumeSet): void {
   assert.ok(!set.has('object', OBJECT.id), 'a removed object came back');
   for (const { name, isCurrent, volume } of set.members) {
-    if (isCurrent) assert.ok(!volume.has('object', OBJECT.id), `${name} counts, and has not heard of the removal`);
+    if (isCurrent) assert.ok(!volume.has('object', OBJECT.id), `${name} is current, and missed the removal`);
   }
   assertListed(set);
 }
@@ -71,11 +71,11 @@ function assertRemoved(set: VolumeSet): void {
 function assertListed(set: VolumeSet): void {
   const { current } = set.membership.roster;
   const counted = set.members.filter((member) => member.isCurrent).map((member) => member.id);
-  assert.deepEqual(current.toSorted(), counted.toSorted(), 'the list is not what counts');
+  assert.deepEqual(current.toSorted(), counted.toSorted(), 'the roster differs from the members');
 }
 
-/** A stale volume is told what it missed while something is removed; it may fail to hear of that. */
-export function toldWhileRemoving(sets: Sets): Build {
+/** A stale volume is reconciled during a removal, and may fail to write the removal. */
+export function reconciledWhileRemoving(sets: Sets): Build {
   return (world) => {
     const volumes = volumesOf(world, ['a', 'b'], { a: RecordType.remove, b: RecordType.remove });
     let set: VolumeSet | undefined;
@@ -83,15 +83,15 @@ export function toldWhileRemoving(sets: Sets): Build {
     world.task('client', async () => {
       set = await setUp(sets, volumes, true);
       const opened = set;
-      volumes[1]!.failsOnce = world.choose('b hears of it', [undefined, RecordType.remove]);
-      world.task('planner', async () => void (await opened.settle(signal)));
+      volumes[1]!.failsOnce = world.choose('b fails', [undefined, RecordType.remove]);
+      world.task('planner', async () => void (await opened.reconcileStale(signal)));
       isRemoved = await removeAndCrash(sets, opened, volumes);
     });
     return { final: () => void (isRemoved && assertRemoved(set!)) };
   };
 }
 
-/** One volume is struck off for what it missed while another one is counted on again. */
+/** One volume is struck off while another one is admitted. */
 export function struckWhileAdmitting(sets: Sets): Build {
   return (world) => {
     const volumes = volumesOf(world, ['a', 'b', 'c'], { c: RecordType.note });
@@ -101,9 +101,9 @@ export function struckWhileAdmitting(sets: Sets): Build {
       const opened = set;
       world.task('client', async () => {
         if (!(await isDone(opened.membership.strike([volumes[1]!.id], signal)))) return;
-        assert.ok(!opened.membership.roster.current.includes(volumes[1]!.id), 'who was struck off counts');
+        assert.ok(!opened.membership.roster.current.includes(volumes[1]!.id), 'the struck-off volume counts');
         const reopened = await openOver(sets, volumes);
-        assert.ok(!reopened.member('b').isCurrent, 'who was struck off counts after a crash');
+        assert.ok(!reopened.member('b').isCurrent, 'the struck-off volume counts after a crash');
       });
       await isDone(opened.membership.admit(opened.member('c'), signal));
     });
@@ -116,7 +116,7 @@ export function struckWhileAdmitting(sets: Sets): Build {
   };
 }
 
-/** Two find at the same time that a volume missed something: each relies on that being known after a crash. */
+/** Two callers strike off the same volume concurrently: each relies on that being durable. */
 export function struckTwice(sets: Sets): Build {
   return (world) => {
     const volumes = volumesOf(world, ['a', 'b'], { a: RecordType.note });
@@ -125,7 +125,7 @@ export function struckTwice(sets: Sets): Build {
       const strike = async (): Promise<void> => {
         await set.membership.strike([volumes[1]!.id], signal);
         const reopened = await openOver(sets, volumes);
-        assert.ok(!reopened.member('b').isCurrent, 'who was struck off counts after a crash');
+        assert.ok(!reopened.member('b').isCurrent, 'the struck-off volume counts after a crash');
       };
       world.task('second', strike);
       await strike();
@@ -134,8 +134,8 @@ export function struckTwice(sets: Sets): Build {
   };
 }
 
-/** A volume is lost and taken back, with what it held, while something is removed. */
-export function takenBackWhileRemoving(sets: Sets): Build {
+/** A volume is lost and opened again, with its records, during a removal. */
+export function reopenedWhileRemoving(sets: Sets): Build {
   return (world) => {
     const volumes = volumesOf(world, ['a', 'b'], { a: RecordType.remove, b: RecordType.remove });
     let set: VolumeSet | undefined;
@@ -144,10 +144,10 @@ export function takenBackWhileRemoving(sets: Sets): Build {
       set = await setUp(sets, volumes, false);
       const opened = set;
       world.task('watch', async () => {
-        opened.life.lose('b', 'unplugged');
+        opened.lifecycle.lose('b', 'unplugged');
         await world.io('plugged in');
-        opened.life.add({ volume: volumes[1]! });
-        await opened.settle(signal);
+        opened.lifecycle.add({ volume: volumes[1]! });
+        await opened.reconcileStale(signal);
       });
       isRemoved = await removeAndCrash(sets, opened, volumes);
     });

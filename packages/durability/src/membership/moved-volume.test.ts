@@ -32,8 +32,8 @@ for (const [what, places] of [
     let ids: string[] = [];
     {
       await using set = await directories.open(ALL, { replication_factor: 1 });
-      await set.life.drain('b', signal);
-      await set.life.giveUp(set.member('c').id, true, signal);
+      await set.lifecycle.drain('b', signal);
+      await set.lifecycle.setAbandoned(set.member('c').id, true, signal);
       ids = set.members.map((member) => member.id);
     }
     for (const name of ALL) move(directories, name, `moving-${name}`);
@@ -47,7 +47,7 @@ for (const [what, places] of [
       const { members, draining, lost, seen } = set.membership.roster;
       assert.deepEqual([members, draining, lost], [ids, [ids[1]], [ids[2]]]);
       assert.ok(set.members.every((member) => member.isCurrent));
-      assert.equal(set.member(places[1]).life, 'draining');
+      assert.equal(set.member(places[1]).status, 'draining');
       assert.deepEqual(
         ids.map((id) => seen[id]?.dir),
         places,
@@ -76,7 +76,7 @@ test('an older copy in the place of a volume is stale until it is reconciled, an
       [true, true, false],
     );
     assert.ok(!set.has('object', X.id));
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     assert.ok(set.member('c').volume.wasRemoved(X.id));
   }
   await using set = await directories.open(ALL, RF3);
@@ -97,7 +97,7 @@ test('an older copy is stale by its epoch alone, even if it has every decision',
       ALL.map((name) => set.member(name).isCurrent),
       [true, true, false],
     );
-    if (start === 1) assert.equal(await set.settle(signal), 1);
+    if (start === 1) assert.equal(await set.reconcileStale(signal), 1);
   }
   // Its epoch is still below that of the lost original.
   await using set = await directories.open(ALL, RF3);
@@ -110,6 +110,6 @@ test('a copy of a volume beside it is refused', async () => {
   cpSync(directories.dir('a'), directories.dir('copy'), { recursive: true });
   await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
   await using copy = await directories.volume('copy');
-  assert.throws(() => set.life.add({ volume: copy }), /it is the same volume as a \(/);
+  assert.throws(() => set.lifecycle.add({ volume: copy }), /it is the same volume as a \(/);
   assert.equal(set.members.length, 2);
 });

@@ -1,13 +1,12 @@
 /**
- * Reconciles a volume that was away with the decisions that were made meanwhile.
+ * Reconciles a stale volume with the decisions that it missed.
  *
- * Contract: when it has ended, the volume agrees with the current volumes about every object. Records of removed objects
- * are removed there too; objects that it alone knows stay. Records that were replaced meanwhile (another media type) are
- * copied to it. Decisions that are made while this runs reach the volume like all others; when it misses one, this has to
- * be begun anew. It fails while no current volume is here and some are away, and for a volume that was used apart until the
- * operator takes it in: objects that were removed there alone come back. When the volume has later decisions than the
- * others, they are reconciled instead.
- * Bound: a page of an inventory at a time. Cancellation: by the signal; begun anew it does the rest.
+ * Contract: afterwards the volume agrees with the current volumes about every object. Removed objects are removed there too;
+ * objects that only it has stay. Records that were replaced meanwhile (another media type) are copied to it. Decisions made
+ * during the run reach the volume like all others; if it misses one, the run fails and has to be repeated. It fails while no
+ * current volume is open and some are absent, and for a diverged volume until the operator adopts it: objects that were removed
+ * on one side only come back. If the volume is ahead of the others, its roster is adopted and they are reconciled instead.
+ * Bound: a page of an inventory at a time. Cancellation: by the signal; a later run does the rest.
  */
 import { decodeStripe, RecordType, type Held, type NewRecord } from '@ron/cas';
 import { isRonError, RonError, sched } from '@ron/kernel';
@@ -17,24 +16,26 @@ import { readKnown, type Known } from './roster.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 const EMPTY = new Uint8Array(0);
-const onPage = (): Promise<void> => sched.pause('volumes.settle');
+const onPage = (): Promise<void> => sched.pause('volumes.reconcile');
 
 export async function reconcile(set: VolumeSet, member: Member, signal: AbortSignal): Promise<void> {
   const { membership } = set;
   const known = await readKnown(member.volume, signal);
-  if (membership.isBehind(member, known)) return goBy(set, member, known);
-  if (membership.isSurer(member, known) && isHere(set, member)) return await membership.prefer(member, known, signal);
+  if (membership.isAhead(member, known)) return adoptRoster(set, member, known);
+  if (membership.isMoreReliable(member, known) && isOpen(set, member))
+    return await membership.prefer(member, known, signal);
   const { missed_total } = member;
   const others = set.members.filter((each) => each.isReadable && each.isCurrent && each !== member);
   const missing = membership.missing();
   if (others.length === 0 && missing.length > 0) {
     throw new RonError(
       'not_ready',
-      `no current volume is here; away: ${missing.map((id) => membership.placeOf(id)).join(', ')}`,
+      `no current volume is here; away: ${missing.map((id) => membership.lastDirOf(id)).join(', ')}`,
     );
   }
-  if (membership.isApart(known) && !member.isTakenIn) {
-    member.isApart = true;
+  const freshness = member.open?.freshness;
+  if ((freshness === 'joining' || freshness === 'diverged') && membership.hasDiverged(known)) {
+    member.apply({ type: 'diverge' });
     throw new RonError('conflict', `${member.name} was used apart from the others`);
   }
   let newest_s = 0;
@@ -43,37 +44,36 @@ export async function reconcile(set: VolumeSet, member: Member, signal: AbortSig
     return set.knowsObject(held.id) ? undefined : removeOn(set, member, held.id, signal);
   });
   await mergeInventories({ members: others, kind: 'object', onPage, signal }, ({ held }) =>
-    bringUp(set, member, held, newest_s, signal),
+    updateObject(set, member, held, newest_s, signal),
   );
   await mergeInventories({ members: [member], kind: 'stripe', onPage, signal }, ({ held }) =>
     checkStripe(set, member, held.id, signal),
   );
-  // In one step: a decision that comes later finds it among those that count.
-  if (member.missed_total !== missed_total || !isHere(set, member)) {
-    throw new RonError('conflict', `${member.name} missed something meanwhile`);
+  // In one step with the admission: later decisions are sent to it as to any current volume.
+  if (member.missed_total !== missed_total || !isOpen(set, member)) {
+    throw new RonError('conflict', `${member.name} missed a decision meanwhile`);
   }
-  member.isApart = false;
   await membership.admit(member, signal);
 }
 
-const isHere = (set: VolumeSet, member: Member): boolean => set.members.includes(member) && member.isReadable;
+const isOpen = (set: VolumeSet, member: Member): boolean => set.members.includes(member) && member.isReadable;
 
 /** The volume has decisions that the others missed: they are reconciled next. */
-function goBy(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
-  if (roster === undefined || !isHere(set, member)) return;
-  set.membership.goBy(member, { ...known, roster });
-  for (const { id } of set.members) if (roster.draining.includes(id)) set.life.beginDrain(id);
+function adoptRoster(set: VolumeSet, member: Member, { roster, ...known }: Known): void {
+  if (roster === undefined || !isOpen(set, member)) return;
+  set.membership.adoptRoster(member, { ...known, roster });
+  for (const { id } of set.members) if (roster.draining.includes(id)) set.lifecycle.beginDrain(id);
 }
 
 const mark = (type: number, id: Uint8Array): NewRecord => ({ type, id, payload: EMPTY });
 
 async function removeOn(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
-  // In one step with the write: what is put after this look is ordered after the removal.
+  // In one step with the write: a later put is ordered after the removal.
   if (!set.knowsObject(id)) await member.write([mark(RecordType.remove, id)], signal);
 }
 
-/** An object that others have: the volume must not say that it is gone, and has to know whether it is pinned. */
-function bringUp(
+/** Brings an object of the current volumes up to date: its removal mark, its record and its pin. */
+function updateObject(
   set: VolumeSet,
   member: Member,
   { id, put_s }: Held,
@@ -83,7 +83,7 @@ function bringUp(
   const { volume } = member;
   const isMissing = !volume.has('object', id) && !volume.wasRemoved(id);
   if (isMissing && set.isPinned(id) === volume.isPinned(id)) return undefined;
-  return bringUpSlowly(set, member, id, { put_s, newest_s }, signal);
+  return updateObjectSlowly(set, member, id, { put_s, newest_s }, signal);
 }
 
 interface PutTimes {
@@ -95,7 +95,7 @@ interface PutTimes {
 
 /**
  * Whether others may have replaced the object's record since the volume last wrote it. Times are in seconds: a replacement in
- * the same second can be missed only by the newest records of the volume, those of the second in which it went away.
+ * the same second concerns only the newest records of the volume, those of the second in which it became absent.
  */
 async function mayBeOlder(member: Member, id: Uint8Array, { put_s, newest_s }: PutTimes): Promise<boolean> {
   const known_s = await member.volume.putTime_s('object', id);
@@ -114,7 +114,7 @@ async function isOutdated(set: VolumeSet, member: Member, id: Uint8Array, signal
   }
 }
 
-async function bringUpSlowly(
+async function updateObjectSlowly(
   set: VolumeSet,
   member: Member,
   id: Uint8Array,
@@ -130,9 +130,9 @@ async function bringUpSlowly(
 }
 
 /**
- * A stripe that no other current volume knows may have been given up meanwhile. It ends when too few of its shards are left
- * to rebuild a content; with enough shards it stays: it may be the last way to a content, and compaction ends it when none
- * of its contents is needed. While another volume is away or in doubt nothing ends: shards may be there.
+ * A stripe that no other current volume lists may have been dissolved meanwhile. It is dissolved here too if too few of its
+ * shards are left to rebuild a chunk. With enough shards it stays: it may be the only way to rebuild one, and compaction
+ * dissolves it once none of its chunks is needed. While another volume is absent or unverified, all stripes stay.
  */
 async function checkStripe(set: VolumeSet, member: Member, id: Uint8Array, signal: AbortSignal): Promise<void> {
   const isKnown = set.members.some((each) => each !== member && each.isCurrent && each.holds('stripe', id));

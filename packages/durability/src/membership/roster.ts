@@ -1,7 +1,7 @@
 /**
  * The notes that each volume keeps about its set: the roster, and the number of the last decision about objects.
  *
- * Contract: of several rosters, `rosterOf` gives the one that counts. A note of the previous version, which listed volumes
+ * Contract: of several rosters, `rosterOf` returns the one in force. A note of the previous version, which listed volumes
  * by name, is read with the ids that are derived from those names. A note that cannot be read counts as none.
  * Bound: the volumes and `past`. Cancellation: by the signal.
  */
@@ -10,13 +10,13 @@ import type { Member } from './member.ts';
 
 /** Ids of volumes. */
 export interface Lists {
-  /** All that belong to the set, here or not. */
+  /** All that belong to the set, open or not. */
   readonly members: readonly string[];
   /** Those that have every decision about objects. */
   readonly current: readonly string[];
-  /** Those that are to be emptied. */
+  /** Those to be drained. */
   readonly draining: readonly string[];
-  /** Those that the operator gave up: they do not come back by themselves. */
+  /** Those that the operator abandoned: they stay closed until they are restored. */
   readonly lost: readonly string[];
 }
 
@@ -29,9 +29,9 @@ export interface Seen {
 
 export interface Roster extends Lists {
   readonly number: number;
-  /** Tells it from another one with the same number, made by volumes that were used apart. */
+  /** Distinguishes rosters of the same number that diverged volumes made. */
   readonly id: string;
-  /** The ids of those before it, the latest first. */
+  /** The ids of its ancestors, the latest first. */
   readonly past: readonly string[];
   /** By volume. */
   readonly seen: Readonly<Record<string, Seen>>;
@@ -41,13 +41,13 @@ export interface Roster extends Lists {
 export interface Known {
   readonly roster: Roster | undefined;
   /** The number of the last decision about an object that it has. */
-  readonly heard: number;
+  readonly decision: number;
 }
 
 /** Of the note: the previous version had none. */
 const FORMAT = 2;
 const ROSTER_ID = noteId('roster');
-const HEARD_ID = noteId('heard');
+const DECISION_ID = noteId('heard');
 
 const noteOf = (id: Buffer, value: unknown): NewRecord => ({
   type: RecordType.note,
@@ -56,17 +56,17 @@ const noteOf = (id: Buffer, value: unknown): NewRecord => ({
 });
 
 /** The number of the last decision about objects. */
-export const heardNote = (heard: number): NewRecord => noteOf(HEARD_ID, heard);
+export const decisionNote = (decision: number): NewRecord => noteOf(DECISION_ID, decision);
 
 /** The roster as a volume keeps it: with its own id, from which a deleted superblock can be rebuilt. */
 export const rosterNote = (roster: Roster, holder: string): NewRecord =>
   noteOf(ROSTER_ID, { format: FORMAT, ...roster, holder });
 
-/** Empty for a volume that never was in a set, or whose notes are damaged: then it has to be reconciled. */
+/** Empty for a volume that was never in a set. One whose notes are damaged has to be reconciled. */
 export async function readKnown(volume: Volume, signal: AbortSignal): Promise<Known> {
   const roster = parseRoster(await readNote(volume, ROSTER_ID, signal));
-  const heard = await readNote(volume, HEARD_ID, signal);
-  return { roster, heard: typeof heard === 'number' ? heard : 0 };
+  const decision = await readNote(volume, DECISION_ID, signal);
+  return { roster, decision: typeof decision === 'number' ? decision : 0 };
 }
 
 async function readNote(volume: Volume, id: Buffer, signal: AbortSignal): Promise<unknown> {
@@ -115,7 +115,7 @@ function parseSeen(value: unknown): Record<string, Seen> {
   );
 }
 
-/** The roster that counts. Its copies may differ in the epochs: of each volume the highest one counts. */
+/** The roster in force. Its copies may differ in the epochs: the highest epoch of each volume counts. */
 export function rosterOf(known: Iterable<Known>): Roster | undefined {
   const rosters = [...known].flatMap(({ roster }) => roster ?? []);
   const latest = latestOf(rosters);

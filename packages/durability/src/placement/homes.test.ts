@@ -12,6 +12,7 @@ const idOf = (number: number): Uint8Array => blake3(Buffer.from(`shard ${number}
 function memberIn(domain: string, number: number): Member {
   const volume = new MemoryVolume({ name: `v${number}`, bytes_max: 1000 });
   const member = new Member({ volume });
+  member.join('active');
   Object.defineProperty(member, 'domain', { value: domain });
   return member;
 }

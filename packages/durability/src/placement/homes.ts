@@ -1,8 +1,8 @@
 /**
- * Which volume keeps which shard of a stripe: each shard another one, and as few as possible in one failure domain.
+ * Assigns the shards of a stripe to volumes: each to another one, with as few as possible in one failure domain.
  *
- * Contents stay where they are as far as that is possible: a matching of shards and volumes, by augmenting paths. What is
- * left over goes where its id wants to be.
+ * Shards stay where they are if possible: a matching of shards and volumes, by augmenting paths. The others go to the best
+ * volumes by the placement of their ids.
  */
 import { RonError } from '@ron/kernel';
 import type { Member } from '../membership/member.ts';
@@ -12,7 +12,7 @@ export interface HomesInit {
   placement: Placement<Member>;
   /** Data first, then parity. */
   ids: readonly Uint8Array[];
-  /** Who has a shard already. */
+  /** The volumes that already hold a shard. */
   holdersOf: (id: Uint8Array) => readonly Member[];
 }
 
@@ -22,7 +22,7 @@ export function chooseHomes({ placement, ids, holdersOf }: HomesInit): Member[] 
     throw new RonError('not_ready', `${usable.length} volumes take records, a stripe needs ${ids.length}`);
   }
   const most = mostInDomain(usable, ids.length);
-  // With one in each domain a domain is a slot; otherwise a volume is one, and those that are too many in a domain move.
+  // With one shard per domain, a domain is a slot; otherwise a volume is one, and surplus shards of a domain move.
   const slotOf = (member: Member): string => (most === 1 ? member.domain : member.id);
   const candidates = ids.map((id) => holdersOf(id).filter((member) => usable.includes(member)));
   const homes: (Member | undefined)[] = ids.map(() => undefined);
@@ -41,7 +41,7 @@ interface Taken {
   readonly member: Member;
 }
 
-/** As many shards as possible stay where they are: who gets which slot. */
+/** Matches shards with slots so that as many as possible stay where they are. */
 function match(candidates: readonly (readonly Member[])[], slotOf: (member: Member) => string): Map<string, Taken> {
   const taken = new Map<string, Taken>();
   const settle = (shard: number, tried: Set<string>): boolean => {

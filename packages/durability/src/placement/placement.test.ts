@@ -30,7 +30,7 @@ test('never two copies in one domain while there are enough, and never fewer cop
   );
 });
 
-test('the order is the same for everybody, however the volumes are listed', () => {
+test('the order does not depend on how the volumes are listed', () => {
   fc.assert(
     fc.property(places({ min: 1, max: 9 }), fc.nat(), (all, number) => {
       const id = idOf(number);
@@ -39,7 +39,7 @@ test('the order is the same for everybody, however the volumes are listed', () =
   );
 });
 
-test('a volume that goes moves one copy of what it had; one that comes, one copy of what it gets', () => {
+test('a removed volume moves one copy of its records; an added one, one copy of those that it gets', () => {
   fc.assert(
     fc.property(places({ min: 2, max: 9 }), fc.integer({ min: 1, max: 4 }), fc.nat(), (all, copies, number) => {
       const [gone, ...rest] = all as [Place, ...Place[]];
@@ -55,7 +55,7 @@ test('a volume that goes moves one copy of what it had; one that comes, one copy
   );
 });
 
-/** How many standard deviations a count may be away from what is expected. 5 is one test run in a million. */
+/** How many standard deviations a count may differ from its expectation. 5 fails one run in a million. */
 const DEVIATIONS_MAX = 5;
 
 test('volumes get records in proportion to their weight', () => {
@@ -74,7 +74,7 @@ test('volumes get records in proportion to their weight', () => {
   }
 });
 
-test('equal volumes in equal domains share all copies evenly, also what a lost one had', () => {
+test('equal volumes in equal domains share all copies evenly, including those of a lost one', () => {
   const all = Array.from({ length: 6 }, (_, index) => ({ id: `v${index}`, domain: `d${index % 3}`, weight: 1 }));
   for (const left of [all, all.slice(1)]) {
     const counts = new Map<string, number>();

@@ -1,13 +1,13 @@
 /**
- * Where a record belongs: weighted rendezvous hashing over volumes that lie in failure domains.
+ * Places records on volumes: weighted rendezvous hashing over failure domains.
  *
- * Promise: the same volumes give the same answer in every process, without coordination. A volume gets records in
- * proportion to its weight. When one comes or goes, only records that it gets or had move, one copy of each. The first
- * `n` of an order lie in `n` different domains, while there are as many.
- * Bound: a few operations for each volume. Cancellation: none; no call waits.
+ * Contract: the same volumes give the same result in every process, without coordination. A volume gets records in proportion
+ * to its weight. When a volume is added or removed, only records that it gets or had move, one copy of each. The first `n`
+ * volumes of an order are in `n` different domains, if there are as many.
+ * Bound: a few operations for each volume.
  *
- * Each volume draws a number for the id, from the id of the record and its own; the highest come first. A draw of `-weight / ln(u)`
- * with `u` uniform in (0, 1) makes a volume of twice the weight win twice as often.
+ * Each volume gets a score for the id, from the id of the record and its own; the highest come first. A score of `-weight /
+ * ln(u)` with `u` uniform in (0, 1) makes a volume of twice the weight win twice as often.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 
@@ -16,7 +16,7 @@ export interface Place {
   readonly id: string;
   /** Volumes of one domain fail together. */
   readonly domain: string;
-  /** How much it gets, compared with others; usually its size. Above 0. */
+  /** Its share of the records relative to other volumes, usually its size. Above 0. */
   readonly weight: number;
 }
 
@@ -61,15 +61,15 @@ export class Placement<P extends Place = Place> {
     return rounds.flat();
   }
 
-  /** The `count` best, or all when there are fewer. */
+  /** The `count` best, or all if there are fewer. */
   choose(id: Uint8Array, count: number): P[] {
     return this.order(id).slice(0, count);
   }
 }
 
 /**
- * How many of `count` things that need a volume each have to lie in one domain at least, when they are spread as well as
- * possible. As many as there are when there are fewer volumes.
+ * The least number that one domain must hold if `count` items, each on its own volume, are spread as evenly as possible.
+ * `count` if there are fewer volumes.
  */
 export function mostInDomain(places: readonly Place[], count: number): number {
   const sizes = new Map<string, number>();
@@ -85,12 +85,12 @@ export function mostInDomain(places: readonly Place[], count: number): number {
 function draw(id: Uint8Array, { seed_low, seed_high, place }: Seeded<Place>): number {
   const low = mix(wordAt(id, 0) ^ seed_low, wordAt(id, 8));
   const high = mix(wordAt(id, 4) ^ seed_high, low);
-  // 52 bits, and half a step more: never 0, never 1.
+  // 52 bits plus half a step: never 0, never 1.
   const uniform = ((high >>> 6) * 2 ** 26 + (low >>> 6) + 0.5) / 2 ** 52;
   return -place.weight / Math.log(uniform);
 }
 
-/** Two words into one whose bits all depend on all of theirs. */
+/** Mixes two words so that every bit of the result depends on every input bit. */
 function mix(a: number, b: number): number {
   let x = Math.imul(a ^ (a >>> 16), 0x85ebca6b) ^ b;
   x = Math.imul(x ^ (x >>> 13), 0xc2b2ae35);

@@ -76,7 +76,7 @@ test('every id is seen once, in order, with all that hold it, from anywhere', as
   );
 });
 
-test('only what is not fine is told, and a volume that cannot be listed is left out', async () => {
+test('only ids that need attention are visited, and a volume that cannot be listed is left out', async () => {
   const all = [1, 2, 3].map((first) => Buffer.alloc(32, first));
   const good = new ListedVolume('good', { content: all });
   const bad = new ListedVolume('bad', { content: all });

@@ -1,10 +1,10 @@
 /**
- * Walks over the ids that several volumes hold, in order, and stops only at those that are not as they should be.
+ * Walks over the ids that several volumes hold, in order, and stops only at those that need attention.
  *
- * Promise: each id is looked at once, with all volumes that hold it; two ids that begin alike are told apart.
- * Bound: `PAGE_IDS` ids of each volume, whatever they hold, and not one object for each: over tens of millions that would be
- * most of the time. At most 30 volumes. Cancellation: by the signal, between two pages. A volume that cannot be listed is
- * told, and the walk goes on without it.
+ * Contract: each id is visited once, with all volumes that hold it; ids with a common prefix are distinguished.
+ * Bound: `PAGE_IDS` ids of each volume, and no object per id, which would dominate the time of a walk over tens of millions.
+ * At most 30 volumes. Cancellation: by the signal, between two pages. A volume that cannot be listed is reported, and the
+ * walk continues without it.
  */
 import type { Kind } from '@ron/cas';
 import { assert } from '@ron/kernel';
@@ -17,18 +17,18 @@ const PAGE_IDS = 4096;
 export interface IdWalkInit {
   members: readonly Member[];
   kind: Kind;
-  /** What to look for besides, in the same walk. */
+  /** A second kind to look up in the same walk. */
   also?: Kind | undefined;
   /** Begins after this id. Default: at the beginning. */
   after?: Uint8Array | undefined;
   /**
-   * Whether nothing has to be done about an id that these volumes hold: bit n stands for the n-th of `members`. `also`: who
-   * holds it as what was asked for besides.
+   * Whether nothing has to be done about an id that these volumes hold: bit n stands for the n-th of `members`. `also`: the
+   * volumes that hold it as the second kind.
    */
   isFine: (holders: number, also: number) => boolean;
-  /** Told of the others. When it returns a promise, that is waited for. */
+  /** Called for the other ids. A returned promise is awaited. */
   visit: (id: Uint8Array, holders: number, also: number) => void | Promise<void>;
-  /** Called when a page has been read. What it returns is waited for. */
+  /** Called after each page. The result is awaited. */
   onPage?: () => Promise<void>;
   onFailure: (member: Member, error: unknown) => void;
   signal: AbortSignal;
@@ -44,10 +44,10 @@ class Cursor {
   #count = 0;
   #at = 0;
   #after: Uint8Array | undefined;
-  /** The first eight bytes of the id at hand, as numbers that compare like them. */
+  /** The first eight bytes of the current id, as numbers that compare in the same order. */
   high = 0;
   low = 0;
-  /** No other one is at a smaller id. */
+  /** No other cursor is at a smaller id. */
   isFirst = false;
   isOver = false;
 
@@ -59,7 +59,7 @@ class Cursor {
     this.#after = after;
   }
 
-  /** Where the id at hand begins. */
+  /** Offset of the current id. */
   get offset(): number {
     return this.#at * ID_BYTES;
   }
@@ -68,7 +68,7 @@ class Cursor {
     return this.page.subarray(this.offset, this.offset + ID_BYTES);
   }
 
-  /** Moves to the next id; false when a page has to be read for it. */
+  /** Moves to the next id; false when a page has to be read first. */
   step(): boolean {
     this.#at += 1;
     return this.#read();
@@ -118,7 +118,7 @@ export async function walkIds(init: IdWalkInit): Promise<void> {
       cursor.isFirst = order <= 0;
       if (order > 0) continue;
       if (order < 0) {
-        // Those before it were not the first.
+        // The cursors before it were not at the smallest id.
         for (const before of cursors) if (before !== cursor) before.isFirst = false;
         best = cursor;
         holders = 0;

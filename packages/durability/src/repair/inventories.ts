@@ -1,9 +1,9 @@
 /**
- * The inventories of several volumes as one, in order of ids.
+ * Merges the inventories of several volumes, in order of ids.
  *
- * Promise: each id once, with every volume that has it. Bound: `PAGE_COUNT` lines of each volume, whatever they hold.
+ * Contract: each id occurs once, with every volume that holds it. Bound: `PAGE_COUNT` lines of each volume.
  * Cancellation: by the signal, between two pages. A volume whose inventory cannot be read ends the walk with its error,
- * unless `onFailure` takes it: then the walk goes on without that volume.
+ * unless `onFailure` handles it: then the walk continues without that volume.
  */
 import type { Held, Kind } from '@ron/cas';
 import type { Member } from '../membership/member.ts';
@@ -34,7 +34,7 @@ class Cursor {
   #at = 0;
   #after: Uint8Array | undefined;
   #isOver = false;
-  /** The first bytes of the id at hand, as numbers that compare like it. */
+  /** The first bytes of the current id, as numbers that compare in the same order. */
   high = 0;
   low = 0;
 
@@ -47,7 +47,7 @@ class Cursor {
     return this.#page[this.#at]!;
   }
 
-  /** Moves to the next line. True when a page has to be read for it. */
+  /** Moves to the next line. True when a page has to be read first. */
   step(): boolean {
     this.#at += 1;
     return !this.#read();
@@ -62,7 +62,7 @@ class Cursor {
     return true;
   }
 
-  /** How many lines were read; none at the end. */
+  /** The number of lines read; 0 at the end. */
   async load(kind: Kind, count: number): Promise<number> {
     if (this.#isOver) return 0;
     this.#page = await this.member.volume.inventory(kind, this.#after, count);
@@ -82,9 +82,9 @@ class Cursor {
 }
 
 /**
- * Calls `visit` for each id. When it returns a promise, that is waited for; false ends the walk.
+ * Calls `visit` for each id. A returned promise is awaited; false ends the walk.
  *
- * Not a generator: of a walk over many millions of lines, most of the time would be theirs.
+ * Not a generator: generators would take most of the time of a walk over millions of lines.
  */
 export async function mergeInventories(
   init: MergeInit,

@@ -33,7 +33,7 @@ test('it gives way when foreground work gets slower, down to a floor, and takes 
   latency_ms = undefined;
   await work();
   pacing.adjust();
-  assert.equal(pacing.allowed_bytes_per_s, 3200, 'nobody is there to give way to');
+  assert.equal(pacing.allowed_bytes_per_s, 3200, 'there is no foreground work');
 });
 
 test('slow times without background work are not its fault', async () => {
@@ -47,7 +47,7 @@ test('slow times without background work are not its fault', async () => {
   assert.equal(pacing.allowed_bytes_per_s, 1000);
 });
 
-test('more than a burst is taken in parts, and waits are told', async () => {
+test('more than a burst is taken in parts, and waits are reported', async () => {
   const waited: number[] = [];
   const pacing = new Pacing({ rate_bytes_per_s: 1000, burst_bytes: 100, onWaited: (wait_ms) => waited.push(wait_ms) });
   await pacing.take(250, signal);

@@ -1,25 +1,25 @@
 /**
- * How fast background work may go: a byte rate that is never exceeded, and that gives way when foreground work gets slower.
+ * The byte rate of background work, which yields when foreground work becomes slower.
  *
- * Promise: everything that takes from here together takes at most `rate * t + burst` bytes in any `t` seconds, even if the
- * rate changes. When one of the latencies of foreground work, as given by `latencies_ms`, is more than `SLOWER_BY` times its
- * value without background work, the rate is halved, again and again, down to a floor; otherwise it grows back. A latency
- * that was never seen without background work is compared with its value at the floor.
- * Bound: as TokenBucket. Cancellation: by the signal.
+ * Contract: all callers together take at most `rate * t + burst` bytes in any `t` seconds, even if the rate changes. While a
+ * latency of foreground work, as given by `latencies_ms`, exceeds its value without background work by a factor of
+ * `SLOWER_BY`, the rate is halved repeatedly, down to a floor; otherwise it grows back. A latency that was never measured
+ * without background work is compared with its value at the floor.
+ * Bound: that of TokenBucket. Cancellation: by the signal.
  */
 import { sched, sleep, TokenBucket } from '@ron/kernel';
 
 export interface PacingInit {
-  /** Bytes that may be read and written in a second. Default 50 MiB. */
+  /** Bytes that may be read and written per second. Default 50 MiB. */
   rate_bytes_per_s?: number;
   /** Default 4 MiB. */
   burst_bytes?: number;
   /**
-   * What foreground work took lately, one figure (such as a p95) for each kind of it, always in the same order. Undefined where
+   * Recent latencies of foreground work, one figure (such as a p95) for each kind, always in the same order. Undefined where
    * there was none. Default: no figures.
    */
   latencies_ms?: () => readonly (number | undefined)[];
-  /** Told of each wait. */
+  /** Called for each wait. */
   onWaited?: (waited_ms: number) => void;
 }
 
@@ -30,7 +30,7 @@ const SLOWER_BY = 1.5;
 const SLOWER_MS_MIN = 1;
 const FLOOR_SHARE = 1 / 16;
 const GROWTH = 1.25;
-/** How fast what is known about calm times follows what is seen in them. */
+/** How fast the known latency without background work follows new measurements. */
 const CALM_WEIGHT = 0.2;
 
 export class Pacing implements AsyncDisposable {
@@ -53,12 +53,12 @@ export class Pacing implements AsyncDisposable {
     });
   }
 
-  /** What was set. */
+  /** The configured rate. */
   get rate_bytes_per_s(): number {
     return this.#rate_bytes_per_s;
   }
 
-  /** What it is now, out of consideration for others. */
+  /** The rate in force, reduced while foreground work is slow. */
   get allowed_bytes_per_s(): number {
     return this.bucket.rate_per_s;
   }
@@ -67,7 +67,7 @@ export class Pacing implements AsyncDisposable {
     return this.#taken_bytes;
   }
 
-  /** In force at once. 0 stops everything. */
+  /** Takes effect at once. 0 stops all background work. */
   setRate(rate_bytes_per_s: number): void {
     this.#rate_bytes_per_s = rate_bytes_per_s;
     this.bucket.setRate(rate_bytes_per_s * this.#share);
@@ -82,7 +82,7 @@ export class Pacing implements AsyncDisposable {
     this.#taken_bytes += bytes;
   }
 
-  /** Looks at the foreground from time to time, until it is told to stop. */
+  /** Samples the foreground latencies until `stopping`. */
   async run(stopping: AbortSignal): Promise<void> {
     while (!stopping.aborted) {
       this.adjust();
@@ -90,7 +90,7 @@ export class Pacing implements AsyncDisposable {
     }
   }
 
-  /** Called about once in a second. */
+  /** Called about once per second. */
   adjust(): void {
     const wasIdle = this.#seen_bytes === this.#taken_bytes && this.bucket.waiters === 0;
     this.#seen_bytes = this.#taken_bytes;

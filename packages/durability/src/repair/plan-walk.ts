@@ -1,41 +1,42 @@
 /**
- * One walk over the inventories of all volumes: files what is missing, and counts it.
+ * One walk over the inventories of all volumes: counts missing copies and shards, and files their repair.
  *
- * Promise: last copies are filed in any case and before anything else; others wait until there is room. What stripes lack
- * besides shards that no volume has comes last: it has to be read.
- * Bound: a page of each inventory in memory. Cancellation: by the signal, between two pages; what was filed stays filed.
+ * Contract: last copies are always filed, before anything else; other repairs wait until the queue has room. Deficits of
+ * stripes that require a read of the stripe come last.
+ * Bound: a page of each inventory in memory. Cancellation: by the signal, between two pages; filed repairs stay filed.
  */
 import { isObject, RecordType, type Kind } from '@ron/cas';
 import { sched } from '@ron/kernel';
+import type { RepairClass } from '@ron/proto';
 import { walkIds } from './id-walk.ts';
 import type { Member } from '../membership/member.ts';
-import type { RepairClass, RepairJob, RepairQueue } from './repair-queue.ts';
-import { bestOf, homeFor, isCrowded, untold } from '../stripes/stripe-health.ts';
+import type { RepairJob, RepairQueue } from './repair-queue.ts';
+import { bestOf, homeFor, isCrowded, volumesToUpdate } from '../stripes/stripe-health.ts';
 import { lacks, targetOfContent, typeOf } from '../placement/wanted.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 export interface PlanReport {
-  /** Records that were looked at. */
+  /** Records that were examined. */
   readonly records: number;
-  /** Of those, the ones that lack something. */
+  /** Of those, the ones with a missing copy or shard. */
   readonly deficit: number;
   readonly deficit_by_class: Readonly<Record<RepairClass, number>>;
   /**
-   * Shards that lie on one volume, or in one failure domain, with another of their stripe. Those for which there is a better
-   * place are part of the deficit; the others have to wait for a volume.
+   * Shards that share a volume or a failure domain with another shard of their stripe. Those with a better place are part of
+   * the deficit; the others wait for a volume.
    */
   readonly crowded: number;
   /** The fewest copies of any record that no stripe protects; Infinity when there is none. */
   readonly copies_min: number;
   /** Volumes that could not be listed. */
   readonly unreadable: readonly string[];
-  /** It went through everything. */
+  /** Whether the walk covered every volume. */
   readonly isComplete: boolean;
 }
 
 type Mode = 'all' | 'postponed';
 
-/** What is missing, and in what class; `shard` when that is known only after a look at the stripe. */
+/** The class of a deficit; `shard` if only the stripe can tell the class. */
 type Missing = RepairClass | 'shard' | undefined;
 
 export class PlanWalk {
@@ -45,12 +46,14 @@ export class PlanWalk {
   readonly #members: readonly Member[];
   readonly #active: number;
   readonly #unreadable = new Set<string>();
-  /** Members that hold something which others do not hold enough of. */
+  /** Members that hold a record with too few copies elsewhere. */
   readonly #undrained = new Set<Member>();
   readonly #deficit: Record<RepairClass, number> = { last: 0, rf: 0, parity: 0 };
   readonly #fine = new Map<number, boolean>();
   readonly #changes_total: number;
-  /** Those that this walk can find to be empty: they were to be emptied when it began, and nothing was on its way there. */
+  /**
+   * Members that this walk can find to be drained: they were draining when it began, and no record was being written to them.
+   */
   readonly #drainable: readonly Member[];
   #records = 0;
   #crowded = 0;
@@ -60,8 +63,8 @@ export class PlanWalk {
     this.#set = set;
     this.#queue = queue;
     this.#signal = signal;
-    this.#changes_total = set.life.changes_total;
-    this.#drainable = set.members.filter((member) => member.life === 'draining' && !member.isTakingRecords);
+    this.#changes_total = set.lifecycle.changes_total;
+    this.#drainable = set.members.filter((member) => member.isDraining && !member.isTakingRecords);
     this.#members = set.members.filter((member) => member.isReadable);
     this.#active = this.#members.reduce((mask, member, index) => (isActive(member) ? mask | (1 << index) : mask), 0);
   }
@@ -71,7 +74,7 @@ export class PlanWalk {
     return last + rf + parity;
   }
 
-  async run(stripes: 'all' | 'those too few know'): Promise<PlanReport> {
+  async run(stripes: 'all' | 'under-replicated'): Promise<PlanReport> {
     const postponed = [await this.#walk('content', 'all'), await this.#walk('object', 'all')];
     for (const [index, kind] of (['content', 'object'] as const).entries()) {
       const from = postponed[index];
@@ -79,7 +82,7 @@ export class PlanWalk {
     }
     await this.#walkStripes(stripes);
     const isComplete = this.#unreadable.size === 0;
-    if (isComplete) this.#tellDrained();
+    if (isComplete) this.#markDrained();
     const { last, rf, parity } = this.#deficit;
     return {
       records: this.#records,
@@ -92,8 +95,8 @@ export class PlanWalk {
     };
   }
 
-  async #walkStripes(which: 'all' | 'those too few know'): Promise<void> {
-    // As many as there are parity shards; what a stripe has itself is known when it is looked at.
+  async #walkStripes(which: 'all' | 'under-replicated'): Promise<void> {
+    // At least as many as there are parity shards; the stripe itself is examined later.
     const knowers_min = Math.max(1, this.#set.lone_copies - 1);
     await walkIds({
       members: this.#members,
@@ -106,7 +109,7 @@ export class PlanWalk {
     });
   }
 
-  /** Files the deficits of a stripe besides shards that no volume has: those are found among the contents. */
+  /** Files the deficits of a stripe other than lost shards, which the walk over contents finds. */
   async #examine(id: Uint8Array): Promise<void> {
     const set = this.#set;
     const views = await set.stripes.views(id, this.#signal);
@@ -115,7 +118,7 @@ export class PlanWalk {
       await set.stripes.endRetired(id, this.#signal);
       return;
     }
-    if (untold(set, id, layout, views).length > 0) {
+    if (volumesToUpdate(set, id, layout, views).length > 0) {
       for (const member of views.keys()) if (!isActive(member)) this.#undrained.add(member);
       await this.#fileLater({ kind: 'stripe', id, class: 'rf' });
     }
@@ -137,19 +140,19 @@ export class PlanWalk {
   }
 
   /**
-   * Not when a volume came, went or changed meanwhile, nor when there are fewer volumes than copies, nor while a volume is
-   * away: it may know what the records on this one are for.
+   * Not if a volume was added, lost or changed meanwhile, nor with fewer volumes than copies, nor while a volume is away: it
+   * may need the records of this one.
    */
-  #tellDrained(): void {
-    const { life, placement, lone_copies, incomplete } = this.#set;
+  #markDrained(): void {
+    const { lifecycle, placement, lone_copies, incomplete } = this.#set;
     if (incomplete !== undefined) return;
-    if (life.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
-    for (const member of this.#drainable) member.isDrained = !this.#undrained.has(member);
+    if (lifecycle.changes_total !== this.#changes_total || placement.places.length < lone_copies) return;
+    for (const member of this.#drainable) member.apply({ type: this.#undrained.has(member) ? 'recheck' : 'emptied' });
   }
 
   /**
-   * Files what is missing. The first time what is not urgent is left out when there is no room; returns the id after which
-   * the second walk is to begin then.
+   * Files missing copies. The first walk skips repairs that are not urgent while the queue is full, and returns the id after
+   * which the second walk begins.
    */
   async #walk(
     kind: 'content' | 'object',
@@ -182,7 +185,7 @@ export class PlanWalk {
     return postponed;
   }
 
-  /** Whether these volumes are enough for whatever it is. There are far fewer answers than ids. */
+  /** Whether these volumes suffice for the record. The answer depends on few inputs, so it is cached. */
   #isFine(holders: number): boolean {
     let isFine = this.#fine.get(holders);
     if (isFine === undefined) {
@@ -194,7 +197,7 @@ export class PlanWalk {
     return isFine;
   }
 
-  /** A shard needs one copy, on a volume that stays. */
+  /** A shard needs one copy, on a volume that is not draining. */
   #shardClass(id: Uint8Array): Missing {
     const holders = this.#holdersOf('content', id);
     if (holders.some(isActive)) return undefined;
@@ -204,7 +207,7 @@ export class PlanWalk {
 
   #copiesClass(kind: 'content' | 'object', id: Uint8Array): Missing {
     const holders = this.#holdersOf(kind, id);
-    if (holders.length === 0 || !this.#isWanted(kind, id, holders)) return undefined;
+    if (holders.length === 0 || !this.#isNeeded(kind, id, holders)) return undefined;
     const target =
       kind === 'content' ? targetOfContent(this.#set, id, holders) : this.#set.targetOf(RecordType.object, id);
     this.#copies_min = Math.min(this.#copies_min, holders.length);
@@ -213,20 +216,23 @@ export class PlanWalk {
     return holders.length < 2 && target > 1 ? 'last' : 'rf';
   }
 
-  /** What is an object is looked at as one. What is left of a removed one may be a chunk of others. Parity alone is garbage. */
-  #isWanted(kind: 'content' | 'object', id: Uint8Array, holders: readonly Member[]): boolean {
+  /**
+   * Objects are examined by the walk over objects. The content of a removed object may be a chunk of others. Parity alone is
+   * garbage.
+   */
+  #isNeeded(kind: 'content' | 'object', id: Uint8Array, holders: readonly Member[]): boolean {
     if (kind === 'object') return this.#set.knowsObject(id);
     const types = holders.map((member) => typeOf(member, id));
     if (types.some(isObject) && this.#set.knowsObject(id)) return false;
     return types.some((type) => type !== RecordType.parity) || this.#set.stripes.lone.has(id);
   }
 
-  /** What was put while the inventories were read may be in one of them and not in another: so it is looked up. */
+  /** A record that was written during the walk may be in one inventory and not in another, so it is looked up again. */
   #holdersOf(kind: Kind, id: Uint8Array): Member[] {
     return this.#members.filter((member) => member.holdsDurably(kind, id));
   }
 
-  /** Whether it is filed, or known already. */
+  /** Whether the repair is queued, or was already. */
   async #file(
     kind: 'content' | 'object',
     id: Uint8Array,
@@ -239,7 +245,7 @@ export class PlanWalk {
       if (mode === 'all' && !this.#queue.hasRoom) return false;
       await this.#queue.room(this.#signal);
     }
-    // A queue full of what is as urgent: this one waits its turn.
+    // The queue is full of equally urgent repairs: the second walk files this one.
     while (this.#queue.offer(job) === 'skipped') await this.#queue.room(this.#signal);
     return true;
   }
@@ -256,7 +262,7 @@ export class PlanWalk {
   }
 }
 
-const isActive = (member: Member): boolean => member.life === 'active';
+const isActive = (member: Member): boolean => member.isActive;
 
 function bitsOf(mask: number): number {
   let count = 0;

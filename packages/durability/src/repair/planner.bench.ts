@@ -1,6 +1,6 @@
 /**
  * `node packages/durability/src/repair/planner.bench.ts [CHUNKS]`: a plan over many chunks with two copies on six volumes, of which
- * 1000 lack one. Bars: 10 million in 10 s, with less than 200 MiB of memory. The volumes make up what they hold, so this
+ * 1000 lack one. Bars: 10 million in 10 s, with less than 200 MiB of memory. The volumes generate their ids, so this
  * is the walk alone; listing ids from an index on disk takes about a quarter of a microsecond each on top.
  */
 import { MemoryVolume, RecordType, type Held, type Kind } from '@ron/cas';

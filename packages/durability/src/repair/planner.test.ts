@@ -65,7 +65,7 @@ const kindOf = (record: NewRecord): 'object' | 'content' => (record.type === Rec
 
 function assertWhole(set: VolumeSet, copies: number, records: readonly NewRecord[] = RECORDS): void {
   for (const record of records) {
-    const holders = set.members.filter((each) => each.life === 'active' && each.holds(kindOf(record), record.id));
+    const holders = set.members.filter((each) => each.isActive && each.holds(kindOf(record), record.id));
     assert.ok(holders.length >= copies, `${record.payload.length} has ${holders.length} copies`);
   }
 }
@@ -80,10 +80,10 @@ suite('copies', () => {
     assert.equal(queue.depth, 0);
   });
 
-  test('what a lost volume had is copied, and counts when the next walk has seen it', async () => {
+  test('the records of a lost volume are copied, and count once the next walk has seen them', async () => {
     const { set } = await open(4);
     const repairs = new Repairs(set);
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     await repairs.round();
     const { deficit, deficit_by_class } = repairs.planner.report;
     assert.ok(deficit > 10 && deficit_by_class.last === deficit, 'they were last copies');
@@ -96,7 +96,7 @@ suite('copies', () => {
 
   test('with three copies the loss of one is no emergency', async () => {
     const { set } = await open(5, { replication_factor: 3 });
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     const { planner } = new Repairs(set);
     const { deficit_by_class } = await planner.plan(signal);
     assert.ok(deficit_by_class.rf > 10 && deficit_by_class.last === 0);
@@ -105,24 +105,24 @@ suite('copies', () => {
   test('a small queue is filled again and again in one plan', async () => {
     const { set } = await open(4, { replication_factor: 3, write_min: 2 });
     const repairs = new Repairs(set, 2);
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     await repairs.round();
     assertWhole(set, 3);
     assert.equal(repairs.queue.skipped_total, 0);
   });
 
-  test('fewer volumes than copies: what can be had is enough', async () => {
+  test('with fewer volumes than copies, one copy on each is enough', async () => {
     const { set } = await open(2);
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     const { planner } = new Repairs(set);
     assert.equal((await planner.plan(signal)).deficit, 0);
   });
 
-  test('a volume in the place of a lost one gets what belongs there', async () => {
+  test('a volume that replaces a lost one gets its records', async () => {
     const { set } = await open(2);
-    set.life.lose('v1', 'test');
-    await set.life.remove('v1', { signal });
-    set.life.add({ volume: memory('v2').volume });
+    set.lifecycle.lose('v1', 'test');
+    await set.lifecycle.remove('v1', { signal });
+    set.lifecycle.add({ volume: memory('v2').volume });
     const repairs = new Repairs(set);
     await repairs.round();
     assertWhole(set, 2);
@@ -130,43 +130,43 @@ suite('copies', () => {
     assert.equal(repairs.planner.report.deficit, 0);
   });
 
-  test('a volume that is emptied may go when the walk has seen everything elsewhere', async () => {
+  test('a draining volume may be removed once a walk has seen its records elsewhere', async () => {
     const { set } = await open(4, { replication_factor: 1 });
     const repairs = new Repairs(set);
-    await set.life.drain('v2', signal);
+    await set.lifecycle.drain('v2', signal);
     await repairs.round();
     assert.ok(!set.member('v2').isDrained);
     await repairs.round();
     assert.ok(set.member('v2').isDrained);
-    await set.life.remove('v2', { signal });
+    await set.lifecycle.remove('v2', { signal });
     assertWhole(set, 1);
   });
 
-  test('a volume is not found empty by a plan that began before it was to be emptied', async () => {
+  test('a volume is not found drained by a plan that began before its drain', async () => {
     const { set, volumes } = await open(3);
     const { planner } = new Repairs(set);
     const { inner } = volumes[0]!;
     const listIds = inner.listIds.bind(inner);
     inner.listIds = async (kind, ...args) => {
-      if (kind === 'object') set.life.beginDrain('v0');
+      if (kind === 'object') set.lifecycle.beginDrain('v0');
       return await listIds(kind, ...args);
     };
     await planner.plan(signal);
-    assert.equal(set.member('v0').life, 'draining');
+    assert.equal(set.member('v0').status, 'draining');
     assert.ok(!set.member('v0').isDrained, 'contents were counted as staying there');
   });
 
   test('volumes are not found empty while fewer are left than there are to be copies', async () => {
     const { set } = await open(2);
     const repairs = new Repairs(set);
-    for (const name of ['v0', 'v1']) set.life.beginDrain(name);
+    for (const name of ['v0', 'v1']) set.lifecycle.beginDrain(name);
     await repairs.round();
     assert.ok(!set.members.some((member) => member.isDrained));
-    await assert.rejects(set.life.remove('v0', { signal }), /drain it first/);
-    set.life.add({ volume: memory('v2').volume });
+    await assert.rejects(set.lifecycle.remove('v0', { signal }), /drain it first/);
+    set.lifecycle.add({ volume: memory('v2').volume });
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.ok(!set.members.some((member) => member.isDrained), 'one copy is not two');
-    set.life.add({ volume: memory('v3').volume });
+    set.lifecycle.add({ volume: memory('v3').volume });
     for (let round = 0; round < 2; round++) await repairs.round();
     for (const name of ['v0', 'v1']) assert.ok(set.member(name).isDrained);
   });
@@ -181,7 +181,7 @@ suite('copies', () => {
     volumes[0]!.delay = () => gate.promise;
     const putting = set.put([late], signal);
     volumes[0]!.delay = undefined;
-    await set.life.drain('v0', signal);
+    await set.lifecycle.drain('v0', signal);
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.ok(!set.member('v0').isDrained);
     gate.resolve();
@@ -194,17 +194,17 @@ suite('copies', () => {
   test('a volume that was found empty is not when another one is lost, or cannot give a record', async () => {
     const { set, volumes } = await open(4, { replication_factor: 1 });
     const repairs = new Repairs(set);
-    await set.life.drain('v2', signal);
+    await set.lifecycle.drain('v2', signal);
     const empty = async (): Promise<void> => {
       for (let round = 0; round < 2; round++) await repairs.round();
       assert.ok(set.member('v2').isDrained);
     };
     await empty();
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     assert.ok(!set.member('v2').isDrained, 'what moved there is only here again');
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.ok(!set.member('v2').isDrained, 'a volume that is away may need its records');
-    await set.life.giveUp('v1', true, signal);
+    await set.lifecycle.setAbandoned('v1', true, signal);
     await empty();
     const record = RECORDS.find(({ id }) => set.holdersOf('content', id)[0]?.name === 'v3')!;
     volumes[3]!.fail('get', () => new RonError('integrity', 'damaged'));
@@ -212,14 +212,14 @@ suite('copies', () => {
     assert.ok(!set.member('v2').isDrained);
   });
 
-  test('an object that is put again while a volume is emptied that says it was removed is put elsewhere too', async () => {
+  test('an object that is put again is also put elsewhere while a volume with its removal drains', async () => {
     using directories = new Directories();
     await using set = await directories.open(['a'], { replication_factor: 1 });
     await set.put([object('x')], signal);
     await set.put([mark(RecordType.remove, object('x'))], signal);
-    set.life.add({ volume: await directories.volume('b') });
-    await set.settle(signal);
-    await set.life.drain('a', signal);
+    set.lifecycle.add({ volume: await directories.volume('b') });
+    await set.reconcileStale(signal);
+    await set.lifecycle.drain('a', signal);
     await set.put([object('x')], signal);
     assert.ok(set.member('b').holdsDurably('object', object('x').id), 'the other one is on its way out');
     assert.ok(!set.member('a').volume.wasRemoved(object('x').id));
@@ -230,7 +230,7 @@ suite('copies', () => {
     const [a, b] = [await directories.volume('a', { domain: 'x' }), await directories.volume('b', { domain: 'x' })];
     await using set = await VolumeSet.open({ members: [{ volume: a }, { volume: b }], replication_factor: 2, signal });
     await set.put(RECORDS, signal);
-    set.life.add({ volume: await directories.volume('c', { domain: 'y' }) });
+    set.lifecycle.add({ volume: await directories.volume('c', { domain: 'y' }) });
     const repairs = new Repairs(set);
     await repairs.round();
     await repairs.round();
@@ -238,9 +238,9 @@ suite('copies', () => {
     for (const record of RECORDS) assert.ok(set.member('c').holds(kindOf(record), record.id));
   });
 
-  test('an object that was removed is not repaired; what is left of it may be a chunk of another, and is', async () => {
+  test('a removed object is not repaired, unless its content is a chunk of another', async () => {
     const { set } = await open(4);
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     for (const record of RECORDS) {
       if (record.type === RecordType.object) await set.put([mark(RecordType.remove, record)], signal);
     }
@@ -319,14 +319,14 @@ suite('stripes', () => {
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     // Twice as many as the stripe can lose at once.
     for (const wave of [layout.shards.slice(0, 3), layout.shards.slice(4, 7)]) {
-      for (const shard of wave) set.life.lose(shard.home, 'test');
+      for (const shard of wave) set.lifecycle.lose(shard.home, 'test');
       await repairs.round();
       await repairs.round();
       assert.equal(repairs.planner.report.deficit, 0);
       const found = (await set.stripes.find(ids[0]!, signal))!;
       for (const shard of found.shards) assert.ok(set.member(shard.home).holdsDurably('content', shard.id));
-      for (const shard of wave) await set.life.remove(shard.home, { signal });
-      for (const name of ['x', 'y', 'z']) set.life.add({ volume: memory(`${name} ${wave[0]!.home}`).volume });
+      for (const shard of wave) await set.lifecycle.remove(shard.home, { signal });
+      for (const name of ['x', 'y', 'z']) set.lifecycle.add({ volume: memory(`${name} ${wave[0]!.home}`).volume });
     }
     for (const id of ids) assert.ok(await set.get('content', id, signal));
   });
@@ -334,23 +334,23 @@ suite('stripes', () => {
   test('missing data comes before missing parity', async () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
-    for (const index of [2, 7]) set.life.lose(layout.shards[index]!.home, 'test');
+    for (const index of [2, 7]) set.lifecycle.lose(layout.shards[index]!.home, 'test');
     const { planner } = new Repairs(set);
     const { deficit_by_class } = await planner.plan(signal);
     assert.equal(deficit_by_class.parity, 1);
     assert.ok(deficit_by_class.last >= 1);
   });
 
-  test('of which too much is lost is given up, and what is left of it is copied', async () => {
+  test('with too many lost shards is dissolved, and its remaining contents are copied', async () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
-    for (const shard of layout.shards.slice(0, 4)) set.life.lose(shard.home, 'test');
+    for (const shard of layout.shards.slice(0, 4)) set.lifecycle.lose(shard.home, 'test');
     const repairs = new Repairs(set);
     await repairs.round();
     await repairs.round();
     for (const id of ids.slice(4)) assert.equal(set.copiesOf('content', id), 2);
     assert.ok(repairs.planner.report.deficit > 0, 'it is not given up while a volume could come back');
-    for (const shard of layout.shards.slice(0, 4)) await set.life.remove(shard.home, { signal });
+    for (const shard of layout.shards.slice(0, 4)) await set.lifecycle.remove(shard.home, { signal });
     for (let round = 0; round < 3; round++) await repairs.round();
     assert.equal(repairs.planner.report.deficit, 0);
     assert.deepEqual(await set.inventory('stripe', undefined, 10), []);
@@ -365,11 +365,11 @@ suite('stripes', () => {
       signal,
     );
     const { set } = opened;
-    // Copies are still there: what was at home is lost, and what is left of it lies with other shards.
+    // Copies exist: the shard in its place is lost, and its copies share a volume with other shards.
     const [gone] = layout.shards;
-    set.life.lose(gone!.home, 'test');
-    await set.life.remove(gone!.home, { signal });
-    set.life.add({ volume: memory('fresh').volume });
+    set.lifecycle.lose(gone!.home, 'test');
+    await set.lifecycle.remove(gone!.home, { signal });
+    set.lifecycle.add({ volume: memory('fresh').volume });
     const repairs = new Repairs(set);
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.equal(repairs.planner.report.deficit, 0);
@@ -378,12 +378,12 @@ suite('stripes', () => {
     for (const { id, home } of found.shards) assert.ok(set.member(home).holdsDurably('content', id));
   });
 
-  test('shards that had to share a volume are told of, and move when there is room', async () => {
+  test('shards that have to share a volume are reported, and move when there is room', async () => {
     const { set, ids } = await openStriped(9);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const repairs = new Repairs(set);
     const lost = [1, 5, 7].map((index) => layout.shards[index]!.home);
-    for (const name of lost) set.life.lose(name, 'test');
+    for (const name of lost) set.lifecycle.lose(name, 'test');
     for (let round = 0; round < 3; round++) await repairs.round();
     assert.deepEqual([repairs.planner.report.deficit, repairs.planner.report.crowded], [0, 3]);
     const shared = (await set.stripes.find(ids[0]!, signal))!;
@@ -393,8 +393,8 @@ suite('stripes', () => {
       'more on one than has to be',
     );
     for (const [at, name] of lost.entries()) {
-      await set.life.remove(name, { signal });
-      set.life.add({ volume: memory(`new ${at}`).volume });
+      await set.lifecycle.remove(name, { signal });
+      set.lifecycle.add({ volume: memory(`new ${at}`).volume });
       for (let round = 0; round < 2; round++) await repairs.round();
       const { deficit, crowded } = repairs.planner.report;
       assert.deepEqual([deficit, crowded], [0, 2 - at]);
@@ -410,7 +410,7 @@ suite('stripes', () => {
     }
   });
 
-  test('shards that share a volume move also when nothing but a full one recovers', async () => {
+  test('shards that share a volume move even if only a full volume recovers', async () => {
     const { set, volumes, ids } = await openStriped(10);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const spare = volumes.find(({ volume }) => layout.shards.every((shard) => shard.home !== volume.id))!;
@@ -418,7 +418,7 @@ suite('stripes', () => {
       Object.defineProperty(set.member(spare.volume.name), 'takesRecords', { get: () => isTaking, configurable: true });
     };
     takes(false);
-    set.life.lose(layout.shards[2]!.home, 'test');
+    set.lifecycle.lose(layout.shards[2]!.home, 'test');
     const repairs = new Repairs(set);
     for (let round = 0; round < 3; round++) await repairs.round();
     assert.equal(repairs.planner.report.crowded, 1);
@@ -431,8 +431,8 @@ suite('stripes', () => {
     const { set, ids } = await openStriped(12);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const lost = layout.shards.slice(0, 3);
-    for (const shard of lost) set.life.lose(shard.home, 'test');
-    const init = { set, pace, patiently: <T>(work: Promise<T>) => work };
+    for (const shard of lost) set.lifecycle.lose(shard.home, 'test');
+    const init = { set, pace, withVolumeTimeout: <T>(work: Promise<T>) => work };
     const jobs = lost.map(({ id }) => ({ kind: 'shard', id, class: 'last' }) as const);
     const results = await Promise.all(jobs.map((job) => repair(init, job, signal)));
     assert.deepEqual(results, ['repaired', 'repaired', 'repaired']);
@@ -441,7 +441,7 @@ suite('stripes', () => {
     for (const { id, home } of shards) assert.ok(set.member(home).holdsDurably('content', id));
   });
 
-  test('a stripe that somebody with parity does not know, or knows otherwise, is told of', async () => {
+  test('a stripe that a volume with parity has not recorded, or recorded otherwise, is written there', async () => {
     const { set, ids } = await openStriped(9);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const id = stripeId(layout.shards);
@@ -451,11 +451,11 @@ suite('stripes', () => {
     const [first, second] = layout.shards.slice(6).map((shard) => set.member(shard.home));
     await first!.write([{ type: RecordType.unstripe, id, payload: encodeStripe(layout) }], signal);
     await repairs.round();
-    assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'also when no volume came or went');
+    assert.equal(repairs.planner.report.deficit_by_class.rf, 1, 'even if no volume was added or lost');
     assert.ok(first!.holdsDurably('stripe', id));
     const shards = layout.shards.map((shard, at) => (at === 0 ? { ...shard, home: newVolumeId() } : shard));
     await second!.write([{ type: RecordType.stripe, id, payload: encodeStripe({ ...layout, shards }) }], signal);
-    set.life.add({ volume: memory('new').volume });
+    set.lifecycle.add({ volume: memory('new').volume });
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.equal(repairs.planner.report.deficit, 0);
     for (const view of (await set.stripes.views(id, signal)).values()) assert.deepEqual(view, layout);
@@ -468,7 +468,7 @@ suite('stripes', () => {
     const { id, home } = layout.shards[8]!;
     const elsewhere = set.members.find((member) => layout.shards.every((shard) => shard.home !== member.id))!;
     await elsewhere.write([{ ...(await set.get('content', id, signal))!, id }], signal);
-    set.life.lose(home, 'test');
+    set.lifecycle.lose(home, 'test');
     const alone = chunk('alone');
     await elsewhere.write([alone], signal);
     const queue = new RepairQueue({ capacity: 1 });
@@ -497,23 +497,23 @@ suite('stripes', () => {
     const listIds = inner.listIds.bind(inner);
     inner.listIds = (kind, after, into) =>
       kind === 'stripe' ? Promise.reject(new Error('EIO')) : listIds(kind, after, into);
-    set.life.lose('v1', 'test');
+    set.lifecycle.lose('v1', 'test');
     for (let round = 0; round < 2; round++) await repairs.round();
     assert.deepEqual((await repairs.planner.plan(signal)).unreadable, ['v3']);
     assertWhole(set, 2);
   });
 
-  test('a volume with shards can be emptied', async () => {
+  test('a volume with shards can be drained', async () => {
     const { set, ids } = await openStriped(10);
     const layout = (await set.stripes.find(ids[0]!, signal))!;
     const repairs = new Repairs(set);
     for (const index of [1, 8]) {
       const { home } = layout.shards[index]!;
-      await set.life.drain(home, signal);
+      await set.lifecycle.drain(home, signal);
       await repairs.round();
       await repairs.round();
       assert.ok(set.member(home).isDrained);
-      await set.life.remove(home, { signal });
+      await set.lifecycle.remove(home, { signal });
       for (const id of ids) assert.ok(await set.get('content', id, signal));
     }
   });

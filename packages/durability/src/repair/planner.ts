@@ -1,13 +1,12 @@
 /**
- * Compares what the volumes hold with what they should hold, and files what has to be repaired.
+ * Compares the records that the volumes hold with those that they should hold, and files repairs.
  *
- * Promise: every record that has fewer copies than wished, in fewer failure domains than there could be, or on volumes that
- * are to be emptied, every shard of a stripe that is nowhere or could lie better, and every stripe that is not known where
- * it is to be, is filed; nothing twice while it is queued or worked on, however many plans are made. Last copies are filed
- * in any case, before anything else; others wait until there is room. The deficit is what the last walk over all
- * inventories found: a repair counts when the next one confirms it.
- * Bound: a page of each inventory in memory, whatever the volumes hold. Overflow: as RepairQueue. Cancellation: by the signal,
- * between two pages; what was filed stays filed.
+ * Contract: a repair is filed for every record with too few copies, in fewer failure domains than possible, or on draining
+ * volumes; for every shard that is lost or could be placed better; and for every stripe that is not recorded on its volumes.
+ * A repair that is queued or running is not filed again. Last copies are always filed, before anything else; others wait
+ * until the queue has room. The deficit is that of the last complete walk: a repair counts once the next walk confirms it.
+ * Bound: a page of each inventory in memory. Overflow: that of RepairQueue. Cancellation: by the signal, between two pages;
+ * filed repairs stay filed.
  */
 import { PlanWalk, type PlanReport } from './plan-walk.ts';
 import type { RepairQueue } from './repair-queue.ts';
@@ -33,11 +32,11 @@ export class Planner {
   readonly #queue: RepairQueue;
   #report = NOTHING;
   #underWay = 0;
-  /** How often volumes had come or gone when the last plan began; -1 before the first. */
+  /** The set's `changes_total` when the last plan began; -1 before the first. */
   #planned_changes = -1;
   #plans = 0;
   readonly #walks = new Set<PlanWalk>();
-  /** Which volumes took records when every shard was found as well placed as it could be. */
+  /** The volumes that took records when every shard was found in the best place. */
   #settled = '';
 
   constructor(init: PlannerInit) {
@@ -45,26 +44,28 @@ export class Planner {
     this.#queue = init.queue;
   }
 
-  /** What the last plan that went through everything found. */
+  /** The result of the last complete plan. */
   get report(): PlanReport {
     return this.#report;
   }
 
-  /** Records that lack something, as far as is known: a walk that is under way may have found more than the last one. */
+  /** Known deficit: the walk under way may have found more than the last one. */
   get deficit(): number {
     return Math.max(this.#report.deficit, ...[...this.#walks].map((walk) => walk.deficit));
   }
 
-  /** A plan is under way, or the volumes have changed since the last one: then nobody knows yet what is missing. */
+  /** A plan is under way, or the volumes have changed since the last one: the deficit is not known yet. */
   get isPlanning(): boolean {
-    return this.#underWay > 0 || (this.#planned_changes >= 0 && this.#planned_changes !== this.#set.life.changes_total);
+    return (
+      this.#underWay > 0 || (this.#planned_changes >= 0 && this.#planned_changes !== this.#set.lifecycle.changes_total)
+    );
   }
 
   get plans_total(): number {
     return this.#plans;
   }
 
-  /** At once, for a read that failed. Whoever repairs it looks again first. */
+  /** Files an urgent repair for a read that failed. The worker checks the record first. */
   file(fault: Fault): void {
     const { kind, id, volume } = fault;
     if (kind !== 'content' && kind !== 'object' && kind !== 'stripe') return;
@@ -81,15 +82,16 @@ export class Planner {
   }
 
   async #plan(signal: AbortSignal): Promise<PlanReport> {
-    await this.#set.settle(signal);
-    this.#planned_changes = this.#set.life.changes_total;
+    await this.#set.reconcileStale(signal);
+    this.#planned_changes = this.#set.lifecycle.changes_total;
     const places = placesOf(this.#set);
-    // Where shards lie is known only to their stripes, which have to be read: only when volumes came, went or recovered.
+    // Only the stripes know where their shards are, and they have to be read: done only after volumes were added, lost or
+    // recovered.
     const isSettled = places === this.#settled;
     const walk = new PlanWalk(this.#set, this.#queue, signal);
     this.#walks.add(walk);
     try {
-      const found = await walk.run(isSettled ? 'those too few know' : 'all');
+      const found = await walk.run(isSettled ? 'under-replicated' : 'all');
       const report = isSettled ? { ...found, crowded: this.#report.crowded } : found;
       this.#plans += 1;
       if (report.isComplete) this.#report = report;
@@ -102,6 +104,7 @@ export class Planner {
 }
 
 const placesOf = (set: VolumeSet): string =>
-  [set.life.changes_total, ...set.placement.places.flatMap((member) => (member.takesRecords ? member.id : []))].join(
-    '\n',
-  );
+  [
+    set.lifecycle.changes_total,
+    ...set.placement.places.flatMap((member) => (member.takesRecords ? member.id : [])),
+  ].join('\n');

@@ -1,11 +1,11 @@
 /**
- * Reclaims space on a set of volumes, one after the other: unneeded contents, copies that their stripe replaces, and
- * copies on volumes that are not to have them.
+ * Reclaims space on the volumes of a set, one after the other: unneeded contents, copies that a stripe replaces, and surplus
+ * copies.
  *
- * Promise: a copy goes only while those who are to have it have it durably, asked in the step in which it goes; so it is
- * always found by a reader that asks again. Records that are being made or repaired stay. Nothing goes unless every volume
- * on the roster has answered completely; a run during which a volume comes or goes ends with `not_ready`.
- * Bound: as the volumes, and some bytes for each shard of a stripe. Cancellation: by the signal. One at a time.
+ * Contract: a copy is removed only while the volumes that should have it hold it durably, checked in the same step, so a
+ * reader that retries always finds it. Records that are being written or repaired stay. Nothing is removed unless every
+ * volume on the roster has answered; a run during which a volume is added or lost fails with `not_ready`.
+ * Bound: that of the volumes, and a few bytes for each shard. Cancellation: by the signal. One run at a time.
  */
 import { CompletenessGuard, type Reclaimed, type ReclaimInit } from '@ron/cas';
 import type { Member } from '../membership/member.ts';
@@ -59,13 +59,13 @@ async function reclaimOn(
   });
 }
 
-/** Whether no volume could bring a removed object back: all have answered completely, and none that was given up may return. */
+/** Whether no volume could bring a removed object back: all have answered, and no abandoned one may return. */
 const mayForgetRemovals = ({ incomplete, membership }: VolumeSet): boolean =>
   incomplete === undefined && membership.roster.lost.length === 0;
 
 /**
- * Everybody who is to have it has it, and this one is not among them. What it is part of is not known here: so there have to
- * be as many as of a part of a manifest.
+ * Whether this is a surplus copy: every volume that should have it holds it. The use of the content is not known here, so the
+ * highest number of copies is required.
  */
 function isSurplus(set: VolumeSet, member: Member, id: Uint8Array): boolean {
   const wanted = set.placement.choose(id, set.lone_copies);

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { REPAIR_CLASSES, RepairQueue, type RepairClass, type RepairJob } from './repair-queue.ts';
+import { REPAIR_CLASSES, type RepairClass } from '@ron/proto';
+import { RepairQueue, type RepairJob } from './repair-queue.ts';
 
 const { signal } = new AbortController();
 
@@ -37,16 +38,17 @@ test('a full queue gives up the newest of the lowest class, and never something 
   assert.equal(queue.offer(job(9, 'last')), 'queued');
   assert.equal(queue.offer(job(10, 'last')), 'skipped');
   assert.deepEqual(skipped, ['parity 4', 'parity 2', 'parity 1', 'rf 7', 'rf 5', 'rf 3', 'last 10']);
+  // [storage I-3]
   assert.equal(queue.skipped_total, skipped.length);
   assert.deepEqual(await drain(queue), ['last 6', 'last 8', 'last 9']);
 });
 
-test('the same thing is queued once, also while it is worked on; a more urgent one moves up', async () => {
+test('a record is queued once, even while it is repaired; a more urgent job moves up', async () => {
   const queue = new RepairQueue({ capacity: 2 });
   assert.equal(queue.offer(job(1)), 'queued');
   assert.equal(queue.offer(job(1)), 'known');
   assert.equal(queue.offer(job(2)), 'queued');
-  assert.equal(queue.offer(job(2, 'last')), 'queued', 'also when it is full');
+  assert.equal(queue.offer(job(2, 'last')), 'queued', 'even if it is full');
   assert.equal(queue.depth, 2);
   const taken = (await queue.take(signal))!;
   assert.equal(taken.id[0], 2);
@@ -56,7 +58,7 @@ test('the same thing is queued once, also while it is worked on; a more urgent o
   assert.equal(queue.offer({ ...job(2), kind: 'object' }), 'skipped', 'another kind is another thing');
 });
 
-test('who waits for a job gets the next, who waits for room gets it, and an abort loses nothing', async () => {
+test('a waiting taker gets the next job, a waiting planner gets room, and an abort loses nothing', async () => {
   const queue = new RepairQueue({ capacity: 1 });
   const control = new AbortController();
   const aborted = assert.rejects(queue.take(control.signal), /enough/);
@@ -72,7 +74,7 @@ test('who waits for a job gets the next, who waits for room gets it, and an abor
   assert.ok(queue.hasRoom);
 });
 
-test('when it is closed nothing comes in, what is queued comes out, and everybody goes', async () => {
+test('a closed queue accepts nothing, its jobs can be taken, and all takers end', async () => {
   const queue = new RepairQueue({ capacity: 1 });
   queue.offer(job(1));
   const room = queue.room(signal);
@@ -113,7 +115,7 @@ test('a copy that could not be read is not forgotten when its repair is queued a
   assert.deepEqual([first?.suspect, first?.class, second?.suspect], ['a', 'last', 'b']);
 });
 
-/** What the queue promises, in so few words that it can be seen to be right. */
+/** The contract of the queue as a simple reference implementation. */
 class Definition {
   readonly capacity: number;
   jobs: { number: number; rank: number; at: number }[] = [];
@@ -146,7 +148,7 @@ class Definition {
   }
 }
 
-test('offers, takes and ends in any order do what the definition says', async () => {
+test('offers, takes and ends in any order match the reference implementation', async () => {
   const step = fc.oneof(
     { weight: 5, arbitrary: fc.record({ number: fc.nat(9), of: fc.constantFrom(...REPAIR_CLASSES) }) },
     { weight: 1, arbitrary: fc.constant('take' as const) },

@@ -1,24 +1,21 @@
 /**
- * What has to be repaired: a bounded queue in which the more urgent comes first, and nothing twice.
+ * A bounded priority queue of repairs without duplicates.
  *
- * Promise: jobs come out by class, the loss of last copies first, and first in first out within a class. A job whose thing
- * is queued or being worked on is not taken in again, by any planner; if it is more urgent than thought, it moves up.
- * Bound: `capacity` jobs, besides those being worked on. Overflow: a new job displaces the newest of the lowest class below
- * its own; when there is none, the new one is not taken in. Both are counted, and planned again the next time.
- * Cancellation: every wait rejects with the signal's reason, and nothing is lost by it. `close` lets takers drain.
+ * Contract: jobs are taken by class, last copies first, and first in, first out within a class. A job whose record is queued
+ * or in progress is not queued again; if it is more urgent than the queued one, it moves up.
+ * Bound: `capacity` jobs, besides those in progress. Overflow: a new job displaces the newest one of the lowest class below
+ * its own; if there is none, the new job is dropped. Both are counted, and planned again later.
+ * Cancellation: every wait rejects with the signal's reason, and loses nothing. `close` lets takers drain the queue.
  */
 import { assert, touch, WaitList } from '@ron/kernel';
-
-/** The most urgent first: last copies, copies that are missing, parity that is missing. */
-export const REPAIR_CLASSES = ['last', 'rf', 'parity'] as const;
-export type RepairClass = (typeof REPAIR_CLASSES)[number];
+import { REPAIR_CLASSES, type RepairClass } from '@ron/proto';
 
 export interface RepairJob {
-  /** `stripe`: the knowledge of one, which a volume has lost. */
+  /** `stripe`: the layout of a stripe, which a volume has lost. */
   readonly kind: 'content' | 'object' | 'shard' | 'stripe';
   readonly id: Uint8Array;
   readonly class: RepairClass;
-  /** How large it is, as far as is known. Default: a chunk. */
+  /** The size of the record, if known. Default: that of a chunk. */
   readonly bytes?: number;
   /** The id of a volume whose copy could not be read: it is not counted. */
   readonly suspect?: string;
@@ -29,7 +26,7 @@ export type Offered = 'queued' | 'known' | 'skipped';
 export interface RepairQueueInit {
   /** Default 256. */
   capacity?: number;
-  /** Told of each job that found no room, or lost its own. Must not throw. */
+  /** Called for each job that was dropped. Must not throw. */
   onSkipped?: (job: RepairJob) => void;
 }
 
@@ -83,6 +80,7 @@ export class RepairQueue implements AsyncDisposable {
     const key = keyOf(job);
     if (this.#closed || this.#inflight.has(key)) return 'known';
     const queued = this.#queued.get(key);
+    // [storage I-3] A full queue sheds the least urgent job and counts it.
     if (queued === undefined && !this.hasRoom && !this.#displace(rankOf(job))) return this.#skip(job);
     if (queued === undefined) this.#add(job);
     else if (rankOf(queued) <= rankOf(job)) return this.#suspect(queued, job.suspect);
@@ -94,7 +92,7 @@ export class RepairQueue implements AsyncDisposable {
     return 'queued';
   }
 
-  /** The most urgent job; undefined when the queue is closed and empty. `done` when it is over. */
+  /** The most urgent job; undefined once the queue is closed and empty. The caller calls `done` when the job has ended. */
   take(signal: AbortSignal): Promise<RepairJob | undefined> {
     touch(this);
     if (signal.aborted) return Promise.reject(signal.reason);
@@ -103,7 +101,7 @@ export class RepairQueue implements AsyncDisposable {
     return this.#takers.park(signal, undefined);
   }
 
-  /** From now on the same job may be planned again. */
+  /** From now on the same job can be queued again. */
   done(job: RepairJob): void {
     touch(this);
     assert(this.#inflight.delete(keyOf(job)), 'a job is done once');
@@ -116,7 +114,7 @@ export class RepairQueue implements AsyncDisposable {
     while (!this.hasRoom && !this.#closed) await this.#planners.park(signal, undefined);
   }
 
-  /** Takes nothing in any more; what is queued can still be taken. */
+  /** Accepts no further jobs; queued ones can still be taken. */
   close(): void {
     touch(this);
     if (this.#closed) return;
@@ -148,7 +146,7 @@ export class RepairQueue implements AsyncDisposable {
     return job;
   }
 
-  /** Makes room at the cost of the newest job of the lowest class below `rank`. */
+  /** Makes room by dropping the newest job of the lowest class below `rank`. */
   #displace(rank: number): boolean {
     const lowest = this.#waiting.findLastIndex((jobs) => jobs.length > 0);
     if (lowest <= rank) return false;
@@ -163,7 +161,7 @@ export class RepairQueue implements AsyncDisposable {
     this.#waiting[rankOf(job)]!.push(job);
   }
 
-  /** It is queued already; that a copy could not be read may be news. */
+  /** The job is queued already; the volume that failed to deliver the record may be new. */
   #suspect(queued: RepairJob, suspect: string | undefined): 'known' {
     const jobs = this.#waiting[rankOf(queued)]!;
     const told = withSuspect(queued, suspect);

@@ -1,13 +1,14 @@
 /**
- * Takes jobs from the queue and does them, one after the other.
+ * Takes jobs from the queue and runs them one at a time.
  *
- * Promise: a job that fails ends there and is planned again by the next plan; it never ends the worker. Nothing is read or
- * written that was not paced before. Bound: one job at a time; run several workers for more.
- * Cancellation: `stopping` ends it after the job at hand, `signal` also that one.
+ * Contract: a job that fails is planned again by the next plan, and does not end the worker. Every read and write is paced
+ * first. Bound: one job at a time; run several workers for more.
+ * Cancellation: `stopping` ends it after the current job, `signal` ends the current job too.
  */
+import type { RepairResult } from '@ron/proto';
 import type { Pacing } from './pacing.ts';
-import { patiently, type Patience } from '../set/patience.ts';
-import { repair, type Repaired } from './repair.ts';
+import { withVolumeTimeout, type WithVolumeTimeout } from '../set/volume-timeout.ts';
+import { repair } from './repair.ts';
 import type { RepairJob, RepairQueue } from './repair-queue.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
@@ -16,9 +17,9 @@ export interface RepairWorkerInit {
   queue: RepairQueue;
   pacing: Pick<Pacing, 'take'>;
   /** How long a volume may take for one record. Default: 30 s. */
-  patiently?: Patience;
-  /** Told how each job ended. Must not throw. */
-  onEnd?: (job: RepairJob, result: Repaired | { error: unknown }) => void;
+  withVolumeTimeout?: WithVolumeTimeout;
+  /** Called with the outcome of each job. Must not throw. */
+  onEnd?: (job: RepairJob, result: RepairResult | { error: unknown }) => void;
 }
 
 export class RepairWorker {
@@ -30,7 +31,7 @@ export class RepairWorker {
     this.#init = init;
   }
 
-  /** Ends when the queue is closed and empty, or when it is told to stop. */
+  /** Ends once the queue is closed and empty, or by `stopping`. */
   async run(init: { stopping: AbortSignal; signal: AbortSignal }): Promise<void> {
     const { queue } = this.#init;
     while (!init.stopping.aborted) {
@@ -44,7 +45,11 @@ export class RepairWorker {
     const { set, queue, pacing, onEnd } = this.#init;
     try {
       const pace = (bytes: number, until: AbortSignal): Promise<void> => pacing.take(bytes, until);
-      const result = await repair({ set, pace, patiently: this.#init.patiently ?? patiently }, job, signal);
+      const result = await repair(
+        { set, pace, withVolumeTimeout: this.#init.withVolumeTimeout ?? withVolumeTimeout },
+        job,
+        signal,
+      );
       if (result === 'repaired') this.repaired_total += 1;
       onEnd?.(job, result);
     } catch (error) {

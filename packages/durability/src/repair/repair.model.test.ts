@@ -18,9 +18,9 @@ const PARTS: Parts = { VolumeSet, Planner, RepairQueue, RepairWorker, repair };
 
 const MODELS: Record<string, (parts: Parts) => Build> = {
   'an object that is removed while it is repaired stays removed': repairAgainstDelete,
-  'a content that moves while room is given back is always found': repairAgainstCompaction,
-  'a shard that moves while room is given back lies where its stripe says': shardAgainstCompaction,
-  'copies are made in the end, and no byte is moved that was not paid for': copiesAreMade,
+  'a content that moves during a compaction is always found': repairAgainstCompaction,
+  'a shard that moves during a compaction is where its stripe says': shardAgainstCompaction,
+  'copies are made in the end, and every byte is paced': copiesAreMade,
   'two plans at once never duplicate work': plansNeverDuplicate,
 };
 
@@ -32,7 +32,7 @@ interface Mutation {
   readonly file: string;
   readonly find: string;
   readonly replace: string;
-  /** What is imported anew, so that it uses the changed file, and which part of it is taken. */
+  /** The module that is imported again, so that it uses the changed file, and the part of it that is used. */
   readonly entry?: string;
   readonly part: keyof Parts;
   readonly model: (parts: Parts) => Build;
@@ -41,7 +41,7 @@ interface Mutation {
 
 const MUTATIONS: readonly Mutation[] = [
   {
-    bug: 'a copy does not look whether the object was removed meanwhile',
+    bug: 'a copy does not check whether the object was removed meanwhile',
     file: '../set/volume-set.ts',
     find: 'watch.isRemoved || !this.knowsObject',
     replace: '!this.knowsObject',
@@ -52,7 +52,7 @@ const MUTATIONS: readonly Mutation[] = [
   {
     bug: 'a removal that is being written does not count',
     file: '../set/removals.ts',
-    find: "what === 'new' ? entry.removals : entry.removals - entry.removing",
+    find: "age === 'new' ? entry.removals : entry.removals - entry.removing",
     replace: 'entry.removals',
     entry: '../set/volume-set.ts',
     part: 'VolumeSet',
@@ -60,7 +60,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /came back|a volume has it|it is there/,
   },
   {
-    bug: 'who reads asks only those who had it when it began',
+    bug: 'a reader tries only the volumes that held the content when it began',
     file: '../set/set-reader.ts',
     find: 'member !== undefined; member = this.#untried(kind, id, tried)) {',
     replace: 'member !== undefined; member = undefined) {',
@@ -70,7 +70,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /was not found/,
   },
   {
-    bug: 'a copy is given up though nobody else has it yet',
+    bug: 'a copy is removed though no other volume has it yet',
     file: './reclaim-set.ts',
     find: "return wanted.every((each) => each.holdsDurably('content', id));",
     replace: 'return true;',
@@ -80,7 +80,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /was not found|gone/,
   },
   {
-    bug: 'what is on its way may go',
+    bug: 'a content that is being copied may be removed',
     file: './reclaim-set.ts',
     find: '!set.holds.isFree(id) || survey.isHome(member, id)',
     replace: 'survey.isHome(member, id)',
@@ -90,17 +90,17 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /where its stripe says|could be read|could not be read back/,
   },
   {
-    bug: 'a write is not paid for',
+    bug: 'a write is not paced',
     file: './repair.ts',
-    find: 'await pace(record.payload.length, signal);\n    await patiently(target.write([{ type',
-    replace: 'await patiently(target.write([{ type',
+    find: 'await pace(record.payload.length, signal);\n    await withVolumeTimeout(target.write([{ type',
+    replace: 'await withVolumeTimeout(target.write([{ type',
     entry: './repair-worker.ts',
     part: 'RepairWorker',
     model: copiesAreMade,
     caught: /were paid for/,
   },
   {
-    bug: 'a job that failed is never given back',
+    bug: 'a failed job is never released',
     file: './repair-worker.ts',
     find: '} finally {\n      queue.done(job);',
     replace: 'return;\n    } finally {\n      if (this.failed_total === 0) queue.done(job);',
@@ -109,7 +109,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /not made|deadlock/,
   },
   {
-    bug: 'what is filed counts as repaired',
+    bug: 'a filed job counts as repaired',
     file: './plan-walk.ts',
     find: "if (mode === 'all') this.#deficit[job.class] += 1;",
     replace: '',
@@ -119,7 +119,7 @@ const MUTATIONS: readonly Mutation[] = [
     caught: /a copy is missing/,
   },
   {
-    bug: 'what is being worked on is planned again',
+    bug: 'a job in progress is planned again',
     file: './repair-queue.ts',
     find: 'this.#closed || this.#inflight.has(key)',
     replace: 'this.#closed',

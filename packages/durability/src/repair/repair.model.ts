@@ -1,6 +1,6 @@
 /**
- * Repair against everybody else, on the real set, planner, queue, workers and bucket, with volumes whose operations end
- * when the explorer says so. Each model takes what it tests, so that a broken one can be put in its place.
+ * Models of repair concurrent with clients and compaction, on the real set, planner, queue, workers and bucket, with volumes
+ * whose operations end when the explorer says so. Each model takes the part under test, so that a mutant can replace it.
  */
 import assert from 'node:assert/strict';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -24,8 +24,8 @@ export interface Parts {
 
 const { signal } = new AbortController();
 const EMPTY = new Uint8Array(0);
-/** Volumes of models may take as long as they like. */
-const patiently = <T>(work: Promise<T>): Promise<T> => work;
+/** Volumes of models have no time limit. */
+const withVolumeTimeout = <T>(work: Promise<T>): Promise<T> => work;
 /** One that finds it, one after the failure, one that confirms, and some more. */
 const PLANS_MAX = 6;
 
@@ -79,7 +79,7 @@ export function repairAgainstDelete(parts: Parts): Build {
   };
 }
 
-/** A volume is emptied: its content moves, and its room is given back, while somebody reads. */
+/** A volume is drained: its content moves and its space is reclaimed during a read. */
 export function repairAgainstCompaction(parts: Parts): Build {
   return (world) => {
     const record = chunk('content');
@@ -88,11 +88,11 @@ export function repairAgainstCompaction(parts: Parts): Build {
     world.task('reader', async () => {
       opened = await open(parts, volumes, [record], 1);
       const { set } = opened;
-      set.life.beginDrain('a');
+      set.lifecycle.beginDrain('a');
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'content', id: record.id, class: 'rf' } as const;
-        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
+        assert.equal(await parts.repair({ set, pace, withVolumeTimeout }, job, signal), 'repaired');
       });
       world.task('compactor', async () => {
         await world.io('compaction');
@@ -106,7 +106,7 @@ export function repairAgainstCompaction(parts: Parts): Build {
   };
 }
 
-/** Two shards of a stripe share a volume: one moves while room is given back. In the end all lie where the stripe says. */
+/** Two shards of a stripe share a volume: one moves during a compaction. In the end all are where the stripe says. */
 export function shardAgainstCompaction(parts: Parts): Build {
   return (world) => {
     const [first, second] = [chunk('first'), chunk('other')];
@@ -134,12 +134,12 @@ export function shardAgainstCompaction(parts: Parts): Build {
       const pace = (): Promise<void> => Promise.resolve();
       world.task('repair', async () => {
         const job = { kind: 'shard', id: parity.id, class: 'parity' } as const;
-        assert.equal(await parts.repair({ set, pace, patiently }, job, signal), 'repaired');
+        assert.equal(await parts.repair({ set, pace, withVolumeTimeout }, job, signal), 'repaired');
         await end();
       });
       world.task('compactor', async () => {
         const isNeeded = (id: Uint8Array): boolean => Buffer.compare(id, parity.id) !== 0;
-        // What the stripes say is known before anything goes.
+        // The stripes are surveyed before anything is removed.
         const survey = (): Promise<void> => world.io('survey');
         await set.reclaim({ isNeeded, live_ratio: 1, seal_bytes_min: 0, pace: survey, signal });
         await end();
@@ -149,7 +149,7 @@ export function shardAgainstCompaction(parts: Parts): Build {
   };
 }
 
-/** A bucket that counts what it gave, and checks it against the definition. */
+/** A bucket that checks the tokens that it granted against the definition. */
 class CountingBucket {
   granted = 0;
   readonly #bucket: TokenBucket;
@@ -175,7 +175,7 @@ class CountingBucket {
   }
 }
 
-/** Copies are missing, a write fails: in the end all are there, and no byte was moved that was not paid for. */
+/** Copies are missing and a write fails: in the end all exist, and every byte was paced. */
 export function copiesAreMade(parts: Parts): Build {
   return (world) => {
     const records = [chunk('one'), chunk('two')];
@@ -188,7 +188,7 @@ export function copiesAreMade(parts: Parts): Build {
       volumes[1]!.failsOnce = world.choose('the first copy', [RecordType.chunk, undefined]);
       const queue = new parts.RepairQueue({ capacity: 1 });
       const planner = new parts.Planner({ set, queue });
-      const worker = new parts.RepairWorker({ set, queue, pacing: bucket, patiently });
+      const worker = new parts.RepairWorker({ set, queue, pacing: bucket, withVolumeTimeout });
       let isIdle = Promise.withResolvers<void>();
       for (const name of ['first worker', 'second worker']) {
         world.task(name, async () => {
@@ -198,7 +198,7 @@ export function copiesAreMade(parts: Parts): Build {
           }
         });
       }
-      // The next plan comes when everything was tried: otherwise it could come for ever before anything ends.
+      // The next plan waits until every job has ended: otherwise plans could repeat forever.
       for (let plans = 1; (await planner.plan(signal)).deficit > 0; plans++) {
         assert.ok(plans < PLANS_MAX, 'copies are not made');
         if (!queue.isIdle) await isIdle.promise;
@@ -224,7 +224,12 @@ export function plansNeverDuplicate(parts: Parts): Build {
       const { set } = await open(parts, volumes, [record], 2);
       const queue = new parts.RepairQueue();
       for (const name of ['first worker', 'second worker']) {
-        const worker = new parts.RepairWorker({ set, queue, pacing: { take: () => Promise.resolve() }, patiently });
+        const worker = new parts.RepairWorker({
+          set,
+          queue,
+          pacing: { take: () => Promise.resolve() },
+          withVolumeTimeout,
+        });
         world.task(name, () => worker.run({ stopping: signal, signal }));
       }
       let ended = 0;

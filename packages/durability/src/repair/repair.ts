@@ -1,36 +1,34 @@
 /**
- * Repairs one thing: copies a record to where it is missing, or makes a shard again.
+ * Repairs one record: copies it to volumes that lack it, or rebuilds a shard.
  *
- * Promise: bytes are verified before they are written and read back after. Everything that is read or written is paced
- * first. An object that is removed meanwhile is not brought back. Looking again comes first: what is whole is left alone.
+ * Contract: bytes are verified before they are written, and read back after. Every read and write is paced first. An object
+ * that is removed meanwhile is not restored. The record is checked first; an intact one is left alone.
  * Bound: one record, or the shards of one stripe. Cancellation: by the signal, at any wait.
  */
 import { chunkKey, encodeStripe, isObject, RecordType, stripeId, type StripeLayout } from '@ron/cas';
 import { isRonError, RonError } from '@ron/kernel';
+import type { RepairResult } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
-import type { Patience } from '../set/patience.ts';
+import type { WithVolumeTimeout } from '../set/volume-timeout.ts';
 import type { RepairJob } from './repair-queue.ts';
-import { bestOf, homeFor, knowersOf, untold } from '../stripes/stripe-health.ts';
+import { bestOf, homeFor, knowersOf, volumesToUpdate } from '../stripes/stripe-health.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 import { lacks, targetOfContent } from '../placement/wanted.ts';
-
-/** `gone`: nobody has it any more, or wants it. `whole`: there was nothing to do. */
-export type Repaired = 'repaired' | 'whole' | 'gone';
 
 export interface RepairInit {
   set: VolumeSet;
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
   /** How long a volume may take for one record. */
-  patiently: Patience;
+  withVolumeTimeout: WithVolumeTimeout;
 }
 
-export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+export async function repair(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { holds } = init.set;
   const key = chunkKey(job.id);
   holds.take(key);
   try {
     if (job.kind === 'object') return await repairObject(init, job, signal);
-    if (job.kind === 'stripe') return await retell(init, job, signal);
+    if (job.kind === 'stripe') return await repairLayout(init, job, signal);
     if (job.kind === 'shard' || init.set.stripes.protects(job.id)) return await repairShard(init, job, signal);
     return await repairContent(init, job, signal);
   } finally {
@@ -38,9 +36,9 @@ export async function repair(init: RepairInit, job: RepairJob, signal: AbortSign
   }
 }
 
-/** Who has it, without the one that could not give it. */
+/** The volumes that hold it, except for one that failed to deliver it. */
 async function goodHolders(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   job: RepairJob,
   signal: AbortSignal,
 ): Promise<Member[]> {
@@ -49,7 +47,7 @@ async function goodHolders(
   const suspect = holders.find((member) => member.id === job.suspect);
   if (suspect === undefined) return holders;
   await pace(job.bytes ?? CHUNK_BYTES, signal);
-  const isGood = await patiently(suspect.volume.get(kind, job.id, signal)).then(
+  const isGood = await withVolumeTimeout(suspect.volume.get(kind, job.id, signal)).then(
     (record) => record !== undefined,
     () => false,
   );
@@ -57,44 +55,44 @@ async function goodHolders(
   return isGood ? holders : holders.filter((member) => member !== suspect);
 }
 
-/** What a record costs when nobody knows how large it is. */
+/** Assumed size of a record of unknown size. */
 const CHUNK_BYTES = 64 * 1024;
 
-/** The next volume that is to have a copy; undefined when there are enough, or nobody is left to have one. */
+/** The next volume that should get a copy; undefined when there are enough copies or no volume is left. */
 function nextTarget(set: VolumeSet, job: RepairJob, target: number, holders: readonly Member[]): Member | undefined {
   if (!lacks(set, target, holders)) return undefined;
   const kind = job.kind === 'object' ? 'object' : 'content';
-  // Whoever believes to have it, and cannot give it, would not be helped by another one.
+  // A volume that claims to hold it but cannot deliver it gains nothing from another copy.
   const isFree = (member: Member): boolean =>
     member.takesRecords && !holders.includes(member) && !member.holdsDurably(kind, job.id);
   const free = set.placement.order(job.id).filter(isFree);
-  const active = holders.filter((member) => member.life === 'active');
+  const active = holders.filter((member) => member.isActive);
   const domains = new Set(active.map((member) => member.domain));
   const elsewhere = free.find((member) => !domains.has(member.domain));
-  // Another copy in a domain that has one helps only when there are too few copies.
+  // A second copy in a domain helps only while there are too few copies.
   return elsewhere ?? (active.length < target ? free[0] : undefined);
 }
 
-async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+async function repairContent(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
-  // As a content alone: an object of the same bytes may have been removed.
+  // As a content only: an object of the same bytes may have been removed.
   const type = isObject(record.type) ? RecordType.chunk : record.type;
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, targetOfContent(set, job.id, holders), holders);
     if (target === undefined) return result;
     await pace(record.payload.length, signal);
-    await patiently(target.write([{ type, id: job.id, payload: record.payload }], signal));
+    await withVolumeTimeout(target.write([{ type, id: job.id, payload: record.payload }], signal));
     await readBack(init, target, 'content', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
   }
 }
 
-/** Paid for before; what turns out to be larger than was thought is paid for after. */
+/** Paces the assumed size before the read, and the rest after it. */
 async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSignal): ReturnType<VolumeSet['get']> {
   const paid_bytes = job.bytes ?? CHUNK_BYTES;
   await pace(paid_bytes, signal);
@@ -103,77 +101,77 @@ async function read({ set, pace }: RepairInit, job: RepairJob, signal: AbortSign
     await pace(Math.max(0, (record?.payload.length ?? 0) - paid_bytes), signal);
     return record;
   } catch (error) {
-    // No good copy is left: nothing that could be copied.
+    // No intact copy is left to copy.
     if (isRonError(error, 'integrity')) return undefined;
     throw error;
   }
 }
 
-async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+async function repairObject(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const holders = await goodHolders(init, job, signal);
   const record = await read(init, job, signal);
   if (record === undefined) return 'gone';
-  let result: Repaired = 'whole';
+  let result: RepairResult = 'whole';
   for (;;) {
     const target = nextTarget(set, job, set.targetOf(record.type, job.id), holders);
     if (target === undefined) return result;
     await pace(2 * record.payload.length, signal);
-    if (!(await patiently(set.copyObject(job.id, target, signal)))) return 'gone';
+    if (!(await withVolumeTimeout(set.copyObject(job.id, target, signal)))) return 'gone';
     await readBack(init, target, 'object', { id: job.id, bytes: record.payload.length }, signal);
     holders.push(target);
     result = 'repaired';
   }
 }
 
-/** Nothing counts that has not been read from where it lies. An object may be gone again. */
+/** A copy counts only once it was read back. An object may have been removed meanwhile. */
 async function readBack(
-  { set, pace, patiently }: RepairInit,
+  { set, pace, withVolumeTimeout }: RepairInit,
   target: Member,
   kind: 'content' | 'object',
   { id, bytes }: { id: Uint8Array; bytes: number },
   signal: AbortSignal,
 ): Promise<void> {
   await pace(bytes, signal);
-  const record = await patiently(target.volume.get(kind, id, signal));
+  const record = await withVolumeTimeout(target.volume.get(kind, id, signal));
   if (record !== undefined || (kind === 'object' && !set.knowsObject(id))) return;
   throw new RonError('integrity', `a copy on ${target.name} could not be read back`);
 }
 
-/** Everybody who is to know a stripe learns it, and those who know something else what counts. */
-async function retell(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<Repaired> {
+/** Records a stripe on every volume that should know it, and corrects volumes with an outdated layout. */
+async function repairLayout(init: RepairInit, { id }: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   return await set.stripes.change(id, signal, async () => {
     const views = await set.stripes.views(id, signal);
     const layout = bestOf(set, views.values());
     if (layout === undefined) return 'gone';
-    const members = untold(set, id, layout, views);
+    const members = volumesToUpdate(set, id, layout, views);
     if (members.length === 0) return 'whole';
-    await tell(init, layout, members, signal);
+    await writeLayout(init, layout, members, signal);
     return 'repaired';
   });
 }
 
-async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<Repaired> {
+async function repairShard(init: RepairInit, job: RepairJob, signal: AbortSignal): Promise<RepairResult> {
   const { set } = init;
   const found = await set.stripes.find(job.id, signal);
   if (found === undefined) return 'gone';
   const id = stripeId(found.shards);
   return await set.stripes.change(id, signal, async () => {
-    // Whoever had its turn before may have moved another shard.
+    // A concurrent repair may have moved another shard of the stripe.
     const layout = bestOf(set, (await set.stripes.views(id, signal)).values()) ?? found;
     return await keepShard(init, job, layout, signal);
   });
 }
 
-/** Puts a shard where it is to be, and tells so. */
+/** Writes a shard to its volume, and records the new place. */
 async function keepShard(
   init: RepairInit,
   job: RepairJob,
   layout: StripeLayout,
   signal: AbortSignal,
-): Promise<Repaired> {
-  const { set, pace, patiently } = init;
+): Promise<RepairResult> {
+  const { set, pace, withVolumeTimeout } = init;
   const index = layout.shards.findIndex((shard) => Buffer.compare(shard.id, job.id) === 0);
   if (index < 0) return 'gone';
   const { bytes, home: former } = layout.shards[index]!;
@@ -182,33 +180,33 @@ async function keepShard(
   if (home === undefined) throw new RonError('not_ready', 'no volume takes records');
   if (home.id === former && holders.includes(home)) return 'whole';
   if (!holders.includes(home)) {
-    // It is read from k others, unless somebody has it who is not to keep it.
+    // It is rebuilt from k others, unless a volume that should not keep it has it.
     await pace((holders.length > 0 ? 1 : layout.data_shards) * bytes, signal);
     const payload = await shardBytes(init, layout, job.id, signal);
     if (payload === undefined) return 'gone';
     await pace(bytes, signal);
     const type = index < layout.data_shards ? RecordType.chunk : RecordType.parity;
-    await patiently(home.write([{ type, id: job.id, payload }], signal));
+    await withVolumeTimeout(home.write([{ type, id: job.id, payload }], signal));
   }
   await readBack(init, home, 'content', { id: job.id, bytes }, signal);
   const shards = layout.shards.map((shard, at) => (at === index ? { ...shard, home: home.id } : shard));
   const moved = { ...layout, shards };
   const id = stripeId(shards);
   const knowing = set.members.filter((each) => each.isWritable && each.holds('stripe', id));
-  await tell(init, moved, [...new Set([...knowing, ...knowersOf(set, moved)])], signal);
+  await writeLayout(init, moved, [...new Set([...knowing, ...knowersOf(set, moved)])], signal);
   return 'repaired';
 }
 
-/** Durable when it resolves. One that fails keeps nobody else from hearing it. */
-async function tell(
-  { patiently }: RepairInit,
+/** Durable once it resolves. A volume that fails does not keep the others from being written. */
+async function writeLayout(
+  { withVolumeTimeout }: RepairInit,
   layout: StripeLayout,
   members: readonly Member[],
   signal: AbortSignal,
 ): Promise<void> {
   const record = { type: RecordType.stripe, id: stripeId(layout.shards), payload: encodeStripe(layout) };
-  const told = await Promise.allSettled(members.map((member) => patiently(member.write([record], signal))));
-  const failed = told.find((result) => result.status === 'rejected');
+  const writes = await Promise.allSettled(members.map((member) => withVolumeTimeout(member.write([record], signal))));
+  const failed = writes.find((result) => result.status === 'rejected');
   if (failed !== undefined) throw failed.reason;
 }
 
@@ -229,8 +227,8 @@ async function shardBytes(
 }
 
 /**
- * Too little is left of a stripe: its remaining data gets copies. The stripe is given up only when every volume on the
- * roster has answered completely: a volume that is away may have the shards that are missing.
+ * Too few shards of a stripe are left: its remaining data gets copies. The stripe is dissolved only if every volume on the
+ * roster has answered: a volume that is away may have the missing shards.
  */
 async function saveRest(init: RepairInit, layout: StripeLayout, signal: AbortSignal): Promise<void> {
   const { set } = init;

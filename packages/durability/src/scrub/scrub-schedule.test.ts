@@ -97,7 +97,7 @@ test('volumes are read side by side at one rate, and each goes on when another h
   });
 });
 
-test('a pass that cannot end within its period at this rate is named, with what is left and how long it takes', async () => {
+test('a pass that cannot end within its period at this rate is reported, with the bytes left and the time they take', async () => {
   await scrubbing([6 * GIB, 6 * GIB, GIB], async ({ clock, scrubber }) => {
     // Side by side the large ones end after thirteen hours, the small one after three.
     assert.deepEqual([...scrubber.late.keys()].toSorted(), ['v0', 'v1']);

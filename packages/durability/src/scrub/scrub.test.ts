@@ -195,7 +195,7 @@ test('pins, removals and notes that rotted are found and written anew, and are t
   {
     await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
     // Its note is damaged: so it is told everything before.
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     const scrubber = new Scrubber({ set, pace, onFault: () => undefined });
     await scrubber.run(signal);
     assert.ok(
@@ -284,6 +284,6 @@ test('a volume that lost a removal and its index does not bring the object back'
   // Also after another start, at which the damage is not met again.
   await using set = await directories.open(['a', 'b'], { replication_factor: 2 });
   assert.ok(!set.has('object', gone.id));
-  assert.equal(await set.settle(signal), 1);
+  assert.equal(await set.reconcileStale(signal), 1);
   assert.ok(set.member('a').volume.wasRemoved(gone.id));
 });

@@ -1,55 +1,46 @@
 /**
- * Reads everything that the volumes hold, parity too, and has mended what is damaged.
+ * Reads every record of the volumes, including parity, and reports damaged ones for repair.
  *
- * Promise: a pass reads every byte of a volume and checks it, the journals of uploads at its end. Records that a volume
- * cannot make whole by itself are reported, so that repair does. A volume that cannot be read, or takes too long, ends its
- * own pass and no other one's: the pass has a `problem`, and goes on from there the next time. How far a pass has come is
- * kept on the volume itself: after a restart it goes on from there. Passes over a volume begin a period apart, give or take
- * a tenth, counted from the beginning of the last one. Volumes are read side by side and share one pace. A pass that
- * cannot end within its period at the configured rate is named by `late`.
+ * Contract: a pass reads and verifies every byte of a volume, with the journals of uploads at its end. Records that a volume
+ * cannot repair itself are reported. A volume that cannot be read, or takes too long, ends only its own pass: the pass has a
+ * `problem`, and continues from there the next time. The progress of a pass is kept on the volume, so a restart continues it.
+ * Passes over a volume begin a period apart, give or take a tenth, counted from the beginning of the last one. Volumes are
+ * read concurrently and share one pace. A pass that cannot end within its period at the configured rate is listed in `late`.
  * Bound: one pass for each volume, one step of it at a time; each is paced by the bytes that it read. Cancellation: by the
- * signal, at any wait; bytes that were read since the last note are read again.
+ * signal, at any wait; bytes read since the last note are read again.
  */
 import { noteId, RecordType, type JournalScrub, type ScrubCursor, type ScrubStep, type Volume } from '@ron/cas';
 import { RonError, sched, sleep } from '@ron/kernel';
+import type { ScrubPass } from '@ron/proto';
 import type { Member } from '../membership/member.ts';
-import { patiently } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { Fault, VolumeSet } from '../set/volume-set.ts';
 
 export interface ScrubberInit {
   set: VolumeSet;
   /** Waits until `bytes` more may be read. */
   pace: (bytes: number, signal: AbortSignal) => Promise<void>;
-  /** Told of each damaged record; the planner files it. */
+  /** Called for each damaged record; the planner files its repair. */
   onFault: (fault: Fault) => void;
-  /** Checks journals of uploads that lie beside a volume. */
+  /** Checks the journals of uploads beside a volume. */
   journals?: (volume: Volume, signal: AbortSignal) => Promise<JournalScrub>;
   /** The rate that all passes share, in bytes per second. Default: no limit. */
   rate_bytes_per_s?: () => number;
   /** How often a volume is read. Default 30 days. */
   period_ms?: number;
-  /** A note is taken after this many bytes. Default 64 MiB. */
+  /** Progress is noted after this many bytes. Default 64 MiB. */
   note_every_bytes?: number;
 }
 
-/** How far the pass over a volume has come. */
-export interface ScrubState {
-  readonly pass: number;
-  /** Where it is; undefined when the pass is over. */
+export interface ScrubState extends ScrubPass {
+  /** The position in the volume; undefined after the pass. */
   readonly cursor: ScrubCursor | undefined;
   readonly isRunning: boolean;
-  readonly records: number;
-  readonly bytes: number;
-  readonly bad: number;
-  readonly begun_s: number;
-  readonly ended_s: number;
-  /** Why it could not go on. */
-  readonly problem?: string;
 }
 
 const DAY_MS = 24 * 60 * 60 * 1000;
 const JITTER = 0.1;
-/** How often it is looked whether a pass is due. */
+/** How often due passes are checked. */
 const LOOK_EVERY_MS = 60_000;
 const NOTE_ID = noteId('scrub');
 const NEVER: ScrubState = {
@@ -77,14 +68,14 @@ export class Scrubber {
     this.#note_every_bytes = init.note_every_bytes ?? 64 * 1024 * 1024;
   }
 
-  /** By the id of the volume: the pass under way, or the last one. Volumes that were not looked at yet are not there. */
+  /** By the id of the volume: the current pass, or the last one. Volumes that were not scrubbed yet have no entry. */
   get states(): ReadonlyMap<string, ScrubState> {
     return this.#states;
   }
 
   /**
-   * Passes that cannot end within their period, by the name of the volume, with the reason. They share the rate: until one has ended, each
-   * other one has read as much, or has ended.
+   * Passes that cannot end within their period, by the name of the volume, with the reason. They share the rate: until one
+   * has ended, each other one has read as much, or has ended.
    */
   get late(): ReadonlyMap<string, string> {
     const running = this.#readable().flatMap(({ id, name, volume }) => {
@@ -104,22 +95,22 @@ export class Scrubber {
   }
 
   /**
-   * Reads all volumes now: goes on with passes that were interrupted, joins those under way, and begins one where there is
-   * none. When some could not be read to the end, it fails after the others.
+   * Reads all volumes now: continues interrupted passes, joins those under way, and begins the others. If some volumes could
+   * not be read to the end, it fails after the others.
    */
   async run(signal: AbortSignal): Promise<void> {
     const passes = this.#readable().map((member) => this.#passes.get(member.id) ?? this.#begin(member, signal));
-    const problems = (await settled(passes)).flatMap((problem) => problem ?? []);
+    const problems = (await allEnded(passes)).flatMap((problem) => problem ?? []);
     if (problems.length > 0) throw new RonError('not_ready', `not everything could be read: ${problems.join('; ')}`);
   }
 
-  /** Reads each volume when it is due, until it is told to stop. */
+  /** Reads each volume when it is due, until `stopping`. */
   async runForever(stopping: AbortSignal): Promise<void> {
     try {
       while (!stopping.aborted) {
         for (const member of shuffled(this.#readable())) {
           if (!this.#passes.has(member.id) && (await this.#isDue(member, stopping))) {
-            // It is in `passes`, which are waited for at the end.
+            // It is in `passes`, which are awaited at the end.
             void this.#begin(member, stopping);
           }
         }
@@ -128,6 +119,7 @@ export class Scrubber {
     } catch (error) {
       if (!stopping.aborted) throw error;
     } finally {
+      // [storage I-8]
       await Promise.allSettled(this.#passes.values());
     }
   }
@@ -135,7 +127,7 @@ export class Scrubber {
   #begin(member: Member, signal: AbortSignal): Promise<string | undefined> {
     const pass = this.#scrub(member, signal).finally(() => this.#passes.delete(member.id));
     this.#passes.set(member.id, pass);
-    // `run` and `runForever` wait for it; it fails only by the signal.
+    // Awaited by `run` and `runForever`; it fails only by the signal.
     pass.catch(() => undefined);
     return pass;
   }
@@ -157,7 +149,7 @@ export class Scrubber {
     return state;
   }
 
-  /** Why it could not be read to the end, if that is so. */
+  /** Why the volume could not be read to the end, if so. */
   async #scrub(member: Member, signal: AbortSignal): Promise<string | undefined> {
     const { problem: _, ...before } = await this.#stateOf(member, signal);
     const begun_s = Math.floor(sched.wall_ms() / 1000);
@@ -180,11 +172,11 @@ export class Scrubber {
     for (;;) {
       signal.throwIfAborted();
       if (!member.isReadable) throw new RonError('not_ready', 'it was lost');
-      const step = await patiently(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
+      const step = await withVolumeTimeout(Promise.resolve(member.volume.scrub?.(state.cursor, signal)));
       if (step === undefined) break;
       state = advanced(state, step);
       this.#states.set(member.id, state);
-      await this.#tell(member, step, signal);
+      await this.#report(member, step, signal);
       await this.#init.pace(step.bytes, signal);
       if (state.bytes - noted_bytes < this.#note_every_bytes) continue;
       noted_bytes = state.bytes;
@@ -203,25 +195,26 @@ export class Scrubber {
     return { ...state, bytes: bytes + read.bytes, records: records + read.records, bad: bad + read.bad };
   }
 
-  async #tell(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
+  async #report(member: Member, { faults }: ScrubStep, signal: AbortSignal): Promise<void> {
     for (const { kind, id, reason } of faults) {
       this.#init.onFault({ kind, id, volume: member.id, reason });
-      // What a volume knows of the set is known to all of them.
-      if (kind === 'note') await this.#init.set.membership.remind(member, signal).catch(() => signal.throwIfAborted());
+      // The notes about the set are on every volume.
+      if (kind === 'note')
+        await this.#init.set.membership.rewriteNotes(member, signal).catch(() => signal.throwIfAborted());
     }
   }
 
-  /** On a volume that takes no notes the next start begins anew. */
+  /** On a volume that takes no notes, the next start begins a new pass. */
   async #note(member: Member, state: ScrubState, signal: AbortSignal): Promise<void> {
     this.#states.set(member.id, state);
     const payload = Buffer.from(JSON.stringify(state), 'utf8');
     const noted = member.write([{ type: RecordType.note, id: NOTE_ID, payload }], signal);
-    await patiently(noted).catch(() => signal.throwIfAborted());
+    await withVolumeTimeout(noted).catch(() => signal.throwIfAborted());
   }
 }
 
-/** All of them have ended when it resolves; the first that failed fails it. */
-async function settled<T>(work: readonly Promise<T>[]): Promise<T[]> {
+/** Resolves once all have ended; the first failure fails it. */
+async function allEnded<T>(work: readonly Promise<T>[]): Promise<T[]> {
   await Promise.allSettled(work);
   return await Promise.all(work);
 }
@@ -239,7 +232,7 @@ const hours = (time_ms: number): string => (time_ms / HOUR_MS).toFixed(1);
 
 async function readState(member: Member, signal: AbortSignal): Promise<ScrubState> {
   try {
-    const note = await patiently(member.volume.get('note', NOTE_ID, signal));
+    const note = await withVolumeTimeout(member.volume.get('note', NOTE_ID, signal));
     if (note === undefined) return NEVER;
     return stateIn(JSON.parse(Buffer.from(note.payload).toString('utf8')));
   } catch {
@@ -248,7 +241,7 @@ async function readState(member: Member, signal: AbortSignal): Promise<ScrubStat
   }
 }
 
-/** What was noted may be from another version: what is not understood is begun anew. */
+/** The note may be of another version: unknown content begins a new pass. */
 function stateIn(noted: Partial<ScrubState>): ScrubState {
   const { isRunning = false, cursor } = noted;
   const isKnown = Number.isSafeInteger(noted.pass) && (!isRunning || cursor === undefined || isCursor(cursor));

@@ -21,7 +21,7 @@ async function reclaim(set: VolumeSet): Promise<void> {
 const remembering = (set: VolumeSet): string[] =>
   set.members.filter((member) => member.volume.wasRemoved(X.id)).map((member) => member.name);
 
-test('with every volume here the removal is forgotten, and the object stays away', async () => {
+test('with every volume open the removal is forgotten, and the object stays removed', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -34,7 +34,7 @@ test('with every volume here the removal is forgotten, and the object stays away
   assert.ok(!set.has('object', X.id));
 });
 
-test('while a volume is away the removal is remembered, and the volume is told when it is back', async () => {
+test('while a volume is absent the removal is kept, and applied to the volume when it returns', async () => {
   using directories = new Directories();
   {
     await using set = await directories.open(ALL, RF3);
@@ -43,13 +43,13 @@ test('while a volume is away the removal is remembered, and the volume is told w
   {
     await using set = await directories.open(['a', 'b'], RF3);
     await set.put([REMOVE], signal);
-    // Compaction may refuse to run at all while a volume is away.
+    // Compaction may refuse to run while a volume is absent.
     await reclaim(set).catch(() => undefined);
     assert.deepEqual(remembering(set), ['a', 'b']);
   }
   await using set = await directories.open(ALL, RF3);
   assert.ok(!set.has('object', X.id));
-  await set.settle(signal);
+  await set.reconcileStale(signal);
   assert.ok(!set.member('c').volume.has('object', X.id));
   await reclaim(set);
   assert.deepEqual(remembering(set), []);

@@ -1,15 +1,14 @@
 /**
- * Contents that lie on several volumes, in the order asked for.
+ * Reads contents from several volumes, in the requested order.
  *
- * Contract: each volume is asked for its contents in one call, all volumes at once, so that neighbours on a disk are still
- * read together. Contents that a volume fails to deliver are read one by one from another copy or a stripe.
- * Bound: the contents asked for, which the caller's read-ahead limits. `RESCUES_MAX` stripes are being read at a time in the
- * process; of a stripe only the contents asked for are kept. Cancellation: by the signal; stopping the iteration stops all
+ * Contract: each volume gets one call for its contents, all volumes concurrently, so that neighbours on a disk are still read
+ * together. Contents that a volume fails to deliver are read one by one from another copy or a stripe.
+ * Bound: the requested contents, which the caller's read-ahead limits. At most `RESCUES_MAX` stripes are read at a time in the
+ * process; of a stripe only the requested contents are kept. Cancellation: by the signal; stopping the iteration stops all
  * volumes.
  */
 import { chunkKey, type Volume } from '@ron/cas';
-import { RonError, WaitList } from '@ron/kernel';
-import { LATE, within } from './patience.ts';
+import { LATE, RonError, WaitList, withTimeout } from '@ron/kernel';
 
 /** A stripe of 6+3 shards takes 0.6 MiB while it is read. */
 const RESCUES_MAX = 16;
@@ -67,7 +66,7 @@ class RescueSlots {
 
 const RESCUES = new RescueSlots();
 
-/** The contents of a stripe with these keys. The others are dropped as soon as it is loaded. */
+/** The contents of a stripe with these keys. The others are dropped once it is loaded. */
 function loadSome(
   rescue: Rescue,
   wanted: readonly string[],
@@ -129,7 +128,7 @@ class Window {
     return lane;
   }
 
-  /** A batch of a volume is valid until the next one is asked of it: what was gathered from it goes out before. */
+  /** A batch of a volume is valid until the next one is requested: its contents are yielded before. */
   async *batches(): AsyncGenerator<Batch, void, void> {
     let gathered: Uint8Array[] = [];
     for (const [index, id] of this.#ids.entries()) {
@@ -173,7 +172,7 @@ class Window {
   }
 }
 
-/** What one volume gives. The only place that knows how volumes give many contents. */
+/** The batches of one volume. */
 class Lane {
   readonly volume: Volume;
   readonly ids: Uint8Array[] = [];
@@ -197,7 +196,7 @@ class Lane {
   start(signal: AbortSignal): void {
     this.#iterator = this.volume.getMany(this.ids, signal)[Symbol.asyncIterator]();
     this.#pending = this.#iterator.next();
-    // Its reader gets the failure later; until then it must not count as unhandled.
+    // The reader gets the failure later; until then it must not count as unhandled.
     this.#pending.catch(() => undefined);
   }
 
@@ -209,7 +208,7 @@ class Lane {
   async #advance(lag_ms: number): Promise<void> {
     try {
       this.#pending ??= this.#iterator!.next();
-      const result = await within(this.#pending, lag_ms);
+      const result = await withTimeout(this.#pending, lag_ms);
       if (result === LATE) throw new RonError('timeout', `${this.volume.name} took too long`, { op: 'read' });
       this.#pending = undefined;
       if (result.done === true || result.value.length === 0)
@@ -222,7 +221,7 @@ class Lane {
     }
   }
 
-  /** What is still under way after a failure ends by itself. */
+  /** A read under way after a failure ends by itself. */
   async close(): Promise<void> {
     const ended = this.#iterator?.return?.();
     if (this.hasFailed) ended?.catch(() => undefined);

@@ -2,13 +2,13 @@
  * Orders copies of an object after or before its removal and the replacement of its record.
  *
  * Contract: a task that copies an object's record to another volume learns whether a removal or a replacement began since it
- * read the record. The volumes cannot tell: they know a decision when it is written, not when it is made.
- * Bound: one entry for each object that is being removed or copied. Cancellation: none; no call waits.
+ * read the record. The volumes do not know: they see a decision when it is written, not when it is made.
+ * Bound: one entry for each object that is being removed or copied.
  */
 import { assert, touch } from '@ron/kernel';
 
 interface Entry {
-  /** Removals that have been decided since the entry is here. */
+  /** Removals decided since the entry exists. */
   removals: number;
   /** Of those, the ones that are being written. */
   removing: number;
@@ -37,7 +37,7 @@ export class Removals {
     return (this.#entries.get(key)?.removing ?? 0) > 0;
   }
 
-  /** A removal is decided; `end` when it is written, or failed. */
+  /** A removal is decided. The caller calls `end` once it is written or has failed. */
   begin(key: string): void {
     touch(this);
     const entry = this.#entryOf(key);
@@ -53,7 +53,7 @@ export class Removals {
     this.#forget(key, entry);
   }
 
-  /** A replacement of the object's record is decided; to be closed when it is written, or failed. */
+  /** A replacement of the object's record is decided. The caller disposes of it once it is written or has failed. */
   replace(key: string): Disposable {
     touch(this);
     const entry = this.#entryOf(key);
@@ -68,13 +68,13 @@ export class Removals {
   }
 
   /**
-   * From now on removals are noticed. Those that are being written count too for a copy of something older; what is new
-   * comes after them.
+   * Reports removals from now on. For a copy of an old record, removals being written count too; a new record comes after
+   * them.
    */
-  watch(key: string, what: 'old' | 'new'): Watch {
+  watch(key: string, age: 'old' | 'new'): Watch {
     touch(this);
     const entry = this.#entryOf(key);
-    const known = what === 'new' ? entry.removals : entry.removals - entry.removing;
+    const known = age === 'new' ? entry.removals : entry.removals - entry.removing;
     const replaced = entry.replacements - entry.replacing;
     entry.watchers += 1;
     let isOpen = true;

@@ -1,13 +1,12 @@
 /**
  * Reads from a set of volumes.
  *
- * Promise: a read continues with another copy, or rebuilds from a stripe, within the same call, and reports the fault.
- * Bound: it waits for a volume `lag_ms` at most when another one could give it. Cancellation: by the signal.
+ * Contract: a read continues with another copy, or rebuilds from a stripe, within the same call, and reports the fault.
+ * Bound: it waits at most `lag_ms` for a volume if another one could deliver the record. Cancellation: by the signal.
  */
 import { notComplete, RecordType, type Kind, type StoredRecord } from '@ron/cas';
-import { isRonError, RonError } from '@ron/kernel';
+import { isRonError, LATE, RonError, withTimeout } from '@ron/kernel';
 import type { Member } from '../membership/member.ts';
-import { LATE, within } from './patience.ts';
 import { readMany, type Batch } from './read-many.ts';
 import type { VolumeSet } from './volume-set.ts';
 
@@ -20,18 +19,18 @@ export class SetReader {
     this.#lag_ms = lag_ms;
   }
 
-  /** `without`: a volume that is not to be read. */
+  /** `without`: a volume that must not be read. */
   async get(kind: Kind, id: Uint8Array, signal: AbortSignal, without?: Member): Promise<StoredRecord | undefined> {
     const { stripes } = this.#set;
     const failures: unknown[] = [];
     const tried = new Set<Member>(without === undefined ? [] : [without]);
-    // Asked anew each time: while one was read, it may have been moved to another.
+    // Looked up again each time: the record may have moved to another volume meanwhile.
     for (let member = this.#untried(kind, id, tried); member !== undefined; member = this.#untried(kind, id, tried)) {
       tried.add(member);
       const isLast = this.#untried(kind, id, tried) === undefined && !(kind === 'content' && stripes.protects(id));
       try {
         const read = member.volume.get(kind, id, signal);
-        const record = isLast ? await read : await within(read, this.#lag_ms);
+        const record = isLast ? await read : await withTimeout(read, this.#lag_ms);
         if (record === LATE) throw new RonError('timeout', `${member.name} took too long`, { op: 'read' });
         if (record !== undefined) return record;
       } catch (error) {
@@ -46,11 +45,11 @@ export class SetReader {
     return undefined;
   }
 
-  /** A damaged record is lost only when no volume that is away can have a good copy. */
+  /** A damaged record is lost only if no absent volume can have an intact copy. */
   #lastResort(failure: unknown): unknown {
     const { away } = this.#set;
     if (away === undefined || !isRonError(failure, 'integrity')) return failure;
-    return notComplete(`no good copy is here; ${away}`);
+    return notComplete(`no intact copy is available; ${away}`);
   }
 
   getNow(kind: Kind, id: Uint8Array): StoredRecord | undefined {
@@ -61,13 +60,13 @@ export class SetReader {
     return undefined;
   }
 
-  /** Whether all volumes that count hold the object's record with this meta. One that fails or is late does not. */
+  /** Whether all current holders have the object's record with this meta. A volume that fails or is late has not. */
   async allHaveMeta(id: Uint8Array, meta: Uint8Array, signal: AbortSignal): Promise<boolean> {
     const holders = this.#set.members.filter((member) => member.isCurrent && member.holds('object', id));
     const agree = holders.map(async ({ volume }) => {
       const now = volume.getNow?.('object', id);
       if (now !== undefined) return Buffer.compare(now.meta, meta) === 0;
-      const read = await within(volume.get('object', id, signal), this.#lag_ms).catch(() => undefined);
+      const read = await withTimeout(volume.get('object', id, signal), this.#lag_ms).catch(() => undefined);
       return read !== undefined && read !== LATE && Buffer.compare(read.meta, meta) === 0;
     });
     const answers = await Promise.all(agree);

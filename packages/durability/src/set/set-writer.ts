@@ -1,11 +1,11 @@
 /**
- * Writes to a set of volumes: contents to some, objects to those who must know, decisions to all.
+ * Writes to a set of volumes: contents to some, objects to those that hold or removed them, decisions to all.
  *
- * Contract: writes are ordered, on each volume, by when `put` was called. A put is acknowledged when `write_min` volumes
- * have it; a decision about an object, when every volume has it that has not been struck off. A volume that was slow a
- * moment ago gets new records only when the others do not suffice, and is not waited for when enough others have them.
- * Bound: a put or sync waits for a slow volume `lag_ms` at most when enough have it. Overflow: `storage_full` or
- * `not_ready` when too few took it. Cancellation: by the signal; a write that was cancelled may be there or not.
+ * Contract: each volume applies writes in the order of the calls of `put`. A put is acknowledged once `write_min` volumes have
+ * it; a decision about an object, once every volume has it that was not struck off. A volume that was slow recently gets new
+ * records only if the others do not suffice, and is not awaited if enough others have them.
+ * Bound: a put or sync waits at most `lag_ms` for a slow volume once enough have it. Overflow: `storage_full` or `not_ready`
+ * when too few took it. Cancellation: by the signal; a cancelled write may be stored or not.
  */
 import { chunkKey, isObject, RecordType, type NewRecord } from '@ron/cas';
 import { RonError } from '@ron/kernel';
@@ -28,7 +28,7 @@ export class SetWriter {
     if (signal.aborted) return Promise.reject(signal.reason);
     const [first] = records;
     if (records.length === 1 && first !== undefined) return this.#putOne(first, signal, durability);
-    // Each in this step: who comes later is ordered after all of them.
+    // Each in this step: later writes are ordered after all of them.
     return Promise.all(records.map((record) => this.#putOne(record, signal, durability))).then(() => undefined);
   }
 
@@ -38,8 +38,8 @@ export class SetWriter {
   }
 
   /**
-   * Leaves a slow volume behind only when each of the `needed` contents can be read: the caller then puts those that have
-   * too few copies once more, and other volumes take them.
+   * Leaves a slow volume behind only if each of the `needed` contents can be read: the caller then writes those with too few
+   * copies again, to other volumes.
    */
   async sync(signal: AbortSignal, needed: readonly Uint8Array[]): Promise<void> {
     const members = this.#set.members.filter((member) => member.isWritable);
@@ -90,19 +90,24 @@ export class SetWriter {
     const holders = record.replaces === true ? listeners.filter((each) => each.holds('object', record.id)) : [];
     requireRoom(holders);
     using _ = record.replaces === true ? this.#set.removals.replace(key) : undefined;
-    const told = listeners.filter((each) => isRemoving || each.volume.wasRemoved(record.id) || holders.includes(each));
-    const hear = told.length > 0 ? [this.#set.membership.hear()] : [];
+    const informed = listeners.filter(
+      (each) => isRemoving || each.volume.wasRemoved(record.id) || holders.includes(each),
+    );
+    const notes = informed.length > 0 ? [this.#set.membership.nextDecision()] : [];
     const write = (member: Member): Promise<void> =>
-      member.write(told.includes(member) ? [record, ...hear] : [record], signal);
-    // Volumes that are emptied or have no room are told as well, but their copies are none that count on staying.
-    const [keepers, others] = [told.filter((each) => each.takesRecords), told.filter((each) => !each.takesRecords)];
-    // Those who never said so have nothing to hear but the number: without it they would seem to have missed something.
-    const quiet = hear.length === 0 ? [] : listeners.filter((each) => each.isCurrent && !told.includes(each));
-    const heard = this.#write({
-      order: [...others, ...quiet],
+      member.write(informed.includes(member) ? [record, ...notes] : [record], signal);
+    // Draining and full volumes get the record as well, but their copies do not count.
+    const [keepers, others] = [
+      informed.filter((each) => each.takesRecords),
+      informed.filter((each) => !each.takesRecords),
+    ];
+    // Other volumes get only the number of the decision: without it they would seem to have missed one.
+    const numbered = notes.length === 0 ? [] : listeners.filter((each) => each.isCurrent && !informed.includes(each));
+    const noted = this.#write({
+      order: [...others, ...numbered],
       has: () => false,
-      write: (member) => (quiet.includes(member) ? member.write(hear, signal) : write(member)),
-      target: others.length + quiet.length,
+      write: (member) => (numbered.includes(member) ? member.write(notes, signal) : write(member)),
+      target: others.length + numbered.length,
       enough: 0,
     });
     const rest = this.#takers(record.id).filter((each) => !keepers.includes(each));
@@ -110,46 +115,46 @@ export class SetWriter {
       order: [...keepers, ...rest],
       has: () => false,
       write,
-      goesOn: () => !watch.isRemoved,
+      mayContinue: () => !watch.isRemoved,
       target: Math.max(this.#set.targetOf(record.type, record.id), keepers.length),
-      // One that misses what it must be told would be struck off: it gets `lag_ms`.
+      // A volume that misses a decision is struck off, so it gets `lag_ms`.
       mayLeave: (member) => isSlow(member) && !keepers.includes(member),
     });
-    const { written } = await heard;
+    const { written } = await noted;
     this.#require(copies, signal);
-    await this.#strike(told, [...copies.written, ...written], signal);
+    await this.#strike(informed, [...copies.written, ...written], signal);
   }
 
-  /** A decision about an object: everybody who counts has to hear it. */
+  /** Writes a decision about an object to every current volume. */
   async #putMark(record: NewRecord, signal: AbortSignal): Promise<void> {
     const key = chunkKey(record.id);
     const isRemoval = record.type === RecordType.remove;
     if (isRemoval) this.#set.removals.begin(key);
-    const heard = this.#set.membership.hear();
+    const note = this.#set.membership.nextDecision();
     try {
       const listeners = this.#listeners();
-      const tell = (to: readonly Member[], init: { enough?: number }): Promise<Copies> => {
-        const write = (member: Member): Promise<void> => member.write([record, heard], signal);
+      const writeTo = (to: readonly Member[], init: { enough?: number }): Promise<Copies> => {
+        const write = (member: Member): Promise<void> => member.write([record, note], signal);
         return this.#write({ order: to, has: () => false, write, target: to.length, ...init });
       };
-      // Those who do not count may hear it as well, but nobody relies on that.
-      const others = tell(
+      // Stale volumes get it as well, but it is not required.
+      const others = writeTo(
         listeners.filter((member) => !member.isCurrent),
         { enough: 0 },
       );
-      const copies = await tell(
+      const copies = await writeTo(
         listeners.filter((member) => member.isCurrent),
         {},
       );
       const written = [...copies.written, ...(await others).written];
-      // Those that came while it was written missed it. Who was struck off or replaced meanwhile has heard it for nobody.
+      // Volumes that joined meanwhile missed it. Those that were struck off or replaced meanwhile do not count.
       const counting = (): Copies => ({ ...copies, written: written.filter((each) => this.#counts(each)) });
       if (counting().written.length < this.#set.write_min) this.#missed(this.#set.members, written);
       this.#require(counting(), signal);
       await this.#strike(this.#set.members, written, signal);
       this.#require(counting(), signal);
     } catch (error) {
-      this.#set.membership.refused();
+      this.#set.membership.decisionRefused();
       throw error;
     } finally {
       if (isRemoval) this.#set.removals.end(key);
@@ -163,7 +168,7 @@ export class SetWriter {
     return [...takers.filter((member) => !isSlow(member)), ...takers.filter(isSlow)];
   }
 
-  /** Who is told of decisions: those who count, and those who could hear while they are told what they missed. */
+  /** The volumes that get decisions: current ones, and writable ones that may be being reconciled. */
   #listeners(): Member[] {
     return this.#set.members.filter((each) => each.isReadable && (each.isCurrent || each.isWritable));
   }
@@ -172,15 +177,15 @@ export class SetWriter {
     return member.isCurrent && member.isReadable && this.#set.members.includes(member);
   }
 
-  /** Those who should have heard something and did not, and those who are not here, no longer count. */
-  async #strike(told: readonly Member[], written: readonly Member[], signal: AbortSignal): Promise<void> {
-    const ids = this.#missed(told, written).map((member) => member.id);
+  /** Strikes off volumes that missed a decision, and absent ones. */
+  async #strike(informed: readonly Member[], written: readonly Member[], signal: AbortSignal): Promise<void> {
+    const ids = this.#missed(informed, written).map((member) => member.id);
     await this.#set.membership.strike([...ids, ...this.#set.membership.absent()], signal);
   }
 
-  /** Those who did not hear it, also when they do not count: whoever is telling them what they missed has to know. */
-  #missed(told: readonly Member[], written: readonly Member[]): Member[] {
-    const missed = told.filter((member) => !written.includes(member));
+  /** The volumes that missed a decision, even stale ones: a reconciliation under way has to start over. */
+  #missed(informed: readonly Member[], written: readonly Member[]): Member[] {
+    const missed = informed.filter((member) => !written.includes(member));
     for (const member of missed) member.missed_total += 1;
     return missed;
   }
@@ -203,7 +208,7 @@ export class SetWriter {
 
 const isSlow = (member: Member): boolean => member.isSlowToWrite;
 
-/** A volume without room could not take the new record and would be struck off: nothing is written then. */
+/** A full volume could not take the new record and would be struck off, so the write is refused first. */
 function requireRoom(holders: readonly Member[]): void {
   const full = holders.find((member) => member.isCurrent && member.view.condition === 'full');
   if (full === undefined) return;

@@ -1,4 +1,4 @@
-/** Whatever happens to the volumes, one at a time: what was acknowledged is there, what was removed is not, nothing is wrong. */
+/** After any sequence of single volume failures, acknowledged objects exist, removed ones do not, and every byte is right. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -35,7 +35,7 @@ const mark = (type: number, of: NewRecord): NewRecord => ({ type, id: of.id, pay
 class World {
   readonly directories: Directories;
   set!: VolumeSet;
-  /** What the set must say. */
+  /** The expected content of the set. */
   readonly objects = new Set<number>();
   readonly chunks = new Set<number>();
   away: string | undefined;
@@ -61,11 +61,11 @@ class World {
     if (this.away === undefined) {
       await this.repair();
       await this.set.member(name).volume.close();
-      this.set.life.lose(name, 'away');
+      this.set.lifecycle.lose(name, 'away');
       this.away = name;
       return;
     }
-    this.set.life.add({ volume: await this.directories.volume(this.away) });
+    this.set.lifecycle.add({ volume: await this.directories.volume(this.away) });
     this.away = undefined;
   }
 

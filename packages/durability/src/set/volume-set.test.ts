@@ -133,7 +133,7 @@ suite('writing', () => {
     }
   });
 
-  test('with write_min 1 of 2, one copy is enough, and the receipt tells', async () => {
+  test('with write_min 1 of 2, one copy is enough, and the receipt reports it', async () => {
     const opened = await open(2, { replication_factor: 2, write_min: 1 });
     opened.volumes[0]!.fail('put', READ_ONLY);
     await opened.set.put([object('a')], signal);
@@ -163,19 +163,19 @@ suite('writing', () => {
     for (let tries = 0; tries < 1000 && (await late()).length < 39; tries++) await new Promise(setImmediate);
     const ids = (await late()).map(({ id }) => id);
     assert.equal(ids.length, 39);
-    // It throws for what does not have the hash that it is asked for by.
+    // It throws if the bytes do not match the hash.
     for (const id of ids) assert.ok(await volume.get('content', id, signal));
     writer.abort();
   });
 
-  test('what lies in enough places is not written again, what lies in too few is completed', async () => {
+  test('a record with enough copies is not written again, one with too few is completed', async () => {
     const opened = await open(3, { replication_factor: 2 });
     await opened.set.put([chunk('a')], signal);
     const writes = (): number => opened.volumes.reduce((sum, each) => sum + (each.calls.get('put') ?? 0), 0);
     const before = writes();
     await opened.set.put([chunk('a')], signal);
     assert.equal(writes(), before);
-    opened.set.life.lose(holders(opened, chunk('a'))[0]!.volume.name, 'test');
+    opened.set.lifecycle.lose(holders(opened, chunk('a'))[0]!.volume.name, 'test');
     assert.ok(!opened.set.isDurable('content', chunk('a').id));
     await opened.set.put([chunk('a')], signal);
     assert.ok(opened.set.isDurable('content', chunk('a').id));
@@ -209,7 +209,7 @@ function proxied(target: MemoryVolume, name: string | symbol, domain: string): u
 }
 
 suite('reading', () => {
-  test('goes on with another copy when one fails, and tells of it', async () => {
+  test('continues with another copy when one fails, and reports it', async () => {
     for (const error of [() => new RonError('integrity', 'damaged'), () => new Error('EIO')]) {
       const opened = await open(3, { replication_factor: 2 });
       await opened.set.put([chunk('a')], signal);
@@ -245,7 +245,7 @@ suite('reading', () => {
     assert.equal(await opened.set.get('content', chunk('b').id, signal), undefined);
   });
 
-  test('many contents come in order from all volumes, also when some fail on the way', async () => {
+  test('many contents arrive in order from all volumes, even if some fail on the way', async () => {
     const opened = await open(5, { replication_factor: 2 });
     const records = Array.from({ length: 150 }, (_, index) => chunk(`chunk ${index}`));
     for (const record of records) await opened.set.put([record], signal);
@@ -256,7 +256,7 @@ suite('reading', () => {
     opened.volumes[2]!.fail('getMany', () => new RonError('integrity', 'damaged'));
     assert.deepEqual(await collect(opened.set, ids), texts);
     assert.ok(opened.faults.length > 0);
-    opened.set.life.lose('v3', 'test');
+    opened.set.lifecycle.lose('v3', 'test');
     assert.deepEqual(await collect(opened.set, ids.toReversed()), texts.toReversed());
   });
 
@@ -283,7 +283,7 @@ suite('reading', () => {
 });
 
 suite('pins and removals', () => {
-  test('are heard by all volumes', async () => {
+  test('are written to all volumes', async () => {
     const opened = await open(4, { replication_factor: 2 });
     await opened.set.put([object('a')], signal);
     await opened.set.put([mark(RecordType.pin, object('a'))], signal);
@@ -296,7 +296,7 @@ suite('pins and removals', () => {
     assert.equal(opened.set.removals.size, 0, 'nothing is kept of it');
   });
 
-  test('a volume that cannot hear a removal no longer counts, and one that nobody hears is refused', async () => {
+  test('a volume that cannot write a removal becomes stale, and a removal that no volume writes is refused', async () => {
     const opened = await open(3, { replication_factor: 2 });
     await opened.set.put([object('a')], signal);
     opened.volumes[0]!.fail('put', READ_ONLY);

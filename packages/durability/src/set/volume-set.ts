@@ -1,14 +1,13 @@
 /**
  * Several volumes that are used as one.
  *
- * Promise: a put is acknowledged when `write_min` volumes have it durably, in as many failure domains as there are; one that
- * fails, is full or read-only is replaced by the next in the order of its placement. A new object is visible from then on,
- * or once its put has ended. A read goes on with another copy,
- * or with what a stripe gives, inside of the same call, and somebody is told. What was removed does not come back with a
- * volume that was away. While one volume works, reads of what it has work.
- * Bound: a put waits for a slow volume `lag_ms` at most when enough have it. The bounds of the volumes hold for each.
- * Overflow: `storage_full` or `not_ready` when fewer than `write_min` took it. Cancellation: by the signals given; what
- * was written until then may be there or not.
+ * Contract: a put is acknowledged once `write_min` volumes have it durably, in as many failure domains as possible. A volume that
+ * fails, is full or read-only is replaced by the next one in the order of the placement. A new object is visible from then on,
+ * or once its put has ended. A read continues with another copy, or rebuilds from a stripe, within the same call, and reports the
+ * fault. Removed objects do not return with a volume that was absent. While one volume works, its records can be read.
+ * Bound: a put waits at most `lag_ms` for a slow volume once enough have it. The bounds of the volumes apply to each.
+ * Overflow: `storage_full` or `not_ready` when fewer than `write_min` took it. Cancellation: by the signals given; a cancelled
+ * write may be stored or not.
  */
 import {
   chunkKey,
@@ -32,13 +31,13 @@ import { Completeness, isAway } from '../membership/completeness.ts';
 import { mergeInventories } from '../repair/inventories.ts';
 import type { Member, MemberInit, MemberView } from '../membership/member.ts';
 import type { Membership } from '../membership/membership.ts';
-import { isObjectHere, isObjectPinned, isRemoved } from './object-words.ts';
+import { isObjectHere, isObjectPinned, isRemoved } from './object-state.ts';
 import type { Placement } from '../placement/placement.ts';
 import type { Batch } from './read-many.ts';
 import { reclaimSet } from '../repair/reclaim-set.ts';
 import { reconcile } from '../membership/reconcile.ts';
 import { Removals } from './removals.ts';
-import { SetLife } from '../membership/set-life.ts';
+import { SetLifecycle } from '../lifecycle/set-lifecycle.ts';
 import { SetReader } from './set-reader.ts';
 import { SetWriter } from './set-writer.ts';
 import { Stripes } from '../stripes/stripes.ts';
@@ -50,20 +49,20 @@ export interface VolumeSetInit {
   /** Copies of each record. Default 1. */
   replication_factor?: number;
   /**
-   * Copies of what no stripe can protect, when they are to be more: objects of one record, manifests and their pages, and
-   * chunks that `stripes.lone` names. With stripes, one more than parity shards: then everything survives what a stripe
-   * survives. Default: the replication factor.
+   * Copies of records that no stripe can protect: objects of one record, manifests and their pages, and the chunks in
+   * `stripes.lone`. With stripes, one more than parity shards: then every record survives the same loss as a stripe.
+   * Default: the replication factor.
    */
   lone_copies?: number;
-  /** Copies that are durable before a put is acknowledged. Default: the replication factor. */
+  /** Durable copies before a put is acknowledged. Default: the replication factor. */
   write_min?: number;
-  /** How long a put waits for a volume when enough others have it. Default 1 s. */
+  /** How long a put waits for a volume once enough others have it. Default 1 s. */
   lag_ms?: number;
-  /** How long a read waits for a volume when another one could give it. Default 1 s. */
+  /** How long a read waits for a volume if another one could deliver the record. Default 1 s. */
   read_lag_ms?: number;
-  /** Told of a record that a volume did not give though it should have it. Must not throw. */
+  /** Called for each record that a volume failed to deliver. Must not throw. */
   onFault?: (fault: Fault) => void;
-  /** Told of each volume that is lost. Must not throw. */
+  /** Called for each lost volume. Must not throw. */
   onLost?: (name: string, reason: string) => void;
   signal: AbortSignal;
 }
@@ -79,7 +78,7 @@ export interface Fault {
 
 const LAG_MS = 1000;
 const READ_LAG_MS = 1000;
-/** How often a copy of an object's record is begun anew because the record is replaced meanwhile. */
+/** How often a copy of an object's record is repeated because the record was replaced meanwhile. */
 const COPY_ATTEMPTS_MAX = 64;
 const COPY_AGAIN_MS = 20;
 const OK: VolumeState = { condition: 'ok', reason: '' };
@@ -93,25 +92,25 @@ export class VolumeSet implements Volume {
   readonly replication_factor: number;
   readonly write_min: number;
   readonly lone_copies: number;
-  /** Contents that nobody names yet, and that are needed: stripes that are being made, copies on their way. */
+  /** Needed contents without a reference yet: those of stripes and copies that are being made. */
   readonly holds = new Leases();
   readonly removals = new Removals();
   readonly stripes: Stripes;
-  /** Its volumes, and what is decided about them. */
-  readonly life: SetLife;
+  /** Adds, drains, loses and removes its volumes. */
+  readonly lifecycle: SetLifecycle;
   readonly completeness = new Completeness(this);
   isDegradedAccepted = false;
   readonly #writer: SetWriter;
   readonly #reader: SetReader;
   readonly #onFault: ((fault: Fault) => void) | undefined;
 
-  private constructor(init: VolumeSetInit, shape: Shape, life: SetLife) {
+  private constructor(init: VolumeSetInit, shape: Shape, lifecycle: SetLifecycle) {
     this.name = init.name ?? 'set';
     this.domain = this.name;
     this.replication_factor = shape.replication_factor;
     this.write_min = shape.write_min;
     this.lone_copies = shape.lone_copies;
-    this.life = life;
+    this.lifecycle = lifecycle;
     this.#writer = new SetWriter(this, init.lag_ms ?? LAG_MS);
     this.#reader = new SetReader(this, init.read_lag_ms ?? READ_LAG_MS);
     this.#onFault = init.onFault;
@@ -120,28 +119,28 @@ export class VolumeSet implements Volume {
 
   static async open(init: VolumeSetInit): Promise<VolumeSet> {
     const shape = shapeOf(init);
-    const life = await SetLife.open({ ...init, copies: shape.lone_copies });
-    return new VolumeSet(init, shape, life);
+    const lifecycle = await SetLifecycle.open({ ...init, copies: shape.lone_copies });
+    return new VolumeSet(init, shape, lifecycle);
   }
 
   get members(): readonly Member[] {
-    return this.life.members;
+    return this.lifecycle.members;
   }
 
   get placement(): Placement<Member> {
-    return this.life.placement;
+    return this.lifecycle.placement;
   }
 
   get membership(): Membership {
-    return this.life.membership;
+    return this.lifecycle.membership;
   }
 
-  /** The set as people want to see it. */
+  /** The members, for operators. */
   get views(): readonly MemberView[] {
     return this.members.map((member) => member.view);
   }
 
-  /** Ok while a write would find enough volumes. */
+  /** Ok while enough volumes take writes. */
   get state(): VolumeState {
     const writable = this.members.filter((member) => member.takesRecords && member.failure === undefined);
     if (writable.length >= this.write_min) return OK;
@@ -165,39 +164,39 @@ export class VolumeSet implements Volume {
   }
 
   get changes_total(): number {
-    return this.life.changes_total;
+    return this.lifecycle.changes_total;
   }
 
   get lastChange(): string {
-    return this.life.lastChange;
+    return this.lifecycle.lastChange;
   }
 
   member(key: string): Member {
-    return this.life.member(key);
+    return this.lifecycle.member(key);
   }
 
-  /** Tells volumes that were away, are new or lost records what they missed. How many could be told. */
-  async settle(signal: AbortSignal): Promise<number> {
-    let told = 0;
-    // Volumes in doubt come last: they are compared when all others are current.
+  /** Reconciles volumes that were absent, are new or lost records. Returns how many succeeded. */
+  async reconcileStale(signal: AbortSignal): Promise<number> {
+    let reconciled = 0;
+    // Unverified volumes come last: they are compared once all others are current.
     for (const member of this.members.toSorted((a, b) => Number(a.isCurrent) - Number(b.isCurrent))) {
       if (!this.completeness.isDue(member) || !member.isWritable || !this.members.includes(member)) continue;
       try {
         await reconcile(this, member, signal);
-        told += 1;
+        reconciled += 1;
       } catch {
-        // It stays stale, and is told another time.
+        // It stays stale, and is reconciled by a later call.
         signal.throwIfAborted();
       }
     }
-    return told;
+    return reconciled;
   }
 
   put(records: readonly NewRecord[], signal: AbortSignal, durability: 'now' | 'later' = 'now'): Promise<void> {
     return this.#writer.put(records, signal, durability);
   }
 
-  /** A volume that cannot sync is told by `isDurable`: what it was to keep has too few copies then. */
+  /** A record on a volume that fails to sync has too few copies, which `isDurable` reports. */
   sync(signal: AbortSignal, needed: readonly Uint8Array[] = []): Promise<void> {
     return this.#writer.sync(signal, needed);
   }
@@ -208,7 +207,7 @@ export class VolumeSet implements Volume {
     return copies >= this.write_min || (kind === 'content' && copies > 0 && this.stripes.secures(id));
   }
 
-  /** How many copies there are to be of a record that no stripe protects. */
+  /** The intended number of copies of a record that no stripe protects. */
   targetOf(type: number, id: Uint8Array): number {
     const isLone = isObject(type) || type === RecordType.page || this.stripes.lone.has(id);
     return isLone ? this.lone_copies : this.replication_factor;
@@ -245,7 +244,7 @@ export class VolumeSet implements Volume {
     return kind === 'content' && this.stripes.protects(id);
   }
 
-  /** As `has('object', id)`, including an object whose first put is under way. For decisions about stored copies. */
+  /** Like `has('object', id)`, but including an object whose first put is under way. For decisions about stored copies. */
   knowsObject(id: Uint8Array): boolean {
     return isObjectHere(this.members, id);
   }
@@ -296,7 +295,7 @@ export class VolumeSet implements Volume {
     return await this.holdersOf(kind, id)[0]?.volume.held(kind, id);
   }
 
-  /** Each volume gives back its room, one after the other: also that of copies which others have in its place. */
+  /** Reclaims space on each volume, one after the other, including surplus copies. */
   reclaim(init: ReclaimInit): Promise<Reclaimed> {
     return reclaimSet(this, init);
   }
@@ -320,8 +319,8 @@ export class VolumeSet implements Volume {
   }
 
   /**
-   * The volumes that hold it, in an order that depends on the id, so that all share the work. Of an object's record those that
-   * have heard everything come first: others may have it with an older media type.
+   * The volumes that hold it, in an order that depends on the id, to spread the load. For the record of an object current
+   * volumes come first: stale ones may have an older media type.
    */
   holdersOf(kind: Kind, id: Uint8Array): Member[] {
     const all = this.members.filter((member) => member.holds(kind, id));
@@ -331,34 +330,34 @@ export class VolumeSet implements Volume {
     return [...rotated(current, id), ...rotated(stale, id)];
   }
 
-  /** Puts a copy of an object's record on a volume, unless it is removed meanwhile. Whether there was one to copy. */
+  /** Copies an object's record to a volume, unless it is removed meanwhile. False when there was none to copy. */
   async copyObject(id: Uint8Array, target: Member, signal: AbortSignal): Promise<boolean> {
     for (let attempt = 0; attempt < COPY_ATTEMPTS_MAX; attempt++) {
       using watch = this.removals.watch(chunkKey(id), 'old');
       const record = this.knowsObject(id) ? await this.#reader.get('object', id, signal, target) : undefined;
-      // In one step with the write: a removal that is decided after this is ordered after it.
+      // In one step with the write: a later removal is ordered after it.
       if (record === undefined || watch.isRemoved || !this.knowsObject(id)) return false;
       const pin = { type: RecordType.pin, id, payload: new Uint8Array(0) };
       await target.write(this.isPinned(id) ? [{ ...record, id }, pin] : [{ ...record, id }], signal);
       if (!watch.isReplaced) return true;
-      // A replacement does not know of a copy that is being written: copy again when it is through.
+      // A replacement misses a copy that is being written: copy again once it has ended.
       await sleep(COPY_AGAIN_MS, signal, 'copy_object');
     }
-    throw new RonError('conflict', 'the object is being replaced again and again');
+    throw new RonError('conflict', 'the object is being replaced repeatedly');
   }
 
-  /** Tells of a record that a volume should have given. */
+  /** Reports a record that a volume failed to deliver. */
   fault(kind: Kind, id: Uint8Array, volume: Volume, error: unknown): void {
-    // Damage is of one record; anything else may be of the disk, and the next read would only wait as well.
+    // Damage concerns one record; any other failure may concern the disk, and the next read would wait as well.
     if (!isRonError(error, 'integrity')) this.members.find((member) => member.volume === volume)?.readFailed();
     const reason = error instanceof Error ? error.message : String(error);
-    // A copy that others were counting on may be gone.
-    this.life.doubt();
+    // A copy that makes a drained volume removable may be gone.
+    this.lifecycle.recheckDrained();
     this.#onFault?.({ kind, id, volume: volume.id, reason });
   }
 }
 
-/** Each id begins with another volume; slow ones come last. */
+/** Rotates by the id; slow volumes come last. */
 function rotated(holders: readonly Member[], id: Uint8Array): Member[] {
   const first = (id[31] ?? 0) % Math.max(1, holders.length);
   const order = [...holders.slice(first), ...holders.slice(0, first)];

@@ -1,4 +1,4 @@
-/** What an operator counts on who asked for m parity shards: any m volumes may go, and no object goes with them. */
+/** The promise of m parity shards: any m volumes may be lost without losing an object. */
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { test } from 'node:test';
@@ -10,6 +10,7 @@ import { RepairQueue } from '../repair/repair-queue.ts';
 import { RepairWorker } from '../repair/repair-worker.ts';
 import { Striper } from './striper.ts';
 import { Directories } from '../testing/directories.ts';
+import { whileAbsent } from '../testing/while-absent.ts';
 import { VolumeSet } from '../set/volume-set.ts';
 
 const { signal } = new AbortController();
@@ -24,7 +25,7 @@ const BODIES: readonly Buffer[] = [
     randomBytes(bytes),
   ),
   large,
-  // One chunk of it is new: there is nobody in its object to make a stripe with.
+  // One chunk of it is new: no other chunk of its object can share a stripe with it.
   Buffer.concat([large.subarray(0, 6 * CHUNK), randomBytes(CHUNK), large.subarray(7 * CHUNK)]),
   // Zeros are their own parity.
   Buffer.alloc(6 * CHUNK),
@@ -75,7 +76,7 @@ class Upkeep {
     this.striper = new Striper({ set, ...EC, pace: () => Promise.resolve() });
   }
 
-  /** As when somebody asks for a repair, and for room. */
+  /** Like a requested repair, followed by a compaction. */
   async run(): Promise<void> {
     await this.#plan();
     await this.striper.run(signal);
@@ -104,8 +105,8 @@ class Upkeep {
 
 /** It is gone for good: while it could come back, nothing is reclaimed. */
 async function giveUp(set: VolumeSet, name: string): Promise<void> {
-  set.life.lose(name, 'test');
-  await set.life.giveUp(name, true, signal);
+  set.lifecycle.lose(name, 'test');
+  await set.lifecycle.setAbandoned(name, true, signal);
 }
 
 async function assertAnyTwoMayGo(directories: Directories, addresses: readonly Address[]): Promise<void> {
@@ -116,7 +117,7 @@ async function assertAnyTwoMayGo(directories: Directories, addresses: readonly A
   }
 }
 
-test('without copies, any two directories of 4+2 may go, and no object goes with them, of whatever size', async () => {
+test('without copies, any two directories of 4+2 may be lost without losing an object of any size', async () => {
   using directories = new Directories();
   let addresses: Address[];
   {
@@ -133,7 +134,7 @@ test('without copies, any two directories of 4+2 may go, and no object goes with
   await assertAnyTwoMayGo(directories, addresses);
 });
 
-test('two go, new ones come in their place, two others go: nothing is lost, also not what was put meanwhile', async () => {
+test('two are lost and replaced, two others are lost: no object is lost, even if it was put meanwhile', async () => {
   using directories = new Directories();
   await using set = await directories.open(NAMES, SHAPE);
   const addresses = await store(set, BODIES.slice(0, 10));
@@ -153,8 +154,8 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
     assert.ok(upkeep.planner.report.crowded > 0, 'nothing is crowded');
     await assertServed(set, addresses);
     for (const name of names) {
-      await set.life.remove(name, { signal });
-      set.life.add({ volume: await directories.volume(`${name}${wave}`) });
+      await set.lifecycle.remove(name, { signal });
+      set.lifecycle.add({ volume: await directories.volume(`${name}${wave}`) });
     }
     await upkeep.run();
     assert.equal(upkeep.planner.report.crowded, 0);
@@ -164,13 +165,12 @@ test('two go, new ones come in their place, two others go: nothing is lost, also
   }
   const names = set.members.map((member) => member.name);
   for (const lost of combinations(names.length, 2)) {
-    for (const index of lost) set.member(names[index]!).life = 'lost';
-    await assertServed(set, addresses);
-    for (const index of lost) set.member(names[index]!).life = 'active';
+    const away = lost.map((index) => set.member(names[index]!));
+    await whileAbsent(away, () => assertServed(set, addresses));
   }
 });
 
-test('what no stripe takes has copies: zeros, which are their own parity, and a chunk that is alone', async () => {
+test('chunks that fit no stripe have copies: zeros, which are their own parity, and a single chunk', async () => {
   using directories = new Directories();
   await using set = await directories.open(NAMES, SHAPE);
   const bodies = [Buffer.alloc(2 * CHUNK + 100), Buffer.alloc(4 * CHUNK, 'the same')];
@@ -185,7 +185,7 @@ test('what no stripe takes has copies: zeros, which are their own parity, and a 
   assert.equal(addresses.length, bodies.length);
 });
 
-test('with three domains of three directories, a whole domain may go, and shards that lie badly move', async () => {
+test('with three domains of three directories, a whole domain may be lost, and badly placed shards move', async () => {
   using directories = new Directories();
   const domains = ['x', 'y', 'z'];
   const names = domains.flatMap((domain) => [1, 2, 3].map((number) => `${domain}${number}`));
@@ -198,18 +198,16 @@ test('with three domains of three directories, a whole domain may go, and shards
     assert.equal(upkeep.planner.report.crowded, 0);
     for (const domain of domains) {
       const away = set.members.filter((member) => member.domain === domain);
-      for (const member of away) member.life = 'lost';
-      await assertServed(set, addresses);
-      for (const member of away) member.life = 'active';
+      await whileAbsent(away, () => assertServed(set, addresses));
     }
   };
   await assertSpread();
-  // While a domain is away, what it had is made again in the others.
+  // While a domain is absent, its records are rebuilt in the others.
   for (const name of ['y1', 'y2', 'y3']) await giveUp(set, name);
   await upkeep.run();
   for (const name of ['y1', 'y2', 'y3']) {
-    await set.life.remove(name, { signal });
-    set.life.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
+    await set.lifecycle.remove(name, { signal });
+    set.lifecycle.add({ volume: await directories.volume(`${name} new`, { domain: 'y' }) });
   }
   await upkeep.run();
   await assertSpread();

@@ -1,8 +1,8 @@
 /**
- * Whether a stripe is as safe as it is meant to be: where its shards lie, and who knows of it.
+ * Whether a stripe is as safe as intended: where its shards are, and which volumes have recorded it.
  *
- * Each shard is to lie on a volume of its own, and as few as possible in one failure domain; others are crowded. Every
- * volume with parity is to know the stripe: so whoever is lost together with all that know it leaves the contents.
+ * Each shard should have a volume of its own, with as few as possible in one failure domain; others are crowded. Every volume
+ * with parity should record the stripe, so that the loss of all records of a stripe leaves its contents.
  */
 import { encodeStripe, type StripeLayout } from '@ron/cas';
 import type { Member } from '../membership/member.ts';
@@ -10,16 +10,19 @@ import { mostInDomain } from '../placement/placement.ts';
 import type { FoundStripe } from './stripes.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
-const isActive = (member: Member): boolean => member.life === 'active';
+const isActive = (member: Member): boolean => member.isActive;
 
-/** Other shards of a stripe that would be lost with a volume: on itself, and in its domain, where so many may be. */
+/**
+ * Other shards of a stripe that would be lost with a volume: those on itself, and those in its domain beyond the number
+ * allowed there.
+ */
 interface Neighbours {
   readonly onVolume: number;
   readonly inDomain: number;
   readonly isCrowd: boolean;
 }
 
-/** Of the shards `among`. Volumes that are not here take no place. */
+/** Of the shards `among`. Absent volumes count for none. */
 function neighboursOf(
   set: VolumeSet,
   layout: StripeLayout,
@@ -36,21 +39,21 @@ function neighboursOf(
   return { onVolume, inDomain, isCrowd };
 }
 
-/** Whether shards that come before it take its place: a loss that should cost one would cost more. */
+/** Whether shards before it occupy its place: a loss that should cost one shard would cost more. */
 export const isCrowded = (set: VolumeSet, layout: StripeLayout, index: number): boolean =>
   neighboursOf(set, layout, (at) => at < index, layout.shards[index]!.home).isCrowd;
 
-/** Whether the volume that is to have a shard has it. */
+/** Whether the assigned volume of a shard has it. */
 export const isAtHome = (set: VolumeSet, { id, home }: StripeLayout['shards'][number]): boolean =>
   set.members.some((member) => member.id === home && isActive(member) && member.holdsDurably('content', id));
 
-/** The volumes that are to know a stripe, as far as they are here. */
+/** The open volumes that should record a stripe. */
 export function knowersOf(set: VolumeSet, layout: StripeLayout): Member[] {
   const ids = new Set(layout.shards.slice(layout.data_shards).map((shard) => shard.home));
   return set.members.filter((member) => isActive(member) && ids.has(member.id));
 }
 
-/** Every shard is durable where it belongs, and everybody who is to know the stripe knows it: so no copy is needed. */
+/** Every shard is durable in its place, and every volume that should record the stripe has it, so no copy is needed. */
 export function isWhole(set: VolumeSet, { id, layout }: FoundStripe): boolean {
   return (
     layout.shards.every((shard, index) => isAtHome(set, shard) && !isCrowded(set, layout, index)) &&
@@ -58,7 +61,9 @@ export function isWhole(set: VolumeSet, { id, layout }: FoundStripe): boolean {
   );
 }
 
-/** What counts when volumes tell different things of a stripe, as after one was away: where most shards are at home. */
+/**
+ * The layout in force when volumes have recorded different ones, as after an absence: the one with the most shards in place.
+ */
 export function bestOf(set: VolumeSet, layouts: Iterable<StripeLayout>): StripeLayout | undefined {
   let best: { layout: StripeLayout; score: number; key: string } | undefined;
   for (const layout of layouts) {
@@ -74,8 +79,8 @@ export function bestOf(set: VolumeSet, layouts: Iterable<StripeLayout>): StripeL
 
 const keyOf = (layout: StripeLayout): string => encodeStripe(layout).toString('latin1');
 
-/** Volumes that have to be told of a stripe: those that are to know it, and those that know something else. */
-export function untold(
+/** Volumes to write a stripe to: those that should record it, and those that have recorded another layout. */
+export function volumesToUpdate(
   set: VolumeSet,
   id: Uint8Array,
   layout: StripeLayout,
@@ -89,9 +94,9 @@ export function untold(
 }
 
 /**
- * The volume that is to keep a shard from now on: where it is, unless another one of the stripe is there; else one that has
- * it before one that has to get it. When every place is taken, it stays where it is, or goes where the fewest others are.
- * Undefined when nobody takes records.
+ * The volume that should keep a shard from now on: the present one, unless another shard of the stripe is there; else one
+ * that already has it, before one that has to receive it. If every place is taken, it stays, or goes where the fewest others
+ * are. Undefined when no volume takes records.
  */
 export function homeFor(
   set: VolumeSet,

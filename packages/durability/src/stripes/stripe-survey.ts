@@ -1,9 +1,10 @@
 /**
- * Surveys stripes before space is reclaimed on a volume: which shards have to stay, and which copies may go.
+ * Surveys stripes before space is reclaimed on a volume: which shards must stay, and which copies may be removed.
  *
- * Promise: a copy may go only when its stripe is whole: every shard durable in a place of its own, and known to every volume
- * with parity of it; and only while no volume came or went since. What is not known stays. Stripes that protect nothing any
- * more are given up. Bound: `HOME_BYTES_MAX` for the shards of each volume, and 12 to 24 bytes for each copy that may go.
+ * Contract: a copy may be removed only if its stripe is intact (every shard durable in a place of its own, and the stripe
+ * recorded on every volume with its parity) and no volume was added or lost since. In doubt a copy stays. Stripes that
+ * protect nothing any more are dissolved. Bound: `HOME_BYTES_MAX` for the shards of each volume, and 12 to 24 bytes for each
+ * copy that may be removed.
  * Cancellation: by the signal, between two stripes.
  */
 import { IdFilter, IdSet, RecordType, type ReclaimInit } from '@ron/cas';
@@ -18,16 +19,16 @@ const HOME_BYTES_MAX = 128 * 1024 * 1024;
 const LINE_COST_BYTES = 512;
 
 export interface StripeSurvey {
-  /** A shard of a stripe that is needed, in its place. */
+  /** A shard of a needed stripe, in its place. */
   isHome(member: Member, id: Uint8Array): boolean;
   /** A copy of a content that its stripe protects. */
   isReleased(member: Member, id: Uint8Array): boolean;
 }
 
 export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<StripeSurvey> {
-  const { changes_total } = set.life;
+  const { changes_total } = set.lifecycle;
   const ids_max = 2 ** 26;
-  // A shard that is found by chance stays; it goes another time. There are any number of shards.
+  // A false positive of the filter keeps a shard until a later run. The number of shards is not bounded.
   const homes = new Map<string, IdFilter>();
   const ids = Math.ceil((2 * set.stats().contents) / set.members.length);
   const released = new Map<string, IdSet>();
@@ -46,7 +47,7 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
       hasUnread = true;
       return;
     }
-    // Parity can be a chunk of an object too: a client that knows the contents can store their sum.
+    // Parity can also be a chunk of an object: a client that knows the contents can store their sum.
     const isLive = layout.shards.some(({ id }) => !set.holds.isFree(id) || init.isNeeded(id));
     if (!isLive && (await isEnded(set, { id: stripe_id, layout }, init.signal))) return;
     const isSafe = isWhole(set, { id: stripe_id, layout });
@@ -59,21 +60,21 @@ export async function surveyStripes(set: VolumeSet, init: ReclaimInit): Promise<
     }
   });
   return {
-    // What a stripe is made of that could not be read is not known: so all parity stays.
+    // The shards of a stripe that could not be read are unknown, so all parity stays.
     isHome: (member, id) =>
       homes.get(member.id)?.has(id) === true ||
       (hasUnread && member.volume.typeOf('content', id) === RecordType.parity),
-    // The set may take one for another: so another volume has to have it in any case. A volume that came or went since
-    // may have made a stripe less than whole.
+    // The filter may confuse ids, so another volume must hold the content in any case. A volume that was added or lost since
+    // may have damaged a stripe.
     isReleased: (member, id) =>
-      set.life.changes_total === changes_total &&
+      set.lifecycle.changes_total === changes_total &&
       released.get(member.id)?.isOverflowed === false &&
       released.get(member.id)?.has(id) === true &&
       set.members.some((each) => each !== member && each.holdsDurably('content', id)),
   };
 }
 
-/** One that a volume could not be told of is kept: others give back their room all the same. */
+/** A stripe that could not be dissolved on a volume is kept; the other volumes reclaim their space all the same. */
 async function isEnded(set: VolumeSet, stripe: FoundStripe, signal: AbortSignal): Promise<boolean> {
   try {
     await set.stripes.end(stripe, signal);

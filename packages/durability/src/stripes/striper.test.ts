@@ -55,7 +55,7 @@ function combinations(from: number, choose: number): number[][] {
   );
 }
 
-/** Gives back all room that nobody needs. */
+/** Reclaims all unneeded space. */
 async function reclaim(set: VolumeSet, isNeeded: (id: Uint8Array) => boolean): Promise<void> {
   await set.reclaim({ isNeeded, live_ratio: 1.1, seal_bytes_min: 0, pace, signal });
 }
@@ -104,11 +104,11 @@ suite('a stripe', () => {
     }
   });
 
-  test('gives back contents also while what is known of it is being written anew', async () => {
+  test('rebuilds contents even while its layout is being rewritten', async () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    set.life.lose(layout.shards[0]!.home, 'test');
+    set.lifecycle.lose(layout.shards[0]!.home, 'test');
     for (const { inner } of volumes) inner.isDurable = (kind, id) => kind !== 'shard' && inner.has(kind, id);
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
@@ -117,7 +117,7 @@ suite('a stripe', () => {
     const { set, striper, volumes } = await open(9);
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
-    set.life.lose(layout.shards[0]!.home, 'test');
+    set.lifecycle.lose(layout.shards[0]!.home, 'test');
     // One with a content, or one that knows the stripe.
     const isHome = ({ volume }: Faulty): boolean => volume.id === layout.shards[1]!.home;
     const isAsked = ({ volume }: Faulty): boolean => volume.has('shard', IDS[0]!);
@@ -133,11 +133,11 @@ suite('a stripe', () => {
     const layout = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
     const gone = layout.shards.slice(0, 4).map((shard) => shard.home);
-    for (const name of gone) set.life.lose(name, 'test');
+    for (const name of gone) set.lifecycle.lose(name, 'test');
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'not_ready'));
-    for (const name of gone) await set.life.giveUp(name, true, signal);
+    for (const name of gone) await set.lifecycle.setAbandoned(name, true, signal);
     await assert.rejects(set.get('content', IDS[0]!, signal), (error) => isRonError(error, 'integrity'));
-    assert.ok(!set.isDurable('content', IDS[0]!), 'whoever sends it again heals it');
+    assert.ok(!set.isDurable('content', IDS[0]!), 'a client that sends it again repairs it');
     await set.put([CHUNKS[0]!], signal);
     assert.ok(await set.get('content', IDS[0]!, signal));
   });
@@ -149,23 +149,23 @@ suite('a stripe', () => {
     const object = { ...chunkOf(Buffer.from('an object')), type: RecordType.object };
     await set.put([object], signal);
     const knower = set.member(shards[6]!.home);
-    set.life.lose(knower.id, 'it is away');
+    set.lifecycle.lose(knower.id, 'it is away');
     await set.put([{ type: RecordType.remove, id: object.id, payload: new Uint8Array(0) }], signal);
-    set.life.lose(shards[0]!.home, 'it burnt');
-    await set.life.giveUp(shards[0]!.home, true, signal);
+    set.lifecycle.lose(shards[0]!.home, 'it burnt');
+    await set.lifecycle.setAbandoned(shards[0]!.home, true, signal);
     assert.equal(await set.get('content', IDS[0]!, signal), undefined);
-    set.life.add({ volume: knower.volume });
+    set.lifecycle.add({ volume: knower.volume });
     assert.ok(!set.member(knower.id).isCurrent);
-    assert.equal(await set.settle(signal), 1);
+    assert.equal(await set.reconcileStale(signal), 1);
     const { payload } = (await set.get('content', IDS[0]!, signal))!;
     assert.equal(Buffer.compare(payload, CHUNKS[0]!.payload), 0);
     // With one shard more gone it cannot.
-    set.life.lose(knower.id, 'it is away');
+    set.lifecycle.lose(knower.id, 'it is away');
     await set.put([{ type: RecordType.pin, id: object.id, payload: new Uint8Array(0) }], signal);
-    set.life.lose(shards[1]!.home, 'it burnt');
-    await set.life.giveUp(shards[1]!.home, true, signal);
-    set.life.add({ volume: knower.volume });
-    await set.settle(signal);
+    set.lifecycle.lose(shards[1]!.home, 'it burnt');
+    await set.lifecycle.setAbandoned(shards[1]!.home, true, signal);
+    set.lifecycle.add({ volume: knower.volume });
+    await set.reconcileStale(signal);
     assert.ok(!set.has('stripe', stripeId(shards)), 'a stripe that protects nothing is given up');
   });
 
@@ -190,7 +190,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('is kept whole while one content of it is needed, and given up when none is', async () => {
+  test('is kept while one of its contents is needed, and dissolved when none is', async () => {
     const { set, striper } = await open(9);
     await striper.make(IDS, signal);
     await reclaim(set, (id) => Buffer.compare(id, IDS[2]!) === 0);
@@ -201,7 +201,7 @@ suite('a stripe', () => {
     assert.deepEqual(await set.inventory('content', undefined, 100), []);
   });
 
-  test('is kept while its parity is a chunk of somebody, who stored what the contents add up to', async () => {
+  test('is kept while its parity is also a chunk of an object', async () => {
     const { set, striper } = await open(9);
     const { shards } = await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -209,11 +209,12 @@ suite('a stripe', () => {
     assert.ok(set.isDurable('content', sum), 'it need not be stored again');
     await reclaim(set, (id) => Buffer.compare(id, sum) === 0);
     await reclaim(set, (id) => Buffer.compare(id, sum) === 0);
-    for (const name of [shards[6]!, shards[7]!, shards[0]!].map((shard) => shard.home)) set.life.lose(name, 'test');
+    for (const name of [shards[6]!, shards[7]!, shards[0]!].map((shard) => shard.home))
+      set.lifecycle.lose(name, 'test');
     assert.ok(await set.get('content', sum, signal));
   });
 
-  test('that a volume could not be told of any more keeps nobody from giving back room', async () => {
+  test('that could not be dissolved on a volume does not keep others from reclaiming space', async () => {
     const { set, striper, volumes } = await open(9);
     const { shards } = await striper.make(IDS, signal);
     volumes.find(({ volume }) => volume.id === shards[8]!.home)!.fail('put', () => new RonError('not_ready', 'EROFS'));
@@ -221,7 +222,7 @@ suite('a stripe', () => {
     await set.member(shards[0]!.home).write([garbage], signal);
     await reclaim(set, () => false);
     assert.ok(!set.has('content', garbage.id));
-    assert.ok(set.has('content', shards[7]!.id), 'what one still knows is kept');
+    assert.ok(set.has('content', shards[7]!.id), 'a stripe that one volume still records is kept');
   });
 
   test('needs as many volumes as shards', async () => {
@@ -240,7 +241,7 @@ suite('a stripe', () => {
     assert.ok(ids.every((id) => !set.stripes.protects(id)));
   });
 
-  test('copies stay while somebody with parity does not know it, and while two shards lie in one place', async () => {
+  test('copies stay while a volume with parity has not recorded it, and while two shards share a volume', async () => {
     const { set, striper, volumes } = await open(9);
     const made = await striper.make(IDS, signal);
     const { shards } = made;
@@ -320,7 +321,7 @@ suite('a stripe', () => {
     }
   });
 
-  test('parity stays while what it belongs to cannot be read', async () => {
+  test('parity stays while its stripe cannot be read', async () => {
     const { set, striper, volumes } = await open(9);
     await striper.make(IDS, signal);
     await reclaim(set, isChunk);
@@ -341,7 +342,7 @@ suite('a stripe', () => {
     const releases = (): number =>
       set.members.flatMap((member) => IDS.filter((id) => survey.isReleased(member, id))).length;
     assert.equal(releases(), before.reduce((sum, count) => sum + count, 0) - IDS.length);
-    set.life.lose('v3', 'test');
+    set.lifecycle.lose('v3', 'test');
     assert.equal(releases(), 0);
   });
 });

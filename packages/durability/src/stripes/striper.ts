@@ -1,16 +1,16 @@
 /**
- * Turns copies into stripes: k chunks of an object get m parity shards, each on another volume, and then need no copies.
+ * Converts copies into stripes: k chunks of an object get m parity shards, each on another volume, and then need no copies.
  *
- * Promise: it works on acknowledged objects, in the background. A stripe counts when all its shards are
- * durable and have been read back from where they lie, and when every volume with its parity knows it; copies are released
- * after that, by the next compaction. What breaks in between leaves copies as they were, and garbage.
+ * Contract: it works on acknowledged objects, in the background. A stripe counts once all its shards are durable and were
+ * read back, and every volume with its parity has recorded it; the next compaction removes the copies. A crash before that
+ * leaves the copies, and garbage.
  *
- * After a run every chunk survives the loss of as many volumes as there are parity shards. The rest of an object, and all
- * that is written while there are fewer volumes than shards, makes stripes of fewer chunks with as much parity. A single
- * chunk waits for those of other objects until the end of the run. What is left then, and what no stripe takes, is named in
- * `stripes.lone`: it has copies, as objects of one record have.
- * Bound: two stripes of ids, one stripe of contents, one page of a manifest. What it reads and writes is paced. Cancellation:
- * by the signal, at any wait.
+ * After a run every chunk survives the loss of as many volumes as there are parity shards. The remainder of an object, and
+ * all chunks that are written while there are fewer volumes than shards, form shorter stripes with as much parity. A single
+ * chunk waits for those of other objects until the end of the run. Chunks that are left then, or fit no stripe, are listed in
+ * `stripes.lone` and get copies, as objects of one record do.
+ * Bound: two stripes of ids, one stripe of contents, one page of a manifest. Reads and writes are paced. Cancellation: by the
+ * signal, at any wait.
  */
 import { blake3 } from '@napi-rs/blake-hash';
 import {
@@ -27,7 +27,7 @@ import {
 import { assert, isRonError, RonError, sched } from '@ron/kernel';
 import { chooseHomes } from '../placement/homes.ts';
 import type { Member } from '../membership/member.ts';
-import { patiently } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
 export interface StriperInit {
@@ -45,7 +45,7 @@ export interface StriperReport {
   readonly stripes: number;
   /** Stripes that could not be made; the next run tries again. */
   readonly failed: number;
-  /** Chunks that no stripe takes: they have copies. */
+  /** Chunks that fit no stripe: they have copies. */
   readonly lone: number;
 }
 
@@ -61,7 +61,7 @@ interface Shard {
 type Group = Map<string, Uint8Array>;
 
 const LIST_COUNT = 256;
-/** One would be its own parity. */
+/** The parity of a single chunk would be the chunk itself. */
 const WIDTH_MIN = 2;
 
 export class Striper {
@@ -70,7 +70,7 @@ export class Striper {
   readonly #set: VolumeSet;
   readonly #pace: StriperInit['pace'];
   #report = NOTHING;
-  /** Chunks that were the only ones left of their objects. */
+  /** Single remaining chunks of objects. */
   #singles: Group = new Map();
   #isRunning = false;
 
@@ -82,12 +82,12 @@ export class Striper {
     assert(this.data_shards >= 1 && this.parity_shards >= 1, 'a stripe has data and parity');
   }
 
-  /** How far the run under way has come, or what the last one did. */
+  /** Progress of the current run, or the result of the last one. */
   get report(): StriperReport {
     return this.#report;
   }
 
-  /** Why stripes are not as they should be now. */
+  /** Why stripes cannot have their configured shape now. */
   get problem(): string | undefined {
     const needed = this.data_shards + this.parity_shards;
     const count = this.#takers;
@@ -96,7 +96,7 @@ export class Striper {
     return `${count} volumes take records, a stripe needs ${needed}: ${instead}`;
   }
 
-  /** Goes through all objects. */
+  /** Processes all objects. */
   async run(signal: AbortSignal): Promise<StriperReport> {
     if (this.#isRunning) throw new RonError('conflict', 'stripes are being made already');
     this.#isRunning = true;
@@ -127,7 +127,7 @@ export class Striper {
     return this.#set.placement.places.filter((member) => member.takesRecords).length;
   }
 
-  /** How many chunks a stripe can have now. */
+  /** How many chunks a new stripe can have now. */
   get #width(): number {
     return Math.min(this.data_shards, this.#takers - this.parity_shards);
   }
@@ -145,7 +145,7 @@ export class Striper {
         await this.#pace(bytes.length, signal);
         for (const { id } of parsePage(bytes, manifest, index, hash)) {
           if (this.#isWaiting(id)) group.set(chunkKey(id), id);
-          // What comes after a full one is then never a single chunk.
+          // So that the remainder after a full stripe is never a single chunk.
           if (group.size >= 2 * this.data_shards) await this.#makeSome(group, this.#width, lone, signal);
         }
       }
@@ -158,7 +158,7 @@ export class Striper {
     }
   }
 
-  /** Whether a chunk is to be in a stripe and is in none. */
+  /** Whether a chunk should be in a stripe and is in none. */
   #isWaiting(id: Uint8Array): boolean {
     return !this.#singles.has(chunkKey(id)) && !this.#set.stripes.protects(id) && this.#set.isDurable('content', id);
   }
@@ -174,7 +174,7 @@ export class Striper {
     while (this.#singles.size >= this.data_shards) await this.#makeSome(this.#singles, this.#width, lone, signal);
   }
 
-  /** Takes the first `count` out of a group and makes a stripe of them; of one alone there can be none. */
+  /** Takes the first `count` out of a group and makes a stripe of them. A single one cannot form a stripe. */
   async #makeSome(group: Group, count: number, lone: IdSet, signal: AbortSignal): Promise<void> {
     const some = [...group].slice(0, Math.max(1, count));
     for (const [key] of some) group.delete(key);
@@ -186,7 +186,7 @@ export class Striper {
     }
   }
 
-  /** False when these can make no stripe. */
+  /** False when these cannot form a stripe. */
   async #try(ids: readonly Uint8Array[], signal: AbortSignal): Promise<boolean> {
     try {
       await this.make(ids, signal);
@@ -200,7 +200,7 @@ export class Striper {
     }
   }
 
-  /** One that cannot be read keeps the others from nothing. */
+  /** A chunk that cannot be read does not affect the others. */
   async #tryWithout(ids: readonly Uint8Array[], signal: AbortSignal): Promise<boolean> {
     const good: Uint8Array[] = [];
     for (const id of ids) {
@@ -217,7 +217,7 @@ export class Striper {
     this.#report = { ...this.#report, [what]: this.#report[what] + 1 };
   }
 
-  /** Makes a stripe of contents. It counts when this resolves. `conflict` when they cannot be in one. */
+  /** Makes a stripe of contents. It counts once this resolves. `conflict` when they cannot form one. */
   async make(ids: readonly Uint8Array[], signal: AbortSignal): Promise<StripeLayout> {
     assert(ids.length <= this.data_shards, `a stripe has at most ${this.data_shards} contents`);
     const held: string[] = [];
@@ -229,7 +229,7 @@ export class Striper {
       ids.forEach(hold);
       const data = await Promise.all(ids.map((id) => this.#load(id, signal)));
       const shards = [...data, ...this.#parityOf(data)];
-      // As of zeros, which are their own parity: a volume keeps one of those that are the same.
+      // For example zeros, which are their own parity: a volume keeps one of identical records.
       if (new Set(shards.map((shard) => chunkKey(shard.id))).size < shards.length) {
         throw new RonError('conflict', 'two shards of the stripe would be the same');
       }
@@ -269,22 +269,22 @@ export class Striper {
     return layout;
   }
 
-  /** A shard is where it belongs, durable, and has been read back. */
+  /** The shard is durable in its place and was read back. */
   async #keep(shard: Shard, home: Member, signal: AbortSignal): Promise<void> {
     if (!home.holdsDurably('content', shard.id)) {
       await this.#pace(shard.payload.length, signal);
-      await patiently(home.write([shard], signal));
+      await withVolumeTimeout(home.write([shard], signal));
     }
     await this.#pace(shard.payload.length, signal);
-    const record = await patiently(home.volume.get('content', shard.id, signal));
+    const record = await withVolumeTimeout(home.volume.get('content', shard.id, signal));
     if (record === undefined) throw new RonError('integrity', `a shard on ${home.name} could not be read back`);
   }
 
-  /** All or none: a stripe that only some know would not survive the loss that it is there for. */
+  /** All or none: a stripe that only some volumes record would not survive the loss that it protects against. */
   async #announce(layout: StripeLayout, homes: readonly Member[], signal: AbortSignal): Promise<void> {
     const id = stripeId(layout.shards);
     const record: NewRecord = { type: RecordType.stripe, id, payload: encodeStripe(layout) };
-    const results = await Promise.allSettled(homes.map((home) => patiently(home.write([record], signal))));
+    const results = await Promise.allSettled(homes.map((home) => withVolumeTimeout(home.write([record], signal))));
     const failed = results.find((result) => result.status === 'rejected');
     if (failed === undefined) return;
     await this.#set.stripes.end({ id, layout }, signal);

@@ -1,9 +1,9 @@
 /**
- * Contents that protect each other: k of them and m parity shards, each on another volume.
+ * Erasure-coded stripes: k contents and m parity shards, each on another volume.
  *
- * Promise: any k shards give back the rest, and what is given back has the hash that it is asked for by. A stripe is known
- * on every volume that holds parity of it: while a content of it can be lost and got back, one of those is left.
- * Bound: the memory of the shards of one stripe, for each of `MEMORIES_MAX` shapes. A rebuild reads k shards at a time.
+ * Contract: any k shards rebuild the others, and a rebuilt content matches its hash. A stripe is recorded on every volume
+ * with its parity, so as long as a lost content can be rebuilt, one of those volumes is left.
+ * Bound: memory for the shards of one stripe, for each of `MEMORIES_MAX` shapes. A rebuild reads k shards at a time.
  * Cancellation: by the signal, between two reads.
  */
 import { blake3 } from '@napi-rs/blake-hash';
@@ -17,17 +17,17 @@ import {
   RecordType,
   type StripeLayout,
 } from '@ron/cas';
-import { isRonError, KeyedMutex, RonError, sched } from '@ron/kernel';
+import { isRonError, KeyedMutex, LATE, RonError, sched, withTimeout } from '@ron/kernel';
 import { Stripe } from '@ron/simd';
 import { mergeInventories } from '../repair/inventories.ts';
 import type { Member } from '../membership/member.ts';
-import { LATE, patiently, within } from '../set/patience.ts';
+import { withVolumeTimeout } from '../set/volume-timeout.ts';
 import type { Rescue } from '../set/read-many.ts';
 import type { VolumeSet } from '../set/volume-set.ts';
 
-/** Nearly all stripes are of one shape; the rests of objects are of others. */
+/** Nearly all stripes have one shape; the remainders of objects have others. */
 const MEMORIES_MAX = 2;
-/** Beyond so many, everything counts as one that no stripe takes. */
+/** Above this number, every content counts as one that fits no stripe. */
 const LONE_MAX = 2 ** 22;
 
 export interface FoundStripe {
@@ -40,35 +40,35 @@ export interface WalkedStripe {
   readonly layout: StripeLayout | undefined;
 }
 
-/** Shards that were read, and those that were not there. */
+/** Shards that were read, and those that were missing. */
 interface Gathered {
   readonly shards: Map<number, Uint8Array>;
   readonly missing: number[];
 }
 
-/** A shard that somebody has and could not give now. */
+/** A shard that a volume holds but could not deliver. */
 const UNREAD = Symbol('unread');
 type ShardRead = Uint8Array | typeof UNREAD | undefined;
 
-/** Changes of stripes under way. Each belongs to a repair worker, of which there are far fewer. */
+/** Concurrent changes of stripes. Each belongs to a repair worker, of which there are far fewer. */
 const CHANGES_MAX = 1024;
-/** How long a shard may take while others could stand in for it. */
+/** How long to wait for a shard while others could replace it. */
 const SHARD_LAG_MS = 1000;
 
 export class Stripes {
   readonly #set: VolumeSet;
   readonly #memories = new Map<string, Stripe>();
-  /** Stripes that are being given up: nobody may rely on them any more. */
+  /** Stripes that are being dissolved: no read may rely on them. */
   readonly #ending = new Set<string>();
   readonly #mutex = new KeyedMutex('stripes', { keys_max: CHANGES_MAX, waiters_max: CHANGES_MAX });
-  /** Contents that the striper could find no stripe for: copies stand in for one. */
+  /** Contents for which the striper found no stripe: they have copies. */
   lone = this.emptyLone();
 
   constructor(set: VolumeSet) {
     this.#set = set;
   }
 
-  /** Whether a stripe can give it back, as far as is known without reading. */
+  /** Whether a stripe can rebuild it, as far as is known without a read. */
   protects(id: Uint8Array): boolean {
     return !this.#ending.has(chunkKey(id)) && this.#set.members.some((member) => knows(member, id));
   }
@@ -78,8 +78,8 @@ export class Stripes {
   }
 
   /**
-   * Whether it may count as stored because a stripe protects it: as many know the stripe as would have to have a copy, or
-   * all that are to know it.
+   * Whether it counts as stored because a stripe protects it: the stripe is recorded on as many volumes as copies are
+   * required, or on all that should record it.
    */
   secures(id: Uint8Array): boolean {
     if (this.#ending.has(chunkKey(id))) return false;
@@ -88,20 +88,20 @@ export class Stripes {
     return known.length >= needed;
   }
 
-  /** Changes of where the shards of a stripe lie run one at a time: two concurrent ones could choose the same place. */
+  /** Changes of the places of a stripe's shards run one at a time: two concurrent ones could choose the same place. */
   async change<T>(id: Uint8Array, signal: AbortSignal, work: () => Promise<T>): Promise<T> {
     return await this.#mutex.run(chunkKey(id), signal, work);
   }
 
   /** The stripe that a content or parity shard belongs to. */
   async find(id: Uint8Array, signal: AbortSignal): Promise<StripeLayout | undefined> {
-    // What is rebuilt is checked: so whoever was away may be asked as well, after those who know better.
+    // Rebuilt contents are verified, so stale volumes may be read too, after current ones.
     const current = this.#set.members.filter((member) => knows(member, id));
     const stale = this.#set.members.filter((member) => !member.isCurrent && member.holds('shard', id));
     const late: Promise<StripeLayout | undefined>[] = [];
     for (const member of [...current, ...stale]) {
       const reading = this.#read(member, 'shard', id, signal);
-      const layout = await within(reading, SHARD_LAG_MS);
+      const layout = await withTimeout(reading, SHARD_LAG_MS);
       if (layout === LATE) late.push(reading);
       else if (layout !== undefined) return layout;
     }
@@ -112,7 +112,10 @@ export class Stripes {
     return undefined;
   }
 
-  /** A content that nobody has; undefined when no stripe has it. Throws `integrity` when too few shards are left. */
+  /**
+   * Rebuilds a content that no volume holds; undefined when it is in no stripe. Throws `integrity` when too few shards are
+   * left.
+   */
   async rebuild(id: Uint8Array, signal: AbortSignal): Promise<Uint8Array | undefined> {
     const layout = await this.find(id, signal);
     if (layout === undefined) return undefined;
@@ -121,7 +124,7 @@ export class Stripes {
     return this.#solve(layout, shards, [wanted]).get(wanted);
   }
 
-  /** How to get a content back together with those that are read for it. */
+  /** Rebuilds a content together with the others of its stripe. */
   async rescue(id: Uint8Array, signal: AbortSignal): Promise<Rescue | undefined> {
     const layout = await this.find(id, signal);
     if (layout === undefined) return undefined;
@@ -136,7 +139,7 @@ export class Stripes {
     return new Map([...shards].map(([index, bytes]) => [chunkKey(layout.shards[index]!.id), bytes]));
   }
 
-  /** Makes `parity` out of k contents. */
+  /** Computes `parity` from k contents. */
   encode(contents: readonly Uint8Array[], parity_shards: number): Uint8Array[] {
     const bytes = Math.max(...contents.map((content) => content.length));
     const memory = this.#memory(contents.length, parity_shards, bytes);
@@ -146,8 +149,8 @@ export class Stripes {
   }
 
   /**
-   * Gives up a stripe: from this step on no read relies on it. Durable when it resolves; one that fails keeps it for another
-   * time. `not_ready` while a volume is away, which may need the stripe.
+   * Dissolves a stripe: from this step on no read relies on it. Durable once it resolves; on failure the stripe stays.
+   * `not_ready` while a volume is away, which may need the stripe.
    */
   async end(stripe: FoundStripe, signal: AbortSignal): Promise<void> {
     const { incomplete } = this.#set;
@@ -157,21 +160,26 @@ export class Stripes {
     try {
       const knowing = this.#set.members.filter((member) => member.holds('stripe', stripe.id));
       const record = { type: RecordType.unstripe, id: stripe.id, payload: encodeStripe(stripe.layout) };
-      const told = await Promise.allSettled(knowing.map((member) => patiently(member.write([record], signal))));
-      const failed = told.find((result) => result.status === 'rejected');
+      const writes = await Promise.allSettled(
+        knowing.map((member) => withVolumeTimeout(member.write([record], signal))),
+      );
+      const failed = writes.find((result) => result.status === 'rejected');
       if (failed !== undefined) throw failed.reason;
     } finally {
       for (const key of keys) this.#ending.delete(key);
     }
   }
 
-  /** Ends a stripe whose code is no longer read: it protects nothing. False when it is none, or a volume did not take it. */
+  /**
+   * Dissolves a stripe of an unknown code, which protects nothing. False when it is another stripe, or a volume failed to
+   * write it.
+   */
   async endRetired(id: Uint8Array, signal: AbortSignal): Promise<boolean> {
     const knowing = this.#set.members.filter((member) => member.holds('stripe', id) && member.isWritable);
     const ended = knowing.map(async (member) => {
-      const record = await patiently(member.volume.get('stripe', id, signal));
+      const record = await withVolumeTimeout(member.volume.get('stripe', id, signal));
       if (record === undefined || !isRetiredStripe(record.payload)) return false;
-      await patiently(member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal));
+      await withVolumeTimeout(member.write([{ type: RecordType.unstripe, id, payload: record.payload }], signal));
       return true;
     });
     const results = await Promise.all(ended.map((each) => each.catch(() => false)));
@@ -179,7 +187,7 @@ export class Stripes {
     return results.length > 0 && results.every(Boolean);
   }
 
-  /** What each volume that knows a stripe says about it. Those that cannot be read are left out. */
+  /** The layouts of a stripe that volumes have recorded. Those that cannot be read are left out. */
   async views(id: Uint8Array, signal: AbortSignal): Promise<Map<Member, StripeLayout>> {
     const views = new Map<Member, StripeLayout>();
     for (const member of this.#set.members.filter((each) => each.holds('stripe', id))) {
@@ -189,7 +197,7 @@ export class Stripes {
     return views;
   }
 
-  /** Visits every stripe once; with no layout, one that is known and could not be read anywhere. */
+  /** Visits every stripe once; without a layout if no volume could read it. */
   async walk(signal: AbortSignal, visit: (stripe: WalkedStripe) => void | Promise<void>): Promise<void> {
     const members = this.#set.members.filter((member) => member.isReadable);
     const onPage = (): Promise<void> => sched.pause('stripes.walk');
@@ -216,8 +224,8 @@ export class Stripes {
   }
 
   /**
-   * Reads shards until there are k, data first, never one of `without`. One that takes long is waited for only when there are
-   * too few others.
+   * Reads shards until there are k, data first, never one of `without`. A slow shard is awaited only while there are too few
+   * others.
    */
   async #gather(layout: StripeLayout, without: ReadonlySet<number>, signal: AbortSignal): Promise<Gathered> {
     const shards = new Map<number, Uint8Array>();
@@ -233,7 +241,7 @@ export class Stripes {
     while (shards.size < layout.data_shards && rest.length > 0) {
       const batch = rest.splice(0, layout.data_shards - shards.size);
       const readings = batch.map((index) => this.#shard(layout.shards[index]!.id, signal));
-      const reads = await Promise.all(readings.map((reading) => within(reading, SHARD_LAG_MS)));
+      const reads = await Promise.all(readings.map((reading) => withTimeout(reading, SHARD_LAG_MS)));
       for (const [at, read] of reads.entries()) {
         if (read === LATE) late.set(batch[at]!, readings[at]!);
         else take(batch[at]!, read);
@@ -244,7 +252,7 @@ export class Stripes {
       else missing.push(index);
     }
     if (shards.size >= layout.data_shards) return { shards, missing };
-    // Shards that could not be read now, or are on a volume that is away, may be read another time.
+    // Shards that could not be read now, or are on a volume that is away, may be readable later.
     const { away } = this.#set;
     const isLost = shards.size + unread < layout.data_shards && away === undefined;
     const what = `${shards.size} shards of a stripe could be read, ${layout.data_shards} are needed`;
@@ -266,7 +274,7 @@ export class Stripes {
     return isUnread ? UNREAD : undefined;
   }
 
-  /** Makes the shards `wanted` from k others, in one step, and checks them. */
+  /** Rebuilds the shards `wanted` from k others, in one step, and verifies them. */
   #solve(
     layout: StripeLayout,
     shards: ReadonlyMap<number, Uint8Array>,
@@ -295,7 +303,7 @@ export class Stripes {
     if (memory === undefined || memory.shard_bytes_max < bytes) {
       memory = new Stripe(data_shards, parity_shards, bytes);
     }
-    // Whoever was not used for the longest time goes.
+    // Evicts the least recently used.
     this.#memories.delete(shape);
     this.#memories.set(shape, memory);
     const [oldest] = this.#memories.keys();
@@ -304,5 +312,7 @@ export class Stripes {
   }
 }
 
-/** Also while what it knows is being written anew: it was durable before, and copies go only after it is durable again. */
+/**
+ * True even while its record is being rewritten: it was durable before, and copies are removed only once it is durable again.
+ */
 const knows = (member: Member, id: Uint8Array): boolean => member.isCurrent && member.holds('shard', id);

@@ -11,7 +11,7 @@
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import type { Socket } from 'node:net';
-import { isRonError, RonError, sched, type Deadline } from '@ron/kernel/core';
+import { isRonError, onAbort, RonError, sched, type Deadline } from '@ron/kernel/core';
 import type { Target } from '../address/target.ts';
 import type { DialOptions, EgressAgent } from '../connect/agent.ts';
 import type { Peer } from '../connect/dial.ts';
@@ -62,9 +62,7 @@ export async function send(init: SendInit): Promise<Answer> {
   req.once('socket', (socket) => {
     closeOnExcess(req, socket);
     stage = total.child('egress_first_byte', limits.first_byte_ms);
-    const { signal } = stage;
-    if (signal.aborted) fail(signal.reason);
-    else signal.addEventListener('abort', () => fail(signal.reason), { once: true });
+    onAbort(stage.signal, fail);
   });
   req.on('information', () => {
     if (++interim > limits.informational_max) fail(badAnswer('interim', 'the server sends interim answers only'));

@@ -12,8 +12,8 @@
 import type { IncomingMessage } from 'node:http';
 import { RonError } from '@ron/kernel';
 import { decodeBody } from '@ron/http';
+import type { Phase2 } from '@ron/proto';
 import { insist } from '../guards/access.ts';
-import type { Phase2 } from '../guards/access.ts';
 import { BodyReader } from './body-reader.ts';
 import { GrowingBytes } from './growing-bytes.ts';
 import { headerText } from '../guards/header-text.ts';
@@ -39,6 +39,7 @@ export class Body implements AsyncIterable<Uint8Array> {
   constructor(req: IncomingMessage, limits: BodyLimits, phase2: Phase2 | undefined, signal: () => AbortSignal) {
     this.#req = req;
     this.#phase2 = phase2;
+    // [storage I-10] [kms I-10] The declared length is checked before the body is read, received bytes as they arrive.
     if (Number(headerText(req, 'content-length') ?? 0) > limits.bytes_max) throw tooLarge(limits.bytes_max);
     const encoding = headerText(req, 'content-encoding');
     const isPlain = encoding === undefined || encoding === 'identity';

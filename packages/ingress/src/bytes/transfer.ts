@@ -5,7 +5,7 @@
  * the client ends when the sweeper closes a connection whose client does not read.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { RonError, assert, sched } from '@ron/kernel';
+import { assert, onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
 import type { Batch, ByteOutcome, CutReason, ServeBytesInit } from './bytes.ts';
 import { problemFor } from '../answer/problem.ts';
@@ -33,6 +33,7 @@ export class Transfer {
   #waiting: Wait | undefined;
   #waiting_since_ms = 0;
   #cut: Cut | undefined;
+  readonly #registration: Disposable;
   #timer: Timer | undefined;
   /** Bytes that the source yielded, and those of them that the kernel accepted. */
   #given_bytes = 0;
@@ -46,9 +47,8 @@ export class Transfer {
     this.#init = init;
     this.#length = length;
     res.once('close', this.#onClose);
-    init.signal.addEventListener('abort', this.#onAbort, { once: true });
     if (req.socket.destroyed) this.#onClose();
-    else if (init.signal.aborted) this.#onAbort();
+    this.#registration = onAbort(init.signal, (reason) => this.#end('aborted', reason));
     this.#arm();
   }
 
@@ -156,7 +156,7 @@ export class Transfer {
     this.#timer?.cancel();
     this.#timer = undefined;
     this.#res.off('close', this.#onClose);
-    this.#init.signal.removeEventListener('abort', this.#onAbort);
+    this.#registration[Symbol.dispose]();
     if (iterator === undefined) return;
     const returned = (async () => iterator.return?.())();
     const parked = sched.park<void>('bytes.close');
@@ -181,10 +181,6 @@ export class Transfer {
 
   readonly #onClose = (): void => {
     this.#end('client_gone', new RonError('canceled', 'the client disconnected'));
-  };
-
-  readonly #onAbort = (): void => {
-    this.#end('aborted', this.#init.signal.reason);
   };
 }
 

@@ -13,7 +13,7 @@
 import type { Socket } from 'node:net';
 import { addressGroup, RonError, sched } from '@ron/kernel';
 import type { Admission } from '@ron/kernel';
-import type { Grant } from '../guards/access.ts';
+import type { AccessGrant } from '@ron/proto';
 import type { BindTarget } from '../listen/bind.ts';
 import { normalizeIp } from '../guards/client-ip.ts';
 import type { Ticket } from './connection.ts';
@@ -78,7 +78,7 @@ export class ConnectionLimiter {
   }
 
   /** The connection presented a valid capability. */
-  onCapability(ticket: Ticket, grant: Grant): void {
+  onCapability(ticket: Ticket, grant: AccessGrant): void {
     this.#endProbation(ticket);
     if (grant.is_service === true) {
       ticket.caller = 'internal';

@@ -55,6 +55,7 @@ export class RequestSequencer {
     const before = waits ? waiting.length : connection.pipelined - 1;
     if (before >= pipelined_max) return this.#init.refuse(req, res, this.#too_many);
     // A `PacketReader` was scheduled before it parsed the request.
+    // [storage I-2] A request starts only when the answer before it is out, so one answer is written at a time.
     if (!waits && (reader !== undefined || scheduler.tryStart(share))) {
       reader?.arrived(res);
       return begin(req, res, connection);

@@ -10,8 +10,8 @@ import { validateHeaderValue } from 'node:http';
 import type { IncomingMessage, ServerResponse } from 'node:http';
 import { assert, sched } from '@ron/kernel';
 import type { Admission, ClientAddress } from '@ron/kernel';
+import type { AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { refusalError } from '../guards/access.ts';
-import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import { chooseVariant } from '../bytes/accept-encoding.ts';
 import type { AnswerSender } from '../answer/answer-sender.ts';
 import { ageNow, byteHead, varyByEncoding } from '../bytes/byte-answer.ts';
@@ -120,7 +120,7 @@ export interface Arrival {
   address: ClientAddress | undefined;
   start_ms: number;
   /** A capability check that the fast path started but could not await. It is passed on, so that a rate caveat counts the request once. */
-  verdict: Promise<Grant | Refusal> | undefined;
+  verdict: Promise<AccessVerdict> | undefined;
 }
 
 export class FastPath {
@@ -216,7 +216,7 @@ export class FastPath {
         this.#init.answers.fail(this.#exchange(req, res, arrival), refusalError(refusal));
         return true;
       }
-      this.#init.pipeline.granted(arrival.connection, arrival.ip, verdict as Grant);
+      this.#init.pipeline.granted(arrival.connection, arrival.ip, verdict as AccessGrant);
     }
     const { source } = entry;
     const conditional = view.conditional || (view.if_none_match !== undefined && view.if_none_match !== source.etag);

@@ -225,6 +225,7 @@ class UnparsedConnection implements InflightRequest {
     if (socket.writableLength === 0) return this.#finish(status);
     this.#permit = new InflightPermit(this.#fast_path.init.admission, this.#address, true);
     this.#fast_path.init.sweeper.watch(this.#connection);
+    // [storage I-2] One answer is written at a time: the next request is not read before it is out.
     socket.pause();
     socket.write('', (error) => this.#finish(error ? 0 : status));
   }

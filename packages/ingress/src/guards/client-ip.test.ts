@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { isIP } from 'node:net';
+import { BlockList, isIP, isIPv4 } from 'node:net';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { RonError } from '@ron/kernel';
@@ -88,6 +88,27 @@ test('an invalid entry of trusted_proxies is named in the error', () => {
         error instanceof RonError && error.code === 'validation' && error.message.includes(JSON.stringify(entry)),
       entry,
     );
+});
+
+test('an address is trusted exactly when net.BlockList contains it', () => {
+  const address = fc.oneof(fc.ipV4(), fc.ipV6(), fc.constantFrom('10.0.0.1', '::ffff:10.0.0.1', '::', '::1'));
+  fc.assert(
+    fc.property(fc.array(fc.tuple(address, fc.nat(128)), { maxLength: 3 }), address, (networks, ip) => {
+      const list = new BlockList();
+      const entries = networks.map(([text, length]) => {
+        const base = normalizeIp(text)!;
+        const bits = isIPv4(base) ? length % 33 : length;
+        list.addSubnet(base, bits, isIPv4(base) ? 'ipv4' : 'ipv6');
+        return `${text}/${bits}`;
+      });
+      assert.equal(
+        compileProxies(entries).check(ip),
+        list.check(ip, isIPv4(ip) ? 'ipv4' : 'ipv6'),
+        `${entries.join()} ${ip}`,
+      );
+    }),
+    fuzzRuns(5000),
+  );
 });
 
 test('arbitrary headers: never throws, and the result is a normalized address', () => {

@@ -7,13 +7,19 @@
  * Bound: at most 32 hops are read, from the right; compiled proxy lists are kept per list object.
  */
 import type { IncomingHttpHeaders } from 'node:http';
-import { BlockList, SocketAddress, isIP, isIPv4, isIPv6 } from 'node:net';
+import { SocketAddress, isIPv4, isIPv6 } from 'node:net';
+import { contains, mapped, parseNetwork, parsePeerAddress, type Address, type Network } from '@ron/http/networks';
 import { RonError } from '@ron/kernel';
 
 const HOPS_MAX = 32;
 const ADDRESS_CHARS_MAX = 64;
 
-const compiled = new WeakMap<readonly string[], BlockList>();
+export interface ProxyList {
+  /** Whether the address is that of a trusted proxy. */
+  check(ip: string): boolean;
+}
+
+const compiled = new WeakMap<readonly string[], ProxyList>();
 
 /** `trusted_proxies` are addresses or CIDR blocks, as in the configuration. Pass the same array each time: it is compiled once. */
 export function clientIp(
@@ -29,7 +35,7 @@ export function clientIp(
   const trusted = proxyList(trusted_proxies);
   let client = peer;
   let end = forwarded.length;
-  for (let hop = 0; hop < HOPS_MAX && end >= 0 && isTrusted(trusted, client); hop += 1) {
+  for (let hop = 0; hop < HOPS_MAX && end >= 0 && trusted.check(client); hop += 1) {
     const comma = end === 0 ? -1 : forwarded.lastIndexOf(',', end - 1);
     // An unreadable hop ends the chain: the last readable address is the client.
     if (end - comma > ADDRESS_CHARS_MAX * 2) return client;
@@ -62,12 +68,7 @@ function stripPort(text: string): string {
   return v4 === null ? text : v4[1]!;
 }
 
-function isTrusted(list: BlockList, ip: string): boolean {
-  const version = isIP(ip);
-  return version !== 0 && list.check(ip, version === 4 ? 'ipv4' : 'ipv6');
-}
-
-function proxyList(trusted_proxies: readonly string[]): BlockList {
+function proxyList(trusted_proxies: readonly string[]): ProxyList {
   let list = compiled.get(trusted_proxies);
   if (list === undefined) {
     list = compileProxies(trusted_proxies);
@@ -77,20 +78,31 @@ function proxyList(trusted_proxies: readonly string[]): BlockList {
 }
 
 /** Throws `validation` on an entry that is neither an address nor a CIDR block: call it when the configuration is read. */
-export function compileProxies(trusted_proxies: readonly string[]): BlockList {
-  const list = new BlockList();
-  for (const entry of trusted_proxies) {
-    const slash = entry.indexOf('/');
-    const ip = normalizeIp(slash < 0 ? entry : entry.slice(0, slash));
-    const family = ip !== undefined && isIPv4(ip) ? 'ipv4' : 'ipv6';
-    const bits_max = family === 'ipv4' ? 32 : 128;
-    const bits = slash < 0 ? bits_max : /^\d{1,3}$/.test(entry.slice(slash + 1)) ? Number(entry.slice(slash + 1)) : -1;
-    if (ip === undefined || bits < 0 || bits > bits_max)
-      throw new RonError(
-        'validation',
-        `trusted_proxies: ${JSON.stringify(entry)} is neither an address nor a CIDR block`,
-      );
-    list.addSubnet(ip, bits, family);
-  }
-  return list;
+export function compileProxies(trusted_proxies: readonly string[]): ProxyList {
+  const networks = trusted_proxies.map((entry) => {
+    const network = parseProxy(entry);
+    if (network !== undefined) return network;
+    const text = JSON.stringify(entry);
+    throw new RonError('validation', `trusted_proxies: ${text} is neither an address nor a CIDR block`);
+  });
+  return {
+    check: (ip) => {
+      const address = parsePeerAddress(ip);
+      return address !== undefined && networks.some((network) => includes(network, address));
+    },
+  };
+}
+
+/** An IPv4 address is also in the IPv6 networks that contain its mapped address, such as `::/0`. */
+const includes = (network: Network, address: Address): boolean =>
+  contains(network, network.address.length === 16 ? mapped(address) : address);
+
+/** Operators may write a network by any of its addresses, and an IPv4 network by mapped ones. */
+function parseProxy(entry: string): Network | undefined {
+  const slash = entry.indexOf('/');
+  const ip = normalizeIp(slash < 0 ? entry : entry.slice(0, slash));
+  if (ip === undefined) return undefined;
+  if (slash < 0) return parseNetwork(ip);
+  const bits = entry.slice(slash + 1).replace(/^0{1,2}(?=\d)/, '');
+  return parseNetwork(`${ip}/${bits}`, 'ignore');
 }

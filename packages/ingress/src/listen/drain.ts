@@ -9,7 +9,7 @@
  * connections. No request in flight is reset before `signal` aborts.
  * Bound: `signal` bounds the wait; the remaining requests are then destroyed and counted.
  */
-import { RonError, sched } from '@ron/kernel';
+import { onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { cutConnection } from '../answer/cut-answer.ts';
 import type { Listener } from './listener.ts';
@@ -45,6 +45,7 @@ export class Drain {
     if (this.#begun) return;
     this.#begun = true;
     const { draining, gate, responder, sweeper } = this.#init;
+    // [storage I-6] [kms I-6] Readiness goes first, then new work is refused.
     gate.close('shutting down');
     responder.draining = true;
     sweeper.beginDrain();
@@ -72,6 +73,7 @@ export class Drain {
     for (const listener of listeners) listener.stop();
     await this.#until(() => sweeper.all.size === 0, signal);
     const aborted = this.#inflight();
+    // [storage I-6] [kms I-6] Requests that outlive the drain are cut and counted.
     for (const connection of sweeper.all) cutConnection(connection.socket);
     sweeper.close();
     for (const listener of listeners) listener.dispose();
@@ -89,10 +91,9 @@ export class Drain {
     while (!done() && !signal.aborted) {
       const parked: Parked<void> = sched.park('ingress-drain');
       const wake = (): void => parked.wake();
-      signal.addEventListener('abort', wake, { once: true });
+      using _ = onAbort(signal, wake);
       this.#init.sweeper.afterSweep(wake);
       await parked.promise;
-      signal.removeEventListener('abort', wake);
     }
   }
 }

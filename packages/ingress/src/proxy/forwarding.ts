@@ -6,7 +6,7 @@
  */
 import { request } from 'node:http';
 import type { ClientRequest, IncomingMessage, RequestOptions, ServerResponse } from 'node:http';
-import { RonError, sched } from '@ron/kernel';
+import { onAbort, RonError, sched } from '@ron/kernel';
 import type { Parked, Timer } from '@ron/kernel';
 import { watchFraming } from '../answer/cut-answer.ts';
 import { endToEnd } from '@ron/http';
@@ -53,14 +53,13 @@ export class Forwarding {
 
   /** Resolves when the answer has been written. Rejects when it cannot be completed. */
   async run(options: RequestOptions): Promise<void> {
-    this.#signal.addEventListener('abort', this.#onAbort, { once: true });
+    using _ = onAbort(this.#signal, (reason) => this.fail(reason));
     try {
       this.#signal.throwIfAborted();
       this.#arm();
       const answer = await this.#send(options);
       await this.#relay(answer);
     } finally {
-      this.#signal.removeEventListener('abort', this.#onAbort);
       this.#timer?.cancel();
       this.#timer = undefined;
       this.#req.unpipe();
@@ -160,8 +159,6 @@ export class Forwarding {
     this.#failure = error;
     this.#waiter?.fail(error);
   }
-
-  readonly #onAbort = (): void => this.fail(this.#signal.reason);
 
   #enter(phase: Phase): void {
     this.#phase = phase;

@@ -8,9 +8,9 @@
  * Cancellation: if the client leaves first, the deadline is cancelled, so that queue and handler stop.
  */
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import { Deadline, RonError, sched } from '@ron/kernel';
+import { Deadline, onAbort, RonError, sched } from '@ron/kernel';
+import type { AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { insist } from '../guards/access.ts';
-import type { AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import type { Body, BufferedBody } from '../body/body.ts';
 import type { Connection, InflightRequest } from '../connection/connection.ts';
 import type { RouteMetrics } from '../ingress-metrics.ts';
@@ -56,9 +56,9 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
   query: Readonly<Record<string, string>> = NO_FIELDS;
   body: unknown = undefined;
   body_bytes: Uint8Array | undefined = undefined;
-  grant: Grant | undefined = undefined;
+  grant: AccessGrant | undefined = undefined;
   /** The capability check that started before routing. */
-  verdict: Promise<Grant | Refusal> | undefined = undefined;
+  verdict: Promise<AccessVerdict> | undefined = undefined;
   /** The body, if it is streamed, encoded, or checked by the capability. */
   incoming: Body | undefined = undefined;
   /** The body, if it is buffered without decoding. */
@@ -151,12 +151,10 @@ export class Exchange extends RequestHead implements InflightRequest, RouteConte
   /** Like `gone`, but until the head is sent it also aborts when the budget ends. */
   goneOrLate(): AbortSignal {
     const { signal } = this.deadline;
-    const onLate = (): void => {
-      if (!this.res.headersSent) this.#gone?.abort(signal.reason);
-    };
     const { gone } = this;
-    if (signal.aborted) onLate();
-    else signal.addEventListener('abort', onLate, { once: true });
+    onAbort(signal, (reason) => {
+      if (!this.res.headersSent) this.#gone?.abort(reason);
+    });
     return gone;
   }
 

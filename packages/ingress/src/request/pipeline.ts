@@ -8,8 +8,8 @@
  * Bound and cancellation: those of the exchange; nothing else is held.
  */
 import { RonError, sched } from '@ron/kernel';
+import type { AccessCheck, AccessFacts, AccessGrant, AccessVerdict } from '@ron/proto';
 import { refusalError } from '../guards/access.ts';
-import type { AccessCheck, AccessFacts, Grant, Refusal } from '../guards/access.ts';
 import type { AnswerSender } from '../answer/answer-sender.ts';
 import { Body, BufferedBody, tooLarge } from '../body/body.ts';
 import type { Gathered } from '../body/body.ts';
@@ -37,7 +37,7 @@ export interface PipelineInit {
   /** Aborts when the listener closes. */
   readonly signal: AbortSignal;
   /** A capability was accepted on a connection. */
-  readonly onGranted: (ticket: Ticket, grant: Grant) => void;
+  readonly onGranted: (ticket: Ticket, grant: AccessGrant) => void;
   /** Throws if the connection is on probation: it must present a capability, and this route requires none. */
   readonly onOpenRoute: (ticket: Ticket) => void;
 }
@@ -75,6 +75,7 @@ export class Pipeline {
   begin(exchange: Exchange, prepared: PreparedRoute): void {
     exchange.prepared = prepared;
     exchange.metrics = prepared.metrics;
+    // [storage I-4] [kms I-4] Every routed request has a budget.
     const budget_ms = prepared.budget_ms();
     exchange.budget_ms = exchange.has_budget ? requestBudget_ms(exchange.req, budget_ms) : budget_ms;
     try {
@@ -94,7 +95,7 @@ export class Pipeline {
     }
   }
 
-  #authorize(exchange: Exchange, row: Route): Grant | Refusal | Promise<Grant | Refusal> | undefined {
+  #authorize(exchange: Exchange, row: Route): AccessVerdict | Promise<AccessVerdict> | undefined {
     if (row.scope === null) return undefined;
     if (exchange.verdict !== undefined) return exchange.verdict;
     const { authorization, ip, body_length, content_encoding } = exchange;
@@ -110,20 +111,20 @@ export class Pipeline {
     source_ip: string,
     facts: AccessFacts | undefined,
     body_bytes: number | undefined,
-  ): Grant | Refusal | Promise<Grant | Refusal> {
+  ): AccessVerdict | Promise<AccessVerdict> {
     const { facts_later } = row;
     const request = { authorization, scope: row.scope!, source_ip, facts, facts_later, body_bytes };
     return this.#init.access!.checkHeaders(request, this.#init.signal);
   }
 
   /** A capability was accepted on this connection. A capability from behind a trusted proxy does not vouch for the connection. */
-  granted({ ticket }: Connection, ip: string, grant: Grant): void {
+  granted({ ticket }: Connection, ip: string, grant: AccessGrant): void {
     if (ip !== ticket.ip) return;
     const is_news = grant.is_service === true && ticket.caller !== 'internal';
     if (ticket.counted || ticket.probation || is_news) this.#init.onGranted(ticket, grant);
   }
 
-  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: Grant | Refusal | undefined): void {
+  #admitted(exchange: Exchange, prepared: PreparedRoute, verdict: AccessVerdict | undefined): void {
     const { refusal } = exchange.permit;
     if (refusal !== undefined && !this.#entersReserve(exchange, verdict)) return this.#refuseLoad(exchange, refusal);
     if (verdict === undefined) this.#init.onOpenRoute(exchange.connection.ticket);
@@ -138,7 +139,7 @@ export class Pipeline {
   }
 
   /** For a request that found no open permit. */
-  #entersReserve(exchange: Exchange, verdict: Grant | Refusal | undefined): boolean {
+  #entersReserve(exchange: Exchange, verdict: AccessVerdict | undefined): boolean {
     return verdict?.ok === true && verdict.is_service === true && exchange.permit.enterReserve();
   }
 

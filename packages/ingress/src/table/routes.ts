@@ -6,8 +6,8 @@
  */
 import type { IncomingMessage } from 'node:http';
 import type { Deadline } from '@ron/kernel';
+import type { AccessFacts, AccessGrant, FactName } from '@ron/proto';
 import type { Static, TSchema } from 'typebox';
-import type { AccessFacts, FactName, Grant } from '../guards/access.ts';
 import type { ByteSource } from '../bytes/bytes.ts';
 import type { EventsAnswer, ServerSentEvent } from '../answer/event-stream.ts';
 import type { ForwardAnswer } from '../proxy/reverse-proxy.ts';
@@ -48,7 +48,7 @@ export interface RouteContext<S extends RouteSchema = RouteSchema> {
   readonly corr_id: string;
   readonly ip: string;
   /** The accepted capability; undefined on open routes. */
-  readonly grant: Grant | undefined;
+  readonly grant: AccessGrant | undefined;
   /** States facts that only the body contains (`facts_later`), item by item. Throws when the capability does not allow it. */
   actsOn(facts: AccessFacts): void;
   /**

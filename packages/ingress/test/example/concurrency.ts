@@ -1,9 +1,11 @@
-/** The tasks, queues and shared state of the example service. */
-import { declareConcurrency } from '@ron/service';
+/** Everything that runs, waits or is shared in the example service. */
+import { configChannel, declareConcurrency, SHELL_TASKS, shutdownChannel } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'notes',
   channels: {
+    shutdown: shutdownChannel('config_watch'),
+    config: configChannel('pool'),
     work: {
       kind: 'work',
       capacity: 64,
@@ -14,6 +16,7 @@ export const concurrency = declareConcurrency({
     },
   },
   tasks: {
+    config_watch: SHELL_TASKS.config_watch,
     pool: {
       count: 4,
       config_key: 'notes.workers',

@@ -131,12 +131,6 @@ export class Mpsc<T> implements AsyncDisposable {
     return this.#receivers.park(signal, undefined) as Promise<T | undefined>;
   }
 
-  /** The next item when there is one; never waits. `undefined`: none is there now. */
-  tryRecv(): T | undefined {
-    touch(this);
-    return this.#depth > 0 ? this.#take() : undefined;
-  }
-
   /**
    * The next items, at most `max` and at least one; none only when closed and drained. `into` is overwritten and
    * returned, so that a loop needs one array.
@@ -176,6 +170,7 @@ export class Mpsc<T> implements AsyncDisposable {
       this.#handOver(item);
       return true;
     }
+    // [storage I-3] [kms I-3] A full channel takes nothing more; the sender chooses the policy.
     if (this.#depth === this.capacity) return false;
     this.#append(item);
     return true;

@@ -3,7 +3,7 @@
  *
  * Promise: a piece waits, or is in a batch, or was answered. A request is followed once for all of its pieces.
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { RonError } from '../errors.ts';
 import { sched, type Parked } from '../sched.ts';
 import { FairEntry } from './fair-queue.ts';

@@ -56,8 +56,8 @@ const MUTANTS: Record<string, { find: string; replace: string; size: string; cau
     caught: /lie idle|deadlock/,
   },
   'a cancelled wish is charged': {
-    find: 'this.#leave(waiter).fail(waiter.signal.reason);',
-    replace: 'this.#leave(waiter).fail(waiter.signal.reason);\n    this.#level -= waiter.need;',
+    find: 'this.#leave(waiter).fail(reason);',
+    replace: 'this.#leave(waiter).fail(reason);\n    this.#level -= waiter.need;',
     size: 'two takers, a faster rate and a cancel',
     caught: /lie idle/,
   },

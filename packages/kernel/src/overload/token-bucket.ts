@@ -16,6 +16,7 @@
  */
 import { assert, RonError } from '../errors.ts';
 import { sched, touch, type Parked, type Timer } from '../sched.ts';
+import { onAbort } from '../sync/on-abort.ts';
 
 export interface TokenBucketInit {
   /** Tokens that flow in per second. 0 stops the flow until `setRate`. */
@@ -39,8 +40,7 @@ interface Waiter {
   readonly need: number;
   readonly since_ms: number;
   readonly parked: Parked<void>;
-  readonly signal: AbortSignal;
-  readonly onAbort: () => void;
+  readonly registration: Disposable;
 }
 
 export class TokenBucket implements AsyncDisposable {
@@ -107,8 +107,8 @@ export class TokenBucket implements AsyncDisposable {
       throw new RonError('paced', `${this.name} has ${this.#waiters_max} waiters`, this.#hint(count));
     }
     const parked = sched.park<void>(`tokens ${this.name}`);
-    const waiter: Waiter = { need, since_ms, parked, signal, onAbort: () => this.#abandon(waiter) };
-    signal.addEventListener('abort', waiter.onAbort, { once: true });
+    const registration = onAbort(signal, (reason) => this.#abandon(waiter, reason));
+    const waiter: Waiter = { need, since_ms, parked, registration };
     this.#line.push(waiter);
     if (this.#line.length === 1) this.#serve(since_ms);
     await parked.promise;
@@ -198,16 +198,16 @@ export class TokenBucket implements AsyncDisposable {
     );
   }
 
-  #abandon(waiter: Waiter): void {
+  #abandon(waiter: Waiter, reason: unknown): void {
     touch(this);
     const wasFirst = this.#line[0] === waiter;
     this.#line.splice(this.#line.indexOf(waiter), 1);
-    this.#leave(waiter).fail(waiter.signal.reason);
+    this.#leave(waiter).fail(reason);
     if (wasFirst) this.#serve(sched.now_ms());
   }
 
   #leave(waiter: Waiter): Parked<void> {
-    waiter.signal.removeEventListener('abort', waiter.onAbort);
+    waiter.registration[Symbol.dispose]();
     return waiter.parked;
   }
 

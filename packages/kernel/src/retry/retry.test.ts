@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
 import { Breaker } from '../overload/breaker.ts';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError, RonError } from '../errors.ts';
 import { RetryBudget } from './retry-budget.ts';
 import { isTransient, POLICIES, type RetryPolicy } from './retry-policy.ts';

@@ -9,7 +9,7 @@
  * beyond a small floor. Cancellation: the deadline's signal goes to every try and ends every wait.
  */
 import type { Breaker } from '../overload/breaker.ts';
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { isRonError } from '../errors.ts';
 import type { RetryBudget } from './retry-budget.ts';
 import { isTransient, type RetryPolicy } from './retry-policy.ts';

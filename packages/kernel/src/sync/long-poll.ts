@@ -11,7 +11,7 @@
  *   const polls = new LongPoll({ capacity: 256, hold_ms: 1000, watch: revocations });
  *   const document = await polls.next((value) => value.version !== known, signal);
  */
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert } from '../errors.ts';
 import { touch } from '../sched.ts';
 import type { Watch } from '../channels/watch.ts';

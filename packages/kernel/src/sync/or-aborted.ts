@@ -1,21 +1,17 @@
 /**
- * Work that may ignore its signal.
+ * Waits for work that may ignore its signal.
  *
- * Promise: what the work gives, or the signal's reason as soon as it aborts, also when it was aborted before; what the
- * work gives later is dropped, also a failure. So something that hangs does not keep others waiting.
- * Bound: one listener while it waits. Cancellation: by the signal; the work itself goes on.
+ * Contract: resolves or rejects with the outcome of the work, or rejects with the signal's reason as soon as the signal
+ * aborts, even if it aborted before the call. A later outcome is dropped and never becomes an unhandled rejection.
+ * Bound: one abort listener while it waits. Cancellation: by the signal; the work itself goes on.
  */
 import { sched } from '../sched.ts';
+import { onAbort } from './on-abort.ts';
 
 export async function orAborted<T>(work: Promise<T>, signal: AbortSignal): Promise<T> {
   const parked = sched.park<T>('or_aborted');
-  const onAbort = (): void => parked.fail(signal.reason);
-  if (signal.aborted) onAbort();
-  signal.addEventListener('abort', onAbort, { once: true });
+  // [storage I-5] [kms I-5]
+  using _ = onAbort(signal, parked.fail);
   work.then(parked.wake, parked.fail);
-  try {
-    return await parked.promise;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  return await parked.promise;
 }

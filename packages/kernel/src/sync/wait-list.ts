@@ -21,6 +21,7 @@
 import { assert } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
 import type { Parked, Timer } from '../sched.ts';
+import { onAbort } from './on-abort.ts';
 
 /** Idle waiter objects kept, with their listeners. More than the distinct signals that usually wait on one channel. */
 const FREE_MAX = 16;
@@ -29,6 +30,7 @@ class Waiter<V, P> {
   readonly list: WaitList<V, P>;
   /** The signal that holds our listener; undefined when none does. */
   signal: AbortSignal | undefined;
+  #registration: Disposable | undefined;
   parked: Parked<V> | undefined;
   payload: P | undefined;
   timer: Timer | undefined;
@@ -41,21 +43,19 @@ class Waiter<V, P> {
 
   bind(signal: AbortSignal): void {
     this.unbind();
-    signal.addEventListener('abort', this, { once: true });
     this.signal = signal;
+    this.#registration = onAbort(signal, this.#onAbort);
   }
 
   unbind(): void {
-    this.signal?.removeEventListener('abort', this);
+    this.#registration?.[Symbol.dispose]();
     this.signal = undefined;
   }
 
-  /** The listener itself: called by the signal, once. */
-  handleEvent(): void {
-    const reason: unknown = this.signal?.reason;
+  readonly #onAbort = (reason: unknown): void => {
     this.signal = undefined;
     if (this.parked !== undefined) this.list.fail(this, reason);
-  }
+  };
 }
 
 export interface WaitListInit<V, P> {
@@ -90,6 +90,7 @@ export class WaitList<V, P> {
   /** Waits at the end of the list, at most `wait_ms` when it is given. The signal must not be aborted yet. */
   park(signal: AbortSignal, payload: P, wait_ms?: number): Promise<V> {
     assert(!this.#closed, 'nobody waits on a closed list');
+    // [storage I-5] [kms I-5] Every wait of the primitives ends here: by a wake, the signal or the time.
     const waiter = this.#acquire(signal);
     const parked = sched.park<V>(this.#label);
     waiter.parked = parked;

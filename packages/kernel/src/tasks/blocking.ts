@@ -18,7 +18,7 @@
 import { Worker, type Transferable } from 'node:worker_threads';
 import type { Answer, Call, WireError } from './blocking-worker.ts';
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import { sched, touch, type Parked } from '../sched.ts';
 
 export interface BlockingPoolInit {
@@ -38,7 +38,8 @@ interface PoolJob {
   readonly call: Call;
   readonly transfer: readonly Transferable[];
   readonly answer: Parked<unknown>;
-  readonly forget: () => void;
+  /** The abort listener of its caller. */
+  readonly registration: Disposable;
 }
 
 interface Thread {
@@ -110,18 +111,15 @@ export class BlockingPool implements AsyncDisposable {
     touch(this);
     if (signal.aborted) return Promise.reject(signal.reason);
     if (this.#closing !== undefined) return Promise.reject(new RonError('draining', `pool ${this.name} is closed`));
+    // [storage I-7] [kms I-7] Long computations run in a thread.
     const thread = this.#freeThread();
     if (thread === undefined && this.#queue.size >= this.#queue_max) {
       this.busy_total += 1;
       return Promise.reject(new RonError('busy', `pool ${this.name} is full`, { op: fn }));
     }
     const answer = sched.park<unknown>(`${this.name}.${fn}`);
-    const onAbort = (): void => this.#abort(job, signal.reason);
-    const forget = (): void => {
-      if (signal !== NEVER) signal.removeEventListener('abort', onAbort);
-    };
-    const job: PoolJob = { call: { fn, args }, transfer, answer, forget };
-    if (signal !== NEVER) signal.addEventListener('abort', onAbort, { once: true });
+    const registration = onAbort(signal, (reason) => this.#abort(job, reason));
+    const job: PoolJob = { call: { fn, args }, transfer, answer, registration };
     if (thread === undefined) this.#queue.add(job);
     else this.#assign(thread, job);
     return answer.promise as Promise<T>;
@@ -210,7 +208,7 @@ export class BlockingPool implements AsyncDisposable {
   #release(thread: Thread): PoolJob | undefined {
     const job = thread.job;
     thread.job = undefined;
-    job?.forget();
+    job?.registration[Symbol.dispose]();
     return job;
   }
 
@@ -247,7 +245,7 @@ export class BlockingPool implements AsyncDisposable {
     await this.#until(() => this.#queue.size === 0 && this.#threads.size === this.#idle.length, this.#close_ms);
     const late = new RonError('canceled', `pool ${this.name} closed before the job was done`);
     for (const job of this.#queue) {
-      job.forget();
+      job.registration[Symbol.dispose]();
       job.answer.fail(late);
     }
     this.#queue.clear();

@@ -3,7 +3,7 @@
  *
  * Promise: a job waits in one lane, or a worker has it, or it was answered. Only the queue answers it.
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { FairEntry } from '../fair/fair-queue.ts';
 import type { Parked } from '../sched.ts';
 import type { Lane } from './work-lane.ts';

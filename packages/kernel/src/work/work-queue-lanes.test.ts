@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError } from '../errors.ts';
 import { installSched, realSched } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { RonError } from '../errors.ts';
 import { Mpsc } from '../channels/mpsc.ts';
 import { sched, sleep } from '../sched.ts';
@@ -59,7 +59,6 @@ test(
     await b.serve(2);
     assert.equal(b.queue.overloaded, false);
     assert.deepEqual(b.ran, ['a', 'b']);
-    assert.equal(b.queue.oldest_ms, TARGET_MS + INTERVAL_MS - 1);
   }),
 );
 

@@ -3,7 +3,7 @@ import { execFileSync } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError, RonError } from '../errors.ts';
 import { sched, sleep } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
@@ -421,7 +421,7 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
   // In a process of its own: the test runner's hooks on every promise would dominate the measurement.
   const url = (file: string): string => new URL(file, import.meta.url).href;
   const program = `
-    import { Deadline } from '${url('../deadline.ts')}';
+    import { Deadline } from '${url('../time/deadline.ts')}';
     import { WorkQueue } from '${url('./work-queue.ts')}';
     const queue = new WorkQueue('work', { capacity: 512, lanes: ['get', 'put'] });
     const stop = new AbortController();

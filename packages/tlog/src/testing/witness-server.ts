@@ -1,21 +1,21 @@
-/** A witness in memory, strict about its protocol (C2SP tlog-witness), for tests. */
+/** A strict in-memory witness (C2SP tlog-witness) for tests. */
 import { generateKeyPairSync, sign } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../checkpoint.ts';
-import { EMPTY_ROOT } from '../hash.ts';
-import { formatVkey, KeyType, parseVkey, verifyNote } from '../note-key.ts';
-import { formatSignature, parseNote } from '../note.ts';
-import { isSame, verifyConsistency } from '../tree.ts';
+import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../note/checkpoint.ts';
+import { EMPTY_ROOT } from '../tree/hash.ts';
+import { formatVkey, KeyType, parseVkey, verifyNote } from '../note/note-key.ts';
+import { formatSignature, parseNote } from '../note/note.ts';
+import { isSame, verifyConsistency } from '../tree/tree.ts';
 
 export interface WitnessServer extends AsyncDisposable {
   readonly url: string;
   readonly vkey: string;
-  /** What it has cosigned last; can be set, as somebody else would have shown it. */
+  /** The last checkpoint that it cosigned. Tests set it to simulate a submission by another client. */
   latest: Checkpoint | undefined;
-  /** Every answer: its status. */
+  /** The status of every response. */
   readonly answers: number[];
-  /** What it gives instead of its own answer. */
+  /** A response that replaces its own. */
   override: { status: number; text: string } | undefined;
 }
 

@@ -8,7 +8,7 @@ import { Cache } from '@ron/cache';
 import type { ObjectStore, StoredObject } from '@ron/cas';
 import type { FastEntry } from '@ron/ingress';
 import { isAddress, type Address } from '@ron/proto';
-import { fastEntry, fastEntryOf } from './objects.ts';
+import { fastEntry, fastEntryOf } from './object-bytes.ts';
 
 /** Larger ones are read chunk by chunk, from the same memory. */
 const OBJECT_BYTES_MAX = 1024 * 1024;

@@ -8,7 +8,7 @@
  * For writes: their budget goes by progress and may be hours, so it cannot bound the wait as well.
  */
 import type { LaneQueue } from '@ron/ingress';
-import type { Deadline, WorkQueue } from '@ron/kernel';
+import { onAbort, type Deadline, type WorkQueue } from '@ron/kernel';
 
 export function patientQueue(queue: Pick<WorkQueue, 'submit' | 'idle'>, wait: () => Deadline): LaneQueue {
   return {
@@ -16,8 +16,7 @@ export function patientQueue(queue: Pick<WorkQueue, 'submit' | 'idle'>, wait: ()
       // With a worker at hand there is nothing to wait for.
       if (queue.idle > 0) return await queue.submit(lane, deadline, work, key);
       using patience = wait();
-      const { signal } = patience;
-      signal.addEventListener('abort', () => deadline.cancel(signal.reason), { once: true });
+      onAbort(patience.signal, (reason) => deadline.cancel(reason));
       const begin = (scope: Deadline): ReturnType<typeof work> => {
         patience[Symbol.dispose]();
         return work(scope);

@@ -9,7 +9,7 @@ import type { UploadStatus } from '@ron/cas';
 import type { AnswerHeaders } from '@ron/ingress';
 import { RonError } from '@ron/kernel';
 import { checkAddress, type Address } from '@ron/proto';
-import { mediaTypeFrom } from '../objects/objects.ts';
+import { mediaTypeFrom } from '../objects/object-bytes.ts';
 
 export const TUS_VERSION = '1.0.0';
 const EXTENSIONS = ['creation', 'creation-with-upload', 'creation-defer-length', 'expiration', 'termination'];

@@ -34,7 +34,7 @@ export type EngineEvent =
   | { readonly kind: 'log damage'; readonly volume: string; readonly what: string }
   | { readonly kind: 'index rebuilt'; readonly volume: string; readonly why: string };
 
-export interface Engine {
+export interface Engine extends AsyncDisposable {
   readonly volumes: Volumes;
   /** The volume itself when there is one, otherwise all of them as one. */
   readonly volume: Volume;
@@ -78,7 +78,19 @@ export async function openEngine(init: EngineInit): Promise<Engine> {
     live_ratio: storage.compact_live_ratio,
     bucket: new TokenBucket('compaction', { rate_per_s: storage.compact_pacing, burst: COMPACT_BURST_BYTES }),
   });
-  return { volumes, volume, dir, store, uploads, compactor };
+  return {
+    volumes,
+    volume,
+    dir,
+    store,
+    uploads,
+    compactor,
+    async [Symbol.asyncDispose]() {
+      // Uploads persist their progress before the volumes close.
+      await uploads.close();
+      await volumes.close();
+    },
+  };
 }
 
 /** Checks the journals of uploads that lie beside a volume. */

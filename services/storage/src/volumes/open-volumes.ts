@@ -13,9 +13,9 @@ import { readKnown, rosterOf, type Roster } from '@ron/durability';
 import { RonError } from '@ron/kernel';
 import type { KnownVolume } from '@ron/proto';
 import { parseDataDir } from './data-dirs.ts';
-import { holdsVolume } from './directory-looks.ts';
+import { holdsVolume } from './directory-probes.ts';
 import { fileSystemOf } from './disk-share.ts';
-import { awaySlot, dirsOf, openSlot, slotOf, type Slot, type VolumesInit } from './volume-slot.ts';
+import { absentSlot, dirsOf, openSlot, Slot, type VolumesInit } from './volume-slot.ts';
 
 export interface OpenedVolumes {
   readonly opened: readonly (readonly [Slot, Volume])[];
@@ -32,7 +32,7 @@ export async function openVolumes(init: VolumesInit, known: readonly KnownVolume
     const rosters = await Promise.all(opened.map(([, volume]) => readKnown(volume, init.signal)));
     const roster = rosterOf(rosters);
     if (roster !== undefined) await openRest(init, roster, opened, later);
-    await closeGivenUp(roster, opened, later);
+    await closeAbandoned(roster, opened, later);
     if (opened.length === 0) throw nothingToOpen(init, known, later);
     return { opened, later };
   } catch (error) {
@@ -42,7 +42,7 @@ export async function openVolumes(init: VolumesInit, known: readonly KnownVolume
 }
 
 function nothingToOpen({ config }: VolumesInit, known: readonly KnownVolume[], slots: readonly Slot[]): RonError {
-  const why = slots.map((slot) => slot.lost).join('; ');
+  const why = slots.map((slot) => slot.problem).join('; ');
   const wayOut = known.length === 0 ? '' : `; to start with empty directories, delete ${config.volumes_file}`;
   return new RonError('not_ready', `${why}${wayOut}`);
 }
@@ -61,18 +61,19 @@ async function openConfigured(
     specs.map((spec) => spec.dir),
   );
   for (const spec of specs) {
-    const slot = slotOf(spec);
-    slot.lost = refused.get(spec.dir);
+    const slot = new Slot(spec);
+    const refusal = refused.get(spec.dir);
+    if (refusal !== undefined) slot.refuse(refusal);
     const isEmpty = !(await holdsVolume(spec.dir));
     const knownId = knownDirs.get(resolve(spec.dir));
     // It may be the mount point of a disk that is missing.
     if (isEmpty && knownId !== undefined) {
       slot.id = knownId;
-      slot.lost ??= `${spec.dir}: the directory is gone, or empty`;
+      slot.refuse(`${spec.dir}: the directory is gone, or empty`);
     }
     const isNew = !isFirstStart && specs.length > 1 && isEmpty;
     const volume =
-      isNew || slot.lost !== undefined
+      isNew || slot.problem !== undefined
         ? undefined
         : await openSlot(slot, init, specs.length > 1 ? 'with others' : 'alone');
     await take(slot, volume, opened, later);
@@ -89,7 +90,7 @@ async function take(slot: Slot, volume: Volume | undefined, opened: [Slot, Volum
   later.push(slot);
   if (volume === undefined) return;
   slot.id = undefined;
-  slot.lost = copyOf(slot.name, other!.name, volume.id, false);
+  slot.refuse(copyOf(slot.name, other!.name, volume.id, false));
   await volume.close();
 }
 
@@ -131,19 +132,19 @@ async function openRest(init: VolumesInit, roster: Roster, opened: [Slot, Volume
       const isFree = configured?.id === undefined || configured.id === id;
       const isInPlace = configured !== undefined && isFree && later.includes(configured);
       if (isInPlace) configured.id = id;
-      else away.push(awaySlot(id, dir));
-      if (isInPlace) configured.lost ??= `${dir}: the directory is gone, or empty`;
+      else away.push(absentSlot(id, dir));
+      if (isInPlace) configured.refuse(`${dir}: the directory is gone, or empty`);
       continue;
     }
-    const slot = slotOf({ dir, domain: dir, weight: undefined, isDraining: false }, { isLeaving: true });
+    const slot = new Slot({ dir, domain: dir, weight: undefined, isDraining: false }, { isConfigured: false });
     slot.id = id;
     const isThere = await holdsVolume(dir);
     const volume = isThere ? await openSlot(slot, init, 'later', (found) => requireId(found, id)) : undefined;
-    slot.lost ??= volume ? undefined : `${dir}: it is not configured any more, and gone before it was emptied`;
+    if (volume === undefined) slot.refuse(`${dir}: it is not configured any more, and gone before it was emptied`);
     await take(slot, volume, opened, later);
   }
   // An empty directory may be the mount point of one of these.
-  for (const slot of later) if (away.length > 0) slot.lost ??= `${slot.name}: it is empty, and ${away[0]!.lost}`;
+  for (const slot of later) if (away.length > 0) slot.refuse(`${slot.name}: it is empty, and ${away[0]!.problem}`);
   later.push(...away);
 }
 
@@ -151,14 +152,15 @@ function requireId({ id }: Superblock, wanted: string): void {
   if (id !== wanted) throw new RonError('conflict', `it holds another volume (${id})`);
 }
 
-async function closeGivenUp(roster: Roster | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
-  const isGivenUp = ({ id }: Slot): boolean => id !== undefined && roster?.lost.includes(id) === true;
-  for (const slot of later.filter(isGivenUp)) slot.giveUp();
-  for (const entry of opened.filter(([slot]) => isGivenUp(slot))) {
+async function closeAbandoned(roster: Roster | undefined, opened: [Slot, Volume][], later: Slot[]): Promise<void> {
+  const isAbandoned = ({ id }: Slot): boolean => id !== undefined && roster?.lost.includes(id) === true;
+  const abandon = (slot: Slot): void => void slot.lifecycle.apply({ type: 'abandon', reason: slot.abandonedReason });
+  for (const slot of later.filter(isAbandoned)) abandon(slot);
+  for (const entry of opened.filter(([slot]) => isAbandoned(slot))) {
     const [slot, volume] = entry;
     opened.splice(opened.indexOf(entry), 1);
     later.push(slot);
-    slot.giveUp();
+    abandon(slot);
     await volume.close();
   }
 }

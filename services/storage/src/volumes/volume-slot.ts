@@ -1,14 +1,14 @@
 /** A directory that is configured, and the volume in it: how it is opened, and how it is told from another. */
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit, type Volume } from '@ron/cas';
-import type { MemberInit, Probe } from '@ron/durability';
+import { VolumeLifecycle, type MemberInit, type Probe } from '@ron/durability';
 import { assert, isRonError } from '@ron/kernel';
 import type { StorageConfig } from '../config.ts';
 import { parseDataDir, type DataDir } from './data-dirs.ts';
-import { probeOf, roomOf } from './directory-looks.ts';
+import { probeOf, spaceOf } from './directory-probes.ts';
 import { fileSystemOf } from './disk-share.ts';
 import type { EngineEvent } from './engine.ts';
-import { VolumeWatch } from './volume-watch.ts';
+import { WriteProbe } from './write-probe.ts';
 
 export interface VolumesInit {
   readonly config: StorageConfig;
@@ -18,28 +18,24 @@ export interface VolumesInit {
   readonly signal: AbortSignal;
 }
 
-/** A directory, configured or not, and the state of its volume. */
+/** A directory, configured or not, and the life of the volume in it. */
 export class Slot {
   spec: DataDir;
   /** The volume that is open there, or was; of a directory that was never open, the one that was last seen there. */
   id: string | undefined;
-  watch: VolumeWatch | undefined;
-  /** Tells whether it is still what was opened. */
+  readonly lifecycle: VolumeLifecycle;
+  writes: WriteProbe | undefined;
+  /** Detects that the directory was replaced or has vanished. */
   probe: Probe | undefined;
-  /** Why it is not open. */
-  lost: string | undefined;
-  /** It is being opened, which may take any time: it is not opened twice. */
+  /** The opening under way, which may take any time: a directory is not opened twice. */
   opening: Promise<void> | undefined;
-  /** The operator gave it up: it does not come back by itself. */
-  isGivenUp = false;
-  /** No longer configured: let go when it is empty. */
-  isLeaving: boolean;
-  /** It is being removed: it is not opened any more. */
-  isGoing = false;
+  /** Whether the configuration names the directory. A volume that it does not name is drained and then removed. */
+  isConfigured: boolean;
 
-  constructor(spec: DataDir, isLeaving: boolean) {
+  constructor(spec: DataDir, { isConfigured = true, lifecycle = VolumeLifecycle.opening() } = {}) {
     this.spec = spec;
-    this.isLeaving = isLeaving;
+    this.isConfigured = isConfigured;
+    this.lifecycle = lifecycle;
   }
 
   get name(): string {
@@ -51,9 +47,27 @@ export class Slot {
     return this.spec.dir === this.id;
   }
 
-  giveUp(): void {
-    this.isGivenUp = true;
-    this.lost = `${this.name}: it was given up`;
+  get isOpen(): boolean {
+    return this.lifecycle.open !== undefined;
+  }
+
+  get isAbandoned(): boolean {
+    return this.lifecycle.state.kind === 'abandoned';
+  }
+
+  /** Why the volume is not open; undefined when it is, or is opened for the first time. */
+  get problem(): string | undefined {
+    return this.lifecycle.reason;
+  }
+
+  /** The message for a volume that the operator abandons. */
+  get abandonedReason(): string {
+    return `${this.name}: it was given up`;
+  }
+
+  /** For a directory that cannot be opened: the first reason counts. */
+  refuse(reason: string): void {
+    if (this.problem === undefined) this.lifecycle.apply({ type: 'openFailed', reason });
   }
 }
 
@@ -61,13 +75,16 @@ const GIB = 1024 ** 3;
 /** Memory lies in no directory. */
 export const NOWHERE: DataDir = { dir: '', domain: '', weight: 1, isDraining: false };
 
-export const slotOf = (spec: DataDir, { isLeaving = false } = {}): Slot => new Slot(spec, isLeaving);
-
 /** For a volume of the roster that is not where it was last seen. */
-export function awaySlot(id: string, dir: string | undefined): Slot {
-  const slot = new Slot({ dir: id, domain: id, weight: undefined, isDraining: false }, true);
+export function absentSlot(id: string, dir: string | undefined): Slot {
+  const lifecycle = VolumeLifecycle.absent(
+    `the volume ${id}${dir === undefined ? '' : `, last seen in ${dir},`} is away`,
+  );
+  const slot = new Slot(
+    { dir: id, domain: id, weight: undefined, isDraining: false },
+    { isConfigured: false, lifecycle },
+  );
   slot.id = id;
-  slot.lost = `the volume ${id}${dir === undefined ? '' : `, last seen in ${dir},`} is away`;
   return slot;
 }
 
@@ -82,16 +99,16 @@ export function dirsOf(config: StorageConfig): DataDir[] {
 export async function memberOf(slot: Slot, volume: Volume): Promise<MemberInit> {
   const { spec } = slot;
   slot.id = volume.id;
-  slot.watch = new VolumeWatch(volume, spec.dir === '' ? undefined : spec.dir);
-  const life = spec.isDraining || slot.isLeaving ? 'draining' : 'active';
-  return { volume, weight: await weightOf(spec), life };
+  slot.writes = new WriteProbe(volume, spec.dir === '' ? undefined : spec.dir);
+  const duty = spec.isDraining || !slot.isConfigured ? 'draining' : 'active';
+  return { volume, weight: await weightOf(spec), duty, lifecycle: slot.lifecycle };
 }
 
 export const weightOf = async (spec: DataDir): Promise<number> => spec.weight ?? (await size_gib(spec.dir));
 
 /** One that does not tell counts as a small one. */
 async function size_gib(dir: string): Promise<number> {
-  const { total_bytes = GIB } = (await roomOf(dir)) ?? {};
+  const { total_bytes = GIB } = (await spaceOf(dir)) ?? {};
   return Math.max(0.001, total_bytes / GIB);
 }
 
@@ -114,7 +131,8 @@ export async function openSlot(
   } catch (error) {
     if (when === 'alone' || (when === 'with others' && isRonError(error, 'conflict'))) throw error;
     init.signal.throwIfAborted();
-    slot.lost = `${dir}: ${error instanceof Error ? error.message : String(error)}`;
+    const reason = `${dir}: ${error instanceof Error ? error.message : String(error)}`;
+    slot.lifecycle.apply({ type: 'openFailed', reason });
     return undefined;
   }
 }

@@ -5,13 +5,13 @@ import type { Slot } from './volume-slot.ts';
 
 /** What is wrong with it. */
 export function problemOf(slot: Slot, member: Member | undefined, set: VolumeSet): string | undefined {
-  const problem = slot.lost ?? slot.watch?.problem;
+  const problem = slot.problem ?? slot.writes?.problem;
   if (problem !== undefined || member === undefined) return problem;
-  if (member.isApart) {
+  if (member.isDiverged) {
     return `${slot.name}: it and the others were used apart; \`ron volumes restore\` brings them together, and may bring back what was removed on one side`;
   }
   const { length } = set.placement.places;
-  if (member.life !== 'draining' || length >= set.lone_copies) return undefined;
+  if (!member.isDraining || length >= set.lone_copies) return undefined;
   return `${slot.name}: it cannot be emptied: ${set.lone_copies} copies need as many volumes, ${length} would be left`;
 }
 
@@ -19,8 +19,8 @@ export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): 
   const { name, id } = slot;
   const { domain, weight } = slot.spec;
   const reason = problemOf(slot, member, set) ?? '';
-  if (member === undefined || slot.lost !== undefined) {
-    const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 };
+  if (member === undefined || !slot.isOpen) {
+    const gone = { condition: 'failed', reason, is_current: false, used_bytes: 0, segments: 0 } as const;
     return { ...(id !== undefined && { id }), name, domain, weight: weight ?? 0, life: 'lost', ...gone };
   }
   const seen = member.view;
@@ -29,7 +29,7 @@ export function viewOf(slot: Slot, member: Member | undefined, set: VolumeSet): 
     name: member.name,
     domain: member.domain,
     weight: member.weight,
-    life: member.life === 'draining' && member.isDrained ? 'drained' : member.life,
+    life: member.status,
     condition: seen.condition,
     reason: seen.reason || reason,
     is_current: member.isCurrent,

@@ -1,11 +1,11 @@
+import { bytesOf } from '@ron/testkit';
+import { addressOf, type Reply } from '@ron/testkit/service';
 /**
  * What each answer of storage may be after a history of acknowledged operations.
  *
  * An acknowledged object has to be there until its lease has run out and a compaction has run. An operation that was
  * not acknowledged may have happened or not. A wrong byte is always a violation.
  */
-import type { Reply } from '../support.ts';
-import { addressOf, bytesOf } from '../support.ts';
 import { CONTENT_BYTES, tolerance, UPLOAD_SIZES, type Profile } from './plan.ts';
 
 export class Violation extends Error {}

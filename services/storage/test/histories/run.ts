@@ -1,6 +1,6 @@
+import type { Reply } from '@ron/testkit/service';
 /** Runs a history against a storage process, and checks every answer against the model. */
 import { DirectoryServer, holdsWithin, isServing, pause, requestOnce, TUS, UPLOAD_BYTES } from '../directory-server.ts';
-import type { Reply } from '../support.ts';
 import { CONTENTS, Model, UPLOADED, Violation, type Content, type UploadState } from './model.ts';
 import { describeOperation, flagsOf, type History, type Operation } from './plan.ts';
 

@@ -1,0 +1,5 @@
+export * from './bytes.ts';
+export * from './eventually.ts';
+export * from './ports.ts';
+export * from './proc.ts';
+export * from './temp-dir.ts';
