@@ -5,7 +5,18 @@
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 
-const BENCHES = ['kernel', 'ingress', 'storage', 'steady', 'transfer', 'durability', 'many-chunks', 'tlog', 'kms'];
+const BENCHES = [
+  'kernel',
+  'ingress',
+  'storage',
+  'steady',
+  'transfer',
+  'durability',
+  'many-chunks',
+  'tlog',
+  'kms',
+  'footprint',
+];
 
 const flags = process.argv.slice(2).filter((argument) => argument.startsWith('-'));
 const names = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));

@@ -39,15 +39,18 @@ const NAMES: ShellNames = {
   event_log: 'event_log',
 };
 const KEYS_REFRESH_MS_DEFAULT = 60_000;
+/** A reload may open directories that were added. */
 const RELOAD_MS = 60_000;
+/** How long the resources of a failed start may take to close. */
+const UNDO_MS = 3000;
 
 export async function startService<K extends KeyTable, D extends Concurrency, E, O, P extends object>(
   definition: ServiceDefinition<K, D, E, O, P>,
   init: StartInit<Config<K>> & Partial<O>,
 ): Promise<RunningService<Config<K>, D> & P> {
   const config = init.config as Config<K> & ShellConfig;
-  const starting = await StartingListener.open(ingressConfigOf(config, init.listener));
   const shell = new Shell(definition, init, config);
+  const starting = await StartingListener.open(ingressConfigOf(config, init.listener));
   try {
     return await shell.start(starting);
   } catch (error) {
@@ -120,8 +123,9 @@ class Shell<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
     await this.#ingress?.close(AbortSignal.abort());
     await this.#runtime.stop({ drain_ms: 0 });
     this.#runtime.close();
-    await this.#resources
-      .disposeAsync()
+    using due = Deadline.after('close', UNDO_MS);
+    await due
+      .within(this.#resources.disposeAsync())
       .catch((error: unknown) => this.#init.log.warn({ err: error }, 'failed to close after a failed start'));
   }
 
