@@ -104,7 +104,7 @@ class Upkeep {
 }
 
 /** It is gone for good: while it could come back, nothing is reclaimed. */
-async function giveUp(set: VolumeSet, name: string): Promise<void> {
+async function abandon(set: VolumeSet, name: string): Promise<void> {
   set.lifecycle.lose(name, 'test');
   await set.lifecycle.setAbandoned(name, true, signal);
 }
@@ -146,7 +146,7 @@ test('two are lost and replaced, two others are lost: no object is lost, even if
     ['e', 'f'],
   ];
   for (const [wave, names] of waves.entries()) {
-    for (const name of names) await giveUp(set, name);
+    for (const name of names) await abandon(set, name);
     await assertServed(set, addresses);
     // With four volumes for six shards, some have to share.
     addresses.push(...(await store(set, BODIES.slice(10 + wave, 11 + wave))));
@@ -203,7 +203,7 @@ test('with three domains of three directories, a whole domain may be lost, and b
   };
   await assertSpread();
   // While a domain is absent, its records are rebuilt in the others.
-  for (const name of ['y1', 'y2', 'y3']) await giveUp(set, name);
+  for (const name of ['y1', 'y2', 'y3']) await abandon(set, name);
   await upkeep.run();
   for (const name of ['y1', 'y2', 'y3']) {
     await set.lifecycle.remove(name, { signal });
