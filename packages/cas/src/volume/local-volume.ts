@@ -366,9 +366,10 @@ export class LocalVolume implements Volume {
   }
 
   #become(state: VolumeState): void {
-    if (state.condition === this.#state.condition && state.reason === this.#state.reason) return;
+    const isSame = state.condition === this.#state.condition && state.reason === this.#state.reason;
+    // Each failure is a new object, even if its reason is the same: a probe may have disproved the one before.
     this.#state = state;
-    this.#events.onState?.(state);
+    if (!isSame) this.#events.onState?.(state);
   }
 }
 
