@@ -93,24 +93,26 @@ interface Measured {
   readonly rate: number;
 }
 
+/** Stores random objects of one full stripe each; returns their addresses. */
+async function storeObjects(url: string, authorization: string, count: number): Promise<string[]> {
+  const addresses: string[] = [];
+  for (let index = 0; index < count; index++) {
+    const body = randomBytes(6 * 64 * KIB);
+    const address = `b3:${blake3(body).toString('hex')}`;
+    const answer = await fetch(`${url}/o/${address}`, { method: 'PUT', body, headers: { authorization } });
+    if (!answer.ok) throw new Error(await answer.text());
+    await answer.body?.cancel();
+    addresses.push(address);
+  }
+  return addresses;
+}
+
 /** Reads objects of one full stripe, first complete and then with a missing data shard. */
 async function degradedGet(bench: Bench): Promise<string[][]> {
   const flags = ['--durability.ec=true', '--durability.replication_factor=1', '--storage.fast_path=false'];
   const { storage, port, authorization } = await bench.start('ec', 9, ...flags);
   const { engine, maintenance } = storage;
-  const addresses: string[] = [];
-  for (let index = 0; index < 96; index++) {
-    const bytes = randomBytes(6 * 64 * KIB);
-    const address = `b3:${blake3(bytes).toString('hex')}`;
-    const answer = await fetch(`${storage.url}/o/${address}`, {
-      method: 'PUT',
-      body: bytes,
-      headers: { authorization },
-    });
-    if (!answer.ok) throw new Error(await answer.text());
-    await answer.body?.cancel();
-    addresses.push(address);
-  }
+  const addresses = await storeObjects(storage.url, authorization, 96);
   maintenance.pacing.setRate(1024 * MIB);
   const made = await maintenance.striper!.run(signal);
   if (made.stripes !== addresses.length) throw new Error(JSON.stringify(made));

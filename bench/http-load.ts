@@ -93,6 +93,18 @@ function percentile(values: readonly number[], share: number): number {
   return values.toSorted((a, b) => a - b)[Math.floor(values.length * share)] ?? 0;
 }
 
+/** Lengths of answers from their first bytes. Answers of the shape of the last one are not parsed. */
+function answerLengths(): (bytes: Buffer) => number {
+  let shape: Shape | undefined;
+  return (bytes) => {
+    const length = shape === undefined ? undefined : lengthByShape(bytes, shape);
+    if (length !== undefined) return length;
+    const head = parseHead(bytes);
+    shape = head.shape;
+    return head.total;
+  };
+}
+
 function run(order: LoadOrder): Promise<LoadReport> {
   return new Promise((resolve, reject) => {
     const requestOf = requests(order);
@@ -100,7 +112,7 @@ function run(order: LoadOrder): Promise<LoadReport> {
     const sockets: Socket[] = [];
     // All sockets share one buffer: each read is processed before the next.
     const buffer = Buffer.allocUnsafe(READ_BYTES);
-    let shape: Shape | undefined;
+    const lengthOf = answerLengths();
     let sent = 0;
     let done = 0;
     const start = performance.now();
@@ -111,13 +123,6 @@ function run(order: LoadOrder): Promise<LoadReport> {
       const { user, system } = process.threadCpuUsage(cpu);
       const seconds = (performance.now() - start) / 1000;
       resolve({ requests: done, seconds, p99_ms: percentile(took_ms, 0.99), cpu_us: user + system });
-    };
-    const lengthOf = (bytes: Buffer): number => {
-      const length = shape === undefined ? undefined : lengthByShape(bytes, shape);
-      if (length !== undefined) return length;
-      const head = parseHead(bytes);
-      shape = head.shape;
-      return head.total;
     };
     for (let i = 0; i < order.connections; i += 1) {
       /** Remaining bytes of the answer; 0 while its head is expected. */

@@ -46,20 +46,21 @@ const Order = Type.Object(
   { additionalProperties: false },
 );
 
+const source = {
+  size: body.length,
+  etag: `"${HOT.slice(3)}"`,
+  media_type: 'application/octet-stream',
+  headers: { 'Cache-Control': 'public, max-age=31536000, immutable', Vary: 'Accept-Encoding' },
+  ram: [body],
+  async *read() {
+    yield [body];
+  },
+};
+
 async function ingress(): Promise<number> {
   const queue = new WorkQueue('work', { capacity: 512, lanes: ['items'] });
   const forever = new AbortController().signal;
   for (let worker = 0; worker < 8; worker += 1) void work(queue, forever);
-  const source = {
-    size: body.length,
-    etag: `"${HOT.slice(3)}"`,
-    media_type: 'application/octet-stream',
-    headers: { 'Cache-Control': 'public, max-age=31536000, immutable', Vary: 'Accept-Encoding' },
-    ram: [body],
-    async *read() {
-      yield [body];
-    },
-  };
   const hot = new Map([[HOT, new FastEntry(source)]]);
   const params = Type.Object({ name: Type.String({ pattern: '^[a-z0-9-]{1,64}$' }) });
   const items = (lane: string) =>

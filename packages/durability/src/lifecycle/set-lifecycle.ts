@@ -164,8 +164,12 @@ export class SetLifecycle {
       throw new RonError('conflict', `${name} is the last volume: its records are stored nowhere else`);
     }
     this.#change(member.name, rest);
-    await this.#membership.forget(member.id, init.signal);
-    await member.volume.close();
+    try {
+      await this.#membership.forget(member.id, init.signal);
+    } finally {
+      // It is no longer a member, even if the roster could not be written: nothing else would close it.
+      await member.volume.close();
+    }
     if (member.isReadable) member.lifecycle.apply({ type: 'removed' });
   }
 

@@ -196,7 +196,7 @@ export class Deadline implements Disposable {
       parent.#expire();
       return this.#follow(parent.#state, parent.#why());
     }
-    const message = `${this.op} did not end within ${this.budget_ms} ms`;
+    const message = `${this.op} did not end within ${Math.round(this.budget_ms)} ms`;
     this.#settle('expired', new RonError('timeout', message, { op: this.op }));
     this.#onExpire?.(this.op);
   }

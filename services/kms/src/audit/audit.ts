@@ -107,9 +107,8 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
       // [kms I-6] Waiting entries are written before the last checkpoint covers them.
       await trail.close();
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
-      const isWhole =
-        vault.log?.size === covered.value && trail.problem === undefined && rollback.problem === undefined;
-      if (isWhole) await vault.end(NEVER);
+      const problem = rollback.problem ?? trail.problem;
+      if (problem === undefined && vault.log?.size === covered.value) await vault.end(NEVER);
     },
   };
 }
