@@ -153,12 +153,7 @@ function run(order: LoadOrder): Promise<LoadReport> {
         }
         return true;
       };
-      const socket = connect({
-        port: order.port,
-        host: '127.0.0.1',
-        noDelay: true,
-        onread: { buffer, callback },
-      });
+      const socket = connect({ port: order.port, host: '127.0.0.1', noDelay: true, onread: { buffer, callback } });
       sockets.push(socket);
       socket.on('connect', next);
       socket.on('error', finish);

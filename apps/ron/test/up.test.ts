@@ -279,7 +279,7 @@ suite('ron up', { concurrency: 3 }, () => {
     for (const damaged of ['garbage', '']) {
       for (const file of files) await writeFile(at(file), damaged);
       const text = await doctor();
-      for (const each of what) assert.match(text, new RegExp(`^fail {2}${each}: .*is (?:no|not a) capability`, 'm'));
+      for (const each of what) assert.match(text, new RegExp(`^fail {2}${each}: .*not a capability`, 'm'));
     }
     for (const file of files) await rm(at(file));
     const missing = await doctor();
