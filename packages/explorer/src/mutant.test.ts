@@ -38,7 +38,7 @@ test('two mutants of one file are two modules', async () => {
 });
 
 test('the imports of a mutant are shared with all other code', async () => {
-  const url = import.meta.resolve('@ron/kernel/sched').replace('sched.ts', 'mpsc.ts');
+  const url = import.meta.resolve('@ron/kernel/sched').replace('sched.ts', 'channels/mpsc.ts');
   const { Mpsc } = await mutant<{
     Mpsc: new (name: string, capacity: number) => { recv(signal: AbortSignal): Promise<unknown> };
   }>(url, 'this.#closed = true;', '');
