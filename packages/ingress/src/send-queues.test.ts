@@ -7,7 +7,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { test } from 'node:test';
 import type { TestContext } from 'node:test';
-import { eventually } from '../test/support.ts';
+import { eventually } from '@ron/testkit';
 import { queuedBytes } from './send-queues.ts';
 
 const LINUX = process.platform === 'linux';

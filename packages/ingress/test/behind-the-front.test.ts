@@ -7,7 +7,9 @@ import { bytes, FastEntry, json, route } from '@ron/ingress';
 import type { AccessCheck, AccessRequest, Answer, ByteSource, RamSource, Route } from '@ron/ingress';
 import { Deadline, RonError, WorkQueue } from '@ron/kernel';
 import { Type } from 'typebox';
-import { eventually, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, send } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 

@@ -7,7 +7,7 @@ import { bytes, createIngress, FastEntry, route } from '@ron/ingress';
 import type { Ingress, RamSource } from '@ron/ingress';
 import { Metrics, RonError } from '@ron/kernel';
 import { Type } from 'typebox';
-import { metricIn, RawClient } from './support.ts';
+import { metricIn, RawClient } from '@ron/testkit/service';
 
 const PLAIN = Buffer.from('a text that is long enough to be worth compressing. '.repeat(20));
 const GZIP = gzipSync(PLAIN);

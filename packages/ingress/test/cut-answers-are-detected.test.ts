@@ -11,7 +11,9 @@ import { test } from 'node:test';
 import { connect } from 'node:tls';
 import { events, ReverseProxy, route, stream } from '@ron/ingress';
 import type { Route } from '@ron/ingress';
-import { eventually, RawClient, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient } from '@ron/testkit/service';
+import { startIngress } from './support.ts';
 
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const get = (path: string): string => `GET ${path} HTTP/1.0\r\nHost: localhost\r\n\r\n`;

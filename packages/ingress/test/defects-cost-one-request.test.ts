@@ -7,7 +7,7 @@ import { test } from 'node:test';
 import { Checker, MemoryKeySource, mint } from '@ron/auth';
 import { bytes, createIngress, json, route, type AccessCheck, type Ingress, type Route } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { send } from './support.ts';
+import { send } from '@ron/testkit/service';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const signal = new AbortController().signal;

@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { describe, test } from 'node:test';
 import { brotliCompressSync, gzipSync, zstdCompressSync } from 'node:zlib';
-import { capability, eventually, rawAnswer, RawClient, startService } from './support.ts';
-import type { Reply, TestService } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { RawClient, type Reply } from '@ron/testkit/service';
+import { capability, rawAnswer, startService } from './support.ts';
+import type { TestService } from './support.ts';
 
 const MIB = 1024 * 1024;
 const JSON_TYPE = { 'content-type': 'application/json' };

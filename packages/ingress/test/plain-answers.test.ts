@@ -16,7 +16,8 @@ import {
 } from '@ron/ingress';
 import { Metrics, RonError } from '@ron/kernel';
 import { Type } from 'typebox';
-import { eventually, metricIn, RawClient } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { metricIn, RawClient } from '@ron/testkit/service';
 
 const MIB = 1024 * 1024;
 const SMALL = 'in memory';

@@ -6,8 +6,7 @@ import type { Ingress, ReasonsInit } from '@ron/ingress';
 import { Metrics, RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
 import { Type } from 'typebox';
-import { metricIn, send } from './support.ts';
-import type { Reply } from './support.ts';
+import { metricIn, type Reply, send } from '@ron/testkit/service';
 
 const REASONS: ReasonsInit = {
   metric: 'edge_rejects_total',

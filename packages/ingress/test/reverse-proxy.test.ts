@@ -13,7 +13,9 @@ import type { TestContext } from 'node:test';
 import { createIngress, ReverseProxy, route } from '@ron/ingress';
 import type { AccessCheck, Ingress, ReverseProxyInit, Upstream } from '@ron/ingress';
 import { Metrics } from '@ron/kernel';
-import { eventually, metricIn, rawAnswer, RawClient, send, startIngress } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { metricIn, RawClient, send } from '@ron/testkit/service';
+import { rawAnswer, startIngress } from './support.ts';
 
 const MIB = 1024 * 1024;
 

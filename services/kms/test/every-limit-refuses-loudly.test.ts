@@ -3,8 +3,10 @@ import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
+import { eventually } from '@ron/testkit';
+import { assertRefusal, type Reply } from '@ron/testkit/service';
 import { MoodyBackend } from './moody-backend.ts';
-import { assertRefusal, B3, eventually, startService, type Reply } from './support.ts';
+import { B3, startService } from './support.ts';
 
 test('600 signatures at once: some are refused with Retry-After, all are answered, and the refusals are counted', async () => {
   const backend = new MoodyBackend();

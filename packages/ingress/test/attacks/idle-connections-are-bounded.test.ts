@@ -6,8 +6,9 @@ import { readFileSync, readdirSync, readlinkSync } from 'node:fs';
 import { createInterface } from 'node:readline';
 import { after, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { eventually, send } from '../support.ts';
-import { MIB, Target, raw, withstands } from './target.ts';
+import { eventually, MIB } from '@ron/testkit';
+import { send } from '@ron/testkit/service';
+import { Target, raw, withstands } from './target.ts';
 
 const CLIENT = fileURLToPath(new URL('./idle-client.ts', import.meta.url));
 const MAX_CONNS = 1024;

@@ -1,7 +1,8 @@
 /** A body that comes too slowly: in total when it is buffered, by progress and average when it is streamed. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { AUTHORIZATION, KIB, Target, Wire, raw, withstands } from './target.ts';
+import { KIB } from '@ron/testkit';
+import { AUTHORIZATION, Target, Wire, raw, withstands } from './target.ts';
 
 const LIMIT_MS = 600;
 let target: Target;

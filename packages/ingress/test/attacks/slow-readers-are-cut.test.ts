@@ -1,8 +1,8 @@
 /** Clients that ask for much and read little: they hold one chunk each, and are cut. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { eventually } from '../support.ts';
-import { KIB, MIB, Target, raw, withstands } from './target.ts';
+import { eventually, KIB, MIB } from '@ron/testkit';
+import { Target, raw, withstands } from './target.ts';
 
 const LIMIT_MS = 600;
 const RATE_BYTES_PER_S = 64 * KIB;
