@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import { eventually, ron, temporaryDir, up } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { ron, temporaryDir, up } from './support.ts';
 
 test('a capability is issued, shown, narrowed, used and revoked', async (t) => {
   const dir = join(await temporaryDir(t), 'node');

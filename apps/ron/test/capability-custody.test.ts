@@ -17,7 +17,8 @@ import { NodeCapabilities } from '../src/up/capabilities/node-capabilities.ts';
 import { plan, type Planned } from '../src/up/plan.ts';
 import { SERVICE_TABLE } from '../src/up/table/services.ts';
 import { leaks } from '@ron/auth/testing';
-import { CleanUps, eventually, temporaryDir } from './support.ts';
+import { eventually } from '@ron/testkit';
+import { CleanUps, temporaryDir } from './support.ts';
 
 const NEVER = new AbortController().signal;
 /** A revocation is to be in force everywhere after so long. */

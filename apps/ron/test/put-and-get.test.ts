@@ -5,18 +5,8 @@ import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { formatAddress } from '@ron/proto';
-import {
-  assertSameBytes,
-  CleanUps,
-  contentOf,
-  Process,
-  ron,
-  temporaryDir,
-  up,
-  type Ended,
-  type RunInit,
-  type Up,
-} from './support.ts';
+import { assertSameBytes, bytesOf } from '@ron/testkit';
+import { CleanUps, Process, ron, temporaryDir, up, type Ended, type RunInit, type Up } from './support.ts';
 
 const MIB = 1024 * 1024;
 
@@ -40,7 +30,7 @@ suite('put and get', { concurrency: 2 }, () => {
 
   for (const size of [0, 5, 5 * MIB]) {
     test(`${size} bytes make the round trip by file`, async () => {
-      const content = contentOf(size, size + 1);
+      const content = bytesOf(size, size + 1);
       await writeFile(join(dir, `in-${size}`), content);
       const address = (await ok('put', `in-${size}`, '--type', 'text/plain')).trim();
       assert.equal(address, formatAddress(blake3(content)));
@@ -52,7 +42,7 @@ suite('put and get', { concurrency: 2 }, () => {
     });
 
     test(`${size} bytes make the round trip by pipe`, async () => {
-      const content = contentOf(size, size + 2);
+      const content = bytesOf(size, size + 2);
       const put = await run(['put', '-', '--json', '--type', 'text/plain'], { input: content });
       const receipt = JSON.parse(put.text) as { address: string };
       const address = formatAddress(blake3(content));
@@ -64,7 +54,7 @@ suite('put and get', { concurrency: 2 }, () => {
   }
 
   test('a range comes out exactly; one beyond the end says so', async () => {
-    const content = contentOf(200_000, 3);
+    const content = bytesOf(200_000, 3);
     await writeFile(join(dir, 'ranged'), content);
     const address = (await ok('put', 'ranged')).trim();
     assertSameBytes((await run(['get', address, '--range', '65530-65549'])).stdout, content.subarray(65_530, 65_550));
@@ -125,7 +115,7 @@ suite('put and get', { concurrency: 2 }, () => {
   });
 
   test('whoever stops reading ends the command quietly', async () => {
-    const content = contentOf(8 * MIB, 6);
+    const content = bytesOf(8 * MIB, 6);
     await writeFile(join(dir, 'long'), content);
     const address = (await ok('put', 'long')).trim();
     const get = new Process(cleanUps, ['get', address], { cwd: dir, env: { RON_DIR: node.dir } });

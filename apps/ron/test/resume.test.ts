@@ -6,18 +6,8 @@ import { once } from 'node:events';
 import type { AddressInfo } from 'node:net';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import {
-  assertSameBytes,
-  CleanUps,
-  contentOf,
-  eventually,
-  Process,
-  ron,
-  temporaryDir,
-  unusedUrl,
-  up,
-  type Up,
-} from './support.ts';
+import { assertSameBytes, bytesOf, eventually, unusedUrl } from '@ron/testkit';
+import { CleanUps, Process, ron, temporaryDir, up, type Up } from './support.ts';
 
 const MIB = 1024 * 1024;
 const GROUP = 65_536;
@@ -63,7 +53,7 @@ suite('resume', () => {
   }
 
   async function stored(name: string, size: number, seed: number): Promise<{ content: Buffer; address: string }> {
-    const content = contentOf(size, seed);
+    const content = bytesOf(size, seed);
     await writeFile(join(dir, name), content);
     const put = await ron(cleanUps, ['put', name, '--dir', node.dir], { cwd: dir });
     return { content, address: put.text.trim() };
@@ -117,7 +107,7 @@ suite('resume', () => {
 
   test('a part file of something else altogether is not used, and not lost while the service is away', async () => {
     const { content, address } = await stored('other', 4 * GROUP, 5);
-    await writeFile(join(dir, 'fresh.part'), contentOf(3 * GROUP, 99));
+    await writeFile(join(dir, 'fresh.part'), bytesOf(3 * GROUP, 99));
     const away = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
     assert.equal(away.code, 69);
     assert.equal((await stat(join(dir, 'fresh.part'))).size, 3 * GROUP);
@@ -127,7 +117,7 @@ suite('resume', () => {
   });
 
   test('a put that is killed half-way goes on where it stopped', async (t) => {
-    const content = contentOf(30 * MIB, 7);
+    const content = bytesOf(30 * MIB, 7);
     await writeFile(join(dir, 'upload'), content);
     // A server of uploads that keeps what comes, stops reading after 8 MiB, and later goes on.
     const received: Buffer[] = [];

@@ -1,33 +1,27 @@
-/** What the tests of the command line share: `ron` as a process, with everything it says. */
+/** The command `ron` as a process, and its output. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
 import { globSync } from 'node:fs';
-import { mkdtemp, readFile, rm } from 'node:fs/promises';
-import { createServer, type AddressInfo } from 'node:net';
-import { tmpdir } from 'node:os';
+import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { leaks } from '@ron/auth/testing';
+import { tempDir, type After } from '@ron/testkit';
 
 export const BIN = fileURLToPath(new URL('../bin/ron.js', import.meta.url));
 const WAIT_MS = 60_000;
 
-/** Where clean-ups go: a test's context, or a list for a whole file. */
-export interface After {
-  after(cleanUp: () => Promise<void> | void): void;
-}
-
+/** A temporary directory for nodes. Their logs are searched for their keys before it is removed. */
 export async function temporaryDir(t: After): Promise<string> {
-  const dir = await mkdtemp(join(tmpdir(), 'ron-cli-'));
+  const temp = await tempDir();
   t.after(async () => {
-    await noteLeaks(dir);
-    await rm(dir, { recursive: true, force: true });
+    await noteLeaks(temp.path);
+    await temp[Symbol.asyncDispose]();
   });
-  return dir;
+  return temp.path;
 }
 
-/** The logs of nodes below a directory are for anybody to see; the keys there are not. */
 async function noteLeaks(dir: string): Promise<void> {
   for (const file of globSync('**/logs/*.log*', { cwd: dir }))
     leaks.shown(`the log ${file}`, await readFile(join(dir, file), 'utf8').catch(() => ''));
@@ -42,7 +36,7 @@ export interface RunInit {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly input?: string | Uint8Array;
-  /** Another program than `ron`. */
+  /** Default: `ron`. */
   readonly program?: string;
 }
 
@@ -54,7 +48,7 @@ export interface Ended {
   readonly stderr: string;
 }
 
-/** A process and what it says. */
+/** A process and its output. */
 export class Process {
   readonly child: ChildProcess;
   readonly ended: Promise<Ended>;
@@ -81,7 +75,7 @@ export class Process {
     if (init.input !== undefined) this.child.stdin!.end(init.input);
     this.ended = this.#watch(args[0] === 'cap');
     t.after(async () => {
-      // A node drains: what it started must not outlive the test.
+      // A node stops its services before it ends: they must not outlive the test.
       if (this.child.exitCode === null) this.child.kill('SIGTERM');
       await this.ended;
     });
@@ -95,13 +89,13 @@ export class Process {
     this.child.kill(signal);
   }
 
-  /** Looks again at each output; fails when the process ends or the time is up before it holds. */
+  /** Calls `look` after each output until it finds something; fails when the process ends or the time is up before that. */
   async until<T>(what: string, look: () => T | undefined | false): Promise<T> {
     const ends = performance.now() + WAIT_MS;
     for (;;) {
       const found = look();
       if (found !== undefined && found !== false) return found;
-      const said = `it said:\n${this.stdout}\n${this.stderr}`;
+      const said = `output:\n${this.stdout}\n${this.stderr}`;
       assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${said}`);
       assert.ok(this.child.exitCode === null && this.child.signalCode === null, `ended before ${what}; ${said}`);
       await new Promise<void>((resolve) => {
@@ -114,7 +108,7 @@ export class Process {
     }
   }
 
-  /** `ron cap` is asked for capabilities, and prints them. */
+  /** The output of `ron cap` is a capability; all other output must not contain secrets. */
   async #watch(printsSecrets: boolean): Promise<Ended> {
     const [code, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
     this.#said();
@@ -142,7 +136,7 @@ export interface Up {
   readonly capability_file: string;
 }
 
-/** A node on free ports, ready. */
+/** Starts a node on free ports and waits until it is ready. */
 export async function up(t: After, dir: string, args: readonly string[] = [], init: RunInit = {}): Promise<Up> {
   const process = new Process(t, ['up', '--json', '--base-port', '0', '--dir', dir, ...args], init);
   const line = await process.until('the ready line', () => process.stdout.includes('\n') && process.stdout);
@@ -151,26 +145,7 @@ export async function up(t: After, dir: string, args: readonly string[] = [], in
   return { ...ready, process, dir };
 }
 
-/** Waits until `holds`; looks often, gives up after a minute. */
-export async function eventually(what: string, holds: () => boolean | Promise<boolean>): Promise<void> {
-  const until_ms = performance.now() + WAIT_MS;
-  while (!(await holds())) {
-    if (performance.now() > until_ms) throw new Error(`never happened: ${what}`);
-    await new Promise((resolve) => setTimeout(resolve, 10));
-  }
-}
-
-/** Where nobody listens. */
-export async function unusedUrl(): Promise<string> {
-  const server = createServer().listen(0, '127.0.0.1');
-  await once(server, 'listening');
-  const { port } = server.address() as AddressInfo;
-  server.close();
-  await once(server, 'close');
-  return `http://127.0.0.1:${port}`;
-}
-
-/** Clean-ups of a whole file, in reverse order. */
+/** Runs the clean-up functions of a test file in reverse order. */
 export class CleanUps implements After {
   readonly #all: (() => Promise<void> | void)[] = [];
 
@@ -181,24 +156,4 @@ export class CleanUps implements After {
   async run(): Promise<void> {
     for (const cleanUp of this.#all.toReversed()) await cleanUp();
   }
-}
-
-/** Bytes that look random and can be made again. */
-export function contentOf(size: number, seed = 1): Buffer {
-  const words = new Uint32Array(Math.ceil(size / 4));
-  let state = seed | 1;
-  for (let at = 0; at < words.length; at++) {
-    state ^= state << 13;
-    state ^= state >>> 17;
-    state ^= state << 5;
-    words[at] = state;
-  }
-  return Buffer.from(words.buffer, 0, size);
-}
-
-/** Whether bytes are the same, said in one line: a diff of megabytes takes minutes. */
-export function assertSameBytes(actual: Uint8Array, expected: Uint8Array, what = 'bytes'): void {
-  if (Buffer.compare(actual, expected) === 0) return;
-  const at = expected.findIndex((byte, index) => byte !== actual[index]);
-  assert.fail(`${what}: ${actual.length} where ${expected.length} are expected, the first difference at ${at}`);
 }

@@ -4,7 +4,8 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
-import { Process, temporaryDir, type After } from './support.ts';
+import type { After } from '@ron/testkit';
+import { Process, temporaryDir } from './support.ts';
 
 const PROGRAM = fileURLToPath(new URL('./fixtures/ron-with-fakes.ts', import.meta.url));
 

@@ -6,8 +6,9 @@ import type { AddressInfo } from 'node:net';
 import { once } from 'node:events';
 import { join } from 'node:path';
 import { suite, test } from 'node:test';
+import { assertSameBytes, bytesOf, eventually } from '@ron/testkit';
 import { isAlive } from '../src/home.ts';
-import { assertSameBytes, contentOf, eventually, Process, ron, temporaryDir, up } from './support.ts';
+import { Process, ron, temporaryDir, up } from './support.ts';
 
 interface State {
   readonly pid: number;
@@ -90,7 +91,7 @@ suite('ron up', { concurrency: 3 }, () => {
   test('services end when ron up is killed the hard way, and the next one starts on the same data', async (t) => {
     const dir = join(await temporaryDir(t), 'node');
     const node = await up(t, dir);
-    const content = contentOf(100_000);
+    const content = bytesOf(100_000);
     const put = await ron(t, ['put', '-', '--dir', dir], { input: content });
     node.process.kill('SIGKILL');
     await node.process.ended;

@@ -3,7 +3,8 @@ import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { after, before, suite, test } from 'node:test';
-import { CleanUps, contentOf, eventually, ron, temporaryDir, up, type Ended, type Up } from './support.ts';
+import { bytesOf, eventually } from '@ron/testkit';
+import { CleanUps, ron, temporaryDir, up, type Ended, type Up } from './support.ts';
 
 suite('volumes, repair, scrub', () => {
   const cleanUps = new CleanUps();
@@ -24,7 +25,7 @@ suite('volumes, repair, scrub', () => {
     const sets = [`storage.data_dirs=${dirs}`, 'storage.durability.replication_factor=2'];
     node = await up(cleanUps, at('node'), ['--only', 'storage', ...sets.flatMap((set) => ['--set', set])]);
     for (let index = 0; index < 4; index++) {
-      await writeFile(at(`in-${index}`), contentOf(index % 2 === 0 ? 300_000 : 3000, index + 1));
+      await writeFile(at(`in-${index}`), bytesOf(index % 2 === 0 ? 300_000 : 3000, index + 1));
       await ok('put', `in-${index}`);
     }
   });
