@@ -118,7 +118,7 @@ suite('client and storage', () => {
     assert.equal(await prefix(content.subarray(0, 100)), 0);
     assert.equal(await prefix(content.subarray(0, 7 * 64 * KIB + 5)), 7 * 64 * KIB);
     assert.equal(await prefix(content), 11 * 64 * KIB);
-    const damaged = content.slice(0, 7 * 64 * KIB);
+    const damaged = Uint8Array.from(content.subarray(0, 7 * 64 * KIB));
     damaged[4 * 64 * KIB + 3]! ^= 1;
     assert.equal(await prefix(damaged), 4 * 64 * KIB, 'groups 0 to 3 are one subtree, and right');
     assert.equal(await prefix(new Uint8Array(20 * 64 * KIB)), 0, 'longer than the object, and wrong');

@@ -1,9 +1,9 @@
 /** Two files with one segment number: no valid record is lost, and no operator is needed. */
 import assert from 'node:assert/strict';
-import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
-import { tmpdir } from 'node:os';
+import { readdirSync } from 'node:fs';
 import { basename, join } from 'node:path';
 import { test } from 'node:test';
+import { tempDirFor } from '@ron/testkit';
 import { DiskGate, gatedFileSystem } from './disk-gate.ts';
 import { realFileSystem, type FileSystem } from './file-system.ts';
 import type { Position, RecordHead } from './record.ts';
@@ -99,8 +99,7 @@ test('an empty file with a number of its own goes unless it is the last', async 
 });
 
 test('a number is not used again after a create that was late, in this process or the next', async (t) => {
-  const dir = mkdtempSync(join(tmpdir(), 'ron-late-'));
-  t.after(() => rmSync(dir, { recursive: true }));
+  const dir = tempDirFor(t);
   let hangs = false;
   const created: string[] = [];
   const slow: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {

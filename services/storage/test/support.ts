@@ -5,7 +5,7 @@ import type { MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
 import { loadConfig, Metrics, Watch } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
-import { tempDir } from '@ron/testkit';
+import { assertSameBytes, eventually, tempDir } from '@ron/testkit';
 import {
   addressOf,
   authorizationFor,
@@ -114,4 +114,25 @@ export async function startService(init: ServiceInit = {}): Promise<TestService>
       await temp?.[Symbol.asyncDispose]();
     },
   };
+}
+
+/** Asserts that each object is served whole. */
+export async function assertServed(service: Pick<TestService, 'send'>, objects: readonly Buffer[]): Promise<void> {
+  for (const bytes of objects) {
+    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
+    assert.equal(reply.status, 200, reply.text.slice(0, 200));
+    assertSameBytes(reply.body, bytes);
+  }
+}
+
+/** Runs an admin task to its end and returns its progress. */
+export async function runTask(service: TestService, kind: 'repair' | 'scrub' | 'compact'): Promise<Json> {
+  const { id } = await service.ask('POST', `/admin/${kind}`);
+  let task: Json;
+  await eventually(`${kind} ends`, async () => {
+    task = await service.ask('GET', `/admin/tasks/${id}`);
+    return task.state !== 'running';
+  });
+  assert.equal(task.state, 'done', task.problem);
+  return task.progress;
 }

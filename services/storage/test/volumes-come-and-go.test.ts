@@ -10,7 +10,7 @@ import { addressBytes, type Address } from '@ron/proto';
 import { bytesOf, eventually, KIB, MIB, tempDir } from '@ron/testkit';
 import { addressOf, assertRefusal, type Json, type Reply } from '@ron/testkit/service';
 import { mountTmpfs, NO_MOUNT } from './process.ts';
-import { startService, type ServiceInit, type TestService } from './support.ts';
+import { assertServed, startService, type ServiceInit, type TestService } from './support.ts';
 
 const { signal } = new AbortController();
 const RF2 = ['--durability.replication_factor=2', '--durability.repair_interval=1s', '--storage.cache_bytes=1MiB'];
@@ -26,14 +26,6 @@ async function fill(service: TestService, count: number, seed = 0): Promise<Buff
   );
   for (const bytes of objects) await service.put(bytes);
   return objects;
-}
-
-async function assertServed(service: TestService, objects: readonly Buffer[]): Promise<void> {
-  for (const bytes of objects) {
-    const reply = await service.send('GET', `/o/${addressOf(bytes)}`);
-    assert.equal(reply.status, 200, reply.text.slice(0, 200));
-    assert.ok(reply.body.equals(bytes));
-  }
 }
 
 /** Until an inventory shows that nothing is missing. */
