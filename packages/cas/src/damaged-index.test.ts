@@ -8,6 +8,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError, TokenBucket } from '@ron/kernel';
 import { DiskGate, gatedFileSystem, realFileSystem, type File, type FileSystem } from '@ron/log';
 import { addressBytes, type Address } from '@ron/proto';
+import { eventually } from '@ron/testkit';
 import { Compactor } from './compactor.ts';
 import { ENTRY_BYTES } from './index/entry.ts';
 import { LocalVolume, type LocalVolumeInit } from './local-volume.ts';
@@ -141,9 +142,8 @@ test('damage that a read meets is reported, and the index is rebuilt while every
   await assert.rejects(volume.get('content', listed!.id, signal), (error) => isRonError(error, 'not_ready'));
   const late = await store.put(bodyOf(200), {}, signal);
   assert.deepEqual(await get(other), filled.kept.get(other));
-  while ((await volume.get('content', listed!.id, signal).catch(() => undefined)) === undefined) {
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+  const found = (): Promise<unknown> => volume.get('content', listed!.id, signal).catch(() => undefined);
+  await eventually('the index is rebuilt', async () => (await found()) !== undefined);
   assert.equal(rebuilds.length, 1);
   await assertAll(filled);
   assert.deepEqual(await get(late.address), bodyOf(200));
@@ -162,11 +162,8 @@ test('damage that compaction meets ends it without losing a record, and the next
   const bucket = new TokenBucket('test', { rate_per_s: 2 ** 32, burst: 2 ** 32 });
   const compactor = new Compactor({ store, uploads: undefined, bucket, seal_bytes_min: 1, live_ratio: 1.1 });
   await assert.rejects(compactor.run(signal), (error) => isRonError(error, 'not_ready'));
-  for (;;) {
-    const report = await compactor.run(signal).catch(() => undefined);
-    if (report !== undefined) break;
-    await new Promise((resolve) => setTimeout(resolve, 5));
-  }
+  const run = (): Promise<unknown> => compactor.run(signal).catch(() => undefined);
+  await eventually('a compaction succeeds', async () => (await run()) !== undefined);
   assert.equal(rebuilds.length, 1);
   for (const [address, bytes] of filled.kept) assert.deepEqual(await get(address), bytes);
   assert.deepEqual(damaged, []);

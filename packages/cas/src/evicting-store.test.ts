@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { afterEach, beforeEach, test } from 'node:test';
 import { isRonError, TokenBucket } from '@ron/kernel';
 import type { Address } from '@ron/proto';
+import { eventually } from '@ron/testkit';
 import { Compactor } from './compactor.ts';
 import { EvictingStore } from './evicting-store.ts';
 import { LocalVolume } from './local-volume.ts';
@@ -79,7 +80,7 @@ test('used for a long time it leaves neither segments nor index entries behind',
 test('an object that is put with durability later is visible soon, and counts at once', async () => {
   const { address } = await cache.put(bodyOf(10 * KIB, 1), { durability: 'later' }, signal);
   assert.equal(cache.bytes, 10 * KIB);
-  while (!(await has(address))) await new Promise((resolve) => setTimeout(resolve, 2));
+  await eventually('the object is visible', () => has(address));
   await cache.put(bodyOf(200 * KIB, 2), {}, signal);
   for (let seed = 3; seed < 8; seed++) await cache.put(bodyOf(60 * KIB, seed), { durability: 'later' }, signal);
   assert.ok(cache.bytes <= 256 * KIB && evicted.includes(address));

@@ -18,6 +18,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { installSched, isRonError, realSched, RonError, TokenBucket } from '@ron/kernel';
 import { formatAddress, type Address } from '@ron/proto';
 import fc from 'fast-check';
+import { eventually } from '@ron/testkit';
 import { Compactor } from './compactor.ts';
 import { LocalVolume } from './local-volume.ts';
 import { MemoryVolume } from './memory-volume.ts';
@@ -149,10 +150,6 @@ function hanging(bytes: Buffer): { body: AsyncIterable<Uint8Array>; taken: () =>
   return { body: { [Symbol.asyncIterator]: () => iterator }, taken: () => taken };
 }
 
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise<void>((resolve) => void setImmediate(resolve));
-}
-
 test('a client that vanished without a word is taken over, and what it sent counts', { timeout: 20_000 }, async () => {
   const opened = await open();
   const bytes = content(200_000);
@@ -160,7 +157,7 @@ test('a client that vanished without a word is taken over, and what it sent coun
   const vanished = hanging(bytes.subarray(0, 90_000));
   const first = opened.uploads.append({ id, offset: 0, body: vanished.body, signal });
   const outcome = assert.rejects(first, (error) => isRonError(error, 'conflict'));
-  await until(() => vanished.taken() === 90_000);
+  await eventually('90_000 bytes are taken', () => vanished.taken() === 90_000);
   const { offset } = await opened.uploads.settle(id, signal);
   await outcome;
   assert.equal(offset, 90_000);
@@ -174,7 +171,7 @@ test('a request whose signal aborts ends at once and leaves what it brought', { 
   const gone = new AbortController();
   const vanished = hanging(content(40_000));
   const first = opened.uploads.append({ id, offset: 0, body: vanished.body, signal: gone.signal });
-  await until(() => vanished.taken() === 40_000);
+  await eventually('40_000 bytes are taken', () => vanished.taken() === 40_000);
   gone.abort(new Error('too slow'));
   await assert.rejects(first, /too slow/);
   assert.equal(opened.uploads.status(id)!.offset, 40_000);
@@ -423,7 +420,7 @@ test('a body is taken no faster than the disk takes it', { timeout: 20_000 }, as
   // One batch waits for the disk, one is full, and one piece was asked for that has no place yet.
   assert.ok(sender.taken() <= 2 * BATCH_BYTES_DEFAULT + CHUNK + 10_000, `${sender.taken()} bytes were taken`);
   blocked.resolve();
-  await until(() => sender.taken() === 3_000_000);
+  await eventually('3_000_000 bytes are taken', () => sender.taken() === 3_000_000);
   cancel.abort();
   await assert.rejects(appending);
 });
@@ -450,7 +447,7 @@ test('closing ends what is under way and keeps what came', { timeout: 20_000 }, 
   const sender = hanging(content(150_000));
   const appending = opened.uploads.append({ id, offset: 0, body: sender.body, signal });
   const outcome = assert.rejects(appending, (error) => isRonError(error, 'draining'));
-  await until(() => sender.taken() === 150_000);
+  await eventually('150_000 bytes are taken', () => sender.taken() === 150_000);
   await opened.uploads.close();
   await outcome;
   assert.equal(opened.store.leases.size, 0);

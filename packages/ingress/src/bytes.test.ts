@@ -7,6 +7,7 @@ import { test } from 'node:test';
 import type { TestContext } from 'node:test';
 import fc from 'fast-check';
 import { RonError } from '@ron/kernel';
+import { eventually } from '@ron/testkit';
 import { fuzzRuns } from '../test/fuzz-runs.ts';
 import { serveBytes } from './bytes.ts';
 import type { ByteOutcome, ByteSource, ServeBytesInit } from './bytes.ts';
@@ -179,10 +180,6 @@ function pattern(length: number): Buffer {
   );
 }
 
-async function until(condition: () => boolean): Promise<void> {
-  while (!condition()) await new Promise((resolve) => void setImmediate(resolve));
-}
-
 test('whole bodies, from RAM and from a source, with their headers', async (t) => {
   const data = pattern(3 * MIB + 7);
   const sources: ByteSource[] = [
@@ -348,7 +345,7 @@ test('a source that yields too little, too much or nothing never makes a whole a
     assert.equal(reply.whole, status === 500, given.join());
     assert.ok(status === 500 || reply.body.length < 100);
   }
-  await until(() => closed === sizes.length);
+  await eventually('all sources are closed', () => closed === sizes.length);
 });
 
 test('one chunk is held: the next is asked for when the kernel has taken the last', async (t) => {
@@ -437,7 +434,7 @@ test('a client that left before the bytes were found costs nothing more', async 
   const found = tape(pattern(MIB));
   const http = await bench(t, async (req) => {
     client.destroy();
-    await until(() => req.socket.destroyed);
+    await eventually('the socket is destroyed', () => req.socket.destroyed);
     await new Promise((resolve) => void setImmediate(resolve));
     return found;
   });

@@ -4,6 +4,7 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
+import { eventually } from '@ron/testkit';
 import { LocalVolume } from '../local-volume.ts';
 import { RecordType } from '../record-types.ts';
 import type { NewRecord } from '../volume.ts';
@@ -48,7 +49,7 @@ test(name, { timeout: 120_000 }, async () => {
   assert.ok(waiting >= 2 * 65_536);
   isBroken = false;
   await written.promise;
-  while (volume.index.pending > 0) await new Promise((resolve) => setTimeout(resolve, 10));
+  await eventually('all entries are flushed', () => volume.index.pending === 0);
   assert.equal(volume.index.count('content'), waiting);
   await volume.put(batches.next().value, signal, 'later');
 });
