@@ -68,7 +68,9 @@ function release(name: string): void {
 /** Lets the time pass that a write waits for a slow place. */
 function endLag(): void {
   assert.ok(timers.size > 0, 'no operation waits');
-  for (const fire of [...timers]) fire();
+  const due = timers;
+  timers = new Set();
+  for (const fire of due) fire();
 }
 
 /** Waits until the file calls that are not held have ended: frames are in all of these places. */

@@ -20,7 +20,7 @@ suite('client and storage', () => {
   let client: StorageClient;
 
   before(async () => {
-    storage = await startStorage({ after: (done) => void cleanUps.push(done as () => Promise<void>) });
+    storage = await startStorage({ after: (done) => void cleanUps.push(done) });
     client = new StorageClient({ url: storage.url, capability: storage.token });
   });
   after(async () => {
