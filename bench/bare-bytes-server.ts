@@ -1,8 +1,8 @@
 /**
- * The floor for answers from memory: a socket, the path cut out of the request line, and the whole answer in one write.
+ * The lower bound for answers from memory: a socket, the path of the request line, and the whole answer in one write.
  *
- * No headers are read, nothing is limited, counted or checked. What this costs beside nginx is the price of copying bytes
- * from a process into the kernel, which `sendfile` does not pay.
+ * It parses no headers and has no limits, metrics or checks. Its extra cost compared with nginx is the copy of the bytes
+ * from the process into the kernel, which `sendfile` avoids.
  */
 import { readFileSync } from 'node:fs';
 import { createServer, type AddressInfo } from 'node:net';

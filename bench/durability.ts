@@ -1,27 +1,29 @@
 /**
- * What several volumes cost: reads with a shard missing, writes of two copies, Reed-Solomon, and plans over ten million
- * chunks.
+ * The cost of several volumes: reads with a missing shard, writes of two copies, Reed-Solomon, and repair plans over ten
+ * million chunks.
  *
- * The service runs in this process and the load generator in another. Figures that compare two ways of the same thing
- * alternate between them, and count CPU time of this process where that is what is spent.
- * `node bench/durability.ts [code] [get] [put] [walk]` measures some of it.
+ * The service runs in this process and the load generator in another. Comparisons alternate between the two variants, and
+ * use the CPU time of this process where CPU is the limit.
+ * `node bench/durability.ts [code] [get] [put] [walk]` runs some of the parts.
  */
 import { execFileSync, fork } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { cpSync, readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { blake3 } from '@napi-rs/blake-hash';
 import { mint } from '@ron/auth';
 import { PlaceIndex, RecordType, RunIndex, type Applied, type Volume } from '@ron/cas';
 import { Planner, RepairQueue, VolumeSet } from '@ron/durability';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { whileAbsent } from '@ron/durability/testing';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { realFileSystem } from '@ron/log';
 import { Stripe } from '@ron/simd';
 import { schema, startStorage, type Storage } from '@ron/storage';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { machineLine, median, quick, table } from './lib.ts';
+import { machineLine, median, quick, scratchDir, table } from './lib.ts';
 
 const KIB = 1024;
 const MIB = KIB * KIB;
@@ -35,7 +37,7 @@ const verdict = (isMet: boolean): string => (isMet ? 'pass' : 'FALLS SHORT');
 const spread = (values: readonly number[], digits = 2): string =>
   `${Math.min(...values).toFixed(digits)} .. ${Math.max(...values).toFixed(digits)}`;
 
-/** The services that are measured, the load that they are under, and the room that they take. */
+/** The measured services, their load generator and their directory. */
 class Bench implements AsyncDisposable {
   readonly dir: string;
   readonly #load = fork(fileURLToPath(new URL('./http-load.ts', import.meta.url)));
@@ -43,7 +45,7 @@ class Bench implements AsyncDisposable {
 
   constructor(dir: string) {
     this.dir = dir;
-    this.#load.once('exit', () => this.#load.emit('message', { error: 'the load generator died' }));
+    this.#load.once('exit', () => this.#load.emit('message', { error: 'the load generator exited' }));
   }
 
   async start(name: string, dirs: number, ...flags: string[]): Promise<Served> {
@@ -91,11 +93,11 @@ interface Measured {
   readonly rate: number;
 }
 
-/** Objects of one full stripe, read with every shard there and then with a data shard of each missing. */
+/** Reads objects of one full stripe, first complete and then with a missing data shard. */
 async function degradedGet(bench: Bench): Promise<string[][]> {
   const flags = ['--durability.ec=true', '--durability.replication_factor=1', '--storage.fast_path=false'];
   const { storage, port, authorization } = await bench.start('ec', 9, ...flags);
-  const { engine, upkeep } = storage;
+  const { engine, maintenance } = storage;
   const addresses: string[] = [];
   for (let index = 0; index < 96; index++) {
     const bytes = randomBytes(6 * 64 * KIB);
@@ -109,16 +111,16 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     await answer.body?.cancel();
     addresses.push(address);
   }
-  upkeep.pacing.setRate(1024 * MIB);
-  const made = await upkeep.striper!.run(signal);
+  maintenance.pacing.setRate(1024 * MIB);
+  const made = await maintenance.striper!.run(signal);
   if (made.stripes !== addresses.length) throw new Error(JSON.stringify(made));
-  // The volume that is lost holds a data shard of each object that is measured.
+  // The lost volume holds a data shard of each measured object.
   const { set } = engine.volumes;
   const lost = set.members[0]!;
   const struck = new Set<string>();
   await set.stripes.walk(signal, ({ layout }) => {
     const data = layout?.shards.slice(0, layout.data_shards) ?? [];
-    // A copy from before the stripe was made may still lie elsewhere.
+    // A copy from before the stripe may still exist on another volume.
     const isOnlyThere = (id: Uint8Array): boolean =>
       set.members.every((member) => member.holds('content', id) === (member === lost));
     if (data.some((shard) => isOnlyThere(shard.id))) struck.add(Buffer.from(data[0]!.id).toString('hex'));
@@ -128,7 +130,7 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     const { chunks } = (await (await fetch(`${storage.url}/o/${address}/manifest`)).json()) as { chunks: string[] };
     if (chunks.some((id) => struck.has(id.replace('b3:', '')))) chosen.push(address);
   }
-  if (chosen.length < 8) throw new Error(`only ${chosen.length} objects miss a shard`);
+  if (chosen.length < 8) throw new Error(`only ${chosen.length} objects have a missing shard`);
   const request = chosen.map((address) => `GET /o/${address} HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n`);
   const measure = async (): Promise<Measured> => {
     const requests = quick ? 200 : 600;
@@ -137,14 +139,13 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
     const { user, system } = process.cpuUsage(before);
     return { cpu_us: (user + system) / requests, rate: requests / seconds };
   };
-  // Nothing is to be repaired while it is measured.
-  upkeep.pacing.setRate(0);
+  // No repair during the measurement.
+  maintenance.pacing.setRate(0);
   const healthy: Measured[] = [];
   const degraded: Measured[] = [];
   for (let round = -1; round < ROUNDS; round++) {
-    for (const [life, into] of [['active', healthy] as const, ['lost', degraded] as const]) {
-      lost.life = life;
-      const measured = await measure();
+    for (const [away, into] of [[[], healthy] as const, [[lost], degraded] as const]) {
+      const measured = await whileAbsent(away, measure);
       if (round >= 0) into.push(measured);
     }
   }
@@ -158,7 +159,7 @@ async function degradedGet(bench: Bench): Promise<string[][]> {
   });
 }
 
-/** Two copies on two directories against one on one. */
+/** Compares writes of two copies on two directories with one copy on one directory. */
 async function twoCopies(bench: Bench, bytes: number, connections: number, count: number): Promise<string[]> {
   const name = `put${bytes}`;
   const one = await bench.start(`${name}-1`, 1);
@@ -208,7 +209,7 @@ function reedSolomon(): string[] {
   ];
 }
 
-/** The id of chunk `index`: ascending, spread over all ids, and otherwise like a hash. */
+/** The id of chunk `index`: ascending, uniformly distributed, otherwise like a hash. */
 function idOf(index: number, into: Buffer): Buffer {
   into.writeUInt32BE(Math.floor((index * 2 ** 32) / CHUNKS), 0);
   let state = (index + 1) >>> 0;
@@ -238,7 +239,7 @@ async function fillIndex(path: string): Promise<void> {
   await index.runs.merged();
 }
 
-/** The same without some. */
+/** Copies the index and removes `MISSING` chunks from the copy. */
 async function copyIndex(from: string, to: string): Promise<void> {
   cpSync(from, to, { recursive: true });
   await using index = await openPlaces(to);
@@ -248,32 +249,40 @@ async function copyIndex(from: string, to: string): Promise<void> {
   await index.flush(appliedTo(CHUNKS + 1));
 }
 
-/** A volume that is nothing but an index: what a plan looks at. */
+/** A volume that consists of an index only, which is all that a plan reads. */
 function indexVolume(name: string, index: PlaceIndex): Volume {
   const typeOf = (kind: string, id: Uint8Array): number | undefined =>
     kind === 'content' ? index.tag('content', id)?.type : undefined;
-  const volume = {
+  const unused = (): never => {
+    throw new Error('a plan does not call this');
+  };
+  return {
+    id: name,
     name,
     domain: name,
     state: { condition: 'ok', reason: '' },
+    isDoneWithPayloads: true,
     put: () => Promise.resolve(),
+    sync: () => Promise.resolve(),
     get: () => Promise.resolve(undefined),
-    has: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
-    isDurable: (kind: string, id: Uint8Array) => typeOf(kind, id) !== undefined,
+    getMany: unused,
+    has: (kind, id) => typeOf(kind, id) !== undefined,
+    isDurable: (kind, id) => typeOf(kind, id) !== undefined,
     typeOf,
-    held: async (kind: string, id: Uint8Array) => {
+    putTime_s: unused,
+    held: async (kind, id) => {
       const place = kind === 'content' ? await index.get('content', id) : undefined;
       return place && { id, type: place.type, payload_bytes: place.payload_bytes, put_s: place.time_s };
     },
     isPinned: () => false,
     wasRemoved: () => false,
-    listIds: (kind: string, after: Uint8Array | undefined, into: Buffer) =>
-      kind === 'content' ? index.ids('content', after, into) : Promise.resolve(0),
+    listIds: (kind, after, into) => (kind === 'content' ? index.ids('content', after, into) : Promise.resolve(0)),
     inventory: () => Promise.resolve([]),
-    stats: () => ({ used_bytes: 0, segments: 0 }),
+    reclaim: unused,
+    stats: () => ({ used_bytes: 0, segments: 0, contents: 0 }),
     close: () => index.close(),
+    [Symbol.asyncDispose]: () => index.close(),
   };
-  return volume as unknown as Volume;
 }
 
 interface Planned {
@@ -284,7 +293,7 @@ interface Planned {
   readonly extra_mib: number;
 }
 
-/** Memory of the process itself, without the pages of files that it looks into. */
+/** Private memory of the process, without mapped file pages. */
 const anonymous_mib = (): number =>
   Number(/RssAnon:\s+(\d+)/.exec(readFileSync('/proc/self/status', 'utf8'))![1]) / KIB;
 
@@ -301,14 +310,14 @@ async function planPart(dir: string): Promise<Planned> {
   })();
   const before_mib = anonymous_mib();
   let most_mib = before_mib;
-  const look = setInterval(() => (most_mib = Math.max(most_mib, anonymous_mib())), 20);
+  const sampler = setInterval(() => (most_mib = Math.max(most_mib, anonymous_mib())), 20);
   const began = performance.now();
   const before = process.cpuUsage();
   const { deficit, records } = await planner.plan(signal);
   const { user, system } = process.cpuUsage(before);
   const took_ms = performance.now() - began;
   const cpu_ms = (user + system) / 1000;
-  clearInterval(look);
+  clearInterval(sampler);
   most_mib = Math.max(most_mib, anonymous_mib());
   queue.close();
   await working;
@@ -337,7 +346,7 @@ async function planning(dir: string): Promise<string[][]> {
   return [
     [
       what,
-      `${median(walls).toFixed(2)} s by the clock (${spread(walls)})`,
+      `${median(walls).toFixed(2)} s wall-clock time (${spread(walls)})`,
       `${median(times).toFixed(2)} s CPU`,
       '',
       '< 10 s',
@@ -357,10 +366,7 @@ async function planning(dir: string): Promise<string[][]> {
 if (process.argv[2] === 'plan') {
   process.stdout.write(JSON.stringify(await planPart(process.argv[3]!)));
 } else {
-  const out = fileURLToPath(new URL('./out/', import.meta.url));
-  mkdirSync(out, { recursive: true });
-  // On the disk of the project, not in /tmp, which may be memory.
-  await using bench = new Bench(mkdtempSync(join(out, 'durability-')));
+  await using bench = new Bench(scratchDir('durability'));
   const lines: string[][] = [];
   const add = (...measured: string[][]): void => {
     lines.push(...measured);

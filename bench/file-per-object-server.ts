@@ -1,6 +1,6 @@
 /**
- * The plain way to store objects durably: a file for each, written aside, synced and renamed into place, on bare
- * `node:http`. The peer that the PUT of storage is measured against. `node file-per-object-server.ts DIR` prints its port.
+ * Stores each object as a file on bare `node:http`: writes a temporary file, syncs it and renames it. PUT of storage is
+ * compared with it. `node file-per-object-server.ts DIR` prints its port.
  */
 import fs from 'node:fs';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';

@@ -1,10 +1,10 @@
 /**
- * A load generator for HTTP keep-alive, in a process of its own: raw sockets, one request in flight on each.
+ * A load generator for HTTP keep-alive as a child process: raw sockets with one request in flight on each.
  *
- * It costs far less per request than a real client, so that on two cores the server is what saturates: requests are made
- * beforehand, all sockets read into one buffer, and of an answer only status and length are looked at, in the place where
- * they were in the answer before. What it costs all the same is in its report.
- * Takes orders over IPC: `{port, request, connections, requests}`; answers `{requests, seconds, p99_ms, cpu_us}`.
+ * It uses far less CPU per request than a real client, so that the server is the bottleneck on two cores: requests are
+ * built in advance, all sockets read into one buffer, and only status and length of an answer are parsed, at their offsets
+ * in the previous answer. The report includes its own CPU time.
+ * Receives orders over IPC, `{port, request, connections, requests}`, and answers `{requests, seconds, p99_ms, cpu_us}`.
  */
 import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
@@ -13,12 +13,12 @@ import { blake3 } from '@napi-rs/blake-hash';
 
 export interface LoadOrder {
   readonly port: number;
-  /** One text, or several that are sent in turn. */
+  /** One request, or several that are sent in turn. */
   readonly request?: string | readonly string[];
-  /** Instead: writes of new bytes to their own address, each once. */
+  /** Instead of `request`: PUTs of new bytes to their own address. */
   readonly puts?: { readonly bytes: number; readonly authorization: string };
   readonly connections: number;
-  /** In all. */
+  /** Number of requests in total. */
   readonly requests: number;
 }
 
@@ -26,11 +26,11 @@ export interface LoadReport {
   readonly requests: number;
   readonly seconds: number;
   readonly p99_ms: number;
-  /** CPU time of the generator, in all. */
+  /** CPU time of the generator in total. */
   readonly cpu_us: number;
 }
 
-/** Where in an answer its length is told, and where its head ends when the length has `digits` digits. */
+/** The offset of the length in an answer, and the end of the head if the length has `digits` digits. */
 interface Shape {
   readonly status: number;
   readonly length_at: number;
@@ -43,13 +43,13 @@ const CR = 13;
 const LF = 10;
 const ZERO = 48;
 
-/** The whole length of the answer whose head is at the beginning of `bytes`, by its text. Throws when it is no success. */
+/** The total length of the answer at the beginning of `bytes`. Throws if its status is not 2xx. */
 function parseHead(bytes: Buffer): { readonly total: number; readonly shape: Shape | undefined } {
   const head_end = bytes.indexOf('\r\n\r\n');
-  if (head_end < 0) throw new Error('a packet does not hold the head');
+  if (head_end < 0) throw new Error('the head is split between packets');
   const head = bytes.toString('latin1', 0, head_end);
   if (head.startsWith('HTTP/1.1 304')) return { total: head_end + 4, shape: undefined };
-  if (!head.startsWith('HTTP/1.1 2')) throw new Error(`not a success: ${head}`);
+  if (!head.startsWith('HTTP/1.1 2')) throw new Error(`request failed: ${head}`);
   const length = /\r\ncontent-length: (\d+)/i.exec(head);
   if (length === null) throw new Error('the answer has no Content-Length');
   const digits = length[1]!.length;
@@ -57,7 +57,7 @@ function parseHead(bytes: Buffer): { readonly total: number; readonly shape: Sha
   return { total: head_end + 4 + Number(length[1]), shape: { status: statusOf(bytes), length_at, digits, head_end } };
 }
 
-/** As `parseHead`, if the head looks as that of an earlier answer: another length may have more digits or fewer. */
+/** Like `parseHead`, but fast, if the head has the layout of an earlier answer except for the number of digits. */
 function lengthByShape(bytes: Buffer, { status, length_at, digits, head_end }: Shape): number | undefined {
   if (statusOf(bytes) !== status || bytes[length_at - 1] !== 32 || bytes[length_at - 2] !== 58) return undefined;
   let length = 0;
@@ -98,7 +98,7 @@ function run(order: LoadOrder): Promise<LoadReport> {
     const requestOf = requests(order);
     const took_ms: number[] = [];
     const sockets: Socket[] = [];
-    // One for all: what is read is looked at before anything else is read.
+    // All sockets share one buffer: each read is processed before the next.
     const buffer = Buffer.allocUnsafe(READ_BYTES);
     let shape: Shape | undefined;
     let sent = 0;
@@ -120,23 +120,23 @@ function run(order: LoadOrder): Promise<LoadReport> {
       return head.total;
     };
     for (let i = 0; i < order.connections; i += 1) {
-      /** Bytes of the answer that are still to come; 0 when its head is. */
+      /** Remaining bytes of the answer; 0 while its head is expected. */
       let left = 0;
-      let asked = 0;
+      let sent_ms = 0;
       const next = (): void => {
         if (sent >= order.requests) return;
         const text = requestOf(sent);
         sent += 1;
-        asked = performance.now();
+        sent_ms = performance.now();
         socket.write(text);
       };
       const onRead = (bytes: number): void => {
         if (left === 0) left = lengthOf(bytes === READ_BYTES ? buffer : buffer.subarray(0, bytes));
         left -= bytes;
         if (left > 0) return;
-        if (left < 0) throw new Error('there is more than one answer');
+        if (left < 0) throw new Error('unexpected second answer');
         done += 1;
-        took_ms.push(performance.now() - asked);
+        took_ms.push(performance.now() - sent_ms);
         if (done === order.requests) finish();
         else next();
       };

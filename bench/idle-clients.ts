@@ -1,4 +1,4 @@
-/** Opens connections that send one request each and then stay idle: `idle-clients.ts PORT COUNT REQUEST`. Tells when all are. */
+/** Opens connections that send one request and stay idle: `idle-clients.ts PORT COUNT REQUEST`. Reports when all are open. */
 import { connect } from 'node:net';
 
 const [port, count, request] = process.argv.slice(2);

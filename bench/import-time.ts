@@ -1,4 +1,4 @@
-/** Prints the CPU time in ms of importing `node:http`, and of that and kernel and ingress, in a new process. */
+/** Prints the CPU time in ms of importing `node:http` alone, and with kernel and ingress, in a new process. */
 const before = process.cpuUsage();
 const spent_ms = (): number => {
   const { user, system } = process.cpuUsage(before);

@@ -1,14 +1,15 @@
-/** One server of the ingress bench, in a process of its own. Reports its own CPU time over IPC when asked. */
+/** A server of the ingress benchmark, as a child process. Reports its CPU time over IPC on request. */
 import { createServer } from 'node:http';
 import type { AddressInfo } from 'node:net';
 import { createIngress, FastEntry, json, route } from '@ron/ingress';
-import { Metrics, WorkQueue } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Metrics } from '@ron/telemetry';
+import { WorkQueue } from '@ron/kernel';
+import { Type } from '@ron/ingress';
 
 const HOT = '/o/b3:0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef';
 const body = Buffer.alloc(1024, 0x61);
 
-/** What a program on bare `node:http` does: answer from memory, or read, parse and answer JSON. No checks at all. */
+/** A program on bare `node:http`: answers from memory, or reads, parses and answers JSON, without any checks. */
 async function bare(): Promise<number> {
   const server = createServer({ keepAliveTimeout: 60_000, noDelay: true }, (req, res) => {
     if (req.method === 'POST') {
@@ -76,7 +77,7 @@ async function ingress(): Promise<number> {
     service: 'bench',
     version: '0',
     metrics: new Metrics('bench'),
-    // For the bench of idle connections, all from one address.
+    // The benchmark of idle connections opens all of them from one address.
     config: { max_conns: 20_000, connection_limit_per_ip: 20_000, idle_timeout_ms: 600_000 },
     routes: [
       route({

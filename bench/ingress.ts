@@ -1,11 +1,11 @@
 /**
  * The cost of the listener: CPU per request over bare `node:http`, import time, memory of idle connections.
  *
- * Bars: a 1 KiB answer by the fast path at most 1.25x, a routed, validated JSON answer at most 1.3x. Each ratio is that of
- * two runs of the same length right after each other, first bare, then ours, against servers that have warmed up; the load
- * comes from a third process. Importing kernel and ingress takes at most 60 ms of CPU with a warm compile cache (CPU time
- * grows with the load of the machine: the note has that of `node:http` alone). 10 000 idle connections that were answered
- * without a parser hold less than 60 MiB.
+ * Bars: a 1 KiB answer by the fast path at most 1.25x, a routed, validated JSON answer at most 1.3x. Each ratio is of two
+ * consecutive runs of the same length, first bare, then ours, with warm servers; the load generator is a third process.
+ * Importing kernel and ingress takes at most 60 ms of CPU with a warm compile cache (CPU time grows with the load of the
+ * machine: the note states that of `node:http` alone). 10 000 idle connections that were answered without a parser use less
+ * than 60 MiB.
  */
 import { execFileSync, fork } from 'node:child_process';
 import type { ChildProcess } from 'node:child_process';
@@ -15,7 +15,7 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { measure, median, quick, report } from './lib.ts';
+import { callChild, measure, median, quick, report } from './lib.ts';
 import type { Case } from './lib.ts';
 
 const ROUNDS = quick ? 5 : 9;
@@ -39,14 +39,6 @@ const REQUEST_KINDS = [
   { name: 'the same GET through a work queue', request: get('/queue/crate') },
 ];
 
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as object);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
-
 interface Server {
   readonly child: ChildProcess;
   readonly port: number;
@@ -60,9 +52,9 @@ async function start(mode: string, ...execArgv: string[]): Promise<Server> {
 
 async function cpuPerRequest_us(server: Server, load: ChildProcess, request: string): Promise<number> {
   const order: LoadOrder = { port: server.port, request, connections: CONNECTIONS, requests: REQUESTS };
-  await ask(server.child, 'start');
-  const { requests } = await ask<LoadReport>(load, order);
-  const { cpu_us } = await ask<{ cpu_us: number }>(server.child, 'stop');
+  await callChild(server.child, 'start');
+  const { requests } = await callChild<LoadReport>(load, order);
+  const { cpu_us } = await callChild<{ cpu_us: number }>(server.child, 'stop');
   return cpu_us / requests;
 }
 
@@ -84,7 +76,7 @@ function ratio(kind: (typeof REQUEST_KINDS)[number], bare: Server, ours: Server,
   };
 }
 
-/** A new process each time; the first fills the compile cache. */
+/** Each repeat is a new process; the first fills the compile cache. */
 function importTime(cache: string): Case {
   const program = fileURLToPath(new URL('./import-time.ts', import.meta.url));
   const env = { ...process.env, NODE_COMPILE_CACHE: cache };
@@ -111,11 +103,11 @@ function idleMemory(name: string, mode: string, request: string, bar?: number): 
     ...(bar !== undefined && { bar }),
     async run() {
       const { child, port } = await start(mode, '--expose-gc');
-      const { rss_bytes: before } = await ask<{ rss_bytes: number }>(child, 'memory');
+      const { rss_bytes: before } = await callChild<{ rss_bytes: number }>(child, 'memory');
       const args = [String(port), String(IDLE_CONNECTIONS), request];
       const clients = fork(new URL('./idle-clients.ts', import.meta.url), args);
       await once(clients, 'message');
-      const { rss_bytes: after } = await ask<{ rss_bytes: number }>(child, 'memory');
+      const { rss_bytes: after } = await callChild<{ rss_bytes: number }>(child, 'memory');
       for (const process of [clients, child]) process.kill();
       return (after - before) / MIB;
     },
@@ -125,7 +117,7 @@ function idleMemory(name: string, mode: string, request: string, bar?: number): 
 const cache = mkdtempSync(join(tmpdir(), 'ron-bench-import-'));
 const [bare, ours] = await Promise.all([start('bare'), start('ingress')]);
 const load = fork(new URL('./http-load.ts', import.meta.url));
-// Until the compiler has optimized both servers: one round is not enough.
+// One round is not enough to optimize both servers.
 for (let round = 0; round < WARM_UP_ROUNDS; round += 1)
   for (const { request } of REQUEST_KINDS)
     for (const server of [bare, ours]) await cpuPerRequest_us(server, load, request);

@@ -1,14 +1,14 @@
 /**
- * What the kernel's primitives cost. `node bench/kernel.ts [--quick]`
+ * The cost of the kernel's primitives. `node bench/kernel.ts [--quick]`
  *
- * Bars: an item through a channel under 0.5 us when each one is awaited and under 50 ns in batches, nothing allocated for
- * it in steady state; a spawned-and-finished task leaves nothing behind; letting a request in under 20 ns.
+ * Bars: an item through a channel under 0.5 us when each one is awaited and under 50 ns in batches, no
+ * allocation per item in steady state; a finished task leaves nothing on the heap; admission of a request under 20 ns.
  */
 import { Admission, Breaker, Deadline, Mpsc, sched, Supervisor, TokenBucket } from '@ron/kernel';
 import { liveHeap_bytes, measure, nsEach, nsEachAsync, quick, report, type Case } from './lib.ts';
 
 const REPEATS = quick ? 5 : 7;
-/** For what costs a few nanoseconds, so that a repeat takes long enough to be measured. */
+/** Enough iterations of an operation of a few nanoseconds to be measurable. */
 const ITEMS = quick ? 2_000_000 : 5_000_000;
 const ITEMS_SLOW = ITEMS / 10;
 const ITEMS_AWAITED = quick ? 100_000 : 500_000;
@@ -16,16 +16,16 @@ const TASKS = quick ? 100_000 : 1_000_000;
 const TASKS_AT_ONCE = 100;
 const BATCH = 256;
 
-/** Nobody leaves in this benchmark. */
+/** Never aborted. */
 const LIMITS = { inflight_max: 1e9, connections_max: 1024, connections_per_ip_max: 256 };
 const BREAKER = { error_window_ms: 10_000, trip_threshold: 0.5, calls_min: 20, cooldown_ms: 1000, half_open_probes: 3 };
 
 const forever = new AbortController().signal;
-/** Results go here, so that no loop is optimised away. */
+/** A sink for results, so that no loop is optimized away. */
 let sink = 0;
 const done = Promise.resolve();
 
-/** One sender and one receiver that waits for every item: it is parked and woken for each of them. */
+/** One sender, and one receiver that is parked and woken for every item. */
 async function mpscAwaited(): Promise<number> {
   const channel = new Mpsc<number>('bench', 16);
   let found_waiting = 0;
@@ -41,7 +41,7 @@ async function mpscAwaited(): Promise<number> {
     for (let i = 0; i < ITEMS_AWAITED; i++) {
       channel.trySend(i);
       if (channel.depth === 0) found_waiting++;
-      // The receiver was made ready first, so it takes the item and waits again before this goes on.
+      // The receiver was woken first, so it takes the item and waits again before the sender continues.
       await done;
     }
   });
@@ -59,8 +59,8 @@ function sendAndReceive(channel: Mpsc<number>, items: number): void {
   }
 }
 
-// What is measured lives as long as it does in a service: code that was compiled for an object goes when the last one
-// of its kind does, and then the compiler would be measured.
+// Measured objects are kept alive, like in a service: V8 drops optimized code with the last object of its shape, and then
+// the compiler would be measured.
 const batched = new Mpsc<number>('bench', BATCH);
 const unlimited = new Admission(LIMITS);
 const limited = new Admission({ ...LIMITS, rps_limit: 1e9, rps_burst: 250 });
@@ -72,7 +72,7 @@ function mpscBatched(): number {
   return nsEach(ITEMS, () => sendAndReceive(batched, ITEMS));
 }
 
-/** Growth of the heap while nothing is collected, for each item through a warm channel. */
+/** Heap growth without garbage collection, for each item through a warm channel. */
 function mpscAllocated(): number {
   const items = BATCH * 400;
   const before_bytes = liveHeap_bytes();
@@ -80,7 +80,7 @@ function mpscAllocated(): number {
   return Math.max(0, process.memoryUsage().heapUsed - before_bytes) / items;
 }
 
-/** What is left on the heap for each task that was run to its end by a supervisor. */
+/** Bytes left on the heap for each finished task of a supervisor. */
 async function taskLeftovers(): Promise<number> {
   const supervisor = new Supervisor();
   const work = async (): Promise<void> => {
@@ -101,7 +101,7 @@ async function taskLeftovers(): Promise<number> {
   return Math.max(0, after_bytes - before_bytes) / TASKS;
 }
 
-/** Filled by `taskLeftovers`, which times the same runs. */
+/** Times of the runs of `taskLeftovers`. */
 const task_ns: number[] = [];
 
 function deadlineUnused(): number {

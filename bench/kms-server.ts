@@ -1,10 +1,11 @@
-/** The kms of the bench, in a process of its own: file backend, audit on. Reports its CPU time and its event loop over IPC. */
+/** Kms for the benchmark, as a child process with file backend and audit. Reports CPU time and loop turns over IPC. */
 import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { mint } from '@ron/auth';
-import { createLog, loadConfig, Metrics } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { schema, startKms } from '@ron/kms';
 import { scopesOf } from '@ron/proto';
 
@@ -21,7 +22,7 @@ let before = process.cpuUsage();
 let main_before = process.threadCpuUsage();
 let entries = 0;
 
-/** The most CPU time that the main thread used in one turn of its event loop. What others do on the machine is not in it. */
+/** The most CPU time of the main thread in one turn of the event loop; other processes do not affect it. */
 let longest_turn_us = 0;
 let isWatching = false;
 function watchTurns(cpu_before: NodeJS.CpuUsage): void {
@@ -29,7 +30,7 @@ function watchTurns(cpu_before: NodeJS.CpuUsage): void {
   const { user, system } = process.threadCpuUsage(cpu_before);
   longest_turn_us = Math.max(longest_turn_us, user + system);
   const cpu_now = process.threadCpuUsage();
-  // It keeps the loop turning, which costs CPU time: so it is done in runs of its own.
+  // Watching keeps the loop busy, which costs CPU time; rates are measured in other runs.
   setImmediate(() => watchTurns(cpu_now));
 }
 
@@ -56,7 +57,7 @@ process.on('message', (order: 'start' | 'watch' | 'stop') => {
     longest_turn_ms: longest_turn_us / 1000,
     cpu_us: user + system,
     main_us: main.user + main.system,
-    // The histogram counts the timer's own period as well.
+    // The histogram includes the period of its timer.
     blocked_ms: delay.percentile(99.9) / 1e6 - 1,
     entries: kms.vault.log!.size - entries,
   });

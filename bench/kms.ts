@@ -1,31 +1,22 @@
 /**
- * What kms costs over bare `node:crypto`, in one run.
+ * Throughput of kms compared with bare `node:crypto`.
  *
- * A busy machine makes the ratio worse than it is, because the service needs three processes at once: the CPU time of
- * its main thread is told too. Bars, as ratios of operations per second at 64 clients over HTTP, audit on, file backend, to a plain loop on one core:
- * Ed25519 sign 0.45, ML-DSA-65 sign 0.8, verify 0.6, Ed25519 in batches of 128 0.85. Each ratio is of two runs right after
- * each other. The load comes from a third process, which shares the machine's cores with the service.
+ * The ratio is operations per second of 64 clients over HTTP, with audit and the file backend, to a plain loop on one core.
+ * Bars: Ed25519 sign 0.45, ML-DSA-65 sign 0.8, verify 0.6, Ed25519 in batches of 128 0.85. Each ratio is of two consecutive
+ * runs. The load generator is a third process and shares the cores with the service. On a busy machine the ratio is too
+ * low, so the CPU time of the main thread is printed too.
  */
-import { fork, type ChildProcess } from 'node:child_process';
+import { fork } from 'node:child_process';
 import { generateKeyPairSync, sign, verify } from 'node:crypto';
 import { once } from 'node:events';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { machine, machineLine, median, quick, table } from './lib.ts';
-import { mkdirSync, writeFileSync } from 'node:fs';
+import { callChild, machine, machineLine, median, quick, table, writeJson } from './lib.ts';
 
 const ROUNDS = quick ? 5 : 9;
 const CLIENTS = 64;
 const SECONDS = quick ? 1 : 2;
 const BATCH = 128;
 const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
-
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as object);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
 
 const server = fork(new URL('./kms-server.ts', import.meta.url));
 const [{ port, token }] = (await once(server, 'message')) as [{ port: number; token: string }];
@@ -48,7 +39,7 @@ async function post<T>(path: string, body: unknown): Promise<T> {
 
 interface Bare {
   readonly per_s: number;
-  /** CPU time of one. */
+  /** CPU time of one operation. */
   readonly cpu_us: number;
 }
 
@@ -68,13 +59,13 @@ function bare(work: () => void): Bare {
 interface Measured {
   readonly per_s: number;
   readonly p99_ms: number;
-  /** Of one operation: all threads of the service, and its main thread alone. */
+  /** CPU time of one operation: all threads of the service, and the main thread alone. */
   readonly cpu_us: number;
   readonly main_us: number;
   readonly blocked_ms: number;
-  /** CPU time that the load generator needed for one. */
+  /** CPU time of the load generator for one operation. */
   readonly load_us: number;
-  /** The most CPU time in one turn of the event loop; only in runs that watch it. */
+  /** The most CPU time in one turn of the event loop; only in runs with `watch`. */
   readonly longest_turn_ms: number;
 }
 
@@ -86,9 +77,9 @@ async function over(
   begin: 'start' | 'watch' = 'start',
 ): Promise<Measured> {
   const order: LoadOrder = { port, request, connections, requests };
-  await ask(server, begin);
-  const { seconds, p99_ms, cpu_us: load_us } = await ask<LoadReport>(load, order);
-  const { cpu_us, main_us, ...loop } = await ask<Omit<Measured, 'per_s' | 'p99_ms' | 'load_us'>>(server, 'stop');
+  await callChild(server, begin);
+  const { seconds, p99_ms, cpu_us: load_us } = await callChild<LoadReport>(load, order);
+  const { cpu_us, main_us, ...loop } = await callChild<Omit<Measured, 'per_s' | 'p99_ms' | 'load_us'>>(server, 'stop');
   const count = requests * operations;
   const each = { cpu_us: cpu_us / count, main_us: main_us / count, load_us: load_us / count };
   return { per_s: count / seconds, p99_ms, ...each, ...loop };
@@ -179,7 +170,7 @@ const result = rows.map(({ name, bar, ratios, bare: alone, ours, turn_ms }) => (
   min: Math.min(...ratios),
   max: Math.max(...ratios),
   bare_per_s: Math.round(median(alone.map((each) => each.per_s))),
-  // What one core would give if the machine did nothing else: by the CPU time of the main thread.
+  // The ratio of one core on an idle machine, from the CPU time of the main thread.
   main_ratio: median(ours.map((each, at) => alone[at]!.cpu_us / each.main_us)),
   per_s: Math.round(median(ours.map((each) => each.per_s))),
   p99_ms: median(ours.map((each) => each.p99_ms)),
@@ -200,7 +191,7 @@ const lines = result.map((row) => [
   `${row.per_s}/s of ${row.bare_per_s}/s, p99 ${figure(row.p99_ms)} ms, ${figure(row.main_us)} us CPU on the main thread (${figure(row.main_ratio)} x bare), ${figure(row.cpu_us)} us in all, ${figure(row.load_us)} us of the load generator, loop late by ${figure(row.blocked_ms)} ms (p99.9), longest turn ${figure(row.turn_ms)} ms of CPU`,
 ]);
 const json = JSON.stringify({ name: 'kms', quick, machine: machine(), rows: result });
-const said = [
+const output = [
   `# kms over bare node:crypto, operations per second${quick ? ' (quick)' : ''}`,
   '',
   machineLine(),
@@ -209,7 +200,5 @@ const said = [
   '',
   json,
 ];
-process.stdout.write(`${said.join('\n')}\n`);
-const out = new URL('./out/', import.meta.url);
-mkdirSync(out, { recursive: true });
-writeFileSync(new URL('kms.json', out), `${json}\n`);
+process.stdout.write(`${output.join('\n')}\n`);
+writeJson('kms', json);

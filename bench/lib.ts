@@ -1,30 +1,33 @@
 /**
- * What every benchmark needs: repeated measurements with their spread, a bar to hold them against, the machine named,
- * a Markdown table for people and JSON for programs.
+ * Helpers of all benchmarks: repeated measurements with their spread and a bar, a description of the machine, output as a
+ * Markdown table and as JSON.
  *
- * A figure is the median of the repeats, and the spread is printed beside it. Times are CPU time of the measuring thread.
- * A bar that is missed says so; a spread beyond `NOISY` says that too, because then the machine was busy with something
- * else and the figure means less.
+ * A figure is the median of the repeats, printed with its spread. Times are CPU time of the measuring thread. A missed bar
+ * is marked. A row whose spread exceeds `NOISY` is marked too: the machine was busy, and the figure is less reliable.
  */
-import { mkdirSync, writeFileSync } from 'node:fs';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
+import { mkdirSync, mkdtempSync, writeFileSync } from 'node:fs';
 import { cpus, loadavg, totalmem } from 'node:os';
+import { join } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { setFlagsFromString } from 'node:v8';
 import { runInNewContext } from 'node:vm';
 
-/** Slowest over fastest repeat from which on a row is marked as noisy. */
+/** A row is marked as noisy above this ratio of the slowest to the fastest repeat. */
 const NOISY = 1.5;
 
 export const quick = process.argv.includes('--quick');
 
 export interface Case {
   readonly name: string;
-  /** What one repeat returns: 'ns/item', 'bytes/task', ... Less is better. */
+  /** The unit of a repeat's result: 'ns/item', 'bytes/task', ... Less is better. */
   readonly unit: string;
-  /** The most it may be. Default: a figure without a bar. */
+  /** The upper limit. Default: none. */
   readonly bar?: number;
-  /** Where the bar applies with a remark, or what the figure includes. */
+  /** A remark about the figure or its bar. */
   readonly note?: string;
-  /** One repeat. It is run once more before the first, to warm up. */
+  /** One repeat. An additional first run warms up. */
   run(): number | Promise<number>;
 }
 
@@ -38,7 +41,7 @@ export interface Row {
   readonly bar?: number;
   readonly note?: string;
   readonly noisy: boolean;
-  /** Undefined when there is no bar. */
+  /** Undefined without a bar. */
   readonly pass?: boolean;
 }
 
@@ -48,7 +51,7 @@ export interface Machine {
   readonly memory_gib: number;
   readonly node: string;
   readonly platform: string;
-  /** How many processes wanted to run, on average of the last minute, before the benchmark began. */
+  /** The load average of the last minute before the benchmark. */
   readonly load_1m: number;
 }
 
@@ -76,7 +79,7 @@ export function median(values: readonly number[]): number {
   return sorted.length % 2 === 1 ? sorted[middle]! : (sorted[middle - 1]! + sorted[middle]!) / 2;
 }
 
-/** Runs the cases in turns, repeat by repeat, so that a disturbance of the machine meets all of them and not one. */
+/** Alternates between the cases, so that a disturbance of the machine affects all of them. */
 export async function measure(cases: readonly Case[], repeats: number): Promise<Row[]> {
   const values = cases.map((): number[] => []);
   for (let repeat = -1; repeat < repeats; repeat++) {
@@ -99,7 +102,7 @@ function toRow({ name, unit, bar, note }: Case, values: readonly number[]): Row 
     repeats: values.length,
     ...(bar !== undefined && { bar, pass: middle < bar }),
     ...(note !== undefined && { note }),
-    // Of a handful of bytes a multiple says nothing.
+    // The ratio of two small byte counts is meaningless.
     noisy: !unit.startsWith('bytes') && min > 0 && max / min > NOISY,
   };
 }
@@ -126,36 +129,59 @@ function figure(value: number): string {
   return Math.abs(value) >= 10 ? value.toFixed(1) : value.toFixed(2);
 }
 
-/** Prints table and JSON, and keeps the JSON in `bench/out/NAME.json`. */
+/** Prints table and JSON, and writes the JSON to `bench/out/NAME.json`. */
 export function report(name: string, title: string, rows: readonly Row[]): void {
   const short = rows.filter((row) => row.pass === false);
   const noisy = rows.filter((row) => row.noisy);
   const json = JSON.stringify({ name, quick, machine: machine(), rows });
-  const said = [
+  const output = [
     `# ${title}${quick ? ' (quick)' : ''}`,
     '',
     machineLine(),
     '',
     markdown(rows),
     '',
-    short.length === 0 ? 'Every bar is met.' : `Falls short: ${short.map((row) => row.name).join('; ')}.`,
-    noisy.length === 0 ? '' : `Noisy, the machine did other things too: ${noisy.map((row) => row.name).join('; ')}.`,
+    short.length === 0 ? 'All bars are met.' : `Falls short: ${short.map((row) => row.name).join('; ')}.`,
+    noisy.length === 0 ? '' : `Noisy, because the machine was busy: ${noisy.map((row) => row.name).join('; ')}.`,
     '',
     json,
   ];
-  process.stdout.write(`${said.join('\n')}\n`);
-  const out = new URL('./out/', import.meta.url);
-  mkdirSync(out, { recursive: true });
-  writeFileSync(new URL(`${name}.json`, out), `${json}\n`);
+  process.stdout.write(`${output.join('\n')}\n`);
+  writeJson(name, json);
 }
 
-/** CPU time of this thread: what others do on the machine disturbs it least. */
+/** Writes `bench/out/NAME.json`. */
+export function writeJson(name: string, json: string): void {
+  writeFileSync(join(outDir(), `${name}.json`), `${json}\n`);
+}
+
+/** A new directory for the files of one run. It is on the disk of the project: /tmp may be in memory. */
+export function scratchDir(name: string): string {
+  return mkdtempSync(join(outDir(), `${name}-`));
+}
+
+function outDir(): string {
+  const out = fileURLToPath(new URL('./out/', import.meta.url));
+  mkdirSync(out, { recursive: true });
+  return out;
+}
+
+/** Sends an order to a child process and returns its answer; throws if that is an error. */
+export async function callChild<T>(child: ChildProcess, order: string | object): Promise<T> {
+  const answered = once(child, 'message');
+  child.send(order);
+  const [answer] = (await answered) as [T & { error?: string }];
+  if (answer.error !== undefined) throw new Error(answer.error);
+  return answer;
+}
+
+/** CPU time of this thread, which other processes disturb least. */
 function cpu_ns(): number {
   const { user, system } = process.threadCpuUsage();
   return (user + system) * 1000;
 }
 
-/** CPU nanoseconds for each of `count` things that `run` does. */
+/** CPU nanoseconds for each of the `count` operations of `run`. */
 export function nsEach(count: number, run: () => void): number {
   const start_ns = cpu_ns();
   run();
@@ -171,7 +197,7 @@ export async function nsEachAsync(count: number, run: () => Promise<void>): Prom
 setFlagsFromString('--expose-gc');
 const collect = runInNewContext('gc') as () => void;
 
-/** Bytes of live objects, after everything that can be collected was. */
+/** Bytes of live objects after a full garbage collection. */
 export function liveHeap_bytes(): number {
   collect();
   collect();

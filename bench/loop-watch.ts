@@ -1,8 +1,8 @@
 /**
  * Preloaded into a server under test: reports the longest turn of its event loop over IPC.
  *
- * A turn is measured by the CPU time of the main thread, so other processes on the machine are not in it. Watching keeps the
- * loop turning, which costs CPU time itself: rates and turns are therefore measured in separate runs.
+ * A turn is measured as CPU time of the main thread, so other processes do not affect it. Watching keeps the loop busy, which
+ * costs CPU time: rates and turns are measured in separate runs.
  */
 export type WatchOrder = 'watch' | 'stop';
 
@@ -28,5 +28,5 @@ process.on('message', (order: WatchOrder) => {
   }
   process.send!({ longest_turn_ms: longest_us / 1000, turns_above_5_ms: turns });
 });
-// The channel alone must not keep the server from ending.
+// The IPC channel must not keep the server alive.
 process.channel?.unref();

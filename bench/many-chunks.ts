@@ -1,23 +1,22 @@
 /**
- * A volume with ten million chunks: how fast it opens, what it needs of memory, and whether it still takes chunks as fast as
- * an empty one.
+ * A volume with ten million chunks, compared with an empty one: time to open, memory, and write rate.
  *
- * What is measured are chunks of 64 KiB with ids all over the index. What fills the volume before is small and comes in the
- * order of its ids, or it would take an hour and a terabyte: to an entry of the index it makes no difference. Each measured
- * part runs in a process of its own, so that memory is that of a volume that was just opened.
+ * The measured chunks have 64 KiB and random ids. The chunks that fill the volume beforehand are small and sorted by id,
+ * because otherwise the run would take an hour and a terabyte; the entries of the index are the same. Each part runs in its
+ * own process, so that memory is that of a freshly opened volume.
  */
 import { execFileSync } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync } from 'node:fs';
+import { readFileSync, rmSync } from 'node:fs';
 import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { blake3 } from '@napi-rs/blake-hash';
 import { LocalVolume, RecordType, type NewRecord } from '@ron/cas';
-import { machineLine, quick, table } from './lib.ts';
+import { machineLine, quick, scratchDir, table } from './lib.ts';
 
 const CHUNKS = quick ? 500_000 : 10_000_000;
 const CHUNK_BYTES = 65_536;
-/** What is put, and synced, together where it is measured: as with 16 clients. */
+/** Chunks that are written and synced together, as with 16 clients. */
 const BATCH = 16;
 const FILL_BATCH = 4096;
 const MEASURED = quick ? 2000 : 12_000;
@@ -26,7 +25,7 @@ const { signal } = new AbortController();
 interface Report {
   readonly open_ms: number;
   readonly puts_per_s: number;
-  /** Memory that is the process's own; mapped pages of the index belong to the page cache. */
+  /** Private memory of the process; mapped pages of the index belong to the page cache. */
   readonly own_mib: number;
 }
 
@@ -69,9 +68,7 @@ const [step, given] = process.argv.slice(2);
 if (step === 'fill') await fill(given!);
 else if (step === 'measure') process.stdout.write(JSON.stringify(await measure(given!)));
 else {
-  const out = fileURLToPath(new URL('./out/', import.meta.url));
-  mkdirSync(out, { recursive: true });
-  const dir = mkdtempSync(join(out, 'many-'));
+  const dir = scratchDir('many-chunks');
   const flags = quick ? ['--quick'] : [];
   const run = (name: string, at: string): string =>
     execFileSync(process.execPath, [fileURLToPath(import.meta.url), name, at, ...flags], { encoding: 'utf8' });

@@ -1,6 +1,6 @@
 /**
- * `npm run bench [-- NAME...] [-- --quick]`: runs the benchmarks one after the other, each in a process of its own, so
- * that none inherits the heap or the compiled code of another.
+ * `npm run bench [-- NAME... --quick]`: runs the benchmarks one after the other. Each has its own process, so that none
+ * inherits the heap or the compiled code of another.
  */
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
@@ -11,7 +11,7 @@ const flags = process.argv.slice(2).filter((argument) => argument.startsWith('-'
 const names = process.argv.slice(2).filter((argument) => !argument.startsWith('-'));
 const unknown = names.filter((name) => !BENCHES.includes(name));
 if (unknown.length > 0) {
-  process.stderr.write(`no benchmark ${unknown.join(', ')}; there are ${BENCHES.join(', ')}\n`);
+  process.stderr.write(`unknown benchmark ${unknown.join(', ')}; expected one of ${BENCHES.join(', ')}\n`);
   process.exit(64);
 }
 for (const name of names.length > 0 ? names : BENCHES) {

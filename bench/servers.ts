@@ -1,4 +1,4 @@
-/** The servers and measures that benchmarks of storage share: processes of their own, their CPU time, their memory. */
+/** Starts servers as child processes and reads their CPU time and memory; shared by the benchmarks of storage. */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
@@ -7,7 +7,7 @@ import { FileKeySource, mint } from '@ron/auth';
 
 export interface Server {
   readonly port: number;
-  /** The process whose CPU counts. */
+  /** The process whose CPU time is measured. */
   readonly pid: number;
 }
 
@@ -25,17 +25,17 @@ export async function firstLine(child: ChildProcess): Promise<string> {
     text += String(piece);
     if (text.includes('\n')) return text.slice(0, text.indexOf('\n'));
   }
-  throw new Error('the server ended before it said where it listens');
+  throw new Error('the server exited before it printed its address');
 }
 
 export interface StartInit {
   /** The checkout whose storage runs. Default: this one. */
   readonly root?: string;
-  /** A module that is loaded first; it talks over IPC. */
+  /** A module to preload; it communicates over IPC. */
   readonly preload?: string;
 }
 
-/** Storage with its data in `data`. It takes over the flags of this process: `node --cpu-prof bench/...` shows it as well. */
+/** Starts storage with its data in `data`. It inherits the Node flags of this process, for example `--cpu-prof`. */
 export async function startStorage(data: string, init: StartInit, ...flags: string[]): Promise<Storage> {
   const { root = path('..'), preload } = init;
   const { signal } = new AbortController();
@@ -51,21 +51,21 @@ export async function startStorage(data: string, init: StartInit, ...flags: stri
     'ignore' as const,
     ...(preload === undefined ? [] : ['ipc' as const]),
   ];
-  // As `ron up` starts it.
+  // The environment of `ron up`.
   const env = { ...process.env, MALLOC_ARENA_MAX: process.env['MALLOC_ARENA_MAX'] ?? '1' };
   const child = spawn(process.execPath, args, { stdio, env });
   const { url } = JSON.parse(await firstLine(child)) as { url: string };
   return { port: Number(new URL(url).port), pid: child.pid!, child, token, authorization: `Bearer ${token}` };
 }
 
-/** Time on a CPU of all threads of a process. */
+/** CPU time of all threads of a process. */
 export function cpu_us(pid: number): number {
   const task = `/proc/${pid}/task`;
   const times = readdirSync(task).map((id) => Number(readFileSync(`${task}/${id}/schedstat`, 'utf8').split(' ')[0]));
   return times.reduce((sum, ns) => sum + ns, 0) / 1000;
 }
 
-/** Memory that belongs to a process alone: not the pages of files that it has mapped. */
+/** Private memory of a process, without mapped file pages. */
 export function ownMemory_bytes(pid: number): number {
   const kib = /^RssAnon:\s+(\d+) kB$/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1];
   return Number(kib) * 1024;

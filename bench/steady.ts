@@ -1,13 +1,13 @@
 /**
- * Storage in steady state: writes with the turns of its event loop, memory held for readers, and the start after a kill.
+ * Storage in steady state: write rate, event loop delay, memory for readers, and the start after a kill.
  *
- * Writes run for longer than several index flushes. With `RON_BENCH_BASE=DIR`, another checkout with its own `node_modules`,
- * rounds alternate between the two, so that the noise of the machine meets both and the rate can be compared.
+ * Writes run for longer than several index flushes. `RON_BENCH_BASE=DIR` names another checkout with its own `node_modules`:
+ * rounds then alternate between both versions, so that noise of the machine affects both.
  */
 import { fork, spawn, type ChildProcess } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { setTimeout as later } from 'node:timers/promises';
@@ -16,7 +16,7 @@ import { encodeManifest, encodePage, LocalVolume, RecordType, subtreeOf, type En
 import { formatAddress } from '@ron/proto';
 import { combineSubtrees, subtreeValue } from '@ron/simd';
 import type { LoadOrder, LoadReport } from './http-load.ts';
-import { machineLine, median, quick, table } from './lib.ts';
+import { callChild, machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { cpu_us, ownMemory_bytes, path, startStorage, type Storage } from './servers.ts';
 
 const KIB = 1024;
@@ -29,8 +29,7 @@ const OBJECTS = quick ? 200 : 2000;
 const OBJECT_BYTES = 128 * MIB;
 const CHUNK_BYTES = 64 * KIB;
 const CHUNKS = quick ? 500_000 : 10_000_000;
-mkdirSync(path('./out/'), { recursive: true });
-const dir = mkdtempSync(join(path('./out/'), 'steady-'));
+const dir = scratchDir('steady');
 const children: ChildProcess[] = [];
 const rows: string[][] = [];
 const spread = (values: readonly number[], digits = 1): string =>
@@ -48,19 +47,11 @@ async function server(name: string, root: string, ...flags: string[]): Promise<S
   return started;
 }
 
-async function ask<T>(child: ChildProcess, order: unknown): Promise<T> {
-  const answered = once(child, 'message');
-  child.send(order as string);
-  const [answer] = (await answered) as [T & { error?: string }];
-  if (answer.error !== undefined) throw new Error(answer.error);
-  return answer;
-}
-
 const load = fork(path('./http-load.ts'));
 children.push(load);
 
 const put = (storage: Storage, requests: number): Promise<LoadReport> =>
-  ask<LoadReport>(load, {
+  callChild<LoadReport>(load, {
     port: storage.port,
     puts: { bytes: 4 * KIB, authorization: storage.authorization },
     connections: 64,
@@ -74,16 +65,16 @@ interface Figures {
   readonly turns: number[];
 }
 
-/** Rates and p99 in one run, turns in another: watching turns costs CPU time. */
+/** Measures rates and p99 in one run and loop turns in another, because watching turns costs CPU time. */
 async function measureWrites(storage: Storage, into: Figures): Promise<void> {
   const before = cpu_us(storage.pid);
   const { requests, seconds, p99_ms } = await put(storage, PUTS);
   into.rates.push(requests / seconds);
   into.p99s.push(p99_ms);
   into.costs.push((cpu_us(storage.pid) - before) / requests);
-  await ask<Turns>(storage.child, 'watch');
+  await callChild<Turns>(storage.child, 'watch');
   await put(storage, PUTS / 2);
-  into.turns.push((await ask<Turns>(storage.child, 'stop')).longest_turn_ms);
+  into.turns.push((await callChild<Turns>(storage.child, 'stop')).longest_turn_ms);
 }
 
 async function writes(): Promise<void> {
@@ -108,7 +99,7 @@ async function writes(): Promise<void> {
   const [ours, before] = figures;
   if (before !== undefined) {
     const ratios = ours!.rates.map((rate, at) => rate / before.rates[at]!);
-    rows.push(['rate of PUT against before', spread(ratios, 2), '>= 1', verdict(median(ratios) >= 1)]);
+    rows.push(['rate of PUT compared with before', spread(ratios, 2), '>= 1', verdict(median(ratios) >= 1)]);
   }
   for (const storage of servers) await stop(storage);
 }
@@ -119,7 +110,7 @@ async function stop(storage: Storage): Promise<void> {
   await ended;
 }
 
-/** Objects that share all their chunks but the first one, so that many large ones fit the disk; each has a page of its own. */
+/** Objects that differ only in their first chunk, so that many large ones fit on the disk. Each has its own manifest page. */
 async function storeLarge(data: string, count: number): Promise<string[]> {
   const { signal } = new AbortController();
   await using volume = await LocalVolume.open({ dir: data, signal });
@@ -156,7 +147,7 @@ async function storeLarge(data: string, count: number): Promise<string[]> {
   return addresses;
 }
 
-/** A client that sends a request and never reads the answer. Each begins elsewhere, so that no two share a chunk. */
+/** A client that sends a request and never reads the answer. Each begins at another offset, so that no two share a chunk. */
 async function idleReader(port: number, address: string, from: number): Promise<Socket> {
   const socket = connect(port, '127.0.0.1');
   socket.pause();
@@ -166,7 +157,7 @@ async function idleReader(port: number, address: string, from: number): Promise<
 }
 
 async function memory(): Promise<void> {
-  // A small cache, so that it is full before; idle readers are measured before the listener cuts them.
+  // The small cache is full before the measurement, which ends before the listener closes idle readers.
   const addresses = await storeLarge(join(dir, 'memory'), OBJECTS);
   const read: string[] = [];
   for (let index = 0; index < 4; index++) read.push(...(await storeLarge(join(dir, 'memory'), 1)));
@@ -199,7 +190,7 @@ async function memory(): Promise<void> {
   await stop(storage);
 }
 
-/** A volume with many chunks, killed while it is written to; then the start, probed all the while. */
+/** Kills a volume with many chunks during writes, and probes it during the next start. */
 async function start(): Promise<void> {
   const data = join(dir, 'many');
   const fill = spawn(process.execPath, [path('./many-chunks.ts'), 'fill', data, ...(quick ? ['--quick'] : [])]);
@@ -238,7 +229,7 @@ async function start(): Promise<void> {
   const what = `start after kill -9 with ${CHUNKS.toLocaleString('en')} chunks, s (process start included)`;
   rows.push(
     [what, took_s.toFixed(2), '< 5', verdict(took_s < 5)],
-    ['slowest /healthz meanwhile, ms', `${slowest_ms.toFixed(0)} (${answers} answers)`, '', ''],
+    ['slowest /healthz during the start, ms', `${slowest_ms.toFixed(0)} (${answers} answers)`, '', ''],
   );
   await stop(again);
 }

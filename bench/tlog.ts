@@ -1,15 +1,13 @@
 /**
  * The transparency log at a million entries. `node bench/tlog.ts [--quick]`
  *
- * Bars: a proof under 1 ms, opening with the start check under 2 s (also with a tail that no checkpoint covers), memory
- * that does not grow with the log. Times are what a caller waits, on the disk of the project and with its syncs.
+ * Bars: a proof under 1 ms, opening with the start check under 2 s (even with a tail that no checkpoint covers), memory
+ * that does not grow with the log. Times are wall-clock times of the caller, with syncs to the disk of the project.
  */
 import { generateKeyPairSync, randomBytes, sign } from 'node:crypto';
-import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
-import { join } from 'node:path';
-import { fileURLToPath } from 'node:url';
+import { rmSync } from 'node:fs';
 import { dirSource, noteSigner, TransparencyLog, verifyLog, type NoteSigner } from '@ron/tlog';
-import { liveHeap_bytes, measure, nsEachAsync, quick, report, type Case } from './lib.ts';
+import { liveHeap_bytes, measure, nsEachAsync, quick, report, scratchDir, type Case } from './lib.ts';
 
 const ENTRIES = quick ? 200_000 : 1_000_000;
 const TAIL = 20_000;
@@ -20,9 +18,7 @@ const REPEATS = quick ? 3 : 5;
 const ORIGIN = 'example.com/bench';
 
 const { signal } = new AbortController();
-const out = fileURLToPath(new URL('./out/', import.meta.url));
-mkdirSync(out, { recursive: true });
-const dir = mkdtempSync(join(out, 'tlog-'));
+const dir = scratchDir('tlog');
 
 function signerOf(): NoteSigner {
   const { publicKey, privateKey } = generateKeyPairSync('ed25519');
@@ -83,7 +79,7 @@ try {
   const rows = await measure(bare, REPEATS);
   await fill(log, log.size + TAIL);
   const tail: Case = {
-    name: `open with ${TAIL} entries behind the checkpoint`,
+    name: `open with ${TAIL} entries after the checkpoint`,
     unit: 'ms',
     bar: 2000,
     run: () => elapsed_ms(reopen),
@@ -97,7 +93,7 @@ try {
   };
   rows.push(...(await measure([audit], quick ? 1 : 2)));
   const growth: Case = {
-    name: `live memory after ${ENTRIES} entries, against ${ENTRIES / 2}`,
+    name: `live memory after ${ENTRIES} entries, compared with ${ENTRIES / 2}`,
     unit: 'bytes',
     bar: 256 * 1024,
     run: () => growth_bytes,
@@ -115,7 +111,7 @@ try {
   rmSync(dir, { recursive: true, force: true });
 }
 
-/** Objects and buffers that are still held. */
+/** Bytes of live objects and buffers. */
 function live_bytes(): number {
   return liveHeap_bytes() + process.memoryUsage().arrayBuffers;
 }

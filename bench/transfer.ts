@@ -1,28 +1,26 @@
 /**
- * A large file to storage and back by the command line, against copying, syncing and hashing the same file.
+ * `ron put` and `ron get` of a large file, compared with `cp`, `sync` and a hash of the same file.
  *
- * Every round is of other bytes and begins with the peer. What comes back is compared with what was sent. CPU is that of
- * both processes, which is steadier here than the clock. The server's own memory is looked at all the time: how much more
- * than before the first round it ever had. `--quick` moves 256 MiB instead of 1 GiB.
+ * Every round uses new bytes and measures the peer first. The fetched file is compared with the original. CPU time is that
+ * of client and server, which varies less than wall-clock time. The private memory of the server is sampled: the result is
+ * its largest growth since before the first round. `--quick` transfers 256 MiB instead of 1 GiB.
  */
 import { execFileSync, spawn } from 'node:child_process';
 import { randomFillSync } from 'node:crypto';
 import { once } from 'node:events';
-import { closeSync, mkdirSync, mkdtempSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs';
+import { closeSync, openSync, rmSync, writeFileSync, writeSync } from 'node:fs';
 import { join } from 'node:path';
-import { machineLine, median, quick, table } from './lib.ts';
+import { machineLine, median, quick, scratchDir, table } from './lib.ts';
 import { cpu_us, firstLine, ownMemory_bytes, path, startStorage } from './servers.ts';
 
 const MIB = 1024 * 1024;
 const BYTES = (quick ? 256 : 1024) * MIB;
 const ROUNDS = 3;
-const LOOK_EVERY_MS = 20;
+const SAMPLE_MS = 20;
 const GROWTH_MIB_MAX = 64;
 const RATIO_MAX = 1.5;
 
-mkdirSync(path('./out/'), { recursive: true });
-// On the disk of the project, not in /tmp, which may be memory.
-const dir = mkdtempSync(join(path('./out/'), 'transfer-'));
+const dir = scratchDir('transfer');
 const file = (name: string): string => join(dir, name);
 
 interface Move {
@@ -60,30 +58,30 @@ const server = await startStorage(file('data'), {});
 const memory_bytes = ownMemory_bytes(server.pid);
 let growth_bytes = 0;
 
-/** Runs the command; what it says, and what that took. */
-async function ron(peer_s: number, ...args: string[]): Promise<Move & { said: string }> {
-  const reach = ['--url', `http://127.0.0.1:${server.port}`, '--capability-file', file('cap'), '--dir', dir];
-  const command = [...process.execArgv, path('../apps/ron/src/main.ts'), ...args, ...reach];
+/** Runs the command; returns its first line of output and its cost. */
+async function ron(peer_s: number, ...args: string[]): Promise<Move & { output: string }> {
+  const connection = ['--url', `http://127.0.0.1:${server.port}`, '--capability-file', file('cap'), '--dir', dir];
+  const command = [...process.execArgv, path('../apps/ron/src/main.ts'), ...args, ...connection];
   const server_us = cpu_us(server.pid);
   const start = performance.now();
   const child = spawn(process.execPath, command, { stdio: ['ignore', 'pipe', 'ignore'] });
   let client_us = 0;
-  const look = setInterval(() => {
+  const sampler = setInterval(() => {
     growth_bytes = Math.max(growth_bytes, ownMemory_bytes(server.pid) - memory_bytes);
     try {
       client_us = cpu_us(child.pid!);
     } catch {
-      // It has just ended.
+      // The process has just exited.
     }
-  }, LOOK_EVERY_MS);
+  }, SAMPLE_MS);
   const ended = once(child, 'exit');
-  const said = args[0] === 'put' ? await firstLine(child) : '';
+  const output = args[0] === 'put' ? await firstLine(child) : '';
   const [code] = (await ended) as [number];
-  clearInterval(look);
-  if (code !== 0) throw new Error(`ron ${args[0]} ended with ${code}`);
+  clearInterval(sampler);
+  if (code !== 0) throw new Error(`ron ${args[0]} exited with ${code}`);
   const seconds = (performance.now() - start) / 1000;
   const server_cpu_s = (cpu_us(server.pid) - server_us) / 1e6;
-  return { seconds, ratio: seconds / peer_s, client_cpu_s: client_us / 1e6, server_cpu_s, said };
+  return { seconds, ratio: seconds / peer_s, client_cpu_s: client_us / 1e6, server_cpu_s, output };
 }
 
 function line(name: string, moves: readonly Move[]): string[] {
@@ -103,7 +101,7 @@ try {
     writeRandom('in');
     const peer_s = copySyncHash_s();
     const put = await ron(peer_s, 'put', file('in'), '--state', file('state'));
-    const get = await ron(peer_s, 'get', put.said, '-o', file('out'));
+    const get = await ron(peer_s, 'get', put.output, '-o', file('out'));
     execFileSync('cmp', [file('in'), file('out')]);
     puts.push(put);
     gets.push(get);

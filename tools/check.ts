@@ -1,5 +1,5 @@
 /**
- * `npm run check`: types, lint with our plugin, formatting, and generated documents. Zero warnings or it fails.
+ * `npm run check`: types, lint, formatting and generated documents. A warning is a failure.
  */
 import { spawnSync } from 'node:child_process';
 

@@ -7,10 +7,11 @@ import { tempDirFor } from '@ron/testkit';
 import { documents, merge, staleDocuments, writeDocuments } from './generate-docs.ts';
 
 const ROOT = join(import.meta.dirname, '..');
-const KERNEL = JSON.stringify(join(ROOT, 'packages/kernel/src/index.ts'));
+const SERVICE = JSON.stringify(join(ROOT, 'packages/service/src/index.ts'));
+const CONFIG_PACKAGE = JSON.stringify(join(ROOT, 'packages/config/src/index.ts'));
 
 const CONCURRENCY = (capacity: number): string => `
-  import { declareConcurrency } from ${KERNEL};
+  import { declareConcurrency } from ${SERVICE};
   export const concurrency = declareConcurrency({
     service: 'storage',
     channels: { work: { kind: 'work', capacity: ${capacity}, lanes: ['get'], from: 'listener', to: 'pool' } },
@@ -18,10 +19,10 @@ const CONCURRENCY = (capacity: number): string => `
   });`;
 
 const CONFIG = `
-  import { defineConfig, key } from ${KERNEL};
+  import { defineConfig, key } from ${CONFIG_PACKAGE};
   export const schema = defineConfig({ 'server.max_inflight': key.integer({ default: 512, doc: 'Requests at a time.' }) });`;
 
-/** A project of its own, with one service if its declaration is given. */
+/** A temporary project, with one service if a declaration is given. */
 async function project(t: TestContext, concurrency?: string): Promise<string> {
   const root = tempDirFor(t);
   if (concurrency !== undefined) {
@@ -33,13 +34,13 @@ async function project(t: TestContext, concurrency?: string): Promise<string> {
   return root;
 }
 
-test('the documents in this project are what its code declares', () => {
+test('the documents of this project are up to date', () => {
   const check = spawnSync(process.execPath, ['tools/generate-docs.ts', '--check'], { cwd: ROOT, encoding: 'utf8' });
   assert.equal(check.stderr, '');
   assert.equal(check.status, 0);
 });
 
-test('the check fails when a document is stale, and names it and the command that refreshes it', async (t) => {
+test('the check fails for a stale document, and names it and the command that updates it', async (t) => {
   const root = await project(t);
   const run = (...args: string[]): ReturnType<typeof spawnSync> =>
     spawnSync(process.execPath, ['tools/generate-docs.ts', ...args, root], { cwd: ROOT, encoding: 'utf8' });
@@ -48,19 +49,19 @@ test('the check fails when a document is stale, and names it and the command tha
   await rm(join(root, 'docs/errors.md'));
   const check = run('--check');
   assert.equal(check.status, 1);
-  assert.match(String(check.stderr), /^docs\/errors\.md is not what the code declares: run `npm run docs`\n$/);
+  assert.match(String(check.stderr), /^docs\/errors\.md is stale: run `npm run docs`\n$/);
 });
 
-test('a project without services gets documents that say so', async (t) => {
+test('documents of a project without services say so', async (t) => {
   const root = await project(t);
   await writeDocuments(root);
-  assert.match(await readFile(join(root, 'docs/concurrency.md'), 'utf8'), /No service declares anything yet/);
+  assert.match(await readFile(join(root, 'docs/concurrency.md'), 'utf8'), /No service has declarations yet/);
   assert.match(await readFile(join(root, 'docs/errors.md'), 'utf8'), /\| `busy` \| 429 \| yes \|/);
   assert.match(await readFile(join(root, 'docs/errors.md'), 'utf8'), /\| 78 \| the configuration was refused/);
   assert.deepEqual(await staleDocuments(root), []);
 });
 
-test('declarations of services are found and rendered, and a change makes the document stale', async (t) => {
+test('declarations of services are rendered, and a change makes the document stale', async (t) => {
   const root = await project(t, CONCURRENCY(512));
   await writeDocuments(root);
   const text = await readFile(join(root, 'docs/concurrency.md'), 'utf8');
@@ -76,7 +77,7 @@ test('declarations of services are found and rendered, and a change makes the do
   assert.deepEqual(await staleDocuments(root), ['docs/concurrency.md', 'docs/config.md']);
 });
 
-test('metrics are those that the services register, what all have once', async () => {
+test('the metrics document lists the registered metrics, common ones once', async () => {
   const { body } = (await documents(ROOT)).find(({ file }) => file === 'docs/metrics.md')!;
   const [ofAll = '', ...own] = body.split('\n## ').map((section) => section.replace(/^## /, ''));
   assert.match(ofAll, /^Every service\n/);
@@ -91,17 +92,17 @@ test('metrics are those that the services register, what all have once', async (
   assert.match(own[1]!, /`passport_issued_total\{audience\}` \| counter \|/);
 });
 
-test('what people wrote around the generated part stays', async (t) => {
+test('text around the generated part is kept', async (t) => {
   const [document] = await documents(await project(t));
   const first = merge(undefined, document!);
   const edited = `Before.\n\n${first}\nAfter.\n`;
   const again = merge(edited, { ...document!, body: 'NEW' });
   assert.ok(again.startsWith('Before.\n\n') && again.endsWith('\nAfter.\n') && again.includes('\n\nNEW\n\n'));
   assert.equal(merge(again, { ...document!, body: 'NEW' }), again);
-  assert.throws(() => merge('no markers', document!), /has lost its markers/);
+  assert.throws(() => merge('no markers', document!), /has no markers/);
 });
 
-test('a module that should declare something and does not is an error', async (t) => {
+test('a module without a declaration is an error', async (t) => {
   const root = await project(t, 'export const concurrency = {};');
   await assert.rejects(documents(root), /services\/storage\/src\/concurrency\.ts exports no declaration/);
 });

@@ -1,8 +1,8 @@
 /**
- * Installs programs that tests of real backends need, where that is possible without asking: on Debian, as root.
+ * Installs the programs that tests of real backends need, where this works unattended: on Debian, as root.
  *
- * Promise: says nothing and takes a few milliseconds when all is there; never fails, for tests whose programs are missing
- * say by themselves what to install and are skipped. Bound: `INSTALL_MS_MAX`.
+ * Contract: silent and done in milliseconds if all programs are present. Never fails: tests whose programs are missing are
+ * skipped and name the packages to install. Bound: `INSTALL_MS_MAX`.
  */
 import { execFile } from 'node:child_process';
 import { promisify } from 'node:util';
@@ -12,12 +12,12 @@ const INSTALL_MS_MAX = 180_000;
 
 const run = promisify(execFile);
 
-export async function installTestTools(say: (line: string) => void): Promise<void> {
+export async function installTestTools(report: (line: string) => void): Promise<void> {
   const absent = Object.values(TEST_TOOLS).filter((tools) => missing(tools) !== undefined);
   const packages = [...new Set(absent.flatMap((tools) => tools.packages))];
   const apt = whereIs(['apt-get']);
   if (packages.length === 0 || apt === undefined || process.getuid?.() !== 0) return;
-  say(`installing programs for tests: ${packages.join(' ')}`);
+  report(`installing programs for tests: ${packages.join(' ')}`);
   const signal = AbortSignal.timeout(INSTALL_MS_MAX);
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' };
   try {
@@ -25,6 +25,6 @@ export async function installTestTools(say: (line: string) => void): Promise<voi
     await run(apt, ['install', '--yes', '--quiet=2', '--no-install-recommends', ...packages], { signal, env });
   } catch (error) {
     const why = error instanceof Error ? (error.message.split('\n')[0] ?? '') : String(error);
-    say(`they could not be installed (${why}); tests that need them are skipped`);
+    report(`installation failed (${why}); tests that need these programs are skipped`);
   }
 }

@@ -1,25 +1,17 @@
 /**
- * The tables of `docs/metrics.md`, from what the services register: each is started in memory, asked, and stopped.
+ * Renders the tables of `docs/metrics.md`: starts each service in memory, reads its registered metrics, and stops it.
  *
- * Promise: what a service shows is in its table, with the help text that a scrape shows. What all of them have is listed once.
- * Bound: one service at a time; nothing is written and no port is taken but a free one of loopback.
+ * Contract: a table lists every metric of a service with the help text of a scrape. Metrics of all services are listed once.
+ * Bound: one service at a time, on a free loopback port, without writing to disk.
  */
 import { globSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import {
-  createLog,
-  isConfigSchema,
-  loadConfig,
-  measureProcess,
-  Metrics,
-  type ConfigSchema,
-  type KeyTable,
-  type Log,
-  type MetricAbout,
-} from '@ron/kernel';
+import { createLog, Metrics, type Log, type MetricAbout } from '@ron/telemetry';
+import { isConfigSchema, loadConfig, type ConfigSchema, type KeyTable } from '@ron/config';
+import { measureProcess } from '@ron/service';
 
-/** What `service.ts` of each service exports, under a name of its own: `startStorage`. */
+/** The start function that each `service.ts` exports, for example `startStorage`. */
 type Start = (init: { config: unknown; metrics: Metrics; log: Log }) => Promise<AsyncDisposable>;
 
 interface Shown {
@@ -27,12 +19,12 @@ interface Shown {
   readonly metrics: readonly MetricAbout[];
 }
 
-/** So that what is only there with passport is shown, too. Nobody listens there. */
+/** A passport URL adds the metrics of revocation polling. No server listens there. */
 const FLAGS = { 'amnesia.enabled': 'true', 'server.bind': '127.0.0.1:0', 'auth.passport_url': 'http://127.0.0.1:9' };
 
 export async function metricsBody(root: string): Promise<string> {
   const files = globSync('services/*/src/service.ts', { cwd: root }).toSorted();
-  if (files.length === 0) return 'No service declares anything yet.';
+  if (files.length === 0) return 'No service has declarations yet.';
   const process = new Metrics('process');
   measureProcess(process);
   const shown: Shown[] = [];
@@ -52,7 +44,7 @@ async function metricsOf(root: string, file: string): Promise<Shown> {
   const declared: Record<string, unknown> = await import(pathToFileURL(join(folder, 'config.ts')).href);
   const start = Object.entries(exported).find(([name]) => /^start[A-Z]/.test(name))?.[1];
   const schema = Object.values(declared).find(isConfigSchema);
-  if (typeof start !== 'function' || schema === undefined) throw new Error(`${file} exports nothing that starts it`);
+  if (typeof start !== 'function' || schema === undefined) throw new Error(`${file} exports no start function`);
   const service = file.split('/')[1]!;
   const metrics = new Metrics(service);
   const log = createLog({ service, level: 'fatal' });

@@ -1,8 +1,8 @@
 /**
  * Starts a TypeScript entry point: `node tools/run.js ENTRY.ts [arguments]`.
  *
- * It is JavaScript that any Node since 18 can read, so that somebody whose install did not bring Node 26 gets a sentence
- * that helps instead of `ERR_UNKNOWN_FILE_EXTENSION`.
+ * Written in JavaScript that Node 18 can parse, so that an older Node prints a helpful error instead of
+ * `ERR_UNKNOWN_FILE_EXTENSION`.
  */
 import { realpathSync } from 'node:fs';
 import { resolve } from 'node:path';
@@ -14,9 +14,9 @@ const EXIT_OLD_NODE = 1;
 const [entry, ...rest] = process.argv.slice(2);
 if (Number.parseInt(process.versions.node, 10) < NODE_MAJOR_MIN) {
   process.stderr.write(
-    `ron needs Node ${NODE_MAJOR_MIN}, this is ${process.version}.\n` +
-      'The project brings it as the npm package "node". Run `npm install` in the project folder, allow the install\n' +
-      'script of "node" if npm asks (it is listed under allowScripts in package.json), and start through an npm script.\n',
+    `ron needs Node ${NODE_MAJOR_MIN} or newer; this is ${process.version}.\n` +
+      '`npm install` in the project folder installs it as the npm package "node". If npm asks, allow the install script\n' +
+      'of "node" (listed under allowScripts in package.json). Then use the npm scripts, for example `npm start`.\n',
   );
   process.exit(EXIT_OLD_NODE);
 }
@@ -24,7 +24,7 @@ if (entry === undefined) {
   process.stderr.write('usage: node tools/run.js ENTRY.ts [arguments]\n');
   process.exit(64);
 }
-// The entry sees itself as the program: `process.argv[1] === import.meta.filename`, where `import.meta.main` is false.
+// Entries compare `process.argv[1]` with `import.meta.filename`, because `import.meta.main` is false here.
 const path = realpathSync(resolve(entry));
 process.argv = [process.argv[0], path, ...rest];
 await import(pathToFileURL(path).href);

@@ -1,5 +1,5 @@
 /**
- * `npm test`: the checks, then every `*.test.ts` of the workspace, and last a line `N passed, N failed[, N skipped]`.
+ * `npm test`: runs the checks, then every `*.test.ts` of the workspace. The last line is `N passed, N failed[, N skipped]`.
  *
  * `npm test -- PATTERN ...` runs only the test files whose path contains one of the patterns, without the checks.
  */
@@ -11,14 +11,14 @@ import { spec } from 'node:test/reporters';
 import { runChecks } from './check.ts';
 import { installTestTools } from './install-test-tools.ts';
 
-/** Most files wait for processes, disks and timers more than they compute, so more of them than cores run at once. */
+/** More than there are cores: most test files wait for processes, disks and timers. */
 const FILES_AT_ONCE = 4;
 /**
- * Files that run alone, after the others, because what they promise is about time, rates or the whole machine: beside
- * another file they would measure that one too. A file that only waits for conditions does not belong here.
+ * Files that run alone, after the others, because they assert times or rates, or use the whole machine. A file that only
+ * waits for conditions does not belong here.
  */
 const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
-  ['apps/ron/test/capability-custody.test.ts', 'a revocation reaches every service within 2 s'],
+  ['apps/ron/test/capability-lifecycle.test.ts', 'a revocation reaches every service within 2 s'],
   ['packages/custody/test/token-killed.test.ts', 'the slowest call of a dead token ends within 2 s'],
   ['packages/custody/test/token-recovery.test.ts', 'a refusal takes less than 5 ms'],
   ['packages/ingress/test/attacks/fast-path-differs-in-nothing.test.ts', 'an answer from RAM overtakes workers'],
@@ -33,8 +33,8 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['packages/ingress/test/drain-finishes-inflight.test.ts', 'a drain ends within its deadline and a little'],
   ['packages/ingress/test/signals-and-supervision.test.ts', 'a process ends within its drain deadline and a little'],
   ['services/kms/test/outages-are-survived.test.ts', 'a refusal comes within the deadline of a signature'],
-  ['services/passport/test/revocations-are-told.test.ts', 'a revocation is told within 2 s'],
-  ['services/storage/test/disks-that-fail.test.ts', 'a full disk counts as full until it is looked at a second later'],
+  ['services/passport/test/revocations-are-published.test.ts', 'a revocation is published within 2 s'],
+  ['services/storage/test/disks-that-fail.test.ts', 'a full disk is probed once a second'],
   [
     'services/storage/test/directories-vanish-at-every-step.test.ts',
     'six servers take both cores for most of a minute',
@@ -45,7 +45,7 @@ const NEEDS_THE_MACHINE: ReadonlyMap<string, string> = new Map([
   ['services/storage/test/slow-files.test.ts', 'answers come within seconds while files are delayed'],
   ['services/storage/test/two-directories-die-under-load.test.ts', 'repair leaves readers their latency'],
 ]);
-/** No single test may take longer; a hang is a failure, not a wait. */
+/** The time limit of a single test: a hang is a failure. */
 const TEST_TIMEOUT_MS = 180_000;
 
 const tally = { passed: 0, failed: 0, skipped: 0 };
@@ -70,7 +70,7 @@ async function countTests(patterns: readonly string[]): Promise<void> {
   if (patterns.length === 0) {
     for (const named of NEEDS_THE_MACHINE.keys()) {
       if (files.includes(named)) continue;
-      process.stdout.write(`${named} is listed as needing the machine, and does not exist\n`);
+      process.stdout.write(`${named} is listed in tools/test.ts but does not exist\n`);
       tally.failed += 1;
     }
   }
@@ -81,7 +81,7 @@ async function countTests(patterns: readonly string[]): Promise<void> {
   await runFiles(alone, 1);
 }
 
-/** Every process that a test starts reads the same sources: they are compiled once for all of them. */
+/** All processes of the tests share one compile cache. */
 async function withCompileCache(work: () => Promise<void>): Promise<void> {
   const cache = mkdtempSync(join(tmpdir(), 'ron-test-compile-cache-'));
   process.env['NODE_COMPILE_CACHE'] = cache;

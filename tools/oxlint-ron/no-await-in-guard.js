@@ -1,4 +1,7 @@
-/** A `withSync` callback is a critical section: it must not be async, await, yield or loop over an async iterable. */
+/**
+ * [storage I-1] [kms I-1] A `withSync` callback is a critical section: it must not be async, await, yield or loop over
+ * an async iterable.
+ */
 
 const isFunction = (node) =>
   node.type === 'ArrowFunctionExpression' || node.type === 'FunctionExpression' || node.type === 'FunctionDeclaration';
@@ -8,7 +11,7 @@ const isGuardCall = (node) =>
   node.callee.type === 'MemberExpression' &&
   (node.callee.property?.name === 'withSync' || node.callee.property?.value === 'withSync');
 
-/** A type assertion around a callback hides it from the types, but not from here. */
+/** A type assertion around a callback hides it from the type checker, but not from this rule. */
 const ASSERTIONS = new Set(['TSAsExpression', 'TSSatisfiesExpression', 'TSTypeAssertion', 'TSNonNullExpression']);
 const bare = (node) => (ASSERTIONS.has(node?.type) ? bare(node.expression) : node);
 const asserted = (node) => (ASSERTIONS.has(node.parent?.type) ? asserted(node.parent) : node);
@@ -23,7 +26,7 @@ export const noAwaitInGuard = {
   meta: {
     type: 'problem',
     messages: {
-      guard: 'no await inside withSync: copy what you need out of the guard, leave it, then await',
+      guard: 'no await inside withSync: copy the needed values out of the guard, then await',
     },
   },
   create(context) {

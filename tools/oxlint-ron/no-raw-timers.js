@@ -1,4 +1,4 @@
-/** Clock, timers and randomness come from the kernel's `sched`, so that the explorer and tests can own them. */
+/** Clock, timers and randomness come from the kernel's `sched`, so that the explorer and tests can replace them. */
 
 const GLOBAL_CALLS = new Set(['setTimeout', 'setInterval', 'setImmediate']);
 const MEMBER_CALLS = new Set([
@@ -26,7 +26,7 @@ function dotted(node) {
 export const noRawTimers = {
   meta: {
     type: 'problem',
-    messages: { seam: '{{name}}: ask the `sched` of @ron/kernel for the time, a timer or randomness' },
+    messages: { seam: '{{name}}: use `sched` of @ron/kernel for time, timers and randomness' },
   },
   create(context) {
     const report = (node, name) => context.report({ node, messageId: 'seam', data: { name } });

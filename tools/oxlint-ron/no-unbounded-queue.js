@@ -1,6 +1,6 @@
 /**
- * Every queue states a finite capacity where it is made, and nothing that buffers without a bound is brought in.
- * The kernel asserts the value at run time; this rule keeps `Infinity` and forgotten arguments from being written at all.
+ * [storage I-3] [kms I-3] Every queue states a finite capacity where it is created, and no unbounded buffer of Node is
+ * imported. The kernel asserts the value at run time; this rule refuses `Infinity` and forgotten arguments in the source.
  */
 
 const CHANNELS = new Set(['Mpsc', 'WorkQueue', 'Broadcast']);

@@ -1,11 +1,11 @@
 /**
- * Reads the arguments of a command.
+ * Parses the arguments of a command.
  *
- * Promise: an unknown flag, a flag without its value, a value where none belongs, or too many or too few arguments is a
- * `usage` error that names the flag that was probably meant. Nothing is guessed.
+ * Contract: an unknown flag, a missing or unexpected value, and a wrong number of arguments are `usage` errors. The message
+ * suggests the nearest known flag; the parser never guesses.
  */
 import { parseArgs } from 'node:util';
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { COMMON_OPTIONS, type Command, type Options, type Values } from './command.ts';
 import { CliError } from './exits.ts';
 
@@ -50,12 +50,12 @@ function valueOf(token: OptionToken, option: Options[string], before: unknown, c
     if (value !== undefined) throw usage(command, `${rawName} takes no value`);
     return true;
   }
-  // Not the next flag: `--dir --json` is a slip, `--dir=--json` is meant.
+  // Does not consume the next flag: `--dir --json` is a mistake, `--dir=--json` is intended.
   if (value === undefined || (inlineValue !== true && value.startsWith('-') && value !== '-')) {
     throw usage(command, `${rawName} needs a value: ${rawName} ${option.value ?? 'VALUE'}`);
   }
   if (option.multiple === true) return [...((before as string[] | undefined) ?? []), value];
-  if (before !== undefined) throw usage(command, `${rawName} was given twice`);
+  if (before !== undefined) throw usage(command, `duplicate flag ${rawName}`);
   return value;
 }
 
@@ -68,10 +68,10 @@ function unknown(command: Command, rawName: string, options: Options): never {
 function checkCount(command: Command, args: readonly string[]): void {
   const [min, max] = command.args;
   if (args.length >= min && args.length <= max) return;
-  const what = args.length < min ? 'an argument is missing' : `${JSON.stringify(args[max])} is one argument too many`;
-  throw usage(command, `${what}: ron ${command.usage}`);
+  const problem = args.length < min ? 'missing argument' : `unexpected argument ${JSON.stringify(args[max])}`;
+  throw usage(command, `${problem}; usage: ron ${command.usage}`);
 }
 
 export function usage(command: Pick<Command, 'name'>, message: string): CliError {
-  return new CliError('usage', `${message}\n     \`ron ${command.name} --help\` shows how it is called`);
+  return new CliError('usage', `${message}\n     run \`ron ${command.name} --help\` for details`);
 }

@@ -1,4 +1,4 @@
-/** Where the command line keeps what can be lost without harm: below XDG_CACHE_HOME, or in the home directory. */
+/** The cache directory of the command line, below XDG_CACHE_HOME or `~/.cache`. Its contents may be deleted at any time. */
 import { homedir } from 'node:os';
 import { join } from 'node:path';
 

@@ -1,5 +1,5 @@
 /**
- * The file with which a command shows what it may do: JSON with one token for each service, or one bare token.
+ * A capability file: JSON with one token for each service, or one bare token.
  *
  *     {"storage":"AgE..."}
  */
@@ -11,13 +11,13 @@ const FILE_BYTES_MAX = 65_536;
 
 export type Capabilities = Readonly<Partial<Record<Service, string>>>;
 
-/** The token for a service; undefined when there is no file, or none for this service in it. */
+/** The token for a service; undefined if the file or its entry for this service is missing. */
 export async function readCapabilityFile(path: string, service: Service): Promise<string | undefined> {
   const found = await readCapabilities(path);
   return typeof found === 'string' ? found : found?.[service];
 }
 
-/** All tokens of a file, or the bare one. */
+/** All tokens of a file, or its bare token. */
 export async function readCapabilities(path: string): Promise<Capabilities | string | undefined> {
   const text = (await readSecret(path, FILE_BYTES_MAX))?.trim();
   if (text === undefined) return undefined;
@@ -26,11 +26,11 @@ export async function readCapabilities(path: string): Promise<Capabilities | str
     const value = JSON.parse(text) as Record<string, unknown>;
     if (Object.values(value).every((token) => typeof token === 'string')) return value;
   } catch {
-    // The message below says more than the parser, which would quote the secret.
+    // The parser's message would quote the secret.
   }
   throw new CliError(
     'permission',
-    `${path} is no capability file: move it away and run \`ron up\`, which makes a new one`,
+    `${path} is not a capability file: move it away and run \`ron up\`, which creates a new one`,
   );
 }
 

@@ -1,7 +1,7 @@
 /**
- * Finds the command, reads its arguments, runs it, and turns whatever happens into an exit code.
+ * Finds the command, parses its arguments, runs it, and maps the outcome to an exit code.
  */
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { parse } from './args.ts';
 import type { Command } from './command.ts';
 import { COMMANDS, loadCommand } from './commands.ts';
@@ -11,11 +11,11 @@ import type { Io } from './io.ts';
 
 const VERSION = '0.1.0';
 
-/** The exit code. */
+/** Returns the exit code. */
 export async function runCli(argv: readonly string[], io: Io): Promise<number> {
-  io.json = isJsonAsked(argv);
+  io.json = wantsJson(argv);
   try {
-    // Also before the command: `ron --json help` and `ron help --json` are the same.
+    // `ron --json help` and `ron help --json` are equivalent.
     const exit = await dispatch(argv[0] === '--json' ? argv.slice(1) : argv, io);
     await io.flushed();
     return EXITS[exit].code;
@@ -24,8 +24,8 @@ export async function runCli(argv: readonly string[], io: Io): Promise<number> {
   }
 }
 
-/** Also before the arguments are understood: a mistake in them is told the way that was asked for. */
-const isJsonAsked = (argv: readonly string[]): boolean =>
+/** Decided before the arguments are parsed, so that a usage error is printed as JSON too. */
+const wantsJson = (argv: readonly string[]): boolean =>
   argv.slice(0, argv.includes('--') ? argv.indexOf('--') : argv.length).includes('--json');
 
 async function dispatch(argv: readonly string[], io: Io): Promise<Exit> {
@@ -62,10 +62,10 @@ function unknownCommand(name: string): CliError {
   const meant = nearest(name, Object.keys(COMMANDS));
   const hint = meant === undefined ? '' : `: did you mean \`ron ${meant}\`?`;
   const quoted = JSON.stringify(name);
-  return new CliError('usage', `unknown command ${quoted}${hint}\n     \`ron --help\` lists the commands`);
+  return new CliError('usage', `unknown command ${quoted}${hint}\n     run \`ron --help\` for the list of commands`);
 }
 
-/** Ctrl-C ends the wait, and the command says what can be done; a second one ends the process. */
+/** The first Ctrl-C aborts the command, which reports how to continue; the second one kills the process. */
 async function withSignals(command: Command, work: (signal: AbortSignal) => Promise<Exit | void>): Promise<Exit> {
   const controller = new AbortController();
   if (command.ownSignals === true) return (await work(controller.signal)) ?? 'ok';
@@ -81,7 +81,7 @@ async function withSignals(command: Command, work: (signal: AbortSignal) => Prom
   try {
     return (await work(controller.signal)) ?? 'ok';
   } catch (error) {
-    // Whatever broke because of the signal: the signal is why.
+    // Errors after a signal are a consequence of it: report the signal.
     if (ended !== undefined && !(error instanceof CliError)) throw new CliError(ended, 'interrupted');
     throw error;
   }

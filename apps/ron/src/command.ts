@@ -1,4 +1,4 @@
-/** What a command is: its words, its flags, and what it does. */
+/** The definition of a command: name, arguments, flags, help and action. */
 import type { Exit } from './exits.ts';
 import type { Io } from './io.ts';
 
@@ -7,7 +7,7 @@ export interface Option {
   /** May be given more than once. Default false. */
   readonly multiple?: boolean;
   readonly short?: string;
-  /** What the value is, for the help: `FILE`. */
+  /** Placeholder of the value in the help: `FILE`. */
   readonly value?: string;
   /** One sentence. */
   readonly doc: string;
@@ -34,18 +34,18 @@ export interface Invocation<O extends Options> {
 
 export interface Command<O extends Options = Options> {
   readonly name: string;
-  /** How it is called, without `ron`. */
+  /** The usage line, without `ron`. */
   readonly usage: string;
-  /** What it does and when, in a few sentences. */
+  /** Its description for the help, in a few sentences. */
   readonly about: string;
   readonly options: O;
-  /** At least and at most so many arguments. */
+  /** The number of arguments. */
   readonly args: readonly [min: number, max: number];
-  /** Command line to what it does. */
+  /** Maps a command line to its description. */
   readonly examples: Readonly<Record<string, string>>;
-  /** The first arguments that make sense, for completion. */
+  /** Values of the first argument, for shell completion. */
   readonly words?: readonly string[];
-  /** Set by a command for which Ctrl-C is not simply the end. */
+  /** Whether the command handles SIGINT and SIGTERM itself. Default false. */
   readonly ownSignals?: boolean;
   run(invocation: Invocation<O>): Promise<Exit | void>;
 }
@@ -56,17 +56,21 @@ export function command<const O extends Options>(definition: Command<O>): Comman
 
 /** Flags that every command has. */
 export const COMMON_OPTIONS = {
-  json: { type: 'boolean', doc: 'Results as JSON, one value a line; an error as JSON on standard error.' },
-  help: { type: 'boolean', short: 'h', doc: 'This text.' },
+  json: { type: 'boolean', doc: 'Print results as JSON Lines, and errors as JSON on standard error.' },
+  help: { type: 'boolean', short: 'h', doc: 'Print this help.' },
 } as const satisfies Options;
 
-/** Flags of commands that talk to a node. */
-export const REACH_OPTIONS = {
+/** Flags of commands that connect to a node. */
+export const CONNECTION_OPTIONS = {
   dir: { type: 'string', value: 'DIR', doc: 'The directory of the node. Default: RON_DIR, or ./.ron.' },
-  url: { type: 'string', value: 'URL', doc: 'Where the service is. Default: RON_URL, or what runs in the directory.' },
+  url: {
+    type: 'string',
+    value: 'URL',
+    doc: 'The URL of the service. Default: RON_URL, or the service that runs in the directory.',
+  },
   'capability-file': {
     type: 'string',
     value: 'FILE',
-    doc: 'The capability to use, wherever --url leads. Default: RON_CAPABILITY_FILE, or root.cap in the directory, which goes to that node only.',
+    doc: 'The capability to send, even to another node. Default: RON_CAPABILITY_FILE, or root.cap in the directory, which is sent to that node only.',
   },
 } as const satisfies Options;

@@ -1,8 +1,9 @@
 /**
- * Compiled code of the command line and of the services, so that a start after the first takes half the time.
+ * The V8 compile cache of the command line and the services. It halves the time of every start after the first.
  *
- * Promise: it lies where only its owner can write: whoever could write there could run code here. Not in the directory for
- * temporary files, which is where Node would put it. Code only, nothing of the user's. Without such a place there is none.
+ * Contract: the cache is in a directory that only its owner can write, because a user who can write there can run code as
+ * the owner. Node's default is the shared directory for temporary files. The cache holds code only, no user data. If the
+ * directory cannot be created, there is no cache.
  */
 import { mkdirSync } from 'node:fs';
 import { enableCompileCache } from 'node:module';
@@ -11,7 +12,7 @@ import { cacheHome } from './cache-home.ts';
 
 type Env = Readonly<Record<string, string | undefined>>;
 
-/** For this process; who named another place in NODE_COMPILE_CACHE has it already. */
+/** Enables the cache in this process, unless NODE_COMPILE_CACHE did. */
 export function useCompileCache(env: Env): void {
   if (env['NODE_COMPILE_CACHE']) return;
   const dir = compileCacheDir(env);
@@ -19,11 +20,11 @@ export function useCompileCache(env: Env): void {
     mkdirSync(dir, { recursive: true, mode: 0o700 });
     enableCompileCache(dir);
   } catch {
-    // No such place: everything is compiled each time.
+    // Without a cache, everything is compiled at each start.
   }
 }
 
-/** The environment of a process that shares it. */
+/** The environment of a child process that shares the cache. */
 export function withCompileCache(env: Env): Env {
   if (env['NODE_COMPILE_CACHE']) return env;
   return { ...env, NODE_COMPILE_CACHE: compileCacheDir(env) };

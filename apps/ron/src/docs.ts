@@ -1,37 +1,37 @@
-/** The reference in `docs/cli.md`, made from the tables that the commands run by. */
+/** Renders `docs/cli.md` from the tables that the commands use. */
 import { COMMANDS, loadCommand } from './commands.ts';
 import { EXITS } from './exits.ts';
 import { commandHelp } from './help.ts';
 import { SERVICE_TABLE } from './up/table/services.ts';
 
 const ENVIRONMENT: Readonly<Record<string, string>> = {
-  RON_DIR: 'the directory of the node, when `--dir` is not given',
-  RON_URL: 'where storage is, when `--url` is not given',
-  RON_CAPABILITY_FILE: 'the capability to use, when `--capability-file` is not given',
-  XDG_CACHE_HOME: 'below it, in `ron`, compiled code lies and unfinished uploads are remembered; default `~/.cache`',
+  RON_DIR: 'the directory of the node, if `--dir` is not given',
+  RON_URL: 'the URL of the service, if `--url` is not given',
+  RON_CAPABILITY_FILE: 'the capability file, if `--capability-file` is not given',
+  XDG_CACHE_HOME: 'its subdirectory `ron` holds compiled code and the URLs of unfinished uploads; default `~/.cache`',
   ...Object.fromEntries(
     SERVICE_TABLE.map(({ name }) => [
       `RON_${name.toUpperCase()}_*`,
-      `keys of ${name}, for \`ron up\`; see [config.md](config.md)`,
+      `configuration keys of ${name}, for \`ron up\`; see [config.md](config.md)`,
     ]),
   ),
-  RON_KEK: 'what seals the secrets of services, 64 hex digits; default: a key beside each of them',
+  RON_KEK: 'the key that seals the secrets of the services, 64 hex digits; default: a key file beside each secret',
 };
 
 const FILES: Readonly<Record<string, string>> = {
-  keys: 'the root key of a node without kms; mode 0600. Its holder can create any capability',
+  keys: 'the root key of a node without kms; mode 0600. Its holder can mint any capability',
   'root.cap':
-    'JSON with a capability for each service; mode 0600. Made by the first `ron up`, renewed when a third of its 90 days is left',
-  'node.json': 'what runs now: process ids and URLs. Other commands find the services by it',
-  lock: 'held by the `ron up` that runs; a lock of the operating system, so nothing has to be removed after a crash',
+    'JSON with a capability for each service; mode 0600. Created by the first `ron up`, valid for 90 days, renewed 30 days before it expires',
+  'node.json': 'process ids and URLs of the running services; other commands read it',
+  lock: 'held by the running `ron up`. The operating system releases it after a crash, so it never has to be deleted',
   '<service>/<callee>.cap':
-    'the capability with which the service calls another one; mode 0600. `kms.cap` derives the keys of the service',
-  '<service>/keys': 'without kms: the keys of that service alone',
-  '<service>/auth': 'these keys and what is revoked, sealed, for a start without kms',
-  '<service>/url': 'where it listens',
-  'kms/owner.cap': 'a capability for all of kms, which mints the others through it',
-  '<service>/data': 'what it stores',
-  'logs/<service>.log': 'its log, 8 MiB and one older file',
+    'the capability with which the service calls another one; mode 0600. With `kms.cap` the service derives its keys',
+  '<service>/keys': 'without kms: the keys of this service',
+  '<service>/auth': 'sealed cache of the keys and revocations, for a start without kms',
+  '<service>/url': 'the URL of the service',
+  'kms/owner.cap': 'a capability with all scopes of kms; `ron up` mints the others with it',
+  '<service>/data': 'the data of the service',
+  'logs/<service>.log': 'the log of the service: at most 8 MiB, and one older file',
 };
 
 export async function renderCliDocs(): Promise<string> {

@@ -1,28 +1,28 @@
 /**
- * How the command line says why it ended. Scripts go by these numbers; they follow `sysexits.h` and do not change.
- * `docs/cli.md` holds the same table.
+ * Exit codes of the command line. Scripts depend on them: they follow `sysexits.h` and do not change.
+ * `docs/cli.md` shows this table.
  */
 import { ERRORS, isRonError, RonError, type ErrorCode } from '@ron/kernel/core';
 
 export const EXITS = {
-  ok: { code: 0, when: 'done' },
+  ok: { code: 0, when: 'success' },
   failed: {
     code: 1,
-    when: '`ron doctor` or `ron scrub` found something to mend, a task failed, or things are not such that it could be done',
+    when: '`ron doctor` or `ron scrub` found a problem, a task failed, or the current state does not allow the operation',
   },
-  usage: { code: 64, when: 'unknown command or flag, or an argument that cannot be right' },
-  data: { code: 65, when: 'bytes do not have the address they should have; nothing of them was kept' },
+  usage: { code: 64, when: 'unknown command or flag, or an invalid argument' },
+  data: { code: 65, when: 'data does not match its address or signature; it was discarded' },
   no_input: { code: 66, when: 'the object, the range or the file to read does not exist' },
   unavailable: {
     code: 69,
-    when: 'a service does not run, cannot be reached or could not start; the directory is in use',
+    when: 'a service does not run, cannot be reached or failed to start; the directory is in use',
   },
-  internal: { code: 70, when: 'a defect, or a service that kept crashing' },
+  internal: { code: 70, when: 'a defect in ron, or a service that kept crashing' },
   no_output: { code: 73, when: 'the output file cannot be written' },
-  io: { code: 74, when: 'reading or writing failed half-way' },
-  temporary: { code: 75, when: 'the service is busy, slow or full: the same command may work later' },
-  permission: { code: 77, when: 'no capability, one that does not allow this, or a secret file that others can read' },
-  config: { code: 78, when: 'the configuration was refused; nothing was started' },
+  io: { code: 74, when: 'reading or writing failed' },
+  temporary: { code: 75, when: 'the service is busy, slow or full; retry later' },
+  permission: { code: 77, when: 'a capability is missing or insufficient, or other users can read a secret file' },
+  config: { code: 78, when: 'the configuration is invalid; nothing was started' },
   interrupted: { code: 130, when: 'Ctrl-C, or for `ron up` the second one' },
   broken_pipe: { code: 141, when: 'the reader of the output closed it' },
   terminated: { code: 143, when: 'SIGTERM, or for `ron up` the second one' },
@@ -30,11 +30,11 @@ export const EXITS = {
 
 export type Exit = keyof typeof EXITS;
 
-/** An error that says what to do. `message` is a sentence for people. */
+/** An error whose `message` tells the user what to do. */
 export class CliError extends Error {
   override readonly name = 'CliError';
   readonly exit: Exit;
-  /** A stable word for `--json`. */
+  /** Stable identifier for `--json`. */
   readonly code: string;
 
   constructor(exit: Exit, message: string, code: string = exit) {
@@ -70,7 +70,7 @@ const EXIT_OF_SYSTEM_CODE: Readonly<Record<string, Exit>> = {
 
 export function exitOf(error: unknown): Exit {
   if (error instanceof CliError) return error.exit;
-  // A key file that is refused is not ready to a service; here somebody has to mend it.
+  // A service reports a refused key file as `not_ready`; on the command line the user has to fix its permissions.
   if (isRonError(error) && error.op === 'key_file') return 'permission';
   if (isRonError(error)) return EXIT_OF_CODE[error.code] ?? (error.retryable ? 'temporary' : 'internal');
   const code = systemCode(error);
@@ -78,11 +78,13 @@ export function exitOf(error: unknown): Exit {
   return EXIT_OF_SYSTEM_CODE[code] ?? 'io';
 }
 
-/** The stable word of any error, for `--json`. */
+/** The stable identifier of any error, for `--json`. */
 export function codeOf(error: unknown): string {
   if (error instanceof CliError || error instanceof RonError) return error.code;
   return systemCode(error) ?? 'internal';
 }
+
+export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export function systemCode(error: unknown): string | undefined {
   if (!(error instanceof Error) || !('code' in error) || typeof error.code !== 'string') return undefined;

@@ -1,7 +1,7 @@
 /**
- * A file as a body that can be read again.
+ * A file as a replayable request body.
  *
- * Bound: one buffer for each reading. A chunk is valid until the next is asked for.
+ * Contract: a chunk is valid until the next one is requested. Bound: one buffer for each reader.
  */
 import type { FileHandle } from 'node:fs/promises';
 import type { ReplayableBody } from '@ron/client';

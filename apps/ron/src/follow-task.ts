@@ -1,15 +1,15 @@
 /**
- * Watches a task of a service until it ends.
+ * Polls a task of a service until it ends.
  *
- * Promise: `onProgress` is told every half second how far it is. Resolves when it is done; when it failed, rejects with why.
- * The task itself goes on when nobody watches. Bound: one question at a time. Cancellation: by the signal.
+ * Contract: calls `onProgress` every `POLL_MS`. Resolves when the task is done; rejects with its problem when it failed.
+ * Bound: one request at a time. Cancellation: the signal stops the polling; the task itself continues.
  */
 import type { StorageAdmin } from '@ron/client';
 import { sleep } from '@ron/kernel/core';
 import type { Task } from '@ron/proto';
 import { CliError } from './exits.ts';
 
-const LOOK_EVERY_MS = 500;
+const POLL_MS = 500;
 
 export async function followTask(
   admin: StorageAdmin,
@@ -20,9 +20,9 @@ export async function followTask(
   let task = started;
   while (task.state === 'running') {
     onProgress(task);
-    await sleep(LOOK_EVERY_MS, signal, 'follow');
+    await sleep(POLL_MS, signal, 'follow');
     task = await admin.task(task.id, { signal });
   }
   if (task.state === 'done') return task;
-  throw new CliError('failed', `${task.kind} ${task.state}: ${task.problem ?? 'no reason is known'}`);
+  throw new CliError('failed', `${task.kind} ${task.state}: ${task.problem ?? 'unknown reason'}`);
 }

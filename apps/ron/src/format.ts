@@ -1,4 +1,4 @@
-/** Quantities for people: three digits are enough. */
+/** Human-readable quantities, with about three digits. */
 
 const UNITS = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'] as const;
 
@@ -20,7 +20,7 @@ export function humanDuration(duration_ms: number): string {
   return `${Math.floor(seconds / 3600)} h ${Math.floor((seconds % 3600) / 60)} min`;
 }
 
-/** `name  value` lines with the values below each other. */
+/** `name  value` lines with aligned values. */
 export function columns(rows: readonly (readonly [string, string])[]): string {
   const width = Math.max(...rows.map(([name]) => name.length));
   return rows.map(([name, value]) => `${name.padEnd(width)}  ${value}`).join('\n');

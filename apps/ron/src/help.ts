@@ -1,11 +1,11 @@
-/** The help texts, made from the same tables as the commands. */
+/** Renders help texts from the command tables. */
 import { COMMON_OPTIONS, type Command, type Option } from './command.ts';
 import { COMMANDS } from './commands.ts';
 
 const EXAMPLES = `examples:
-  ron up                       start storage and what else there is
-  ron put photo.jpg            b3:... is its address, on every machine
-  ron get b3:... -o photo.jpg  and back, verified`;
+  ron up                       start all services
+  ron put photo.jpg            print its address, b3:...
+  ron get b3:... -o photo.jpg  fetch and verify it`;
 
 export function generalHelp(): string {
   const width = Math.max(...Object.keys(COMMANDS).map((name) => name.length));
@@ -19,7 +19,7 @@ export function generalHelp(): string {
     '',
     EXAMPLES,
     '',
-    '`ron COMMAND --help` tells more. Exit codes and files: docs/cli.md.',
+    'Run `ron COMMAND --help` for details. Exit codes and files: docs/cli.md.',
   ].join('\n');
 }
 

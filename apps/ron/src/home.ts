@@ -1,16 +1,16 @@
 /**
- * Where a node lives: one directory, and what lies in it.
+ * The directory of a node and the files in it.
  *
  *     .ron/keys              the root key of a node without kms, 0600
  *     .ron/root.cap          a capability for every service, 0600
- *     .ron/lock              held by the `ron up` that runs here
- *     .ron/node.json         what runs here: process ids and URLs
+ *     .ron/lock              held by the running `ron up`
+ *     .ron/node.json         process ids and URLs of the running services
  *     .ron/<service>/<callee>.cap  the capability with which it calls another service, 0600; one for each call of the table
- *     .ron/<service>/keys    without kms: the keys of that service alone
- *     .ron/<service>/auth    these keys and what is revoked, sealed, for a start without kms
- *     .ron/<service>/url     where it listens
- *     .ron/kms/owner.cap     a capability for all of kms, which mints the others through it
- *     .ron/<service>/data    what it stores
+ *     .ron/<service>/keys    without kms: the keys of this service
+ *     .ron/<service>/auth    sealed cache of the keys and revocations, for a start without kms
+ *     .ron/<service>/url     the URL of the service
+ *     .ron/kms/owner.cap     a capability with all scopes of kms, used to mint the others
+ *     .ron/<service>/data    the data of the service
  *     .ron/storage/volumes.json  the volumes that storage knows: a start without data_dirs uses their directories
  *     .ron/logs/<service>.log
  */
@@ -32,7 +32,7 @@ export interface Home {
   of(service: Service): ServiceHome;
 }
 
-/** What lies in it of one service. */
+/** The files of one service. */
 export interface ServiceHome {
   readonly dir: string;
   readonly keys: string;
@@ -42,7 +42,7 @@ export interface ServiceHome {
   readonly url: string;
   readonly owner: string;
   readonly data: string;
-  /** The volumes that the service knows. */
+  /** The list of the volumes that the service knows. */
   readonly volumes: string;
   readonly log: string;
 }
@@ -73,7 +73,7 @@ export function homeOf(values: { readonly dir?: string | undefined }, io: Pick<I
   return homeAt(resolve(values.dir ?? (io.env['RON_DIR'] || DIR_DEFAULT)));
 }
 
-/** What `ron up` says about itself, for others on this machine. */
+/** The content of `node.json`, by which other commands find the services. */
 export interface NodeState {
   readonly pid: number;
   /** ISO 8601. */
@@ -82,7 +82,7 @@ export interface NodeState {
   readonly pids: Readonly<Partial<Record<Service, number>>>;
 }
 
-/** Undefined when nothing was started here, or its file cannot be read as one. */
+/** Undefined if no node was started in this directory, or `node.json` is damaged. */
 export async function readState(home: Home): Promise<NodeState | undefined> {
   try {
     const state = JSON.parse(await readFile(home.state, 'utf8')) as NodeState;
@@ -92,13 +92,13 @@ export async function readState(home: Home): Promise<NodeState | undefined> {
   }
 }
 
-/** Where a service of this node is, if the node runs. */
+/** The URL of a service, if the node runs. */
 export async function runningUrl(home: Home, service: Service): Promise<string | undefined> {
   const state = await readState(home);
   return state !== undefined && isAlive(state.pid) ? state.services[service] : undefined;
 }
 
-/** Whether it runs. A zombie does not. */
+/** Whether the process runs. A zombie does not. */
 export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
@@ -112,7 +112,7 @@ function statusOf(pid: number): string {
   try {
     return readFileSync(`/proc/${pid}/stat`, 'utf8');
   } catch {
-    // No /proc here.
+    // The system has no /proc.
     return '';
   }
 }

@@ -1,37 +1,37 @@
 /**
- * What a command says, and where: results on standard output, everything else on standard error.
+ * Output of a command: results on standard output, everything else on standard error.
  *
- * Promise: with `--json` standard output holds one JSON value a line and standard error at most one, the error. Text from
- * outside never moves the cursor: control characters are written as escapes. Whoever stops reading ends the command, not
- * with a stack trace.
+ * Contract: with `--json`, standard output holds JSON Lines and standard error at most one JSON value, the error. Control
+ * characters in text from a server are escaped, so it cannot control the terminal. A closed standard output ends the
+ * command with `broken_pipe`, without a stack trace.
  */
 import { once } from 'node:events';
 import { isRonError } from '@ron/kernel/core';
-import { codeOf, CliError, EXITS, exitOf, systemCode, type Exit } from './exits.ts';
+import { codeOf, CliError, EXITS, exitOf, messageOf, systemCode, type Exit } from './exits.ts';
 
-/** What a command gets from outside; tests give their own. */
+/** Standard streams and environment of a command; tests substitute their own. */
 export class Io {
   json = false;
   readonly stdout: NodeJS.WriteStream = process.stdout;
   readonly stderr: NodeJS.WriteStream = process.stderr;
   readonly env: Readonly<Record<string, string | undefined>> = process.env;
-  /** Why nothing more can be written. */
+  /** The error that ended standard output. */
   #broken: CliError | undefined;
-  /** Resolves when what was written last is out, or could not be written. */
+  /** Resolves when the last write has succeeded or failed. */
   #written: Promise<void> = Promise.resolve();
 
   constructor() {
-    this.stdout.on('error', (error) => this.#breaks(error));
+    this.stdout.on('error', (error) => this.#onWriteError(error));
     this.stderr.on('error', () => undefined);
   }
 
-  /** The result: as text for people, or as a value with `--json`. */
+  /** Prints the result: `text`, or `value` with `--json`. */
   result(text: string, value: unknown): void {
     if (this.json) this.#write(`${JSON.stringify(value)}\n`);
     else if (text !== '') this.#write(`${printable(text)}\n`);
   }
 
-  /** Something worth knowing that is not the result. Silent with `--json`. */
+  /** Prints a note on standard error. Silent with `--json`. */
   note(text: string): void {
     if (!this.json) this.stderr.write(`${printable(text)}\n`);
   }
@@ -39,7 +39,7 @@ export class Io {
   error(error: unknown): Exit {
     const exit = exitOf(error);
     if (exit === 'broken_pipe') return exit;
-    const message = error instanceof Error ? error.message : String(error);
+    const message = messageOf(error);
     const corr_id = corrIdOf(error);
     if (this.json) {
       const details = { code: codeOf(error), message, exit: EXITS[exit].code, corr_id };
@@ -54,32 +54,32 @@ export class Io {
     return exit;
   }
 
-  /** Bytes of a result, as fast as the reader takes them. */
+  /** Writes bytes of a result, with backpressure. */
   async bytes(bytes: Uint8Array): Promise<void> {
-    // A reader that is gone rejects the wait, or has set the mark before.
+    // If the reader is gone, `once` rejects, or `#broken` is already set.
     if (this.#broken === undefined && !this.#write(bytes)) {
-      await once(this.stdout, 'drain').catch((error: unknown) => this.#breaks(error));
+      await once(this.stdout, 'drain').catch((error: unknown) => this.#onWriteError(error));
     }
     if (this.#broken !== undefined) throw this.#broken;
   }
 
-  /** Resolves when the result is out; rejects when it could not be written: a result that nobody got is none. */
+  /** Resolves when the result is written; rejects if it could not be, because an undelivered result is a failure. */
   async flushed(): Promise<void> {
     await this.#written;
     if (this.#broken !== undefined) throw this.#broken;
   }
 
-  /** Whether the reader keeps up. A reader that leaves after the last byte has missed nothing: only writes can fail. */
+  /** Returns whether the buffer has room. Only writes can fail: a reader may close the pipe after the last byte. */
   #write(bytes: string | Uint8Array): boolean {
     const { promise, resolve } = Promise.withResolvers<void>();
     this.#written = promise;
     return this.stdout.write(bytes, (error) => {
-      if (error !== null && error !== undefined) this.#breaks(error);
+      if (error !== null && error !== undefined) this.#onWriteError(error);
       resolve();
     });
   }
 
-  #breaks(error: unknown): void {
+  #onWriteError(error: unknown): void {
     const code = systemCode(error) ?? 'unknown';
     this.#broken ??=
       code === 'EPIPE'
@@ -88,12 +88,12 @@ export class Io {
   }
 }
 
-/** Finds the request in the logs of the service that refused it. */
+/** The id of the request in the logs of the service that refused it. */
 function corrIdOf(error: unknown): string | undefined {
   return isRonError(error) && 'corr_id' in error && typeof error.corr_id === 'string' ? error.corr_id : undefined;
 }
 
-/** Line breaks and tabs stay; what else a terminal would obey does not. */
+/** Escapes control characters, except line breaks and tabs. */
 export function printable(text: string): string {
   // oxlint-disable-next-line no-control-regex -- finding them is the point
   return text.replace(/[\u0000-\u0008\u000b-\u001f\u007f-\u009f\u200e\u200f\u202a-\u202e\u2066-\u2069]/g, (char) => {

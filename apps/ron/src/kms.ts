@@ -1,40 +1,41 @@
-/** kms as the commands use it, and signatures as files. */
+/** Access to kms for commands, and signature files. */
 import { createReadStream } from 'node:fs';
 import { readFile } from 'node:fs/promises';
-import { KmsClient, ObjectHasher, type KeyInfo, type Signature } from '@ron/client';
+import { KmsClient, ObjectHasher } from '@ron/client';
+import type { KeyInfo, Signature } from '@ron/proto';
 import { CliError, systemCode } from './exits.ts';
 import type { Io } from './io.ts';
-import type { Reached, ReachValues } from './reach.ts';
+import type { ResolvedService, ConnectionValues } from './resolve-service.ts';
 import { withClient } from './service-client.ts';
 
-/** What `ron sign` writes and `ron verify` reads. */
+/** The file that `ron sign` writes and `ron verify` reads. */
 export interface SignatureFile {
   readonly kid: string;
   readonly payload_b3: string;
   readonly sigs: readonly Signature[];
-  /** Its place in the audit log. */
+  /** Index of the entry in the audit log. */
   readonly log_index?: number;
 }
 
 const SIGNATURE_FILE_BYTES_MAX = 256 * 1024;
 
 export function withKms<T>(
-  values: ReachValues,
+  values: ConnectionValues,
   io: Io,
   signal: AbortSignal,
-  work: (client: KmsClient, reached: Reached) => Promise<T>,
+  work: (client: KmsClient, resolved: ResolvedService) => Promise<T>,
 ): Promise<T> {
   return withClient('kms', (init) => new KmsClient(init), values, io, signal, work);
 }
 
-/** BLAKE3 of a file, in hex: what is signed in its place. */
+/** The BLAKE3 hash of a file, in hex. Kms signs this hash. */
 export async function hashOfFile(path: string, signal: AbortSignal): Promise<string> {
   const hasher = new ObjectHasher();
   try {
     for await (const chunk of createReadStream(path, { signal })) hasher.update(chunk as Uint8Array);
   } catch (error) {
     if (signal.aborted) throw signal.reason;
-    const why = systemCode(error) === 'ENOENT' ? 'there is no such file' : `it cannot be read (${systemCode(error)})`;
+    const why = systemCode(error) === 'ENOENT' ? 'no such file' : `cannot be read (${systemCode(error)})`;
     throw new CliError('no_input', `${path}: ${why}`);
   }
   return hasher.finish().slice('b3:'.length);
@@ -45,7 +46,7 @@ export async function readSignature(path: string): Promise<SignatureFile> {
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    throw new CliError('no_input', `${path}: the signature cannot be read (${systemCode(error)})`);
+    throw new CliError('no_input', `cannot read the signature ${path} (${systemCode(error)})`);
   }
   try {
     if (text.length > SIGNATURE_FILE_BYTES_MAX) throw new SyntaxError('too long');
@@ -53,19 +54,19 @@ export async function readSignature(path: string): Promise<SignatureFile> {
     if (typeof kid === 'string' && typeof payload_b3 === 'string' && Array.isArray(sigs))
       return { kid, payload_b3, sigs };
   } catch {
-    // Said below.
+    // Reported below.
   }
-  throw new CliError('data', `${path} is no signature that \`ron sign\` wrote`);
+  throw new CliError('data', `${path} is not a signature file of \`ron sign\``);
 }
 
-/** The key to use when none is named: the only one that signs files. */
+/** The default key: the only one that can sign files. */
 export async function onlySigningKey(client: KmsClient): Promise<KeyInfo> {
   const found: KeyInfo[] = [];
   for await (const key of client.keys()) if (signsFiles(key)) found.push(key);
   const [only] = found;
   if (only !== undefined && found.length === 1) return only;
-  const hint = only === undefined ? '`ron keys create` makes one' : '`ron keys list` shows them';
-  throw new CliError('usage', `--key is needed: there are ${found.length} keys that sign; ${hint}`);
+  const hint = only === undefined ? 'create one with `ron keys create`' : 'list them with `ron keys list`';
+  throw new CliError('usage', `--key is required: found ${found.length} signing keys; ${hint}`);
 }
 
 function signsFiles({ kid, public: { pubkey_b64, parts }, attestation_class, alg }: KeyInfo): boolean {

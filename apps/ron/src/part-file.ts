@@ -1,15 +1,15 @@
 /**
- * A download on its way into a file: `FILE.part` until every byte is there and proven, then `FILE`.
+ * A download into a file: it is written to `FILE.part`, and renamed to `FILE` once every byte is verified.
  *
- * Promise: `FILE` appears in one step and is complete. What an earlier attempt left in the part file is used as far as it
- * is proven to belong to the address, and cut where it is not. What is given to `write` is copied.
- * Bound: two batches of `BATCH_BYTES`: one is filled while the other is on its way to the disk.
+ * Contract: `FILE` appears atomically and complete. `resume` verifies the part file of an earlier attempt against the
+ * address and truncates it after the last verified byte. `write` copies its argument.
+ * Bound: two batches of `BATCH_BYTES`; one is filled while the other is written.
  */
 import { constants } from 'node:fs';
 import { open, rename, stat, unlink, type FileHandle } from 'node:fs/promises';
 import type { StorageClient } from '@ron/client';
 import type { Address } from '@ron/proto';
-import { CliError, systemCode } from './exits.ts';
+import { CliError, messageOf, systemCode } from './exits.ts';
 import { fileBody } from './file-body.ts';
 
 const BATCH_BYTES = 1024 * 1024;
@@ -21,10 +21,10 @@ export class PartFile implements AsyncDisposable {
   #batch = Buffer.allocUnsafeSlow(BATCH_BYTES);
   #spare = Buffer.allocUnsafeSlow(BATCH_BYTES);
   #batch_bytes = 0;
-  /** The other batch, on its way. */
+  /** The pending write of the other batch. */
   #writing: Promise<void> = Promise.resolve();
   #failure: CliError | undefined;
-  /** Where the next byte goes; until it is known what is right, the end. */
+  /** Offset of the next write; before `resume` and `startAt`, the size of the file. */
   #at: number;
   #finished = false;
 
@@ -43,7 +43,7 @@ export class PartFile implements AsyncDisposable {
     );
     if (isDirectory) throw new CliError('no_output', `${target} is a directory: name a file in it`);
     try {
-      // Never through a link: the part file is ours, whoever else may write to this directory.
+      // Never follows a link that another user with write access to this directory placed there.
       const flags = constants.O_RDWR | constants.O_CREAT | constants.O_NOFOLLOW;
       const file = await open(path, flags, 0o666);
       return new PartFile(target, path, file, (await file.stat()).size);
@@ -52,7 +52,7 @@ export class PartFile implements AsyncDisposable {
     }
   }
 
-  /** How many bytes are there and right. The rest is cut off. */
+  /** Truncates the file to its verified prefix and returns the length of that. */
   async resume(client: StorageClient, address: Address, signal: AbortSignal): Promise<number> {
     const proven = await client.provenPrefix(address, fileBody(this.#file, this.#at), { signal });
     await this.startAt(proven);
@@ -70,35 +70,35 @@ export class PartFile implements AsyncDisposable {
       this.#batch.set(bytes.subarray(at, at + count), this.#batch_bytes);
       this.#batch_bytes += count;
       at += count;
-      if (this.#batch_bytes === BATCH_BYTES) await this.#send();
+      if (this.#batch_bytes === BATCH_BYTES) await this.#writeBatch();
     }
   }
 
-  /** Returns when everything that was given is in the file. */
+  /** Resolves when all bytes are written to the file. */
   async flush(): Promise<void> {
-    await this.#send();
-    await this.#arrived();
+    await this.#writeBatch();
+    await this.#written();
   }
 
-  /** Sends the batch on its way, once the one before has arrived: its memory is the next one's. */
-  async #send(): Promise<void> {
-    await this.#arrived();
+  /** Starts writing the batch, once the previous one is written and its buffer is free. */
+  async #writeBatch(): Promise<void> {
+    await this.#written();
     const batch = this.#batch.subarray(0, this.#batch_bytes);
     [this.#batch, this.#spare] = [this.#spare, this.#batch];
     this.#batch_bytes = 0;
-    // A failure is told to whoever waits for it, or sends the next one.
+    // The next `#written` throws the failure.
     this.#writing = this.#writeAll(batch).catch((error: unknown) => {
-      this.#failure = new CliError('io', `${this.path}: ${error instanceof Error ? error.message : String(error)}`);
+      this.#failure = new CliError('io', `${this.path}: ${messageOf(error)}`);
     });
   }
 
-  async #arrived(): Promise<void> {
+  async #written(): Promise<void> {
     await this.#writing;
     if (this.#failure !== undefined) throw this.#failure;
   }
 
   async #writeAll(batch: Uint8Array): Promise<void> {
-    // The system may take less than it was given.
+    // A write may be short.
     for (let written = 0; written < batch.length;) {
       const { bytesWritten } = await this.#file.write(batch, written, batch.length - written, this.#at);
       written += bytesWritten;
@@ -106,7 +106,7 @@ export class PartFile implements AsyncDisposable {
     }
   }
 
-  /** Makes it durable and gives it its name. */
+  /** Syncs the file and renames it to the target. */
   async finish(): Promise<void> {
     await this.flush();
     await this.#file.datasync();
@@ -114,7 +114,7 @@ export class PartFile implements AsyncDisposable {
     this.#finished = true;
   }
 
-  /** A part file without a byte in it helps nobody: it goes. */
+  /** Deletes an empty part file. */
   async [Symbol.asyncDispose](): Promise<void> {
     await this.#writing;
     await this.#file.close();

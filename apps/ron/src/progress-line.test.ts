@@ -7,21 +7,25 @@ import { ProgressLine } from './progress-line.ts';
 
 const MIB = 1024 * 1024;
 
-/** A clock that goes by hand, and a place for what is said. */
-function stage(t: TestContext, isTTY: boolean, json = false): { io: Io; said: string[]; pass: (ms: number) => void } {
+/** A manual clock, and an `Io` that records its output. */
+function stage(
+  t: TestContext,
+  isTTY: boolean,
+  json = false,
+): { io: Io; written: string[]; pass: (ms: number) => void } {
   let now_ms = 0;
   const before = installSched({ ...realSched, now_ms: () => now_ms });
   t.after(() => void installSched(before));
-  const said: string[] = [];
+  const written: string[] = [];
   const io = {
     json,
-    stderr: { isTTY, columns: 60, write: (text: string) => said.push(text) },
-    note: (text: string) => said.push(`${text}\n`),
+    stderr: { isTTY, columns: 60, write: (text: string) => written.push(text) },
+    note: (text: string) => written.push(`${text}\n`),
   };
-  return { io: io as unknown as Io, said, pass: (ms) => (now_ms += ms) };
+  return { io: io as unknown as Io, written, pass: (ms) => (now_ms += ms) };
 }
 
-test('quantities are short', () => {
+test('sizes and durations are formatted with about three digits', () => {
   assert.deepEqual([0, 1023, 1024, 1536, 10 * MIB, 5 * 1024 ** 4].map(humanSize), [
     '0 B',
     '1023 B',
@@ -39,9 +43,9 @@ test('quantities are short', () => {
   ]);
 });
 
-test('what takes less than a second shows nothing', (t) => {
+test('a transfer of less than a second shows nothing', (t) => {
   for (const isTTY of [true, false]) {
-    const { io, said, pass } = stage(t, isTTY);
+    const { io, written, pass } = stage(t, isTTY);
     {
       using line = new ProgressLine('put x', io);
       for (let part = 1; part <= 10; part++) {
@@ -49,12 +53,12 @@ test('what takes less than a second shows nothing', (t) => {
         line.update({ done_bytes: part * MIB, total_bytes: 10 * MIB });
       }
     }
-    assert.deepEqual(said, []);
+    assert.deepEqual(written, []);
   }
 });
 
-test('a terminal gets one line with rate and time left, redrawn at most ten times a second, and gone at the end', (t) => {
-  const { io, said, pass } = stage(t, true);
+test('a terminal gets one line with rate and time left, redrawn at most ten times a second and erased at the end', (t) => {
+  const { io, written, pass } = stage(t, true);
   {
     using line = new ProgressLine('put x', io);
     for (let part = 0; part <= 200; part++) {
@@ -62,41 +66,41 @@ test('a terminal gets one line with rate and time left, redrawn at most ten time
       pass(10);
     }
   }
-  assert.ok(said.length >= 9 && said.length <= 12, `${said.length} in one second`);
-  assert.ok(said.every((text) => text.startsWith('\r\u001b[K') && !text.includes('\n')));
-  assert.equal(said.at(-2), '\r\u001b[K[============            ] put x: 50 % of 400 MiB, 100 MiB/');
-  assert.equal(said.at(-1), '\r\u001b[K', 'the line is cleared');
+  assert.ok(written.length >= 9 && written.length <= 12, `${written.length} redraws in one second`);
+  assert.ok(written.every((text) => text.startsWith('\r\u001b[K') && !text.includes('\n')));
+  assert.equal(written.at(-2), '\r\u001b[K[============            ] put x: 50 % of 400 MiB, 100 MiB/');
+  assert.equal(written.at(-1), '\r\u001b[K', 'the line is cleared');
 });
 
-test('elsewhere there is one line for each tenth, and none with --json', (t) => {
-  const { io, said, pass } = stage(t, false);
+test('without a terminal there is one line for each 10 %, and none with --json', (t) => {
+  const { io, written, pass } = stage(t, false);
   const line = new ProgressLine('get y', io);
   for (let part = 0; part <= 100; part++) {
     line.update({ done_bytes: part * MIB, total_bytes: 100 * MIB });
     pass(100);
   }
-  assert.equal(said.length, 10);
-  assert.equal(said[4], 'get y: 50 % of 100 MiB, 10 MiB/s, 5.0 s left\n');
+  assert.equal(written.length, 10);
+  assert.equal(written[4], 'get y: 50 % of 100 MiB, 10 MiB/s, 5.0 s left\n');
   const silent = stage(t, false, true);
   const nothing = new ProgressLine('get y', silent.io);
   silent.pass(5000);
   nothing.update({ done_bytes: 50, total_bytes: 100 });
-  assert.deepEqual(silent.said, []);
+  assert.deepEqual(silent.written, []);
 });
 
-test('what waited long and then came at once is not worth a line', (t) => {
-  const { io, said, pass } = stage(t, false);
+test('a transfer that is complete at its first update shows nothing', (t) => {
+  const { io, written, pass } = stage(t, false);
   const line = new ProgressLine('get w', io);
   pass(5000);
   line.update({ done_bytes: 11, total_bytes: 11 });
-  assert.deepEqual(said, []);
+  assert.deepEqual(written, []);
 });
 
-test('what an earlier attempt had transferred does not count as speed', (t) => {
-  const { io, said, pass } = stage(t, false);
+test('bytes of an earlier attempt do not count towards the rate', (t) => {
+  const { io, written, pass } = stage(t, false);
   const line = new ProgressLine('get z', io);
   line.update({ done_bytes: 50 * MIB, total_bytes: 100 * MIB });
   pass(10_000);
   line.update({ done_bytes: 60 * MIB, total_bytes: 100 * MIB });
-  assert.deepEqual(said, ['get z: 60 % of 100 MiB, 1.0 MiB/s, 40 s left\n']);
+  assert.deepEqual(written, ['get z: 60 % of 100 MiB, 1.0 MiB/s, 40 s left\n']);
 });

@@ -1,8 +1,8 @@
 /**
- * Shows how a transfer goes on, once it takes longer than a second.
+ * Shows the progress of a transfer that takes longer than a second, on standard error.
  *
- * Promise: on a terminal one line that is redrawn at most ten times a second, with rate and time left; elsewhere one line
- * for each 10 %. It goes to standard error and is gone from a terminal when the transfer ends. With `--json` it is silent.
+ * Contract: on a terminal, one line with rate and time left, redrawn at most ten times a second and erased at the end;
+ * otherwise one line for each 10 %. Silent with `--json`.
  */
 import type { Progress } from '@ron/client';
 import { sched } from '@ron/kernel/core';
@@ -24,7 +24,7 @@ export class ProgressLine implements Disposable {
   #first_bytes: number | undefined;
   #tenth = 0;
 
-  /** `quantity`: how much is said, when it is not bytes. */
+  /** `quantity` formats an amount; the default formats bytes. */
   constructor(label: string, io: Io, quantity: (amount: number) => string = humanSize) {
     this.#label = label;
     this.#io = io;
@@ -34,7 +34,7 @@ export class ProgressLine implements Disposable {
 
   update({ done_bytes, total_bytes }: Progress): void {
     if (this.#io.json) return;
-    // What a resumed transfer begins with was not transferred now: it must not count as speed.
+    // Bytes of an earlier attempt do not count towards the rate.
     this.#first_bytes ??= done_bytes;
     const now_ms = sched.now_ms();
     const elapsed_ms = now_ms - this.#began_ms;
@@ -42,7 +42,7 @@ export class ProgressLine implements Disposable {
     const rate = ((done_bytes - this.#first_bytes) / elapsed_ms) * 1000;
     const text = describe(this.#label, done_bytes, total_bytes, rate, this.#quantity);
     if (this.#isTerminal) this.#redraw(text, done_bytes, total_bytes, now_ms);
-    else this.#tell(text, done_bytes, total_bytes);
+    else this.#writeTenth(text, done_bytes, total_bytes);
   }
 
   [Symbol.dispose](): void {
@@ -57,10 +57,10 @@ export class ProgressLine implements Disposable {
     this.#io.stderr.write(CLEAR_LINE + line.slice(0, width - 1));
   }
 
-  #tell(text: string, done_bytes: number, total_bytes: number | undefined): void {
+  #writeTenth(text: string, done_bytes: number, total_bytes: number | undefined): void {
     if (total_bytes === undefined || total_bytes === 0) return;
     const tenth = Math.floor((done_bytes / total_bytes) * 10);
-    // Done at the first look: there was nothing to wait for, only something to wait on.
+    // A transfer that is complete at the first update gets no line.
     if (tenth <= this.#tenth || (tenth === 10 && this.#tenth === 0)) return;
     this.#tenth = tenth;
     this.#io.note(text);

@@ -1,4 +1,4 @@
-/** The answer of `/readyz` of a service. */
+/** Probes `/readyz` of a service. */
 import { sched } from '@ron/kernel/core';
 
 const PROBE_MS = 2000;

@@ -1,8 +1,8 @@
 /**
  * Files that only their owner may read.
  *
- * Promise: a file is complete or absent, also after a crash; it is created with mode 0600 and put in place in one step.
- * Reading refuses what others can read or write, what belongs to someone else, links and everything that is no file.
+ * Contract: a file is complete or absent, even after a crash: it is created with mode 0600 and renamed into place. Reading
+ * refuses a file with permissions for other users, a file of another user, a link, and anything but a regular file.
  * Bound: `bytes_max` when reading.
  */
 import { constants } from 'node:fs';
@@ -13,7 +13,7 @@ import { CliError, systemCode } from './exits.ts';
 
 const OTHERS = 0o077;
 
-/** The text, or undefined when there is no such file. */
+/** The text; undefined if the file does not exist. */
 export async function readSecret(path: string, bytes_max: number): Promise<string | undefined> {
   let file;
   try {
@@ -32,11 +32,11 @@ export async function readSecret(path: string, bytes_max: number): Promise<strin
     const octal = (mode & 0o777).toString(8).padStart(4, '0');
     throw refused(`${path} is open to other users (mode ${octal}): run chmod 600 ${path}`);
   }
-  if (size > bytes_max) throw refused(`${path} has ${size} bytes, which is more than such a file can have`);
+  if (size > bytes_max) throw refused(`${path} has ${size} bytes; at most ${bytes_max} are allowed`);
   return await handle.readFile('utf8');
 }
 
-/** Replaces the file as a whole. */
+/** Replaces the file atomically. */
 export async function writeSecret(path: string, text: string): Promise<void> {
   const temporary = `${path}.${Buffer.from(sched.randomBytes(6)).toString('hex')}.tmp`;
   try {

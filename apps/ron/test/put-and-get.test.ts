@@ -1,4 +1,4 @@
-/** Objects in and out through the command line, against a real node. */
+/** `ron put` and `ron get` against a real node. */
 import assert from 'node:assert/strict';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -53,7 +53,7 @@ suite('put and get', { concurrency: 2 }, () => {
     });
   }
 
-  test('a range comes out exactly; one beyond the end says so', async () => {
+  test('a range returns exactly its bytes; one beyond the end is an error', async () => {
     const content = bytesOf(200_000, 3);
     await writeFile(join(dir, 'ranged'), content);
     const address = (await ok('put', 'ranged')).trim();
@@ -67,9 +67,9 @@ suite('put and get', { concurrency: 2 }, () => {
     assert.equal((await run(['get', address, '--range', '5-2'])).code, 64);
   });
 
-  test('what is not there says so, by file and by address', async () => {
+  test('a missing file and a missing object are reported', async () => {
     const file = await run(['put', 'no-such-file']);
-    assert.deepEqual([file.code, file.stderr], [66, 'ron: no-such-file: there is no such file\n']);
+    assert.deepEqual([file.code, file.stderr], [66, 'ron: no-such-file: no such file\n']);
     const directory = await run(['put', '.']);
     assert.equal(directory.code, 64);
     assert.match(directory.stderr, /is a directory/);
@@ -77,26 +77,26 @@ suite('put and get', { concurrency: 2 }, () => {
     const object = await run(['get', unknown, '-o', 'nothing']);
     assert.equal(object.code, 66);
     assert.match(object.stderr, new RegExp(`${unknown} is not stored here \\(corr_id `));
-    await assert.rejects(stat(join(dir, 'nothing.part')), { code: 'ENOENT' }, 'nothing is left behind');
+    await assert.rejects(stat(join(dir, 'nothing.part')), { code: 'ENOENT' }, 'no part file is left');
     const json = await run(['stat', unknown, '--json']);
     const { error } = JSON.parse(json.stderr) as { error: { code: string; exit: number; corr_id: string } };
     assert.deepEqual([error.code, error.exit, json.text], ['not_found', 66, '']);
     assert.match(error.corr_id, /^[\w-]{8,}$/);
   });
 
-  test('an address that cannot be one is refused before anything is asked', async () => {
+  test('an invalid address is refused before any request', async () => {
     const upper = await run(['get', `b3:${'A'.repeat(64)}`]);
     assert.equal(upper.code, 64);
-    assert.match(upper.stderr, /is no address: .*upper case at character 4/);
+    assert.match(upper.stderr, /is not a valid address: .*upper case at character 4/);
   });
 
-  test('pins come and go', async () => {
+  test('an object is pinned and unpinned', async () => {
     const address = (await run(['put', '-'], { input: 'keep me' })).text.trim();
     assert.equal(await ok('pin', address), `pinned ${address}\n`);
     assert.equal(await ok('unpin', address), `unpinned ${address}\n`);
   });
 
-  test('a narrower capability can do less, and only its owner may read its file', async () => {
+  test('an attenuated capability allows less, and its file is readable by its owner only', async () => {
     await ok('cap', 'attenuate', 'scopes in storage:get', '-o', 'reader.cap');
     assert.equal((await stat(join(dir, 'reader.cap'))).mode & 0o777, 0o600);
     const refused = await run(['put', '-', '--capability-file', 'reader.cap'], { input: 'x' });
@@ -107,14 +107,14 @@ suite('put and get', { concurrency: 2 }, () => {
     const whole = await ok('cap', 'show', '--dir', node.dir, '--json');
     assert.ok(
       !whole.includes((await readFile(node.capability_file, 'utf8')).split('"')[3]!),
-      'never the secret itself',
+      'the token itself is not printed',
     );
     const wrong = await run(['cap', 'attenuate', 'scopes in storage:fly']);
     assert.equal(wrong.code, 64);
-    assert.match(wrong.stderr, /storage:fly.* is no scope/);
+    assert.match(wrong.stderr, /storage:fly.* is not a scope/);
   });
 
-  test('whoever stops reading ends the command quietly', async () => {
+  test('a closed pipe ends the command without an error message', async () => {
     const content = bytesOf(8 * MIB, 6);
     await writeFile(join(dir, 'long'), content);
     const address = (await ok('put', 'long')).trim();

@@ -1,4 +1,4 @@
-/** What the README shows is what happens: its commands are run, and their output is compared. */
+/** Runs the commands of the README and compares their output with the README. */
 import assert from 'node:assert/strict';
 import { spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,7 +16,7 @@ interface Shown {
   readonly output: string;
 }
 
-/** The commands of the `console` blocks, in order, each with the output that is shown below it. */
+/** The commands of the `console` blocks, in order, each with the output below it. */
 function shownIn(markdown: string): Shown[] {
   const blocks = [...markdown.matchAll(/^```console\n(.*?)^```$/gms)].map(([, block]) => block!);
   return blocks.flatMap((block) =>
@@ -30,7 +30,7 @@ function shownIn(markdown: string): Shown[] {
   );
 }
 
-/** What differs from run to run. */
+/** Replaces values that differ between runs. */
 const normal = (text: string): string =>
   text
     .replace(/127\.0\.0\.1:\d+/g, '127.0.0.1:PORT')
@@ -41,7 +41,7 @@ const normal = (text: string): string =>
     .replace(/^ok {4}\/.*\.ron$/m, 'ok    DIRECTORY')
     .replace(/[\d.]+ [KMGT]iB free/, 'N free')
     .replace(/[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}/g, 'UUID')
-    // How many depends on whether the last one was signed yet.
+    // The number depends on whether the last entry is signed already.
     .replace(/^entries +\d+, .*$/m, 'entries N');
 
 /** Services become ready in any order. */
@@ -62,7 +62,7 @@ suite('README', () => {
 
   before(async () => {
     dir = await temporaryDir(cleanUps);
-    // As `npm start` does it, on free ports.
+    // Like `npm start`, but on free ports.
     const program = join(ROOT, 'tools/run.js');
     node = new Process(cleanUps, [join(ROOT, 'apps/ron/src/main.ts'), 'up', '--base-port', '0'], { program, cwd: dir });
     await node.until('ready', () => node.stdout.includes('Ctrl-C'));
@@ -70,7 +70,7 @@ suite('README', () => {
   });
   after(() => cleanUps.run());
 
-  /** In a shell, as people do; `npx ron` is this project's. */
+  /** Runs a command in a shell, with `npx ron` replaced by this project's. */
   async function run(command: string): Promise<string> {
     const script = `npx() { shift; node ${BIN} "$@"; }\n${command.replaceAll('7101', port)}`;
     const env = { ...process.env, PATH: `${dirname(process.execPath)}:${process.env['PATH']}` };
@@ -83,12 +83,12 @@ suite('README', () => {
     return output;
   }
 
-  test('it shows enough', () => {
+  test('the README has commands', () => {
     assert.ok(shown.length >= 8, `${shown.length} commands found`);
     assert.equal(shown[0]!.command, 'npm start');
   });
 
-  test('npm start prints what the README shows', async () => {
+  test('the output of npm start matches the README', async () => {
     assert.equal(inOrder(normal(node.stdout)), inOrder(normal(shown[0]!.output)));
     const { scripts } = JSON.parse(await readFile(join(ROOT, 'package.json'), 'utf8')) as {
       scripts: { start: string };
@@ -100,12 +100,12 @@ suite('README', () => {
     const isMissing = command.startsWith('curl') && spawnSync('curl', ['--version']).error !== undefined;
     const skip = isMissing ? 'curl is not installed: apt install curl' : false;
     test(`$ ${command}`, { skip }, async () => {
-      // A range may end without a line break; a terminal shows it as a line all the same.
+      // A range may end without a line break.
       assert.equal(normal(await run(command)).trimEnd(), normal(output).trimEnd());
     });
   }
 
-  test('every page that it points to exists', async () => {
+  test('every linked page exists', async () => {
     for (const [, link] of markdown.matchAll(/\]\(([^)#]+)\)/g)) await readFile(join(ROOT, link!));
   });
 });

@@ -1,4 +1,4 @@
-/** Interrupted transfers go on where they stopped, and what was kept is checked first. */
+/** Interrupted transfers resume where they stopped, after the data of the first attempt is verified. */
 import assert from 'node:assert/strict';
 import { readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer, request as httpRequest, type Server } from 'node:http';
@@ -23,11 +23,11 @@ suite('resume', () => {
   });
   after(() => cleanUps.run());
 
-  /** Storage behind a wire that lets `bytes_max` of each answer through and then goes silent. */
-  async function slowWire(bytes_max: () => number): Promise<{ url: string; asked: string[]; server: Server }> {
-    const asked: string[] = [];
+  /** A proxy for storage that forwards `bytes_max` of each answer and then stalls. */
+  async function stallingProxy(bytes_max: () => number): Promise<{ url: string; requests: string[]; server: Server }> {
+    const requests: string[] = [];
     const server = createServer((request, response) => {
-      asked.push(request.url!);
+      requests.push(request.url!);
       const upstream = httpRequest(
         `${node.services['storage']}${request.url}`,
         { headers: request.headers },
@@ -49,7 +49,7 @@ suite('resume', () => {
       server.close();
       server.closeAllConnections();
     });
-    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, asked, server };
+    return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, requests, server };
   }
 
   async function stored(name: string, size: number, seed: number): Promise<{ content: Buffer; address: string }> {
@@ -59,11 +59,11 @@ suite('resume', () => {
     return { content, address: put.text.trim() };
   }
 
-  test('a get that is interrupted keeps what it has, and the next one fetches only the rest', async () => {
+  test('an interrupted get keeps its verified bytes, and the next one fetches only the rest', async () => {
     const { content, address } = await stored('big', 3 * MIB + 5, 3);
     let allowed = 2 * MIB + 1000;
-    const wire = await slowWire(() => allowed);
-    const get = new Process(cleanUps, ['get', address, '-o', 'copy', '--url', wire.url], { cwd: dir });
+    const proxy = await stallingProxy(() => allowed);
+    const get = new Process(cleanUps, ['get', address, '-o', 'copy', '--url', proxy.url], { cwd: dir });
     const path = join(dir, 'copy.part');
     const sizeOf = (): Promise<number> =>
       stat(path).then(
@@ -74,28 +74,28 @@ suite('resume', () => {
     get.kill('SIGINT');
     const ended = await get.ended;
     assert.equal(ended.code, 130);
-    // How much of what came through had arrived by then is the machine's affair; what was proven was written, and is told.
+    // The number of bytes depends on the speed of the machine; all verified bytes are written and reported.
     const kept = await sizeOf();
     assert.ok(kept >= MIB && kept <= 31 * GROUP && kept % GROUP === 0, `${kept} bytes are kept`);
-    const said = `${(kept / MIB).toFixed(1)} MiB`;
-    const interrupted = `ron: interrupted: ${said} are in copy.part; the same command goes on from there\n`;
+    const size_text = `${(kept / MIB).toFixed(1)} MiB`;
+    const interrupted = `ron: interrupted: ${size_text} saved in copy.part; run the same command again to resume\n`;
     assert.ok(ended.stderr.endsWith(interrupted), ended.stderr);
     await assert.rejects(stat(join(dir, 'copy')), { code: 'ENOENT' });
 
     allowed = Infinity;
-    wire.asked.length = 0;
-    const again = await ron(cleanUps, ['get', address, '-o', 'copy', '--url', wire.url], { cwd: dir });
+    proxy.requests.length = 0;
+    const again = await ron(cleanUps, ['get', address, '-o', 'copy', '--url', proxy.url], { cwd: dir });
     assert.equal(again.code, 0, again.stderr);
-    assert.ok(again.stderr.startsWith(`resuming after ${said}\n`), again.stderr);
+    assert.ok(again.stderr.startsWith(`resuming after ${size_text}\n`), again.stderr);
     assertSameBytes(await readFile(join(dir, 'copy')), content);
-    const offsets = wire.asked.map((url) => Number(new URL(url, 'http://x').searchParams.get('offset')));
+    const offsets = proxy.requests.map((url) => Number(new URL(url, 'http://x').searchParams.get('offset')));
     assert.ok(
       offsets.every((offset) => offset >= kept),
-      `asked from ${offsets.join(', ')}`,
+      `offsets ${offsets.join(', ')}`,
     );
   });
 
-  test('a part file with a wrong byte is cut before it, and the result is right', async () => {
+  test('a damaged part file is truncated before the damage, and the result is correct', async () => {
     const { content, address } = await stored('damaged', 10 * GROUP + 5, 4);
     const part = Buffer.from(content.subarray(0, 6 * GROUP));
     part[4 * GROUP + 9]! ^= 1;
@@ -105,21 +105,21 @@ suite('resume', () => {
     assertSameBytes(await readFile(join(dir, 'mended')), content);
   });
 
-  test('a part file of something else altogether is not used, and not lost while the service is away', async () => {
+  test('a part file of another object is not used, and is kept while the service is down', async () => {
     const { content, address } = await stored('other', 4 * GROUP, 5);
     await writeFile(join(dir, 'fresh.part'), bytesOf(3 * GROUP, 99));
-    const away = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
-    assert.equal(away.code, 69);
+    const stopped = await ron(cleanUps, ['get', address, '-o', 'fresh', '--url', await unusedUrl()], { cwd: dir });
+    assert.equal(stopped.code, 69);
     assert.equal((await stat(join(dir, 'fresh.part'))).size, 3 * GROUP);
     const get = await ron(cleanUps, ['get', address, '-o', 'fresh', '--dir', node.dir], { cwd: dir });
     assert.doesNotMatch(get.stderr, /resuming/);
     assertSameBytes(await readFile(join(dir, 'fresh')), content);
   });
 
-  test('a put that is killed half-way goes on where it stopped', async (t) => {
+  test('a killed put resumes where it stopped', async (t) => {
     const content = bytesOf(30 * MIB, 7);
     await writeFile(join(dir, 'upload'), content);
-    // A server of uploads that keeps what comes, stops reading after 8 MiB, and later goes on.
+    // An upload server that stops reading after 8 MiB, and continues later.
     const received: Buffer[] = [];
     let silent = true;
     const methods: string[] = [];
@@ -159,7 +159,7 @@ suite('resume', () => {
       node.capability_file,
     ];
     const first = new Process(cleanUps, args, { cwd: dir });
-    await eventually('a part has arrived', () => size() === 8 * MIB);
+    await eventually('the first 8 MiB have arrived', () => size() === 8 * MIB);
     first.kill('SIGKILL');
     assert.equal((await first.ended).signal, 'SIGKILL');
 
@@ -172,6 +172,6 @@ suite('resume', () => {
     assert.deepEqual(methods, ['HEAD', 'PATCH']);
     methods.length = 0;
     await ron(cleanUps, args, { cwd: dir });
-    assert.equal(methods[0], 'POST', 'a finished upload is forgotten');
+    assert.equal(methods[0], 'POST', 'the URL of a finished upload is removed');
   });
 });

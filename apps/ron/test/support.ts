@@ -1,4 +1,4 @@
-/** The command `ron` as a process, and its output. */
+/** Helpers for tests of the command line: `ron` as a child process with its output. */
 import assert from 'node:assert/strict';
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -22,6 +22,7 @@ export async function temporaryDir(t: After): Promise<string> {
   return temp.path;
 }
 
+/** Registers the logs of nodes below a directory as public and their keys as secret. */
 async function noteLeaks(dir: string): Promise<void> {
   for (const file of globSync('**/logs/*.log*', { cwd: dir }))
     leaks.shown(`the log ${file}`, await readFile(join(dir, file), 'utf8').catch(() => ''));
@@ -36,7 +37,7 @@ export interface RunInit {
   readonly cwd?: string;
   readonly env?: Readonly<Record<string, string | undefined>>;
   readonly input?: string | Uint8Array;
-  /** Default: `ron`. */
+  /** The program to run. Default: `ron`. */
   readonly program?: string;
 }
 
@@ -48,7 +49,7 @@ export interface Ended {
   readonly stderr: string;
 }
 
-/** A process and its output. */
+/** A child process and its output. */
 export class Process {
   readonly child: ChildProcess;
   readonly ended: Promise<Ended>;
@@ -65,17 +66,17 @@ export class Process {
     });
     this.child.stdout!.on('data', (chunk: Buffer) => {
       this.#stdout.push(chunk);
-      this.#said();
+      this.#onData();
     });
     this.child.stderr!.setEncoding('utf8').on('data', (text: string) => {
       this.stderr += text;
-      this.#said();
+      this.#onData();
     });
     this.child.stdin!.on('error', () => undefined);
     if (init.input !== undefined) this.child.stdin!.end(init.input);
     this.ended = this.#watch(args[0] === 'cap');
     t.after(async () => {
-      // A node stops its services before it ends: they must not outlive the test.
+      // A node drains, so that its services do not outlive the test.
       if (this.child.exitCode === null) this.child.kill('SIGTERM');
       await this.ended;
     });
@@ -89,15 +90,15 @@ export class Process {
     this.child.kill(signal);
   }
 
-  /** Calls `look` after each output until it finds something; fails when the process ends or the time is up before that. */
+  /** Calls `look` after each output until it returns a value. Fails if the process exits or the time is up first. */
   async until<T>(what: string, look: () => T | undefined | false): Promise<T> {
     const ends = performance.now() + WAIT_MS;
     for (;;) {
       const found = look();
       if (found !== undefined && found !== false) return found;
-      const said = `output:\n${this.stdout}\n${this.stderr}`;
-      assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${said}`);
-      assert.ok(this.child.exitCode === null && this.child.signalCode === null, `ended before ${what}; ${said}`);
+      const output = `output:\n${this.stdout}\n${this.stderr}`;
+      assert.ok(performance.now() < ends, `timed out waiting for ${what}; ${output}`);
+      assert.ok(this.child.exitCode === null && this.child.signalCode === null, `exited before ${what}; ${output}`);
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, 100);
         this.#onOutput.push(() => {
@@ -108,22 +109,22 @@ export class Process {
     }
   }
 
-  /** The output of `ron cap` is a capability; all other output must not contain secrets. */
+  /** `ron cap` prints capabilities on request, so its output may contain secrets. */
   async #watch(printsSecrets: boolean): Promise<Ended> {
     const [code, signal] = (await once(this.child, 'close')) as [number | null, NodeJS.Signals | null];
-    this.#said();
+    this.#onData();
     const stdout = Buffer.concat(this.#stdout);
     leaks.shown('standard error', this.stderr);
     if (!printsSecrets) leaks.shown('standard output', stdout.toString('latin1'));
     return { code, signal, stdout, text: stdout.toString(), stderr: this.stderr };
   }
 
-  #said(): void {
+  #onData(): void {
     for (const wake of this.#onOutput.splice(0)) wake();
   }
 }
 
-/** Runs `ron` to its end. */
+/** Runs `ron` until it exits. */
 export async function ron(t: After, args: readonly string[], init: RunInit = {}): Promise<Ended> {
   return await new Process(t, args, { input: '', ...init }).ended;
 }
@@ -145,7 +146,7 @@ export async function up(t: After, dir: string, args: readonly string[] = [], in
   return { ...ready, process, dir };
 }
 
-/** Runs the clean-up functions of a test file in reverse order. */
+/** Clean-up functions of a whole file, run in reverse order. */
 export class CleanUps implements After {
   readonly #all: (() => Promise<void> | void)[] = [];
 

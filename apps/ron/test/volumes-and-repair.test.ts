@@ -1,4 +1,4 @@
-/** What an operator does about volumes through the command line, against a real node with three directories. */
+/** Volume administration from the command line, against a real node with three directories. */
 import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -31,7 +31,7 @@ suite('volumes, repair, scrub', () => {
   });
   after(() => cleanUps.run());
 
-  test('volumes are listed, for people and for programs', async () => {
+  test('volumes are listed as a table and as JSON', async () => {
     const lines = (await ok('volumes')).trimEnd().split('\n');
     assert.match(lines[0]!, /^volume +life +state +domain +used$/);
     assert.deepEqual(
@@ -42,7 +42,7 @@ suite('volumes, repair, scrub', () => {
     assert.equal(volumes.length, 3);
   });
 
-  test('a scrub reads everything and tells of each volume', async () => {
+  test('a scrub reads all data and reports each volume', async () => {
     const { volumes } = JSON.parse(await ok('scrub', '--json'));
     assert.equal(volumes.length, 3);
     for (const { bytes, bad, pass } of volumes) {
@@ -52,7 +52,7 @@ suite('volumes, repair, scrub', () => {
     assert.match(await ok('scrub'), / records, .*, 0 damaged/);
   });
 
-  test('a lost directory is told, repaired, replaced and filled', async () => {
+  test('a lost directory is reported, repaired, replaced and refilled', async () => {
     assert.match(await ok('repair', 'start'), /^copies +2 of 2\nmissing +0 /);
     await rm(at('b'), { recursive: true });
     await eventually('it is lost', async () => / lost /.test(await ok('volumes')));
@@ -68,19 +68,19 @@ suite('volumes, repair, scrub', () => {
     await ok('repair', 'start');
   });
 
-  test('a drain can be taken back', async () => {
+  test('a drain can be cancelled', async () => {
     assert.match(await ok('volumes', 'drain', at('a')), new RegExp(`${at('a')} +drain`));
     const second = await run('volumes', 'drain', at('c'));
     assert.match(second.stderr, /2 copies need 2 volumes, 1 would be left: add one first/);
     assert.match(await ok('volumes', 'undrain', at('a')), new RegExp(`${at('a')} +active`));
   });
 
-  test('what cannot be is refused and says why', async () => {
+  test('an impossible request is refused with the reason', async () => {
     const early = await run('volumes', 'remove', at('a'));
     assert.equal(early.code, 1);
-    assert.match(early.stderr, /^ron: [^\n]*drain it first[^\n]*\n$/, 'a sentence, and no stack');
-    assert.match((await run('volumes', 'remove')).stderr, /it is `volumes` alone, or one of/);
+    assert.match(early.stderr, /^ron: [^\n]*drain it first[^\n]*\n$/, 'a message without a stack trace');
+    assert.match((await run('volumes', 'remove')).stderr, /expected `volumes` alone, or one of/);
     assert.match((await run('volumes', 'drain', '/nowhere')).stderr, /there is no volume/);
-    assert.match((await run('repair', 'stop')).stderr, /it is `repair status` or `repair start`/);
+    assert.match((await run('repair', 'stop')).stderr, /expected `repair status` or `repair start`/);
   });
 });

@@ -1,34 +1,13 @@
 /**
  * One caveat against one request, from what its headers say: phase 1.
  *
- * Promise: pure. All caveats must hold, so one more of them can only refuse more. What a caveat restricts and the request
+ * Contract: pure. All caveats must hold, so one more of them can only refuse more. What a caveat restricts and the request
  * does not state is refused, unless the route says that it states it later (`facts_later`); phase 2 insists that it does.
  */
-import type { Scope, Service } from '@ron/proto';
-import type { BodyCaveat, Caveat, FactCaveat, FactName } from './caveats.ts';
-import { inNetworks } from './networks.ts';
+import type { AccessRefusal, AccessRequest, Service } from '@ron/proto';
+import type { BodyCaveat, Caveat, FactCaveat } from './capability/caveats.ts';
+import { inNetworks } from './capability/networks.ts';
 import { forbidden, unauthorized } from './verdict.ts';
-import type { Refusal } from './verdict.ts';
-
-/** What a request acts on. Pass exactly what will be acted on: caveats compare it as it is. */
-export type Facts = { readonly [name in FactName]?: string | undefined };
-
-export interface RequestContext {
-  /** The `Authorization` header as it came. */
-  readonly authorization: string | undefined;
-  /** What the route asks for. */
-  readonly scope: Scope;
-  /** The client's address, after trusted proxies. */
-  readonly source_ip: string;
-  /** What is known before the body is read: from the path, the query, the headers. */
-  readonly facts?: Facts | undefined;
-  /** What only the body says. The handler hands it to `phase2.facts` before any side effect. */
-  readonly facts_later?: readonly FactName[] | undefined;
-  /** The declared length of the decoded body; 0 when there is none, undefined when it is not declared. */
-  readonly body_bytes?: number | undefined;
-  /** A hash of the body that the client declared, `sha256:<hex>` or `b3:<hex>`. */
-  readonly body_hash?: string | undefined;
-}
 
 /** What the checker knows beside the request. */
 export interface CheckPoint {
@@ -39,7 +18,7 @@ export interface CheckPoint {
 }
 
 /** The refusal that a caveat makes, or undefined when it holds. `rate` holds here: it is counted once all others hold. */
-export function refusalOf(caveat: Caveat, request: RequestContext, at: CheckPoint): Refusal | undefined {
+export function refusalOf(caveat: Caveat, request: AccessRequest, at: CheckPoint): AccessRefusal | undefined {
   switch (caveat.key) {
     case 'audience':
       return caveat.service === at.audience ? undefined : wrongAudience(caveat.service, at.audience);
@@ -70,7 +49,7 @@ export function refusalOf(caveat: Caveat, request: RequestContext, at: CheckPoin
   return undefined;
 }
 
-export function factRefusal(caveat: FactCaveat, fact: string | undefined): Refusal | undefined {
+export function factRefusal(caveat: FactCaveat, fact: string | undefined): AccessRefusal | undefined {
   const article = caveat.key === 'address' ? 'an' : 'a';
   const rule =
     caveat.key === 'tenant' ? `tenant ${caveat.tenant}` : `${article} ${caveat.key} that begins with ${caveat.prefix}`;
@@ -79,19 +58,19 @@ export function factRefusal(caveat: FactCaveat, fact: string | undefined): Refus
   return holds ? undefined : forbidden(`capability is limited to ${rule}`);
 }
 
-export function wrongAudience(its: Service, ours: Service): Refusal {
+export function wrongAudience(its: Service, ours: Service): AccessRefusal {
   return unauthorized(`capability is for ${its}; this is ${ours}`);
 }
 
-function lacksScope(wanted: string, has: readonly string[]): Refusal {
+function lacksScope(wanted: string, has: readonly string[]): AccessRefusal {
   return forbidden(`capability lacks scope ${wanted}; it has ${has.length === 0 ? 'none' : has.join(', ')}`);
 }
 
-export function tooManyBytes(body_bytes_max: number): Refusal {
+export function tooManyBytes(body_bytes_max: number): AccessRefusal {
   return forbidden(`capability allows bodies of at most ${body_bytes_max} bytes`);
 }
 
-export function wrongBody(): Refusal {
+export function wrongBody(): AccessRefusal {
   return forbidden('capability is bound to another body: the hash differs');
 }
 
@@ -100,7 +79,7 @@ function contradicts(declared: string, caveat: BodyCaveat): boolean {
   return declared.startsWith(`${caveat.algorithm}:`) && declared !== `${caveat.algorithm}:${caveat.hex}`;
 }
 
-function expired(since_ms: number): Refusal {
+function expired(since_ms: number): AccessRefusal {
   const since = since_ms < 1000 ? `${Math.round(since_ms)} ms` : `${Math.round(since_ms / 1000)} s`;
   return unauthorized(`capability expired ${since} ago`);
 }

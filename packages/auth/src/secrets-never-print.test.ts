@@ -7,11 +7,11 @@ import { test } from 'node:test';
 import { inspect } from 'node:util';
 import pino from 'pino';
 import { Bench, signal } from '../test/support.ts';
-import { KeyRing } from './key-ring.ts';
-import { FileKeySource } from './key-source.ts';
-import { decodeToken } from './token.ts';
+import { KeyRing } from './keys/key-ring.ts';
+import { FileKeySource } from './keys/key-source.ts';
+import { decodeToken } from './capability/token.ts';
 
-/** All the ways in which a value finds its way to a screen or a log. */
+/** All the ways in which a value reaches a terminal or a log. */
 function prints(value: object): string[] {
   let logged = '';
   const sink = new Writable({
@@ -52,7 +52,7 @@ function assertHides(value: object, secrets: readonly Uint8Array[]): void {
   }
 }
 
-test('what prints is looked at in a way that would find a secret', () => {
+test('the search finds a printed secret', () => {
   const secret = new Uint8Array(32).map((_, at) => 200 + at);
   for (const careless of [{ secret }, { secret: Buffer.from(secret) }, { hex: Buffer.from(secret).toString('hex') }]) {
     assert.throws(() => assertHides(careless, [secret]), assert.AssertionError);

@@ -1,4 +1,4 @@
-/** Random caveats and requests that have a fair chance to meet. */
+/** Random caveats and requests with a fair chance to match. */
 import { SCOPE_NAMES, SERVICES } from '@ron/proto';
 import * as fc from 'fast-check';
 import { parseNetwork } from '../src/index.ts';
@@ -42,5 +42,5 @@ export const arbitraryCaveat: fc.Arbitrary<Caveat> = fc
       hex: hex(64, 64),
     }),
   )
-  // fast-check makes some records without a prototype, which compare as different.
+  // fast-check creates some records without a prototype, which compare as different.
   .map((caveat) => ({ ...caveat }));

@@ -1,4 +1,4 @@
-/** A child process that opens key files as soon as it is told to, and says which keys it found. */
+/** A child process that opens a key file on request and reports the keys. */
 import { FileKeySource } from '../src/index.ts';
 import { signal } from './support.ts';
 

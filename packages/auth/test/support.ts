@@ -1,12 +1,13 @@
-/** What several tests of this package share: a clock they can set, and requests that are fine unless changed. */
+/** Shared by the tests of this package: a clock that they can set, and requests that are allowed unless changed. */
 import assert from 'node:assert/strict';
 import { installSched, realSched } from '@ron/kernel';
 import { Checker, MemoryKeySource, mint } from '../src/index.ts';
-import type { Allowed, CheckerInit, MintInit, Refusal, RequestContext, Verdict } from '../src/index.ts';
+import type { AccessGrant, AccessRefusal, AccessRequest, AccessVerdict } from '@ron/proto';
+import type { CheckerInit, MintInit } from '../src/index.ts';
 
 export const signal = new AbortController().signal;
 
-/** Both clocks stand still until they are set. Dispose it to give the real ones back. */
+/** Both clocks stand still until they are set. Disposing it restores the real ones. */
 export class TestClock implements Disposable {
   wall_ms = 1_700_000_000_000;
   now_ms = 5000;
@@ -34,20 +35,20 @@ export class Bench {
     return minted.token;
   }
 
-  async check(token: string, request: Partial<RequestContext> = {}): Promise<Verdict> {
+  async check(token: string, request: Partial<AccessRequest> = {}): Promise<AccessVerdict> {
     return this.checker.checkHeaders(
       { authorization: `Bearer ${token}`, scope: 'storage:get', source_ip: '127.0.0.1', ...request },
       signal,
     );
   }
 
-  async allowed(token: string, request: Partial<RequestContext> = {}): Promise<Allowed> {
+  async allowed(token: string, request: Partial<AccessRequest> = {}): Promise<AccessGrant> {
     const verdict = await this.check(token, request);
     assert.ok(verdict.ok, verdict.ok ? '' : verdict.reason);
     return verdict;
   }
 
-  async refused(token: string, request: Partial<RequestContext> = {}): Promise<Refusal> {
+  async refused(token: string, request: Partial<AccessRequest> = {}): Promise<AccessRefusal> {
     const verdict = await this.check(token, request);
     assert.ok(!verdict.ok, 'it was allowed');
     return verdict;

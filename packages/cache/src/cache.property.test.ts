@@ -1,4 +1,4 @@
-/** The cache against a plain map of the last values: whatever it gives is right, and its accounts add up. */
+/** The cache against a plain map of the last values: every value that it returns is right, and its counters add up. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { VirtualSched } from '@ron/kernel/testing';

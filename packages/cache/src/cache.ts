@@ -41,7 +41,7 @@ export interface CacheInit<V> {
 }
 
 export interface Lifetime {
-  /** Default: for ever. */
+  /** Default: unlimited. */
   ttl_ms?: number;
   /** How long it may be served stale after that. Infinity: until it is evicted. Default 0. */
   stale_ms?: number;

@@ -55,7 +55,7 @@ test('get removes an expired negative entry', () =>
     assert.deepEqual([cache.size, cache.expirations_total], [0, 1]);
   }));
 
-test('without a lifetime an entry stays fresh, and stale for ever ends with its eviction', () =>
+test('without a lifetime an entry stays fresh, and an unlimited stale time ends with its eviction', () =>
   withClock((clock) => {
     const cache = new Cache<string>({ entries_max: 10 });
     cache.set('plain', 'value', 0);

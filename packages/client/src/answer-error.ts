@@ -1,9 +1,9 @@
 /**
- * An answer that says no, as an error: the problem document of the service, or its status when it sent none.
+ * Turns an error response into an error: from the problem document of the service, or from its status without one.
  *
- * Promise: whatever a server sends becomes an `AnswerError` with a code of our table; a code that this version does not
- * know is replaced by the one that its status stands for, and `retryable` is what the server said.
- * Bound: `PROBLEM_BYTES_MAX` of the body are read, `RETRY_AFTER_MS_MAX` is the longest wait it can ask for.
+ * Contract: any error response becomes an `AnswerError` with a code of our table. A code that this version does not know is
+ * replaced by the code of the status; `retryable` is that of the server.
+ * Bound: `PROBLEM_BYTES_MAX` of the body are read; `Retry-After` is limited to `RETRY_AFTER_MS_MAX`.
  */
 import type { Answer, ByteStream } from './answer.ts';
 import { ERRORS, RonError, sched, type ErrorCode } from '@ron/kernel/core';
@@ -61,13 +61,13 @@ export class AnswerError extends RonError {
   }
 }
 
-/** Reads the answer to its end, or as far as it is worth. */
+/** Reads the body of the response, up to the bound. */
 export async function answerError(response: Answer, op: string): Promise<AnswerError> {
   const { status, headers } = response;
   const problem = await readProblem(response);
   const { code, detail, corr_id, retryable, type: _type, title: _title, status: _status, ...details } = problem;
   const known = codeOf(code, status);
-  // An answer to HEAD has no body to explain itself.
+  // A response to HEAD has no body.
   return new AnswerError(known, textOf(detail) ?? `the server answered ${status}: ${ERRORS[known].when}`, {
     op,
     http_status: status,
@@ -95,11 +95,11 @@ async function readProblem(response: Answer): Promise<Record<string, unknown>> {
       ? (value as Record<string, unknown>)
       : {};
   } catch {
-    return {}; // The status alone says enough.
+    return {}; // The status is enough.
   }
 }
 
-/** The first bytes of a body; the rest is not waited for. */
+/** The first bytes of a body; the rest is cancelled. */
 async function readAtMost(body: ByteStream | null, bytes_max: number): Promise<Uint8Array> {
   if (body === null) return new Uint8Array(0);
   const reader = body.getReader();

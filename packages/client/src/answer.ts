@@ -1,13 +1,13 @@
-/** What the client needs of `fetch`: the platform's does all of it, and so does a leaner one for Node. */
+/** The part of `fetch` that the client uses. The platform's `fetch` and the leaner `nodeFetch` implement it. */
 
 export interface ByteReader {
-  /** The next piece, the reader's own from then on. */
+  /** The next piece; the reader owns its memory. */
   read(): Promise<{ done: false; value: Uint8Array } | { done: true; value?: Uint8Array | undefined }>;
-  /** The rest is not wanted. */
+  /** Discards the rest. */
   cancel(): Promise<void>;
 }
 
-/** A body on its way. It is read once. */
+/** A body that is read once, as it arrives. */
 export interface ByteStream {
   getReader(): ByteReader;
   cancel(): Promise<void>;
@@ -16,7 +16,7 @@ export interface ByteStream {
 export interface Answer {
   readonly status: number;
   readonly headers: Pick<Headers, 'get' | 'has'>;
-  /** Where it came from; empty when nobody knows. */
+  /** The URL of the response; empty if unknown. */
   readonly url: string;
   readonly body: ByteStream | null;
   json(): Promise<unknown>;
@@ -30,12 +30,12 @@ export interface FetchInit {
   readonly redirect: 'error';
   readonly cache: 'no-store';
   readonly credentials: 'omit';
-  /** A stream is sent while it is read; the platform wants that stated. */
+  /** Required by the platform for streamed bodies. */
   readonly duplex?: 'half';
 }
 
 export interface Fetch {
   (url: URL, init: FetchInit): Promise<Answer>;
-  /** Whether it sends a stream while it reads it, and asks for a piece only when it is done with the last but one. */
+  /** Whether it sends a stream while it reads it, and requests a piece only after it has sent the one before the last. */
   readonly sendsStreams?: boolean;
 }

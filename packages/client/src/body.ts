@@ -1,7 +1,7 @@
 /**
- * What can be stored: bytes, a Blob, a stream, or something that can be read again from any offset.
+ * Bodies of writes: bytes, a Blob, a stream, or a source that can be read again from any offset.
  *
- * Promise: a body that can be read again is resumed after a failure; a stream is read once, so it is sent once.
+ * Contract: a write of a rereadable body is resumed after a failure; a stream is read once, so it is sent once.
  */
 
 import type { ByteStream } from './answer.ts';
@@ -40,7 +40,7 @@ export async function* chunksOf(stream: ByteStream): AsyncGenerator<Uint8Array, 
       yield value;
     }
   } finally {
-    // Also after the last chunk and after an error, where it does nothing.
+    // Does nothing after the last chunk and after an error.
     await reader.cancel().catch(() => undefined);
   }
 }
@@ -50,8 +50,8 @@ async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array, void, void> 
 }
 
 /**
- * The same bytes in pieces of `piece_bytes`, the last one shorter. A piece is valid until the one after the next is
- * asked for: two buffers take turns.
+ * The same bytes in pieces of `piece_bytes`; the last one may be shorter. A piece is valid until the one after the next is
+ * requested: two buffers alternate.
  */
 export async function* inPieces(
   chunks: AsyncIterable<Uint8Array>,

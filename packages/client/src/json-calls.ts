@@ -1,8 +1,8 @@
 /**
  * Calls that carry JSON both ways, below one prefix of a service.
  *
- * Promise: an answer that is no JSON, or that is larger than it may be, is an `integrity` error. A call may be sent twice:
- * only calls for which that is the same as once belong here.
+ * Contract: a response that is not JSON, or exceeds the bound, is an `integrity` error. A call may be sent twice, so only
+ * idempotent calls belong here.
  * Bound: answers of `ANSWER_BYTES_MAX`. Cancellation: by the transport's signal and by each call's.
  */
 import { RonError } from '@ron/kernel/core';
@@ -34,7 +34,7 @@ export class JsonCalls {
     const bytes = new TextEncoder().encode(JSON.stringify(body));
     const headers = { 'Content-Type': 'application/json' };
     const answer = await this.#call<T>(op, path, { method: 'POST', headers, body: bytes }, signal);
-    if (answer === undefined) throw new RonError('integrity', 'the server answers with nothing', { op });
+    if (answer === undefined) throw new RonError('integrity', 'the server sent an empty response', { op });
     return answer;
   }
 
@@ -54,11 +54,12 @@ async function readJson<T>(response: Answer, op: string): Promise<T | undefined>
   if (response.status === 204) return undefined;
   const length = Number(response.headers.get('content-length') ?? NaN);
   if (!(length <= ANSWER_BYTES_MAX))
-    throw new RonError('integrity', 'the server answers with more than it may', { op });
+    throw new RonError('integrity', 'the server sent a response that exceeds the limit', { op });
   try {
     return (await response.json()) as T;
   } catch (error) {
-    if (error instanceof SyntaxError) throw new RonError('integrity', 'the server does not answer with JSON', { op });
+    if (error instanceof SyntaxError)
+      throw new RonError('integrity', 'the server sent a response that is not JSON', { op });
     throw error;
   }
 }

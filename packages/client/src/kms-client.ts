@@ -1,19 +1,17 @@
 /**
- * The key service as a caller sees it: keys by name, signatures that anybody can check, secrets of one's own.
+ * A client of the key service: keys, signatures, wrapped keys and derived secrets.
  *
- * Promise: what is repeated has the same effect as done once: keys are made and rotated under an id that the service
- * remembers, everything else changes nothing or may happen twice. Secrets are in what a method returns and nowhere else.
- * Bound: batches of `SIGN_ITEMS_MAX`; answers as `JsonCalls` says. Cancellation: every method takes a signal besides
- * the client's own.
+ * Contract: retries are idempotent. Keys are created and rotated under an idempotency key; every other call changes nothing
+ * or may safely happen twice. Secrets exist only in the values that methods return.
+ * Bound: batches of `SIGN_ITEMS_MAX`; responses as in JsonCalls. Cancellation: by the signal of each call and of the client.
  */
 import { RonError, sched } from '@ron/kernel/core';
-import { JsonCalls } from './json-calls.ts';
 import type {
   AuditKeys,
   CreatedKey,
   CreateKeyInit,
   DataKey,
-  InclusionProof,
+  AuditProof,
   KeyInfo,
   KeyPage,
   RotatedKey,
@@ -22,10 +20,9 @@ import type {
   Verification,
   VerifyInit,
   WrappedKey,
-} from './kms-types.ts';
+} from '@ron/proto';
+import { JsonCalls } from './json-calls.ts';
 import type { TransportInit } from './transport.ts';
-
-export * from './kms-types.ts';
 
 export const SIGN_ITEMS_MAX = 128;
 const ID_BYTES = 16;
@@ -45,13 +42,13 @@ export class KmsClient {
     return this.#calls.url;
   }
 
-  /** Makes a key; its private part never leaves the service. */
+  /** Creates a key; its private part never leaves the service. */
   async createKey(init: CreateKeyInit, call: KmsCallOptions = {}): Promise<CreatedKey> {
     const { tenant, purpose, alg, policy, op_id = newId() } = init;
     return await this.#post('keys.create', 'keys', { tenant, purpose, alg, policy, op_id }, call);
   }
 
-  /** Keeps a public key of somebody else, to verify with. */
+  /** Imports a foreign public key for verification. */
   async importKey(
     init: { readonly tenant: string; readonly alg: string; readonly pubkey_b64: string },
     call: KmsCallOptions = {},
@@ -59,7 +56,7 @@ export class KmsClient {
     return await this.#post('keys.import', 'keys/import', { ...init, purpose: 'raw' }, call);
   }
 
-  /** `kid` with a version rotates only if that is current; without one whatever is. */
+  /** A `kid` with a version is rotated only if that version is current; without one, the current version is rotated. */
   async rotateKey(kid: string, call: KmsCallOptions & { readonly op_id?: string } = {}): Promise<RotatedKey> {
     const { op_id = newId() } = call;
     return await this.#post('keys.rotate', `keys/${encodeURIComponent(kid)}/rotate`, { op_id }, call);
@@ -87,12 +84,12 @@ export class KmsClient {
     }
   }
 
-  /** Signs one payload. With `wait: 'checkpoint'` the answer proves that it is in the audit log. */
+  /** Signs one payload. With `wait: 'checkpoint'` the result has a proof of its inclusion in the audit log. */
   async sign(init: SignInit, call: KmsCallOptions & { readonly wait?: 'checkpoint' } = {}): Promise<SignedPayload> {
     return await this.#post('sign', 'sign', { ...init, wait: call.wait }, call);
   }
 
-  /** Signs up to `SIGN_ITEMS_MAX` payloads, in their order; all or none. */
+  /** Signs up to `SIGN_ITEMS_MAX` payloads, in order; all or none. */
   async signMany(items: readonly SignInit[], call: KmsCallOptions = {}): Promise<readonly SignedPayload[]> {
     if (items.length > SIGN_ITEMS_MAX) {
       throw new RonError('payload_too_large', `a batch has at most ${SIGN_ITEMS_MAX} items, not ${items.length}`);
@@ -122,7 +119,7 @@ export class KmsClient {
     return fromBase64(answer.plaintext_key_b64);
   }
 
-  /** A fresh key, plain and wrapped. */
+  /** A new data key, plain and wrapped. */
   async dataKey(kid: string, aad?: Uint8Array, call: KmsCallOptions = {}): Promise<DataKey> {
     type Answer = WrappedKey & { readonly plaintext_key_b64: string };
     const { plaintext_key_b64, ...wrapped } = await this.#post<Answer>(
@@ -134,23 +131,23 @@ export class KmsClient {
     return { ...wrapped, plaintext: fromBase64(plaintext_key_b64) };
   }
 
-  /** 32 bytes that follow from the key version and the label. */
+  /** 32 bytes that are derived from the key version and the label. */
   async derive(kid: string, label: string, call: KmsCallOptions = {}): Promise<Uint8Array> {
     return fromBase64((await this.#post<{ secret_b64: string }>('derive', 'derive', { kid, label }, call)).secret_b64);
   }
 
-  /** The name of the audit log and the keys that sign it. Whoever does not trust the service keeps a copy. */
+  /** The name of the audit log and the keys that sign it. Keep a copy if you do not trust the service. */
   async auditKeys(call: KmsCallOptions = {}): Promise<AuditKeys> {
     return await this.#get('audit.keys', 'audit/keys', call);
   }
 
-  async proof(log_index: number, call: KmsCallOptions = {}): Promise<InclusionProof> {
+  async proof(log_index: number, call: KmsCallOptions = {}): Promise<AuditProof> {
     return await this.#get('audit.proof', `audit/proof/${log_index}`, call);
   }
 
   async #get<T>(op: string, path: string, call: KmsCallOptions): Promise<T> {
     const answer = await this.#calls.get<T>(op, path, call.signal);
-    if (answer === undefined) throw new RonError('integrity', 'the server answers with nothing', { op });
+    if (answer === undefined) throw new RonError('integrity', 'the server sent an empty response', { op });
     return answer;
   }
 
@@ -159,7 +156,7 @@ export class KmsClient {
   }
 }
 
-/** Under which an operation happens once, however often it is sent. */
+/** An idempotency key. */
 function newId(): string {
   return [...sched.randomBytes(ID_BYTES)].map((byte) => byte.toString(16).padStart(2, '0')).join('');
 }

@@ -8,7 +8,7 @@ import { addressOf, GROUP_BYTES, ObjectHasher } from './object-hasher.ts';
 
 const content = Uint8Array.from({ length: 12 * GROUP_BYTES }, (_, at) => (at * 31 + (at >> 9)) & 255);
 
-test('the address does not depend on how the bytes were cut, and is BLAKE3', () => {
+test('the address is BLAKE3 and does not depend on how the bytes were split', () => {
   const size = fc.oneof(
     fc.nat(content.length),
     fc.tuple(fc.nat(12), fc.integer({ min: -1, max: 1 })).map(([groups, by]) => groups * GROUP_BYTES + by),
@@ -30,7 +30,7 @@ test('the address does not depend on how the bytes were cut, and is BLAKE3', () 
   assert.equal(addressOf(content), formatAddress(blake3(content)));
 });
 
-test('pieces have the length asked for, the last one what is left, and each stays valid while the next is read', async () => {
+test('pieces have the requested length, except the last, and each stays valid while the next is read', async () => {
   await fc.assert(
     fc.asyncProperty(
       fc.array(fc.uint8Array({ maxLength: 40 }), { maxLength: 20 }),

@@ -1,7 +1,7 @@
-/** How far a transfer is. */
+/** The progress of a transfer. */
 export interface Progress {
   readonly done_bytes: number;
-  /** As far as it is known; what a server states is proven only when the transfer has ended. */
+  /** Undefined if unknown. A size that the server states is proven only at the end of the transfer. */
   readonly total_bytes: number | undefined;
 }
 

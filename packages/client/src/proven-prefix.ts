@@ -1,9 +1,9 @@
 /**
- * Which of the bytes that somebody kept from an earlier download are still right.
+ * Verifies the bytes that remain from an earlier, interrupted download.
  *
- * Promise: the answer is a number of leading bytes, a multiple of the group size, that are proven to be those of the
- * address; costs one small request and one pass over the kept bytes. A slice of the first missing group brings along
- * the values of everything before it: the kept bytes must hash to exactly those.
+ * Contract: returns a number of leading bytes, a multiple of the group size, that are proven against the address. It costs one
+ * small request and one pass over these bytes: a slice of the first missing group contains the subtree values of everything
+ * before it, and the bytes must hash to them.
  * Bound: one group, and a value for each level of the tree. Cancellation: by the signal.
  */
 import type { Address } from '@ron/proto';
@@ -45,7 +45,7 @@ async function valuesBefore(
     if ((subtree.first + subtree.count) * stated_bytes <= offset) subtrees.push(subtree);
   };
   for await (const _ of slice(transport, address, { offset, length: 1, signal, onSkipped })) {
-    // What matters is told to onSkipped.
+    // Only the values that `onSkipped` receives matter.
   }
   return { group_bytes, subtrees: subtrees.toSorted((a, b) => a.first - b.first) };
 }

@@ -1,8 +1,8 @@
 /**
- * Ends a transfer that stands still.
+ * Aborts a stalled transfer.
  *
- * Promise: `signal` aborts with `timeout` when `beat` was not called for `stall_ms`, and with the outer signal's reason
- * when that aborts. Bound: one timer. Cancellation: disposing it ends the watch.
+ * Contract: `signal` aborts with `timeout` when `beat` was not called for `stall_ms`, and with the reason of the outer signal
+ * when that aborts. Bound: one timer. Cancellation: dispose.
  */
 import { RonError, sched, type Timer } from '@ron/kernel/core';
 
@@ -20,13 +20,13 @@ export class Stall implements Disposable {
     this.beat();
   }
 
-  /** Something moved; the next thing has to move within `wait_ms`. */
+  /** Progress was made; the next has to be made within `wait_ms`. */
   beat(wait_ms: number = this.#stall_ms): void {
     this.pause();
     this.#timer = sched.timer(wait_ms, () => this.#expire(wait_ms), `stall ${this.#op}`);
   }
 
-  /** The other side is not to blame for the time that now passes. */
+  /** Suspends the timer: the other side is not waited for. */
   pause(): void {
     this.#timer?.cancel();
   }
@@ -36,7 +36,7 @@ export class Stall implements Disposable {
   }
 
   #expire(wait_ms: number): void {
-    const message = `nothing moved for ${wait_ms} ms`;
+    const message = `no progress for ${wait_ms} ms`;
     this.#controller.abort(new RonError('timeout', message, { op: this.#op }));
   }
 }

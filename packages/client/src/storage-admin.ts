@@ -1,8 +1,8 @@
 /**
- * Storage as an operator sees it: its volumes, and the work that keeps what they hold whole.
+ * A client of the administrative routes of storage: volumes, repair, scrub and compaction.
  *
- * Promise: a task that is started twice is one task; deciding twice about a volume is refused the second time or changes
- * nothing. Bound: one answer at a time. Cancellation: every method takes a signal besides the client's own.
+ * Contract: starting a running task returns that task; repeating a command for a volume is refused or changes nothing.
+ * Cancellation: by the signal of each call and of the client.
  */
 import type { RepairStatus, Task, TaskKind, VolumesAnswer, VolumeVerb } from '@ron/proto';
 import type { CallOptions } from './storage-client.ts';

@@ -1,20 +1,19 @@
 /**
- * Storage as a caller sees it: objects by address, from a service that need not be trusted with what they contain.
+ * A client of storage: objects by address, from a service that need not be trusted.
  *
- * Promise: `put` tells success only when the service names the address that was computed here; `get` lets out no byte
- * that is not proven against the address. Only what is idempotent is repeated: reads, pins, and writes whose bytes can be
- * read again. Bound: a few pieces of 8 MiB at most, whatever the size of the object.
- * Cancellation: every method takes a signal besides the client's own.
+ * Contract: `put` succeeds only if the service states the address that was computed here; every byte that `get` yields is
+ * proven against the address. Only idempotent operations are retried: reads, pins, and writes of rereadable bodies.
+ * Bound: a few pieces of 8 MiB, for objects of any size. Cancellation: by the signal of each call and of the client.
  */
 import { RonError } from '@ron/kernel/core';
-import { addressHex, parseAddress, type Address, type ObjectManifest } from '@ron/proto';
+import { addressHex, parseAddress, type Address, type ObjectManifest, type Receipt } from '@ron/proto';
 import { combineSubtrees } from '@ron/simd';
 import type { Answer } from './answer.ts';
 import { inPieces, isReplayable, replayable, streamOf, type PutBody, type ReplayableBody } from './body.ts';
 import { addressOf, ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
 import { provenPrefix } from './proven-prefix.ts';
-import { requireSameAddress, type Receipt } from './receipt.ts';
+import { requireSameAddress } from './receipt.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, Transport, type TransportInit } from './transport.ts';
 import { PIECE_BYTES, uploadByTus } from './tus-upload.ts';
@@ -27,12 +26,12 @@ export interface CallOptions {
 }
 
 export interface PutInit extends CallOptions {
-  /** Kept with the object. Default: a stored object keeps its type, a new one is `application/octet-stream`. */
+  /** Stored with the object. Default: a stored object keeps its type, a new one is `application/octet-stream`. */
   media_type?: string | undefined;
   onProgress?: OnProgress | undefined;
-  /** The URL of an upload that was begun earlier, to go on with it. Only for bodies that can be read again. */
+  /** The URL of an earlier upload to resume. Only for rereadable bodies. */
   resume_url?: string | undefined;
-  /** Told the URL of a resumable upload as soon as there is one. */
+  /** Called with the URL of a resumable upload as soon as it exists. */
   onUploadUrl?: ((url: string) => void | Promise<void>) | undefined;
 }
 
@@ -54,7 +53,7 @@ export class StorageClient {
     return this.#transport.base.href;
   }
 
-  /** Stores bytes and gives their address, once the service has made them as durable as it promises. */
+  /** Stores bytes and returns their address once the service has acknowledged them. */
   async put(body: PutBody, init: PutInit = {}): Promise<Receipt> {
     if (!isReplayable(body)) return await this.#putStream(streamOf(body), init);
     const source = replayable(body);
@@ -64,7 +63,7 @@ export class StorageClient {
     return receipt ?? (await this.#post(source.read(0), source.size, init));
   }
 
-  /** The bytes of an object, or of a range of it, each proven before it comes out. */
+  /** The bytes of an object, or of a range of it, each proven before it is yielded. */
   get(address: Address, init: ReadInit = {}): AsyncGenerator<Uint8Array, void, void> {
     return readVerified(this.#transport, address, init);
   }
@@ -87,7 +86,7 @@ export class StorageClient {
     return whole;
   }
 
-  /** How many of the leading bytes that were kept from an earlier read are proven to be right. */
+  /** The number of leading bytes of an earlier download that are proven against the address. */
   provenPrefix(address: Address, kept: ReplayableBody, init: CallOptions = {}): Promise<number> {
     return provenPrefix(this.#transport, address, kept, init.signal);
   }
@@ -95,20 +94,20 @@ export class StorageClient {
   async stat(address: Address, init: CallOptions = {}): Promise<ObjectInfo> {
     const headers = await this.#idempotent('stat', 'HEAD', `o/${address}`, init, (response) => response.headers);
     const size = Number(headers.get('content-length') ?? NaN);
-    if (!Number.isSafeInteger(size)) throw new RonError('integrity', 'the server states no length');
+    if (!Number.isSafeInteger(size)) throw new RonError('integrity', 'the server did not state a length');
     return { address, size, media_type: headers.get('content-type') ?? 'application/octet-stream' };
   }
 
-  /** What the object is made of. The list of subtrees is proven against the address. */
+  /** The manifest of an object. The list of subtrees is proven against the address. */
   async manifest(address: Address, init: CallOptions = {}): Promise<ObjectManifest> {
     const manifest = await this.#idempotent('manifest', 'GET', `o/${address}/manifest`, init, readJson<ObjectManifest>);
     if (!isManifestOf(address, manifest)) {
-      throw new RonError('integrity', `the server sent a manifest that is not the one of ${address}`);
+      throw new RonError('integrity', `the server sent a manifest of another object than ${address}`);
     }
     return manifest;
   }
 
-  /** Keeps the object when what is not pinned is reclaimed. */
+  /** Pins an object, so that it does not expire. */
   async pin(address: Address, init: CallOptions = {}): Promise<void> {
     await this.#idempotent('pin', 'PUT', `o/${address}/pin`, init, ignore);
   }
@@ -117,7 +116,7 @@ export class StorageClient {
     await this.#idempotent('pin', 'DELETE', `o/${address}/pin`, init, ignore);
   }
 
-  /** The answer is read within the deadline too. */
+  /** The deadline covers reading the response. */
   #idempotent<T>(
     op: string,
     method: string,
@@ -130,7 +129,7 @@ export class StorageClient {
     return this.#transport.call(op, work, { signal: init.signal });
   }
 
-  /** The service refuses bytes that do not have the address, so a wrong byte on the way is found there. */
+  /** The service refuses bytes that do not match the address, so transmission errors are detected there. */
   async #putWhole(body: Uint8Array<ArrayBuffer>, init: PutInit): Promise<Receipt> {
     const address = addressOf(body);
     const headers = typeHeader(init);
@@ -141,7 +140,7 @@ export class StorageClient {
     return receipt;
   }
 
-  /** A stream that ends early is small enough to be sent by its address; a longer one goes as it comes, once. */
+  /** A short stream is sent by its address; a longer one is sent once, as it arrives. */
   async #putStream(stream: AsyncIterable<Uint8Array>, init: PutInit): Promise<Receipt> {
     const pieces = inPieces(stream, PIECE_BYTES);
     const first = await pieces.next();
@@ -151,19 +150,19 @@ export class StorageClient {
     return await this.#post(joined([first.value, second.value], pieces), undefined, init);
   }
 
-  /** Sent once. The service has to take each chunk within the stall time, and answer within the deadline. */
+  /** Sent once. The service must accept each chunk within the stall time, and answer within the deadline. */
   async #post(chunks: AsyncIterable<Uint8Array>, total_bytes: number | undefined, init: PutInit): Promise<Receipt> {
     using _ = keepAlive();
     using stall = new Stall('put', this.#transport.stall_ms, this.#transport.signalFor(init.signal));
     const { deadline_ms } = this.#transport;
     const hasher = new ObjectHasher();
     const sent = async function* (): AsyncGenerator<Uint8Array, void, void> {
-      // The clock runs only while the service is the one to wait for.
+      // The timer runs only while the service is waited for.
       stall.pause();
       for await (const chunk of chunks) {
         hasher.update(chunk);
         stall.beat();
-        // A copy: the platform may still send it when the buffer behind it is used again.
+        // A copy: the platform may still send it when the buffer is reused.
         yield new Uint8Array(chunk);
         stall.pause();
         init.onProgress?.({ done_bytes: hasher.size, total_bytes });
@@ -205,7 +204,7 @@ async function ignore(response: Answer): Promise<void> {
   await response.body?.cancel();
 }
 
-/** Without a media type none is stated: a stored object keeps the one that it has. */
+/** Without a media type, a stored object keeps its own. */
 const typeHeader = ({ media_type }: PutInit): Record<string, string> =>
   media_type === undefined ? {} : { 'Content-Type': media_type };
 

@@ -1,32 +1,32 @@
 /**
- * Requests to one service: with the capability, within a deadline, and again when that is safe and may help.
+ * Requests to one service, with its capability, a deadline and retries.
  *
- * Promise: the capability goes to the service's own origin and nowhere else; redirects are not followed. An answer of 400
- * or above is thrown as an `AnswerError`, a connection that fails as `unreachable`, the caller's abort as its own reason.
- * Only work stated to be idempotent is repeated, after the backoff plus what `Retry-After` asks for.
- * Bound: `deadline_ms` for all tries of a request; a transfer lives as long as it makes progress within `stall_ms`.
- * Cancellation: by the client's signal and by each call's; both end the request and the wait before the next try.
+ * Contract: the capability is sent only to the origin of the service; redirects are not followed. A status of 400 or above is
+ * thrown as an `AnswerError`, a failed connection as `unreachable`, an abort with its own reason. Only idempotent work is
+ * retried, after the backoff plus `Retry-After`.
+ * Bound: `deadline_ms` for all tries of a request; a transfer continues while it makes progress within `stall_ms`.
+ * Cancellation: by the signal of each call and of the client; both end the request and the wait before the next try.
  */
 import { Deadline, idempotent, jittered, retry, RonError, sched, type RetryPolicy } from '@ron/kernel/core';
 import { answerError } from './answer-error.ts';
 import type { Answer, Fetch, FetchInit } from './answer.ts';
 
 export interface TransportInit {
-  /** Where the service is: `http://127.0.0.1:7101`. */
+  /** The URL of the service, such as `http://127.0.0.1:7101`. */
   url: string | URL;
   /** The token to send with every request. Default none. */
   capability?: string | undefined;
   /** Default the platform's. */
   fetch?: Fetch;
-  /** Ends everything that this client does. Default never. */
+  /** Aborts all operations of this client. Default never. */
   signal?: AbortSignal;
   /** For one request, all its tries and waits included, besides the time its body takes. Default 30 000. */
   deadline_ms?: number;
-  /** Longest that a transfer may stand still before it is broken off, and resumed if it can be. Default 15 000. */
+  /** The longest stall before a transfer is aborted, and resumed if possible. Default 15 000. */
   stall_ms?: number;
-  /** How a request is repeated. Default 3 tries, 100 to 200 ms apart, doubling. */
+  /** The retry policy of requests. Default 3 tries, 100 to 200 ms apart, doubling. */
   policy?: RetryPolicy;
-  /** How a transfer that made progress is resumed; counted anew after each progress. Default 7 tries, up to 5 s apart. */
+  /** The retry policy of transfers; the count restarts after progress. Default 7 tries, up to 5 s apart. */
   resume_policy?: RetryPolicy;
 }
 
@@ -37,7 +37,7 @@ export const TRANSPORT_DEFAULTS = {
   resume_policy: jittered({ tries_max: 7, from_ms: 100, to_ms: 200, factor: 2, cap_ms: 5000 }),
 } as const;
 
-/** A link that is slower than this is taken for broken. */
+/** A slower link counts as broken. */
 const BODY_BYTES_PER_S_MIN = 65_536;
 
 export interface SendInit {
@@ -49,7 +49,7 @@ export interface SendInit {
 
 export interface CallInit {
   signal?: AbortSignal | undefined;
-  /** How many bytes the request carries. Default 0. */
+  /** The length of the request body. Default 0. */
   body_bytes?: number;
   policy?: RetryPolicy;
 }
@@ -77,7 +77,7 @@ export class Transport {
     this.#authorization = init.capability === undefined ? undefined : `Bearer ${init.capability}`;
   }
 
-  /** Whether a stream goes out while it is read, in the service's own time. */
+  /** Whether a stream is sent while it is read, at the pace of the service. */
   get sendsStreams(): boolean {
     return this.#fetch.sendsStreams ?? false;
   }
@@ -92,14 +92,14 @@ export class Transport {
   async send(op: string, path: string, init: SendInit): Promise<Answer> {
     const url = new URL(path, this.base);
     if (url.origin !== this.base.origin) {
-      throw new RonError('integrity', `the server sent us to ${url.origin}, which is not where it is`, { op });
+      throw new RonError('integrity', `the server referred to another origin: ${url.origin}`, { op });
     }
     const response = await this.#request(op, url, init);
     if (response.status < 400) return response;
     throw await answerError(response, op);
   }
 
-  /** Work that may be done twice, tried until it is done or the deadline is over. */
+  /** Runs idempotent work until it succeeds or the deadline passes. */
   async call<T>(op: string, work: (signal: AbortSignal) => Promise<T>, init: CallInit = {}): Promise<T> {
     const budget_ms = this.deadline_ms + ((init.body_bytes ?? 0) / BODY_BYTES_PER_S_MIN) * 1000;
     using deadline = Deadline.after(op, budget_ms, { signal: this.signalFor(init.signal) });
@@ -130,7 +130,7 @@ export class Transport {
   }
 }
 
-/** What a failed fetch, or a body that broke off, is to the caller. */
+/** The error for a failed fetch or an interrupted body. */
 export function unreachable(error: unknown, op: string, base: URL, signal: AbortSignal): unknown {
   if (signal.aborted) return signal.reason;
   if (error instanceof RonError) return error;
@@ -151,7 +151,7 @@ function systemCode(error: unknown): string {
   return message;
 }
 
-/** Keeps the process alive while an operation waits for nothing but one of our timers. */
+/** Keeps the process alive while an operation only waits for one of our timers. */
 export function keepAlive(): Disposable {
   const timer = sched.timer(Infinity, () => undefined, 'client.alive', { keepAlive: true });
   return { [Symbol.dispose]: () => timer.cancel() };

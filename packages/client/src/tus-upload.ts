@@ -1,37 +1,37 @@
 /**
- * Sends a body that can be read again, by tus 1.0, and takes up where an earlier attempt ended.
+ * Resumable upload of a rereadable body (tus 1.0).
  *
- * Promise: the bytes that the server holds are those of the body: its address is compared with the one computed here,
- * over all bytes, also those that an earlier attempt sent. After a failure the server is asked how far it got; each try
- * has to make progress or they end. An upload that the server forgot is begun anew, once.
- * Bound: two pieces of `PIECE_BYTES`, or of `STREAM_PIECE_BYTES` where streams can be sent: then the server goes on without
- * waiting for the next request, and one that takes nothing for the stall time is broken off. Cancellation: by the signal; what was sent stays with the server until it expires.
+ * Contract: the server's address is compared with the one computed here over all bytes, including those of earlier attempts.
+ * After a failure the client queries the offset and resumes; tries without progress are limited. An upload that the server
+ * no longer has is restarted once.
+ * Bound: two pieces of `PIECE_BYTES`, or of `STREAM_PIECE_BYTES` where streams can be sent; a stream that makes no progress
+ * within the stall time is aborted. Cancellation: by the signal; the server keeps the received bytes until the upload expires.
  */
 import { isRonError, isTransient, jittered, RonError, sleep, type RetryPolicy } from '@ron/kernel/core';
-import { parseDurability, type Address } from '@ron/proto';
+import { parseDurability, type Address, type Receipt } from '@ron/proto';
 import { AnswerError } from './answer-error.ts';
 import type { Answer } from './answer.ts';
 import { inPieces, type ReplayableBody } from './body.ts';
 import { ObjectHasher } from './object-hasher.ts';
 import type { OnProgress } from './progress.ts';
-import { requireSameAddress, type Receipt } from './receipt.ts';
+import { requireSameAddress } from './receipt.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, type Transport } from './transport.ts';
 
-/** One request carries this much. A whole body up to this size is one plain request. */
+/** The body of one request. A whole body up to this size is one plain request. */
 export const PIECE_BYTES = 8 * 1024 * 1024;
-/** As a stream, one request carries this much. What the server got of it counts also when it breaks off. */
+/** The body of one streamed request. Received bytes count even if the request is interrupted. */
 const STREAM_BYTES = 128 * 1024 * 1024;
-/** Each has to be taken within the stall time: small enough for a slow link. */
+/** Each piece must be accepted within the stall time: small enough for a slow link. */
 const STREAM_PIECE_BYTES = 256 * 1024;
 
 const TUS = { 'Tus-Resumable': '1.0.0' } as const;
 const PATCH_HEADERS = { ...TUS, 'Content-Type': 'application/offset+octet-stream' } as const;
-/** 409: the offset is another one; 423: the last request is not over yet. Both pass when one asks and tries again. */
+/** 409: another offset; 423: the previous request is still active. Both are resolved by querying the offset and retrying. */
 const PASSING = new Set([409, 423]);
 const GONE = new Set([404, 410]);
 const UNSUPPORTED = new Set([404, 405, 501]);
-/** A refused creation has created nothing. Whether one that broke off did is unknown, and an upload too many expires. */
+/** A refused creation created nothing. An interrupted one may have; a surplus upload expires. */
 const CREATE_POLICY: RetryPolicy = {
   ...jittered({ tries_max: 3, cap_ms: 2000 }),
   isTransient: (error) => error instanceof AnswerError && error.retryable && error.http_status !== 504,
@@ -39,22 +39,22 @@ const CREATE_POLICY: RetryPolicy = {
 
 export interface TusInit {
   media_type?: string | undefined;
-  /** The URL of an upload that was begun earlier. */
+  /** The URL of an earlier upload. */
   resume_url?: string | undefined;
-  /** Told the URL of the upload, to be kept for `resume_url`. */
+  /** Called with the URL of the upload, for a later `resume_url`. */
   onUploadUrl?: ((url: string) => void | Promise<void>) | undefined;
   onProgress?: OnProgress | undefined;
   signal: AbortSignal;
 }
 
-/** What the server holds of an upload. */
+/** The state of an upload on the server. */
 interface Held {
   readonly offset: number;
-  /** Set when it is complete. */
+  /** Set when the upload is complete. */
   readonly answer: Answer | undefined;
 }
 
-/** Undefined when the server does not take uploads of this kind. */
+/** Undefined when the server does not support tus. */
 export async function uploadByTus(
   transport: Transport,
   body: ReplayableBody,
@@ -71,7 +71,7 @@ export async function uploadByTus(
     const receipt = await upload.send({ offset: 0, answer: undefined });
     if (receipt !== undefined) return receipt;
   }
-  throw new RonError('unreachable', 'the server forgot the upload twice', { op: 'upload' });
+  throw new RonError('unreachable', 'the server lost the upload twice', { op: 'upload' });
 }
 
 class TusUpload {
@@ -80,7 +80,7 @@ class TusUpload {
   readonly #init: TusInit;
   readonly #hasher = new ObjectHasher();
   #url = '';
-  /** How much the server is known to have taken. */
+  /** The offset that the server has acknowledged. */
   #furthest = 0;
 
   constructor(transport: Transport, body: ReplayableBody, init: TusInit) {
@@ -89,7 +89,7 @@ class TusUpload {
     this.#init = init;
   }
 
-  /** False when the server knows no uploads. */
+  /** False when the server does not support uploads. */
   async create(): Promise<boolean> {
     const { media_type, signal, onUploadUrl } = this.#init;
     const headers = {
@@ -108,13 +108,13 @@ class TusUpload {
     }
     await response.body?.cancel();
     const location = response.headers.get('location');
-    if (location === null) throw new RonError('integrity', 'the server began an upload and did not say where');
+    if (location === null) throw new RonError('integrity', 'the server created an upload without a Location');
     this.#url = new URL(location, response.url === '' ? this.#transport.base : response.url).href;
     await onUploadUrl?.(this.#url);
     return true;
   }
 
-  /** Goes on with an earlier upload; undefined when the server does not have it any more, or it is of other bytes. */
+  /** Resumes an earlier upload; undefined when the server no longer has it, or it has other bytes. */
   async resume(url: string): Promise<Receipt | undefined> {
     this.#url = url;
     try {
@@ -127,7 +127,7 @@ class TusUpload {
     }
   }
 
-  /** Sends what is missing. Undefined when the server forgot the upload meanwhile. */
+  /** Sends the missing bytes. Undefined when the server lost the upload meanwhile. */
   async send(begin: Held): Promise<Receipt | undefined> {
     const { resume_policy } = this.#transport;
     let held: Held | undefined = begin;
@@ -149,13 +149,13 @@ class TusUpload {
     }
   }
 
-  /** Reads the body from `offset` on and sends it; the last answer. */
+  /** Sends the body from `offset` on; returns the last response. */
   async #sendFrom(offset: number): Promise<Answer> {
     await this.#hashUpTo(offset);
     return await (this.#transport.sendsStreams ? this.#sendStreams(offset) : this.#sendPieces(offset));
   }
 
-  /** One request after the other, each of which is sent while the body is read. */
+  /** Sends requests one after another, each while the body is read. */
   async #sendStreams(offset: number): Promise<Answer> {
     const pieces = inPieces(this.#body.read(offset), STREAM_PIECE_BYTES);
     let answer: Answer | undefined;
@@ -177,7 +177,7 @@ class TusUpload {
     let sent = at;
     const taken = async function* (this: TusUpload): AsyncGenerator<Uint8Array, void, void> {
       while (sent < at + length) {
-        // The time that the body takes does not count against the server.
+        // The time for reading the body does not count against the server.
         stall.pause();
         const next = await pieces.next();
         if (next.done === true) throw changedSize();
@@ -197,7 +197,7 @@ class TusUpload {
     return await this.#acknowledged(answer, at + length);
   }
 
-  /** One request for each piece. The next piece is read while one is sent. */
+  /** Sends one request for each piece. The next piece is read while one is sent. */
   async #sendPieces(offset: number): Promise<Answer> {
     let at = offset;
     let sending: Promise<Answer> | undefined;
@@ -206,7 +206,7 @@ class TusUpload {
         this.#hash(piece, at);
         await sending;
         sending = this.#patch(piece, at);
-        // It is awaited with the next piece; until then a failure must not count as unhandled.
+        // Awaited with the next piece; until then a rejection must not count as unhandled.
         sending.catch(() => undefined);
         at += piece.length;
       }
@@ -231,11 +231,11 @@ class TusUpload {
     return await this.#acknowledged(response, at + piece.length);
   }
 
-  /** Throws unless the server says that it has everything up to `end`. */
+  /** Throws unless the server acknowledges all bytes up to `end`. */
   async #acknowledged(response: Answer, end: number): Promise<Answer> {
     await response.body?.cancel();
     if (response.headers.get('upload-offset') !== String(end)) {
-      throw new RonError('unreachable', 'the server took only a part of what was sent', { op: 'upload' });
+      throw new RonError('unreachable', 'the server accepted only a part of the sent bytes', { op: 'upload' });
     }
     this.#reached(end);
     return response;
@@ -250,7 +250,7 @@ class TusUpload {
     const offset = Number(response.headers.get('upload-offset') ?? NaN);
     const length = Number(response.headers.get('upload-length') ?? NaN);
     if (!Number.isSafeInteger(offset) || offset < 0 || offset > this.#body.size || length !== this.#body.size) {
-      throw new RonError('conflict', 'the upload that the server has is not of this file', { op: 'upload' });
+      throw new RonError('conflict', 'the upload on the server belongs to another file', { op: 'upload' });
     }
     this.#reached(offset);
     return { offset, answer: response.headers.has('ron-address') ? response : undefined };
@@ -273,7 +273,7 @@ class TusUpload {
     };
   }
 
-  /** What the server already has is hashed here too: only then its address means anything. */
+  /** Hashes the bytes that the server already has, so that its address can be verified. */
   async #hashUpTo(offset: number): Promise<void> {
     if (this.#hasher.size >= offset) return;
     for await (const chunk of this.#body.read(this.#hasher.size)) {
@@ -295,5 +295,5 @@ function isPassing(error: unknown): boolean {
 const changedSize = (): RonError => new RonError('validation', 'the body changed its size while it was sent');
 
 function missing(): never {
-  throw new RonError('integrity', 'the server took all bytes and did not say which address they have');
+  throw new RonError('integrity', 'the server accepted all bytes without stating their address');
 }

@@ -1,12 +1,11 @@
 /**
  * Reads an object, or a range of it, from a server that is not trusted.
  *
- * Promise: no byte comes out that is not proven to be the byte of the address at this place, and the end comes only where
- * the object or the range ends. A server that lies is `integrity`, and nothing of what it lied about has come out.
- * A connection that breaks is taken up again at the first byte that did not arrive, as long as each try makes progress.
- * Bound: one group of 64 KiB (or of what the server groups by) and what the platform buffers of a connection; one answer
- * covers at most `window_bytes`. Overflow: a slow consumer slows the server down. Cancellation: by the signal, or by
- * leaving the loop.
+ * Contract: every byte is proven against the address before it is yielded, and the iteration ends only at the end of the
+ * object or range. A false answer throws `integrity`, and no false byte was yielded. After a broken connection the read
+ * resumes at the first missing byte, while each try makes progress.
+ * Bound: one group (64 KiB, or the group size of the server) and the buffers of the connection; one response covers at most
+ * `window_bytes`. Overflow: a slow consumer slows the server down. Cancellation: by the signal, or by leaving the loop.
  */
 import { isTransient, releaseBytes, RonError, sleep } from '@ron/kernel/core';
 import { addressBytes, type Address } from '@ron/proto';
@@ -18,9 +17,9 @@ import type { OnProgress } from './progress.ts';
 import { Stall } from './stall.ts';
 import { keepAlive, unreachable, type Transport } from './transport.ts';
 
-/** A range longer than this is asked for in parts, so that one answer is bounded in time. */
+/** A longer range is requested in parts, so that one response is bounded in time. */
 export const WINDOW_BYTES = 64 * 1024 * 1024;
-/** Larger groups than this no server of ours makes. */
+/** The largest group size that a server of ron uses. */
 const GROUP_BYTES_MAX = 1024 * 1024;
 const BAO_MEDIA_TYPE = 'application/vnd.ron.bao';
 
@@ -36,7 +35,7 @@ export interface ReadInit {
   signal?: AbortSignal | undefined;
   /** Default 64 MiB. */
   window_bytes?: number;
-  /** Each piece is valid only until the next is asked for: its memory is used again. Default: pieces may be kept. */
+  /** Each piece is valid only until the next is requested: its memory is reused. Default: pieces may be kept. */
   transient?: boolean;
 }
 
@@ -82,7 +81,7 @@ export async function* readVerified(
   }
 }
 
-/** The same memory each time, as long as it is enough. */
+/** Reuses one buffer while it is large enough. */
 function usedAgain(): (bytes: number) => Uint8Array {
   let memory = new Uint8Array(0);
   return (bytes) => {
@@ -101,7 +100,7 @@ export interface SliceInit {
   memoryFor?: ((bytes: number) => Uint8Array) | undefined;
 }
 
-/** One answer of the server: the bytes of one range, each proven before it comes out. */
+/** One response: the bytes of one range, each proven before it is yielded. */
 export async function* slice(
   transport: Transport,
   address: Address,
@@ -136,7 +135,7 @@ export async function* slice(
   }
 }
 
-/** The time that the consumer takes does not count against the server. */
+/** The time of the consumer does not count against the server. */
 async function* paused(stall: Stall, bytes: AsyncIterable<Uint8Array>): AsyncGenerator<Uint8Array, void, void> {
   for await (const part of bytes) {
     stall.pause();
@@ -149,12 +148,12 @@ async function* beating(stall: Stall, body: ByteStream): AsyncGenerator<Uint8Arr
   for await (const chunk of chunksOf(body)) {
     stall.beat();
     yield chunk;
-    // Whoever asks for the next one has copied it.
+    // A consumer that requests the next piece no longer uses this one.
     releaseBytes(chunk);
   }
 }
 
-/** Servers may group by more than 64 KiB. Whatever they say, only the right bytes pass. */
+/** Servers may use groups of more than 64 KiB. A false group size only makes verification fail. */
 function groupBytesOf(response: Answer, address: Address): number {
   const stated = response.headers.get('ron-group-bytes');
   if (stated === null) return GROUP_BYTES;
@@ -167,5 +166,5 @@ function groupBytesOf(response: Answer, address: Address): number {
 }
 
 function lied(address: Address, what: string, cause?: unknown): RonError {
-  return new RonError('integrity', `the server did not send what ${address} stands for: ${what}`, { cause });
+  return new RonError('integrity', `the server did not send the bytes of ${address}: ${what}`, { cause });
 }

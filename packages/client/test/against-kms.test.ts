@@ -1,13 +1,14 @@
 import assert from 'node:assert/strict';
 import { createPublicKey, verify } from 'node:crypto';
 import { test } from 'node:test';
-import { KmsClient, type KeyInfo } from '@ron/client';
+import { KmsClient } from '@ron/client';
+import type { KeyInfo } from '@ron/proto';
 import { isRonError } from '@ron/kernel';
 import { startKms } from './real-services.ts';
 
 const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
 
-test('the client does everything that the service can', async (t) => {
+test('the client covers every operation of the service', async (t) => {
   const { url, token } = await startKms(t);
   const client = new KmsClient({ url, capability: token });
   const made = await client.createKey({ tenant: 'acme', purpose: 'docs', alg: 'ed25519' });
@@ -46,7 +47,7 @@ test('the client does everything that the service can', async (t) => {
   );
 });
 
-test('a key is made once, also when the answer to its making is lost', async (t) => {
+test('a key is created once even if the response is lost', async (t) => {
   const { url, token } = await startKms(t);
   let lost = 0;
   const client = new KmsClient({
@@ -54,7 +55,7 @@ test('a key is made once, also when the answer to its making is lost', async (t)
     capability: token,
     fetch: async (...args) => {
       const response = await fetch(...args);
-      // The first answer of each kind never arrives.
+      // The first response of each kind never arrives.
       if (lost < 1) {
         lost += 1;
         throw new TypeError('the connection broke off');

@@ -11,7 +11,7 @@ import { startStorage, type StorageProcess } from './real-services.ts';
 
 const KIB = 1024;
 const MIB = 1024 * KIB;
-/** As long as a restart takes, on a busy machine too: how long a client waits by default is not what these tests promise. */
+/** Longer than a restart on a busy machine: these tests do not cover the default waits of the client. */
 const PATIENT = jittered({ tries_max: 600, from_ms: 100, to_ms: 200, factor: 1, cap_ms: 200 });
 
 suite('client and storage', () => {
@@ -28,7 +28,7 @@ suite('client and storage', () => {
   });
 
   for (const size of [0, 5, 64 * KIB, 64 * KIB + 1, 5 * MIB]) {
-    test(`${size} bytes go in and come out, and the address is the one of the bytes`, async () => {
+    test(`${size} bytes are stored and read back, and the address is that of the bytes`, async () => {
       const content = bytesOf(size);
       const receipt = await client.put(content, { media_type: 'text/plain' });
       assert.equal(receipt.address, formatAddress(blake3(content)));
@@ -46,7 +46,7 @@ suite('client and storage', () => {
     });
   }
 
-  test('ranges come out exactly, also across groups and beyond the end', async () => {
+  test('ranges are exact, even across groups and beyond the end', async () => {
     const content = bytesOf(300_000, 7);
     const { address } = await client.put(content);
     for (const [offset, length] of [
@@ -78,7 +78,7 @@ suite('client and storage', () => {
     assert.ok(seen.every((each, at) => at === 0 || each.done_bytes > seen[at - 1]!.done_bytes));
   });
 
-  test('streams, Blobs and bodies that can be read again give the same address', async () => {
+  test('streams, Blobs and rereadable bodies give the same address', async () => {
     const content = bytesOf(9 * MIB, 5);
     const expected = formatAddress(blake3(content));
     const small = content.slice(0, 100_000);
@@ -97,7 +97,7 @@ suite('client and storage', () => {
     assert.equal(steps.at(-1), content.length);
   });
 
-  test('the manifest is proven, pins come and go, volumes are shown', async () => {
+  test('the manifest is proven, pins are set and removed, volumes are listed', async () => {
     const content = bytesOf(200_000, 9);
     const { address } = await client.put(content);
     const manifest = await client.manifest(address);
@@ -107,7 +107,7 @@ suite('client and storage', () => {
     await client.unpin(address);
   });
 
-  test('kept bytes are proven up to the first wrong subtree', async () => {
+  test('bytes of an earlier download are proven up to the first wrong subtree', async () => {
     const content = bytesOf(11 * 64 * KIB + 77, 4);
     const { address } = await client.put(content);
     const prefix = (bytes: Uint8Array): Promise<number> =>
@@ -120,8 +120,8 @@ suite('client and storage', () => {
     assert.equal(await prefix(content), 11 * 64 * KIB);
     const damaged = Uint8Array.from(content.subarray(0, 7 * 64 * KIB));
     damaged[4 * 64 * KIB + 3]! ^= 1;
-    assert.equal(await prefix(damaged), 4 * 64 * KIB, 'groups 0 to 3 are one subtree, and right');
-    assert.equal(await prefix(new Uint8Array(20 * 64 * KIB)), 0, 'longer than the object, and wrong');
+    assert.equal(await prefix(damaged), 4 * 64 * KIB, 'groups 0 to 3 are one valid subtree');
+    assert.equal(await prefix(new Uint8Array(20 * 64 * KIB)), 0, 'longer than the object, and different');
     assert.equal(
       await prefix(Buffer.concat([content, new Uint8Array(5 * 64 * KIB)])),
       11 * 64 * KIB,
@@ -129,7 +129,7 @@ suite('client and storage', () => {
     );
   });
 
-  test('what the service refuses comes as its code, with the id that finds it in the logs', async () => {
+  test('a refusal of the service has its code and the correlation id of its logs', async () => {
     const stranger = new StorageClient({ url: storage.url });
     await assert.rejects(stranger.put(bytesOf(10)), (error) => {
       assert.ok(error instanceof AnswerError);
@@ -144,7 +144,7 @@ suite('client and storage', () => {
     await assert.rejects(client.stat(unknown), (error) => isRonError(error, 'not_found'));
   });
 
-  test('a signal ends a read between two parts', async () => {
+  test('a signal aborts a read between two parts', async () => {
     const { address } = await client.put(bytesOf(2 * MIB, 2));
     const controller = new AbortController();
     const reason = new Error('enough');
@@ -155,7 +155,7 @@ suite('client and storage', () => {
   });
 });
 
-test('a storage that is killed during a read and comes back is read on from where it stopped', async (t) => {
+test('a read resumes where it stopped after storage was killed and restarted', async (t) => {
   const storage = await startStorage(t);
   const client = new StorageClient({ url: storage.url, capability: storage.token, resume_policy: PATIENT });
   const content = bytesOf(4 * MIB, 8);
@@ -173,7 +173,7 @@ test('a storage that is killed during a read and comes back is read on from wher
   assertSameBytes(Buffer.concat(parts), Buffer.from(content));
 });
 
-test('a storage that is killed during an upload and comes back gets the rest, not the whole again', async (t) => {
+test('an upload resumes where it stopped after storage was killed and restarted', async (t) => {
   const storage = await startStorage(t);
   const content = bytesOf(20 * MIB, 6);
   const requests: string[] = [];
@@ -200,7 +200,7 @@ test('a storage that is killed during an upload and comes back gets the rest, no
 
   requests.length = 0;
   assert.equal((await client.put(content, { resume_url })).address, receipt.address);
-  assert.deepEqual(requests, ['HEAD uploads'], 'a finished upload is only asked about');
+  assert.deepEqual(requests, ['HEAD uploads'], 'the status of a finished upload is only queried');
 });
 
 test('objects in larger groups are read and proven the same way', async (t) => {

@@ -1,4 +1,4 @@
-/** The client over Node's own HTTP client, as programs use it that move a lot. */
+/** The client over Node's HTTP client, as for bulk transfers. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import type { IncomingMessage } from 'node:http';
@@ -28,7 +28,7 @@ const is =
   (error: unknown): boolean =>
     isRonError(error, code) && message.test(error.message);
 
-test('pieces whose memory is used again are right when they come, at every size around the limits of groups', async (t) => {
+test('transient pieces are correct when they are yielded, at every size around the limits of groups', async (t) => {
   let content = new Uint8Array(0);
   const client = await clientOf(t, async (request, response) =>
     sendSlice(response, await honestSlice(content, request.url!)),
@@ -45,7 +45,7 @@ test('pieces whose memory is used again are right when they come, at every size 
         for await (const piece of client.get(address, { transient, window_bytes: 4 * GROUP })) {
           copied.push(Uint8Array.from(piece));
           kept.push(piece);
-          // The next one must not come before this one is done with.
+          // The next piece must not overwrite this one while it is in use.
           await new Promise(setImmediate);
         }
         assertSameBytes(Buffer.concat(copied), content, `${size} bytes`);
@@ -55,7 +55,7 @@ test('pieces whose memory is used again are right when they come, at every size 
   }
 });
 
-test('connections are used again, one after the other', async (t) => {
+test('connections are reused', async (t) => {
   const sockets = new Set<unknown>();
   const content = bytesOf(3 * GROUP);
   const client = await clientOf(t, async (request, response) => {
@@ -67,22 +67,22 @@ test('connections are used again, one after the other', async (t) => {
   assert.equal(sockets.size, 1);
 });
 
-test('a server that answers with another protocol is an error that says so', async (t) => {
+test('a server that switches protocols is reported as such', async (t) => {
   const switching = await rawServer(
     t,
     'HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: tea\r\n\r\n',
   );
   const address = formatAddress(new Uint8Array(32));
-  await assert.rejects(clientAt(switching).stat(address), is('integrity', /answered 101, which nobody asked for/));
+  await assert.rejects(clientAt(switching).stat(address), is('integrity', /answered 101, which was not requested/));
   const drained = (async () => {
-    for await (const _ of clientAt(switching).get(address)) assert.fail('nothing can come');
+    for await (const _ of clientAt(switching).get(address)) assert.fail('no bytes were expected');
   })();
   await assert.rejects(drained, is('integrity', /answered 101/));
   const bare = await rawServer(t, 'HTTP/1.1 101 Hm\r\n\r\n');
   await assert.rejects(clientAt(bare).stat(address), is('integrity', /answered 101/));
 });
 
-test('a redirect is not followed, and the capability goes nowhere', async (t) => {
+test('a redirect is not followed, and the capability is not sent to it', async (t) => {
   const seen: (string | undefined)[] = [];
   const thief = await serve(t, (request) => seen.push(request.headers.authorization));
   const client = await clientOf(t, (_request, response) => response.writeHead(307, { Location: thief }).end());
@@ -90,7 +90,7 @@ test('a redirect is not followed, and the capability goes nowhere', async (t) =>
   assert.deepEqual(seen, []);
 });
 
-test('an answer that breaks off is taken up where it broke', async (t) => {
+test('an interrupted response is resumed where it broke', async (t) => {
   const content = bytesOf(20 * GROUP);
   let calls = 0;
   const client = await clientOf(t, async (request, response) => {
@@ -104,7 +104,7 @@ test('an answer that breaks off is taken up where it broke', async (t) => {
   assert.equal(calls, 2);
 });
 
-test('a reader that takes its time slows the server down', async (t) => {
+test('a slow reader slows the server down', async (t) => {
   const content = bytesOf(64 * 1024 * 1024);
   const slice = await honestSlice(content, `/?offset=0&length=${content.length}`);
   let socket: IncomingMessage['socket'] | undefined;
@@ -114,7 +114,7 @@ test('a reader that takes its time slows the server down', async (t) => {
   });
   const reading = client.get(formatAddress(blake3(content)), { transient: true });
   await reading.next();
-  // What is on its way fills the buffers of the system, and no more.
+  // Bytes in transit fill the buffers of the system, and no more.
   let before = -1;
   while (before !== socket!.bytesWritten - socket!.writableLength) {
     before = socket!.bytesWritten - socket!.writableLength;
@@ -142,7 +142,7 @@ test('an upload that is refused while it is sent ends with the refusal, and is n
   assert.ok(asked_bytes < size / 2, `${asked_bytes} bytes were read`);
 });
 
-test('an upload goes out as it is read, and a body that shrinks or grows meanwhile is refused', async (t) => {
+test('an upload is sent while it is read, and a body that shrinks or grows meanwhile is refused', async (t) => {
   const content = bytesOf(3 * 1024 * 1024 * 4 + 7);
   let received = Buffer.alloc(0);
   const client = await clientOf(t, async (request, response) => {

@@ -1,4 +1,4 @@
-/** Servers for tests: one that serves slices and can be told to lie, one that takes uploads and can be told to fail. */
+/** Servers for tests: one serves slices and can be made to lie, the other accepts uploads and can be made to fail. */
 import { once } from 'node:events';
 import { createServer, type IncomingMessage, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -35,7 +35,7 @@ async function* inBatches(
   for (let index = first; index <= last; index++) yield [group(index)];
 }
 
-/** The honest slice of `content` that a request asks for. */
+/** The correct slice of `content` for a request. */
 export async function honestSlice(content: Uint8Array, url: string): Promise<Buffer> {
   const query = new URL(url, 'http://x').searchParams;
   const group = (index: number): Uint8Array => content.subarray(index * GROUP_BYTES, (index + 1) * GROUP_BYTES);
@@ -67,7 +67,7 @@ export function sendSlice(response: ServerResponse, slice: Buffer, headers: Reco
 }
 
 export interface TusFaults {
-  /** Called with the bytes of each PATCH before they are kept; how many of them to keep before the connection breaks. */
+  /** Called with the bytes of each PATCH before they are kept. Returns how many to keep before the connection breaks. */
   keep?: (patch: number, body: Buffer) => number | undefined;
   /** Answers instead of the server; true when it did. */
   instead?: Handler;

@@ -1,4 +1,4 @@
-/** Whatever a server does, no wrong byte comes out and the caller learns what happened. */
+/** No server can make the client yield a wrong byte, and each failure is reported with its cause. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -14,7 +14,7 @@ const content = bytesOf(5 * GROUP + 1000);
 const address = formatAddress(blake3(content));
 const quick = { tries_max: 2, backoff_ms: () => 1 };
 
-/** Reads everything that comes out; it must be a true beginning of the content, whatever happens then. */
+/** Reads all yielded bytes; they must be a prefix of the content, even if the read fails afterwards. */
 async function read(client: StorageClient, window_bytes = 2 * GROUP): Promise<{ bytes: number; error: unknown }> {
   let at = 0;
   try {
@@ -28,7 +28,7 @@ async function read(client: StorageClient, window_bytes = 2 * GROUP): Promise<{ 
   return { bytes: at, error: undefined };
 }
 
-/** `stall_ms` is long where nothing stands still: a busy machine must not look like a silent server. */
+/** `stall_ms` is long in tests without a stall: a busy machine must not look like a silent server. */
 async function clientOf(t: TestContext, handler: Handler, stall_ms = 20_000): Promise<StorageClient> {
   const url = await serve(t, handler);
   return new StorageClient({ url, policy: quick, resume_policy: quick, stall_ms, deadline_ms: 30_000 });
@@ -55,7 +55,7 @@ const LIES: Record<string, (slice: Buffer, call: number) => Buffer> = {
 };
 
 for (const [lie, change] of Object.entries(LIES)) {
-  test(`a server that sends ${lie} is found out`, async (t) => {
+  test(`a server that sends ${lie} is detected`, async (t) => {
     let calls = 0;
     const client = await clientOf(t, async (request, response) => {
       calls += 1;
@@ -65,11 +65,11 @@ for (const [lie, change] of Object.entries(LIES)) {
     assert.ok(isRonError(error, 'integrity'), String(error));
     assert.equal(error.retryable, false);
     assert.ok(bytes < content.length);
-    assert.ok(calls <= 3, 'a liar is not asked again');
+    assert.ok(calls <= 3, 'a lying server is not retried');
   });
 }
 
-test('one flipped bit anywhere in an answer is found out, and what came before it was right', async (t) => {
+test('one flipped bit anywhere in a response is detected, and all bytes before it were correct', async (t) => {
   let flip = 0;
   const client = await clientOf(t, async (request, response) => {
     const slice = await honestSlice(content, request.url!);
@@ -85,7 +85,7 @@ test('one flipped bit anywhere in an answer is found out, and what came before i
   );
 });
 
-test('bytes without a proof, of another object, or in groups of a size that no server has, are refused', async (t) => {
+test('bytes without a proof, of another object, or in groups of an unsupported size, are refused', async (t) => {
   const other = bytesOf(content.length, 99);
   const grouped =
     (group_bytes: string): Handler =>
@@ -112,7 +112,7 @@ test('bytes without a proof, of another object, or in groups of a size that no s
   }
 });
 
-test('a connection that breaks again and again is taken up where it broke, as long as something arrives', async (t) => {
+test('a connection that breaks repeatedly is resumed where it broke, while it makes progress', async (t) => {
   const offsets: number[] = [];
   const client = await clientOf(t, async (request, response) => {
     const slice = await honestSlice(content, request.url!);
@@ -131,7 +131,7 @@ test('a connection that breaks again and again is taken up where it broke, as lo
   );
 });
 
-test('a connection that breaks without anything having arrived is given up, with what the system said', async (t) => {
+test('a connection that breaks without progress is given up, with the error of the system', async (t) => {
   let calls = 0;
   const client = await clientOf(t, (request) => {
     calls += 1;
@@ -141,10 +141,10 @@ test('a connection that breaks without anything having arrived is given up, with
   assert.ok(isRonError(error, 'unreachable'), String(error));
   assert.equal(error.retryable, true);
   assert.match(String(error.details!['system_code']), /UND_ERR_SOCKET|ECONNRESET/);
-  assert.equal(calls, 2, 'as often as the policy says');
+  assert.equal(calls, 2, 'as many tries as the policy allows');
 });
 
-test('a server that stands still is a timeout, before its headers and within its body', async (t) => {
+test('a stalled server is a timeout, before its headers and within its body', async (t) => {
   const handlers: Handler[] = [
     () => undefined,
     (_request, response) => {
@@ -159,7 +159,7 @@ test('a server that stands still is a timeout, before its headers and within its
   }
 });
 
-test('a busy server is asked again after the time that it names, a refusal is not', async (t) => {
+test('a request to a busy server is retried after Retry-After, a refusal is not retried', async (t) => {
   const asked_ms: number[] = [];
   let status = 429;
   const client = await clientOf(t, async (request, response) => {
@@ -175,11 +175,11 @@ test('a busy server is asked again after the time that it names, a refusal is no
   asked_ms.length = 0;
   status = 403;
   const { error } = await read(client);
-  assert.ok(isRonError(error, 'busy') && !error.retryable, 'what the server says of retrying counts');
+  assert.ok(isRonError(error, 'busy') && !error.retryable, '`retryable` is that of the server');
   assert.equal(asked_ms.length, 1);
 });
 
-test('an answer that is no problem document still has a code', async (t) => {
+test('a response without a problem document still has a code', async (t) => {
   const expected: [number, ErrorCode, boolean][] = [
     [404, 'not_found', false],
     [418, 'bad_request', false],
@@ -195,7 +195,7 @@ test('an answer that is no problem document still has a code', async (t) => {
   }
 });
 
-test('a capability is not carried to where the server points', async (t) => {
+test('a capability is not sent to an origin that the server refers to', async (t) => {
   const seen: string[] = [];
   const thief = await serve(t, (request, response) => {
     seen.push(String(request.headers.authorization));
@@ -212,7 +212,7 @@ test('a capability is not carried to where the server points', async (t) => {
   assert.deepEqual(seen, []);
 });
 
-test('a receipt for other bytes is no success', async (t) => {
+test('a receipt for other bytes is an error', async (t) => {
   const client = await clientOf(t, async (request, response) => {
     await readBody(request);
     response.writeHead(201, { 'Content-Type': 'application/json' });

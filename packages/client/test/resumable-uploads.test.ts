@@ -1,4 +1,4 @@
-/** Uploads by tus: what breaks is taken up again, and what the server holds in the end is what was sent. */
+/** Uploads by tus: interrupted uploads are resumed, and the server ends up with exactly the sent bytes. */
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -19,7 +19,7 @@ async function start(t: TestContext, faults: TusFaults = {}): Promise<{ client: 
   return { server, client: new StorageClient({ url, policy: quick, resume_policy: quick }) };
 }
 
-test('a large body goes in pieces, with its media type, and the server is told nothing twice', async (t) => {
+test('a large body is sent in pieces, with its media type, and nothing is sent twice', async (t) => {
   const { client, server } = await start(t);
   const steps: number[] = [];
   const receipt = await client.put(content, {
@@ -32,21 +32,21 @@ test('a large body goes in pieces, with its media type, and the server is told n
   assert.deepEqual(steps, [8 * MIB, 16 * MIB, content.length]);
 });
 
-test('a connection that breaks in a piece: the server is asked how far it got, and gets the rest', async (t) => {
+test('after a connection breaks within a piece, the client queries the offset and sends the rest', async (t) => {
   const { client, server } = await start(t, { keep: (patch) => (patch === 2 ? 5000 : patch === 3 ? 0 : undefined) });
   assert.equal((await client.put(content)).address, address);
   assert.equal(server.created, 1);
-  assert.equal(server.patches, 5, 'the broken ones, and three that went through');
+  assert.equal(server.patches, 5, 'the broken ones, and three that succeeded');
   assert.ok(server.uploads.get('/uploads/1')!.bytes.equals(content));
 });
 
-test('a piece that never gets through is given up after as many tries as the policy says', async (t) => {
+test('a piece that never succeeds is given up after the tries of the policy', async (t) => {
   const { client, server } = await start(t, { keep: (patch) => (patch > 1 ? 0 : undefined) });
   await assert.rejects(client.put(content), (error) => isRonError(error, 'unreachable'));
   assert.equal(server.patches, 1 + quick.tries_max);
 });
 
-test('an upload that was begun earlier is finished without sending again what is there', async (t) => {
+test('an earlier upload is finished without resending its bytes', async (t) => {
   const { client, server } = await start(t, { keep: (patch) => (patch > 1 ? 0 : undefined) });
   let resume_url = '';
   await assert.rejects(client.put(content, { onUploadUrl: (url) => void (resume_url = url) }));
@@ -54,13 +54,17 @@ test('an upload that was begun earlier is finished without sending again what is
   server.patches = 0;
   assert.equal((await client.put(content, { resume_url })).address, address);
   assert.equal(server.created, 1);
-  assert.equal(server.patches, 2, 'the first of the three pieces was there');
+  assert.equal(server.patches, 2, 'the server had the first of the three pieces');
   server.patches = 0;
-  assert.equal((await client.put(content, { resume_url })).address, address, 'a finished one is only asked about');
+  assert.equal(
+    (await client.put(content, { resume_url })).address,
+    address,
+    'the status of a finished upload is only queried',
+  );
   assert.equal(server.patches, 0);
 });
 
-test('an earlier upload that is gone, of another length, or of other bytes, is begun anew', async (t) => {
+test('an earlier upload that is gone, of another length, or of other bytes, is restarted', async (t) => {
   const { client, server } = await start(t, { keep: (patch) => (patch === 2 ? 0 : undefined) });
   const other = bytesOf(content.length, 77);
   let resume_url = '';
@@ -70,7 +74,7 @@ test('an earlier upload that is gone, of another length, or of other bytes, is b
   assert.equal(
     (await client.put(content, { resume_url })).address,
     address,
-    'the first piece there was of other bytes',
+    'the first piece on the server had other bytes',
   );
   assert.equal(server.created, 2);
   assert.equal((await client.put(content.slice(1), { resume_url })).size, content.length - 1);
@@ -79,7 +83,7 @@ test('an earlier upload that is gone, of another length, or of other bytes, is b
   assert.equal(server.created, 4);
 });
 
-test('an upload that the server forgets half-way is begun anew, once', async (t) => {
+test('an upload that the server loses half-way is restarted, once', async (t) => {
   let forgotten = 0;
   const { client, server } = await start(t, {
     instead: (request) => {
@@ -91,12 +95,12 @@ test('an upload that the server forgets half-way is begun anew, once', async (t)
   assert.equal(server.created, 2);
 });
 
-test('a server that claims another address is found out', async (t) => {
+test('a server that states another address is detected', async (t) => {
   const { client } = await start(t, { claim: formatAddress(new Uint8Array(32)) });
   await assert.rejects(client.put(content), (error) => isRonError(error, 'integrity'));
 });
 
-test('busy, locked and conflicting answers pass; a refusal does not', async (t) => {
+test('busy, locked and conflict responses are retried; a refusal is not', async (t) => {
   let answers = [423, 429, 409];
   const { client, server } = await start(t, {
     instead: async (request, response) => {
@@ -116,7 +120,7 @@ test('busy, locked and conflicting answers pass; a refusal does not', async (t) 
   assert.equal(server.created, 2);
 });
 
-test('a server without uploads gets the body as one stream, once', async (t) => {
+test('a server without uploads receives the body as one stream, once', async (t) => {
   const requests: string[] = [];
   const url = await serve(t, async (request, response) => {
     requests.push(`${request.method} ${request.url}`);

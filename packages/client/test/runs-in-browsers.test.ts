@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 const ENTRY = fileURLToPath(new URL('../src/index.ts', import.meta.url));
 const IMPORT = /^(?:import|export)\s(?!type\b)[^;]*?from\s+'([^']+)'/gm;
 
-/** Everything that a module brings in, by path; npm packages and `node:` by name. */
+/** All transitive imports of a module, by path; npm packages and `node:` by name. */
 async function importsOf(entry: string): Promise<Set<string>> {
   const seen = new Set<string>();
   const pending = [entry];
@@ -24,7 +24,7 @@ async function importsOf(entry: string): Promise<Set<string>> {
   return seen;
 }
 
-test('nothing that the client stands on is of Node, but for how the WebAssembly module is loaded', async () => {
+test('no import of the client depends on Node, except for loading the WebAssembly module', async () => {
   const imports = await importsOf(ENTRY);
   const foreign = [...imports].filter((name) => !name.startsWith('/'));
   assert.ok(imports.size > 15, 'the walk found the modules');

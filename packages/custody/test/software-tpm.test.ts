@@ -1,4 +1,4 @@
-import { Pkcs11Backend } from '../src/index.ts';
+import { Pkcs11Backend } from '../src/pkcs11/pkcs11-backend.ts';
 import { missing, SoftwareTpm, TEST_TOOLS } from '../src/testing/index.ts';
 import { backendContract } from './contract.ts';
 

@@ -2,22 +2,23 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError, sleep } from '@ron/kernel';
-import { Pkcs11Backend } from '../src/index.ts';
+import { Pkcs11Backend } from '../src/pkcs11/pkcs11-backend.ts';
 import { missing, RemoteHsm, TEST_TOOLS } from '../src/testing/index.ts';
 
 const { signal } = new AbortController();
 const skip = missing(TEST_TOOLS.remote_hsm) ?? false;
-/** What a service allows a call. */
+/** The deadline that a service gives a call. */
 const DEADLINE_MS = 2000;
 
 for (const sessions of [1, 2, 4]) {
-  const promise = 'callers are refused in time while it is dead, and served again when it lives, with the same keys';
+  const promise =
+    'callers are refused in time while the token is dead, and served again with the same keys after it restarts';
   test(`${promise} (sessions: ${sessions})`, { skip }, async () => {
     await using hsm = await RemoteHsm.start();
     const { module, token, pin } = hsm;
     const opening_ms = performance.now();
     await using backend = await Pkcs11Backend.open({ module, token, pin, sessions, signal });
-    // Somebody has to wait for the token to be opened again; what that takes is this machine's business.
+    // One caller has to wait while the token is reopened; that time depends on the machine.
     const open_ms = performance.now() - opening_ms;
     const { key } = await backend.create('hmac-sha256', '', signal);
     const secret = await backend.derive(key, 'label', 32, signal);
@@ -31,7 +32,7 @@ for (const sessions of [1, 2, 4]) {
         } catch (error) {
           assert.ok(isRonError(error, 'not_ready'), String(error));
           load.refused += 1;
-          // As a client does that was told to come back later.
+          // Like a client that honours Retry-After.
           await sleep(Math.min(error.retry_after_ms ?? 0, 20), signal);
         }
         load.slowest_ms = Math.max(load.slowest_ms, performance.now() - started_ms);
@@ -45,7 +46,7 @@ for (const sessions of [1, 2, 4]) {
       const { served, refused } = load;
       await until(() => load.served > served + 50);
       await hsm.kill();
-      // With several sessions the answers of those that were faster come in between.
+      // With several sessions, faster answers arrive in between.
       await until(() => load.refused > refused + 10 && !backend.state().ok);
       await hsm.revive();
       const before = load.served;
@@ -60,7 +61,7 @@ for (const sessions of [1, 2, 4]) {
 }
 
 test(
-  'nobody ends the module under a call that hangs in it; the token comes back when the call has ended',
+  'the module is not finalized under a hanging call; the token recovers once the call has ended',
   { skip },
   async () => {
     await using hsm = await RemoteHsm.start();
@@ -73,13 +74,13 @@ test(
     const hanging = Array.from({ length: 4 }, () => assert.rejects(backend.derive(key, 'label', 32, signal), refused));
     await Promise.all(hanging);
     assert.equal(backend.state().ok, false);
-    // Those who look whether it is back meet the calls that hang, and must not start the module anew under them.
-    for (let look = 0; look < 3; look++) await assert.rejects(backend.keep(signal), refused);
+    // Probes meet the hanging calls and must not restart the module under them.
+    for (let probe = 0; probe < 3; probe++) await assert.rejects(backend.probe(signal), refused);
     await hsm.kill();
     await hsm.revive();
     const deadline = AbortSignal.timeout(20_000);
     const isBack = (): Promise<boolean> =>
-      backend.keep(signal).then(
+      backend.probe(signal).then(
         () => true,
         () => false,
       );

@@ -1,19 +1,20 @@
-/** A token that loses its sessions, its module or itself: what callers see, and that it comes back by itself. */
+/** A token that loses its sessions, its module or its device: the errors that callers see, and its automatic recovery. */
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { after, before, describe, test } from 'node:test';
 import { promisify } from 'node:util';
 import { isRonError, sleep } from '@ron/kernel';
-import { Pkcs11Backend, verifyWith, type KeyHandle } from '../src/index.ts';
+import { verifyWith, type KeyHandle } from '../src/index.ts';
+import { Pkcs11Backend } from '../src/pkcs11/pkcs11-backend.ts';
 import { missing, SoftHsm, TEST_TOOLS } from '../src/testing/index.ts';
 
 const { signal } = new AbortController();
 const skip = missing(TEST_TOOLS.softhsm);
 const MESSAGE = Buffer.from('message');
 
-if (skip !== undefined) test('a token that dies comes back', { skip }, () => undefined);
+if (skip !== undefined) test('a token that dies recovers', { skip }, () => undefined);
 else {
-  describe('a token that dies comes back', () => {
+  describe('a token that dies recovers', () => {
     let hsm: SoftHsm;
     let backend: Pkcs11Backend;
     let handle: KeyHandle;
@@ -29,24 +30,24 @@ else {
       assert.ok(verifyWith(handle.public[0] as never, MESSAGE, signed?.signature ?? new Uint8Array(0)));
     };
 
-    test('sessions that were killed are reopened, and no caller notices', async () => {
+    test('killed sessions are reopened without an error', async () => {
       for (let kill = 0; kill < 5; kill++) {
         await Promise.all(Array.from({ length: 16 }, signOnce));
-        // Between calls: SoftHSM itself does not survive it that a session goes away under a call.
+        // Between calls: SoftHSM itself crashes if a session is closed during a call.
         hsm.killSessions();
       }
       await Promise.all(Array.from({ length: 16 }, signOnce));
       assert.deepEqual(backend.state(), { ok: true, reason: '' });
     });
 
-    test('whoever is logged out logs in again; a key is never taken for gone because it cannot be seen', async () => {
+    test('a logged-out session logs in again; a hidden key is never reported as missing', async () => {
       const { module, token, pin } = hsm;
       hsm.logOut();
       await signOnce();
       await using fresh = await Pkcs11Backend.open({ module, token, pin, signal });
       const { key } = await backend.create('hmac-sha256', '', signal);
       hsm.logOut();
-      // One that has not seen the key yet has to look for it.
+      // A backend that has not seen the key has to search for it.
       const derived = await fresh.derive(key, 'label', 32, signal);
       hsm.logOut();
       await fresh.destroy(key, signal);
@@ -58,12 +59,12 @@ else {
       await assert.rejects(backend.sign(pair.key, MESSAGE, signal), (error) => isRonError(error, 'not_found'));
     });
 
-    test('a module that was ended by somebody else is started again', async () => {
+    test('a module that was finalized elsewhere is restarted', async () => {
       hsm.finalize();
       await signOnce();
     });
 
-    test('while the token is gone calls are refused at once; when it is back, it works without help', async () => {
+    test('calls are refused immediately while the token is missing, and succeed once it returns', async () => {
       hsm.pullOut();
       hsm.finalize();
       await assert.rejects(signOnce, (error) => isRonError(error, 'not_ready'));
@@ -75,10 +76,13 @@ else {
         await assert.rejects(signOnce, (error) => isRonError(error, 'not_ready') && (error.retry_after_ms ?? 0) > 0);
         refused_ms.push(performance.now() - started_ms);
       }
-      assert.ok((refused_ms.toSorted((a, b) => a - b)[10] as number) < 5, 'most are refused without asking the token');
-      await assert.rejects(backend.keep(signal), (error) => isRonError(error, 'not_ready'));
+      assert.ok(
+        (refused_ms.toSorted((a, b) => a - b)[10] as number) < 5,
+        'most calls are refused without a call to the token',
+      );
+      await assert.rejects(backend.probe(signal), (error) => isRonError(error, 'not_ready'));
       hsm.plugIn();
-      // SoftHSM looks for tokens when it starts; a real one is seen in its slot.
+      // SoftHSM searches for tokens when it starts; a real token is detected in its slot.
       hsm.finalize();
       const deadline = AbortSignal.timeout(10_000);
       while (
@@ -91,13 +95,13 @@ else {
       assert.deepEqual(backend.state(), { ok: true, reason: '' });
     });
 
-    test('the keeper brings it back without a caller', async () => {
+    test('probe restores the token without a caller', async () => {
       hsm.killSessions();
-      await backend.keep(signal);
+      await backend.probe(signal);
       assert.equal(backend.state().ok, true);
     });
 
-    test('an aborted caller is answered at once, and the token goes on', async () => {
+    test('an aborted caller returns immediately, and the token keeps working', async () => {
       const calls = Array.from({ length: 10 }, (_, index) => {
         const controller = new AbortController();
         const batch = backend.signMany(
@@ -116,7 +120,7 @@ else {
       await signOnce();
     });
 
-    test('more calls than fit are refused as busy, and that says nothing about the token', async () => {
+    test('calls beyond the queue limit are busy and do not count as token failures', async () => {
       const calls = Array.from({ length: 200 }, () =>
         backend.sign(handle.key, MESSAGE, signal).then(() => 'ok', String),
       );
@@ -125,11 +129,11 @@ else {
       assert.equal(backend.state().ok, true);
     });
 
-    test('a wrong PIN is tried once, and the message says so without repeating it', async () => {
+    test('a wrong PIN is sent once, and the error does not contain it', async () => {
       const init = JSON.stringify({ module: hsm.module, token: hsm.token, pin: '9999' });
-      // In a process that is logged in already the module would not look at the PIN.
+      // A module does not check the PIN in a process that is already logged in.
       const source = `
-        import { Pkcs11Backend } from ${JSON.stringify(import.meta.resolve('../src/index.ts'))};
+        import { Pkcs11Backend } from ${JSON.stringify(import.meta.resolve('../src/pkcs11/pkcs11-backend.ts'))};
         const { signal } = new AbortController();
         await Pkcs11Backend.open({ ...${init}, signal }).catch((error) => {
           process.stdout.write(error.code + ': ' + error.message);
@@ -139,7 +143,7 @@ else {
       assert.ok(!stdout.includes('9999'));
     });
 
-    test('no module, no token: a sentence that says which', async () => {
+    test('the error names the missing module or token', async () => {
       await assert.rejects(
         Pkcs11Backend.open({ module: '/nowhere.so', token: 'x', pin: 'x', signal }),
         (error) => isRonError(error, 'unhealthy') && error.message.includes('/nowhere.so'),

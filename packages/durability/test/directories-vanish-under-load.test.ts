@@ -12,12 +12,12 @@ import {
   RepairQueue,
   RepairWorker,
   Striper,
-  Vigil,
+  VolumeProber,
   directoryProbe,
   type Probe,
 } from '../src/index.ts';
 import { Directories } from '../src/testing/directories.ts';
-import type { Fault, VolumeSet } from '../src/volume-set.ts';
+import type { Fault, VolumeSet } from '../src/set/volume-set.ts';
 
 const { signal } = new AbortController();
 const SIX = ['a', 'b', 'c', 'd', 'e', 'f'];
@@ -48,7 +48,7 @@ class Service {
   readonly queue = new RepairQueue();
   readonly pacing = new Pacing({ rate_bytes_per_s: RATE_BYTES_PER_S, burst_bytes: BURST_BYTES });
   readonly planner: Planner;
-  readonly vigil: Vigil;
+  readonly prober: VolumeProber;
   readonly #stop = new AbortController();
   readonly #tasks: Promise<void>[] = [];
 
@@ -56,7 +56,7 @@ class Service {
     this.set = set;
     this.store = new ObjectStore({ volume: set, cache_bytes: 0 });
     this.planner = new Planner({ set, queue: this.queue });
-    this.vigil = new Vigil({ set, probes });
+    this.prober = new VolumeProber({ set, probes });
     for (let index = 0; index < 4; index++) {
       const worker = new RepairWorker({ set, queue: this.queue, pacing: this.pacing });
       this.#tasks.push(worker.run({ stopping: this.#stop.signal, signal }));
@@ -108,7 +108,7 @@ for (const [name, isStriped] of [
           if (load.signal.aborted) break;
           await check(store, address, body);
           reads += 1;
-          // What is in the page cache is read without waiting: requests come from sockets, one turn after the other.
+          // Cached pages are read without waiting; requests arrive on sockets, one turn after the other.
           await turn();
         }
         if (client > 0) continue;
@@ -118,9 +118,9 @@ for (const [name, isStriped] of [
     });
     const began_ms = performance.now();
     for (const gone of ['b', 'e']) rmSync(directories.dir(gone), { recursive: true, force: true });
-    await service.vigil.look();
+    await service.prober.probe();
     assert.deepEqual(
-      set.views.filter((view) => view.life === 'lost').map((view) => view.name),
+      set.views.filter((view) => view.status === 'lost').map((view) => view.name),
       ['b', 'e'],
     );
     let report = await planner.plan(signal);

@@ -7,7 +7,7 @@ import { blake3 } from '@napi-rs/blake-hash';
 import { LocalVolume, ObjectStore, Uploads, type JournalPlace } from '@ron/cas';
 import { formatAddress } from '@ron/proto';
 import { Directories } from '../src/testing/directories.ts';
-import type { VolumeSet } from '../src/volume-set.ts';
+import type { VolumeSet } from '../src/set/volume-set.ts';
 
 const { signal } = new AbortController();
 const NAMES = ['a', 'b', 'c'];
@@ -56,7 +56,7 @@ for (const gone of NAMES) {
     const { id } = await uploads.create({ size: BODY.length });
     await uploads.append({ id, offset: 0, body: bodyOf(BODY.subarray(0, 200_000)), signal });
     rmSync(directories.dir(gone), { recursive: true });
-    set.life.lose(gone, 'test');
+    set.lifecycle.lose(gone, 'test');
     const done = await uploads.append({ id, offset: 200_000, body: bodyOf(BODY.subarray(200_000)), signal });
     assert.equal(done.address, formatAddress(blake3(BODY)));
   });

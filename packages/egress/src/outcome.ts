@@ -62,8 +62,8 @@ export function outcomeOf(error: unknown): Outcome {
 }
 
 /**
- * The verdict about the server from an error of the exchange itself. A refusal by policy, a full queue or a caller that
- * left is no evidence; a body above a limit comes from a server that works.
+ * The verdict about the server from an error of the exchange itself. A refusal by policy, a full queue and a caller that
+ * left give no verdict; a body above a limit comes from a server that works.
  */
 export function verdictOf(error: unknown): Verdict {
   const outcome = outcomeOf(error);

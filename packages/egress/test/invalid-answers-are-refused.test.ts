@@ -160,7 +160,7 @@ test('an interim answer is dropped and the answer after it is given', async () =
   assert.equal(text((await get(egress, server.url)).body), 'late');
 });
 
-test('HEAD, 204 and 304 have no body, whatever length they declare, and their connection is kept', async () => {
+test('HEAD, 204 and 304 have no body, even if they declare a length, and their connection is kept', async () => {
   await using server = await hostile((socket, request) => {
     const status = request.startsWith('HEAD') ? '200 OK' : request.includes('/204') ? '204 X' : '304 X';
     socket.write(`HTTP/1.1 ${status}\r\n${status.startsWith('204') ? '' : 'content-length: 5\r\n'}\r\n`);

@@ -180,6 +180,27 @@ test('an unhandled rejection fails its schedule, not the process', async () => {
   assert.ok(failure.trace.indexOf('worker: work') < failure.trace.indexOf('watcher: start'));
 });
 
+test('an abort listener that throws fails its schedule, not the process', async () => {
+  const failure = await failureOf((world) => {
+    const stop = new AbortController();
+    let isSafe = false;
+    stop.signal.addEventListener('abort', () => {
+      if (!isSafe) throw new Error('listener');
+    });
+    world.task('stopper', async () => {
+      await world.io('work');
+      stop.abort();
+    });
+    world.task('guard', async () => {
+      isSafe = true;
+    });
+    return {};
+  });
+  assert.equal(failure.kind, 'task');
+  assert.match(String(failure.error), /uncaught exception: listener/);
+  assert.ok(failure.trace.indexOf('stopper: work') < failure.trace.indexOf('guard: start'));
+});
+
 test('a wait that fails before it is awaited is handled in time, even if the schedule is cut', async () => {
   const build: Build = (world) => {
     const parked = sched.park<string>('answer');
@@ -276,7 +297,7 @@ test('a real timer inside a model is refused with advice', async () => {
   }
 });
 
-test('a failure is shown with the fewest preemptions, whatever was found first', async () => {
+test('a failure is shown with the fewest preemptions, not the first one found', async () => {
   const failure = await failureOf((world) => {
     let isClosed = false;
     world.task('user', async () => {

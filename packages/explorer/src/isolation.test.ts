@@ -27,7 +27,7 @@ function globals(): unknown[] {
   ];
 }
 
-test('leaves everything global as it was, whatever happens', async (context) => {
+test('leaves every global as it was, for every outcome', async (context) => {
   const listener = (): void => {};
   process.on('unhandledRejection', listener);
   context.after(() => process.off('unhandledRejection', listener));

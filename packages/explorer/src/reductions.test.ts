@@ -3,19 +3,7 @@ import { test } from 'node:test';
 import { sched, sleep, touch } from '@ron/kernel/sched';
 import fc from 'fast-check';
 import { assertReductionsAgree, endings, explore, type Build, type World } from './index.ts';
-
-/** A shared variable that announces itself, as kernel objects do. */
-class Variable {
-  #value = 0;
-  get value(): number {
-    touch(this);
-    return this.#value;
-  }
-  set value(next: number) {
-    touch(this);
-    this.#value = next;
-  }
-}
+import { independent, Variable } from '../test/shared-variable.ts';
 
 /** A lock that hands itself over to the next in line. */
 class Lock {
@@ -157,25 +145,6 @@ test('hash finds every ending within a preemption bound', async () => {
   });
 });
 
-/** Tasks that each work on a variable of their own. */
-const independent =
-  (tasks: number, steps: number): Build =>
-  (world) => {
-    const variables = Array.from({ length: tasks }, () => new Variable());
-    // Announced before the tasks part, so that each knows the others' by name.
-    for (const variable of variables) touch(variable);
-    variables.forEach((variable, index) => {
-      world.task(`task ${index}`, async () => {
-        for (let step = 0; step < steps; step++) {
-          variable.value++;
-          await world.io('next');
-        }
-        variable.value++;
-      });
-    });
-    return { state: () => variables.map(({ value }) => value).join() };
-  };
-
 test('sleep sets run a single schedule when tasks share nothing', async () => {
   const [plain, reduced] = [await explore(independent(3, 2)), await explore(independent(3, 2), { sleepSets: true })];
   assert.deepEqual([plain.schedules, plain.complete], [1680, true]);
@@ -191,7 +160,7 @@ test('hash visits each state once', async () => {
   assert.ok(result.schedules + result.pruned <= states * 3);
 });
 
-test('what a step announces nothing of, it may have done anything to', async () => {
+test('a step that announces no access may depend on every other step', async () => {
   const found = await endings(
     (world) => {
       let text = '';
@@ -282,14 +251,14 @@ const SHARED: Record<string, (world: World, log: (line: string) => void) => void
 
 /** Scripts in which something is remembered that the model's state, its log, does not tell. */
 const REMEMBERED: typeof SHARED = {
-  'what a choice was': (world, log) => {
+  'the value of a choice': (world, log) => {
     solo(world, 'a', async () => {
       const chosen = world.choose('value', ['x', 'y']);
       await world.io('later');
       log(chosen);
     });
   },
-  'what a wait will bring': (world, log) => {
+  'the future result of a wait': (world, log) => {
     const tries = new Variable();
     solo(world, 'waiter', async () => {
       const parked = sched.park<string>('winner');
@@ -297,7 +266,7 @@ const REMEMBERED: typeof SHARED = {
       log((await parked.promise) + tries.value);
     });
   },
-  'what a wait brought': (world, log) => {
+  'the result of a wait': (world, log) => {
     const parked = sched.park<string>('winner');
     for (const name of ['a', 'b']) solo(world, name, async () => parked.wake(name));
     solo(world, 'waiter', async () => {
@@ -306,7 +275,7 @@ const REMEMBERED: typeof SHARED = {
       log(winner);
     });
   },
-  'what a wait failed with': (world, log) => {
+  'the error of a wait': (world, log) => {
     const parked = sched.park<string>('winner');
     for (const name of ['a', 'b']) solo(world, name, async () => parked.fail(new Error(name)));
     solo(world, 'waiter', async () => {
@@ -372,124 +341,3 @@ test('two tasks that only read the clock and a signal do not disturb each other,
 });
 
 /** Tasks that each take several waves of microtasks, on a variable of their own or on a shared one. */
-const waves =
-  (isShared: boolean): Build =>
-  (world) => {
-    const variables = [new Variable(), new Variable(), new Variable()];
-    for (const variable of variables) touch(variable);
-    for (const [index, own] of variables.entries()) {
-      const variable = isShared ? (variables[0] as Variable) : own;
-      world.task(`task ${index}`, async () => {
-        const seen = variable.value;
-        await Promise.resolve();
-        variable.value = seen + index + 1;
-      });
-    }
-    return { state: () => variables.map(({ value }) => value).join() };
-  };
-
-test('sleep sets try turns of several steps only for steps that touch the same', async () => {
-  const [plain, shared, separate] = [
-    await explore(waves(true)),
-    await explore(waves(true), { sleepSets: true }),
-    await explore(waves(false), { sleepSets: true }),
-  ];
-  assert.equal(plain.complete && shared.complete && separate.complete, true);
-  assert.ok(shared.schedules <= plain.schedules);
-  assert.equal(separate.schedules, 1);
-  for (const isShared of [true, false]) await assertReductionsAgree(waves(isShared));
-});
-
-test('a reduction without a cross-check is refused, and one that loses an ending is found out', async () => {
-  const large: Build = (world) => {
-    const done: string[] = [];
-    for (const name of ['a', 'b', 'c', 'd']) {
-      world.task(name, async () => {
-        for (let step = 0; step < 3; step++) await world.io('step');
-        done.push(name);
-      });
-    }
-    return { state: () => done.toSorted().join() };
-  };
-  const small: Build = (world) => {
-    world.task('a', async () => {});
-    return { state: () => '' };
-  };
-  await assert.rejects(explore(large, { hash: true }), /needs a cross-check.* Pass \{ smaller \}/);
-  assert.equal((await explore(large, { hash: true, smaller: small })).complete, true);
-  await assert.rejects(explore(small, { hash: true, smaller: forgetful }), /hash lost \d+ of \d+ endings/);
-});
-
-test('a state that was reached with more preemptions, or by another task, is explored again', async () => {
-  const build: Build = (world) => {
-    const log: string[] = [];
-    let hasBegun = false;
-    world.task('a', async () => {
-      await world.io('look');
-      log.push(hasBegun ? 'saw' : 'missed');
-      await world.io('end');
-      log.push('a');
-    });
-    world.task('b', async () => {
-      hasBegun = true;
-      await world.io('end');
-      log.push('b');
-    });
-    return { state: () => `${log.join(' ')}${hasBegun ? '!' : ''}` };
-  };
-  // Found last in the search: b begins; a begins, looks; b ends; a ends.
-  assert.ok((await endings(build, { preemptions: 2 })).has('state saw b a!'));
-  for (const preemptions of [0, 1, 2, 3]) {
-    assert.deepEqual(await endings(build, { preemptions, hash: true }), await endings(build, { preemptions }));
-  }
-});
-
-/** Its state leaves out the value that the reader has seen. */
-const forgetful: Build = (world) => {
-  const ended = sched.park<void>('the end of writer');
-  let count = 0;
-  let result = -1;
-  world.task('reader', async () => {
-    const seen = count;
-    await world.io('think');
-    await ended.promise;
-    result = seen;
-  });
-  world.task('writer', async () => {
-    count = 1;
-    await world.io('undo');
-    count = 0;
-    await world.io('end');
-    ended.wake();
-  });
-  return { state: () => `${count} ${result}` };
-};
-
-test('a state that leaves out what a task remembers is found out', async () => {
-  const options = { name: 'forgetful' };
-  await assert.rejects(assertReductionsAgree(forgetful, options), /forgetful: hash lost 1 of 2 endings: state 0 \d/);
-});
-
-test('shared data that is not announced is found out', async () => {
-  const silent: Build = (world) => {
-    const announced = [new Variable(), new Variable()];
-    for (const variable of announced) touch(variable);
-    let last = '';
-    announced.forEach((variable, index) => {
-      world.task(`task ${index}`, async () => {
-        variable.value++;
-        last = `task ${index}`;
-      });
-    });
-    return { state: () => last };
-  };
-  await assert.rejects(assertReductionsAgree(silent), /sleepSets lost 1 of 2 endings/);
-});
-
-test('impossible combinations are refused', async () => {
-  await assert.rejects(explore(independent(1, 1), { sleepSets: true, preemptions: 1 }), /exclude each other/);
-  await assert.rejects(
-    explore(() => ({}), { hash: true }),
-    /hash needs a model with state/,
-  );
-});

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { ConfigSource, defineConfig } from '@ron/kernel';
+import { ConfigSource, defineConfig } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from './ingress-keys.ts';
 
 const schema = defineConfig({ ...INGRESS_KEYS }, checkIngressKeys);
@@ -16,12 +16,12 @@ const REFUSED: Record<string, string> = {
 };
 
 for (const [key, value] of Object.entries(REFUSED)) {
-  test(`${key} = ${value} is refused when the configuration is read, with the key and what was expected`, async () => {
+  test(`${key} = ${value} is refused when the configuration is read, with the key and the expected form`, async () => {
     const named = key === 'tls.cert_file' ? 'tls.key_file' : key;
     await assert.rejects(open(`--${key}=${value}`), new RegExp(`${named}: expected `));
   });
 }
 
-test('what can be bound and believed is accepted', async () => {
+test('valid addresses and proxies are accepted', async () => {
   await open('--server.bind=[::1]:0', '--metrics_addr=unix:/run/x.sock', '--server.trusted_proxies=10.0.0.0/8,::1');
 });

@@ -1,17 +1,17 @@
 /**
- * The configuration keys of a listener, to be spread into the table of a service, and their way into `IngressConfig`.
+ * The configuration keys of a listener, to be spread into the table of a service, and their conversion to `IngressConfig`.
  *
- * Contract: the key names are those that operators know (`server.max_inflight`, `read_timeout`, ...); names, defaults,
- * bounds and documentation of the limits come from `LIMITS`. `INGRESS_SEED_KEYS` has the names of edge's seed
+ * Contract: the key names are the public ones (`server.max_inflight`, `read_timeout`, ...); names, defaults,
+ * bounds and documentation of the limits come from `LIMITS`. `INGRESS_SEED_KEYS` has the names of the edge specification
  * (`ingress.max_inflight`, `ingress.timeout_secs`, ...) in place of those of the same limits.
  *
  *   const schema = defineConfig({ ...INGRESS_KEYS, data_dir: key.text({ doc: '...' }) }, checkIngressKeys);
  *   createIngress({ config: ingressConfigOf(loadConfig({ schema })), ... });
  */
-import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/kernel';
-import type { Config, Key } from '@ron/kernel';
-import { parseBind } from './bind.ts';
-import { compileProxies } from './client-ip.ts';
+import { configValue, formatDuration, formatRate, formatSize, key } from '@ron/config';
+import type { Config, Key } from '@ron/config';
+import { parseBind } from './listen/bind.ts';
+import { compileProxies } from './guards/client-ip.ts';
 import { INGRESS_DEFAULTS, limitRows, LIMITS, reserveExpected } from './limits.ts';
 import type { IngressConfig, IngressLimits, LimitName, LimitRow } from './limits.ts';
 
@@ -26,7 +26,7 @@ type SeedName<N extends LimitName> = Rows[N] extends { readonly seed: { readonly
   : OwnName<N>;
 
 type OwnKeys = { readonly [N in LimitName as OwnName<N>]: Key<IngressLimits[N]> };
-/** A limit that the seed names has a default. */
+/** A limit with a specified name has a default. */
 type SeedKeys = {
   readonly [N in LimitName as SeedName<N>]: Key<Rows[N] extends { readonly seed: object } ? number : IngressLimits[N]>;
 };
@@ -64,7 +64,7 @@ function unitKey({ unit, min, max, doc }: LimitRow, value: number | undefined): 
   return unit === 'ms' ? key.duration(text(formatDuration)) : key.rate(text(formatRate));
 }
 
-/** One key for all waits for a client. */
+/** One key for all timeouts of a client. */
 function secondsKey(row: LimitRow, value: number | undefined): Key<number | undefined> {
   const doc = 'Seconds for headers, a body, an answer without progress, and the budget of a request.';
   const max = Math.floor(row.max / SECOND_MS);
@@ -72,23 +72,25 @@ function secondsKey(row: LimitRow, value: number | undefined): Key<number | unde
 }
 
 const BIND_KEYS = {
-  'server.bind': key.text({ ...ADDRESS, default: INGRESS_DEFAULTS.bind, doc: 'Where the service listens.' }),
-  metrics_addr: key.optional(key.text({ ...ADDRESS, doc: 'A port of their own for health, metrics and version.' })),
+  'server.bind': key.text({ ...ADDRESS, default: INGRESS_DEFAULTS.bind, doc: 'Address of the listener.' }),
+  metrics_addr: key.optional(
+    key.text({ ...ADDRESS, doc: 'Address of a second listener for health, metrics and version.' }),
+  ),
 };
 
 const POLICY_KEYS = {
   'server.trusted_proxies': key.list({
     default: [],
-    doc: 'Addresses or CIDR blocks whose X-Forwarded-For is believed.',
+    doc: 'Addresses or CIDR blocks whose X-Forwarded-For is trusted.',
   }),
-  'server.hosts': key.list({ default: [], doc: 'Host values to answer for besides the loopback names.' }),
+  'server.hosts': key.list({ default: [], doc: 'Accepted Host values besides the loopback names.' }),
   'server.open_beyond_loopback': key.boolean({ default: false, doc: 'Serve open reads to other machines.' }),
   'server.access_log': key.boolean({
     default: false,
-    doc: 'Log every request. Then none is answered before it is parsed.',
+    doc: 'Log every request. Disables answers before parsing.',
   }),
   'tls.cert_file': key.optional(
-    key.text({ doc: 'PEM certificate chain; with key_file turns TLS on. Read again on SIGHUP.' }),
+    key.text({ doc: 'PEM certificate chain; with key_file it enables TLS. Reloaded on SIGHUP.' }),
   ),
   'tls.key_file': key.optional(key.text({ doc: 'PEM private key.' })),
 };

@@ -1,16 +1,18 @@
 /**
- * The metrics of a listener. Plain series, resolved once per route: a request only increments numbers.
+ * The metrics of a listener. Series are resolved once per route: a request only increments numbers.
  *
- * Promise: every answer is counted once by route and class, every refusal once under the metric that the error table
- * names for its code. Bound: routes and codes are closed sets.
+ * Contract: every answer is counted once by route and class, every refusal once under the metric that the error table
+ * names for its code.
+ * Bound: routes and codes are closed sets.
  */
 import { ERRORS, isRonError } from '@ron/kernel';
-import type { Counter, CounterSeries, ErrorCode, HistogramSeries, Metrics } from '@ron/kernel';
-import type { Reasons } from './reasons.ts';
+import type { Counter, CounterSeries, HistogramSeries, Metrics } from '@ron/telemetry';
+import type { ErrorCode } from '@ron/kernel';
+import type { Reasons } from './answer/reasons.ts';
 
 const CLASSES = ['2xx', '3xx', '4xx', '5xx', 'aborted'] as const;
 const SECONDS = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10];
-/** Waits of the listener itself. */
+/** Timeouts of the listener itself. */
 export const IO_OPS = ['header', 'read', 'write', 'handler'] as const;
 
 /** The series of one route. */
@@ -23,10 +25,10 @@ export class RouteMetrics {
     this.#seconds = seconds;
   }
 
-  /** `status` 0 means that the client went away before the answer was out. */
+  /** `status` 0: the client disconnected before the answer was sent. */
   count(status: number, seconds: number): void {
-    const place = status === 0 ? 4 : status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3;
-    this.#classes[place]!.inc();
+    const index = status === 0 ? 4 : status < 300 ? 0 : status < 400 ? 1 : status < 500 ? 2 : 3;
+    this.#classes[index]!.inc();
     this.#seconds.observe(seconds);
   }
 }
@@ -35,7 +37,7 @@ export class IngressMetrics {
   readonly rejected: Counter<'reason'>;
   readonly io_timeouts: Counter<'op'>;
   readonly #routes = new Map<string, RouteMetrics>();
-  /** For requests that reached no route: 404, refusals before routing. */
+  /** For requests without a route: 404, refusals before routing. */
   readonly none: RouteMetrics;
 
   readonly #reasons: Reasons | undefined;
@@ -47,7 +49,7 @@ export class IngressMetrics {
     const names = [...routes, 'none'];
     const requests = metrics.counter(
       'http_requests_total',
-      'Answers by route and class; aborted: the client left first.',
+      'Answers by route and class. aborted: the client disconnected first.',
       {
         route: names,
         class: CLASSES,
@@ -55,7 +57,7 @@ export class IngressMetrics {
     );
     const seconds = metrics.histogram(
       'http_request_seconds',
-      'From the end of the headers to the end of the answer.',
+      'Time from the end of the headers to the end of the answer.',
       SECONDS,
       {
         route: names,
@@ -72,7 +74,7 @@ export class IngressMetrics {
     return this.#routes.get(name) ?? this.none;
   }
 
-  /** Counts a refusal under the metric of its row. Refusals by a queue or a deadline have been counted there. */
+  /** Counts a refusal under the metric of its row. A queue or a deadline has already counted its own refusals. */
   countRefusal(error: unknown): ErrorCode {
     const code = isRonError(error) ? error.code : 'internal';
     if (ERRORS[code].metric === 'rejected_total{reason}') this.rejected.at(code).inc();
@@ -81,7 +83,7 @@ export class IngressMetrics {
   }
 }
 
-/** Counters that the whole service shares; the listener adds to them. */
+/** Counters that the listener shares with the rest of the service. */
 export interface SharedCounters {
   readonly rejected: Counter<'reason'>;
   readonly io_timeouts: Counter<'op'>;

@@ -1,19 +1,19 @@
 /**
- * The parts of a listener that follow from its configuration and its route table alone; ingress.ts puts them together.
+ * The parts of a listener that depend only on its configuration and its route table; `assembly.ts` combines them.
  *
- * Contract: no part starts a timer or opens a socket here.
+ * Contract: no function here starts a timer or opens a socket.
  */
 import { Admission, ERRORS, RonError } from '@ron/kernel';
-import type { Metrics } from '@ron/kernel';
-import type { Answers, IngressLog } from './answers.ts';
-import type { Exchange, ExchangeHost } from './exchange.ts';
-import { FastPath } from './fast-path.ts';
-import type { FastPathInit } from './fast-path.ts';
+import type { Metrics } from '@ron/telemetry';
+import type { AnswerSender, IngressLog } from './answer/answer-sender.ts';
+import type { Exchange, ExchangeHost } from './request/exchange.ts';
+import { FastPath } from './fast/fast-path.ts';
+import type { FastPathInit } from './fast/fast-path.ts';
 import type { IngressMetrics, SharedCounters } from './ingress-metrics.ts';
 import { IO_OPS } from './ingress-metrics.ts';
 import type { IngressConfig } from './limits.ts';
-import type { Route } from './routes.ts';
-import type { SlotLimit } from './slot-limit.ts';
+import type { Route } from './table/routes.ts';
+import type { SlotLimit } from './guards/slot-limit.ts';
 
 export function admissionOf(config: IngressConfig): Admission {
   return new Admission({
@@ -28,13 +28,13 @@ export function admissionOf(config: IngressConfig): Admission {
   });
 }
 
-/** Places for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
+/** Permits for internal callers: a sixteenth, at least four, but never more than a quarter of a small listener. */
 function reserveOf(max_inflight: number): number {
   return Math.min(Math.max(4, Math.floor(max_inflight / 16)), Math.floor(max_inflight / 4));
 }
 
 export function admissionGauges(metrics: Metrics, admission: Admission): void {
-  metrics.gaugeFrom('http_requests_inflight', 'Requests that execute or stream.', [], () => [
+  metrics.gaugeFrom('http_requests_inflight', 'Requests that are executing or streaming.', [], () => [
     { labels: {}, value: admission.inflight },
   ]);
   metrics.gaugeFrom('http_connections', 'Open connections.', [], () => [{ labels: {}, value: admission.connections }]);
@@ -43,11 +43,11 @@ export function admissionGauges(metrics: Metrics, admission: Admission): void {
 export function ownCounters(metrics: Metrics): SharedCounters {
   return {
     rejected: metrics.counter('rejected_total', 'Requests refused, by problem code.', { reason: Object.keys(ERRORS) }),
-    io_timeouts: metrics.counter('io_timeouts_total', 'Waits that ended by their deadline.', { op: [...IO_OPS] }),
+    io_timeouts: metrics.counter('io_timeouts_total', 'Waits that exceeded their deadline.', { op: [...IO_OPS] }),
   };
 }
 
-/** Where a parameter may hold an encoded slash: the part of the path before the first parameter. */
+/** The prefixes under which a parameter may contain an encoded slash: the path before the first parameter. */
 export function encodedSlashPrefixes(routes: readonly Route[]): string[] {
   return routes.filter((row) => row.encoded_slash === true).map((row) => row.path.slice(0, row.path.indexOf('/:') + 1));
 }
@@ -55,7 +55,7 @@ export function encodedSlashPrefixes(routes: readonly Route[]): string[] {
 export function fastPathOf(init: FastPathInit): FastPath {
   const { route } = init.source;
   const prepared = init.pipeline.preparedRoute(route);
-  if (prepared === undefined) throw new RonError('internal', `the fast path answers for ${route}, which is no route`);
+  if (prepared === undefined) throw new RonError('internal', `the fast path names ${route}, which is not a route`);
   return new FastPath(init, prepared);
 }
 
@@ -63,7 +63,7 @@ export interface ExchangeHostInit {
   readonly draining: AbortSignal;
   readonly parked: SlotLimit;
   readonly metrics: IngressMetrics;
-  readonly answers: Answers;
+  readonly answers: AnswerSender;
   readonly access_log: boolean;
   readonly log: IngressLog | undefined;
 }
@@ -77,7 +77,7 @@ export function exchangeHost({ draining, parked, metrics, answers, access_log, l
     fail: (exchange, error) => answers.fail(exchange, error),
     readStalled: (exchange) => {
       metrics.io_timeouts.at('read').inc();
-      const error = new RonError('request_timeout', 'the body did not come in time', { op: 'read' });
+      const error = new RonError('request_timeout', 'the body did not arrive in time', { op: 'read' });
       if (!exchange.failBody(error)) answers.fail(exchange, error);
     },
     finished: (exchange: Exchange, status: number, seconds: number) => {

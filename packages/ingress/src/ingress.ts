@@ -1,269 +1,65 @@
 /**
- * One hardened HTTP listener for a service: give it routes, get back something that listens, drains and closes.
+ * One hardened HTTP listener for a service: it takes a table of routes, and listens, drains and closes.
  *
- *   socket -> connection caps -> plain front: an ordinary GET for bytes at hand? one write, no parser   (not over TLS)
- *          -> Node's parser -> one request per connection at a time -> guards: target, headers, Host, path
+ *   socket -> connection limits -> socket fast path: a simple GET for bytes in RAM? one write, no parser   (not over TLS)
+ *          -> Node's parser -> one request per connection at a time -> checks: target, headers, Host, path
  *          -> drain? -> ready? -> rate and in-flight, in total and per address
- *          -> fast path: GET or HEAD of bytes at hand, answered without the router
- *          -> router -> capability (chain, header caveats) -> body cap -> decompression guard -> queue
+ *          -> fast path: GET or HEAD of bytes in RAM, answered without the router
+ *          -> router -> capability (chain, header caveats) -> body limit -> decompression guard -> queue
  *          -> handler (body caveats while reading) -> answer
  */
 import type { Server as TlsServer } from 'node:https';
-import { isIPv6 } from 'node:net';
-import { Admission, RonError, warnAtMostEvery } from '@ron/kernel';
-import type { Metrics } from '@ron/kernel';
-import { connLimit, Gatekeeper } from './accept.ts';
-import type { AccessCheck } from './access.ts';
-import { Answers } from './answers.ts';
-import type { IngressLog } from './answers.ts';
-import { guardOpenReads, parseBind } from './bind.ts';
-import { compileProxies } from './client-ip.ts';
-import { Drain } from './drain.ts';
-import { Passes } from './passes.ts';
-import { PlainFront } from './plain-front.ts';
-import type { FastSource } from './fast-path.ts';
-import { Front } from './front.ts';
-import { RequestGuards } from './guards.ts';
-import { HostGuard } from './host-guard.ts';
-import { healthRoutes } from './health.ts';
-import type { HealthReport } from './health.ts';
-import { IngressMetrics } from './ingress-metrics.ts';
-import type { SharedCounters } from './ingress-metrics.ts';
-import {
-  admissionGauges,
-  admissionOf,
-  encodedSlashPrefixes,
-  exchangeHost,
-  fastPathOf,
-  ownCounters,
-} from './ingress-parts.ts';
+import { RonError } from '@ron/kernel';
+import type { Admission } from '@ron/kernel';
+import { createCore, createListeners, createRequestPath } from './assembly.ts';
+import type { IngressInit } from './ingress-init.ts';
 import { ingressConfig } from './limits.ts';
-import type { IngressConfig } from './limits.ts';
-import { Listener } from './listener.ts';
-import { openapiDocument } from './openapi.ts';
-import { pathGuard } from './path-guard.ts';
-import { Pipeline } from './pipeline.ts';
-import type { DeclaredDeadlines, LaneQueue } from './prepared-route.ts';
-import { Readiness } from './readiness.ts';
-import { Reasons } from './reasons.ts';
-import type { ReasonsInit } from './reasons.ts';
-import { Responder } from './responder.ts';
-import { Router } from './router.ts';
-import { routeName } from './routes.ts';
-import type { Route } from './routes.ts';
-import { SlotLimit } from './slot-limit.ts';
-import type { StartingListener } from './starting-listener.ts';
-import { Sweeper } from './sweeper.ts';
-import { readTls, reloadTls } from './tls.ts';
-
-export interface IngressInit {
-  readonly service: string;
-  /** Shown at `/version` and in the OpenAPI document. */
-  readonly version: string;
-  /** Further members of `/version`, read for each request. Default none. */
-  readonly about?: () => Readonly<Record<string, string>>;
-  readonly metrics: Metrics;
-  /** Counters that the service already has. Default: made here. */
-  readonly counters?: SharedCounters;
-  readonly config?: Partial<IngressConfig>;
-  /** Reason codes that problems carry besides their code. Default none. */
-  readonly reasons?: ReasonsInit;
-  readonly routes: readonly Route[];
-  /** Work queues by lane. Every lane that a route names must be here. */
-  readonly lanes?: Readonly<Record<string, LaneQueue>>;
-  /** The deadlines that routes name. A `ServiceRuntime` fits. */
-  readonly deadlines?: DeclaredDeadlines;
-  /** Bytes in RAM that are answered before routing. */
-  readonly fast?: FastSource;
-  /** Checks capabilities. May be left out only when every route is open. */
-  readonly access?: AccessCheck;
-  /** The gates of `/readyz`. The listener adds `draining`. */
-  readonly readiness?: Readiness;
-  /** Called by `/healthz`. */
-  readonly health?: () => HealthReport;
-  readonly log?: IngressLog;
-}
+import { guardOpenReads, parseBind } from './listen/bind.ts';
+import { Drain } from './listen/drain.ts';
+import type { StartingListener } from './listen/starting-listener.ts';
+import { readTls, reloadTls } from './listen/tls.ts';
+import type { Readiness } from './table/readiness.ts';
+import { routeName } from './table/routes.ts';
+import type { Route } from './table/routes.ts';
 
 export interface Ingress extends AsyncDisposable {
   readonly readiness: Readiness;
   readonly admission: Admission;
   readonly draining: boolean;
-  /** Where it listens. Throws before `listen`. */
+  /** The URL of the main listener. Throws before `listen`. */
   readonly url: string;
   readonly metrics_url: string | undefined;
-  /** `from`: answered probes at the same addresses until now; its listening sockets are taken over. */
+  /** `from`: the listener that answered probes at the same addresses; its listening sockets are taken over. */
   listen(from?: StartingListener): Promise<string>;
-  /** From now on work is refused; see `Drain`. */
+  /** Refuses work from now on; see `Drain`. */
   beginDrain(): void;
-  /** Waits until every request in flight is answered; false when the signal aborted first. Cuts nothing. */
+  /** Waits until every request in flight is answered; false if the signal aborted first. Does not cut requests. */
   drained(signal: AbortSignal): Promise<boolean>;
-  /** Drains, then stops. Requests that still run when `signal` aborts are cut and counted. */
+  /** Drains, then stops. Requests that are still running when `signal` aborts are cut and counted. */
   close(signal: AbortSignal): Promise<{ aborted: number }>;
-  /** Reads the certificate files again. Rejects, and keeps the old pair, when they cannot be used. */
+  /** Reloads the certificate files. If they cannot be used, it rejects and keeps the old pair. */
   reloadTls(): Promise<void>;
 }
-
-/** Connections of the second listener: a few probes and scrapers. */
-const HEALTH_ADMISSION = { inflight_max: 64, connections_max: 64, connections_per_ip_max: 32 };
-const WARN_INTERVAL_MS = 5000;
 
 export async function createIngress(init: IngressInit): Promise<Ingress> {
   const config = ingressConfig(init.config);
   const target = parseBind(config.bind);
   const metrics_target = config.metrics_addr === undefined ? undefined : parseBind(config.metrics_addr);
-  const open_reads = init.routes.filter((row) => row.scope === null && row.access !== 'health').map(routeName);
-  guardOpenReads(target, open_reads, config.open_beyond_loopback);
+  guardOpenReads(target, openReads(init.routes), config.open_beyond_loopback);
   const tls = config.tls === undefined ? undefined : await readTls(config.tls);
 
-  const readiness = init.readiness ?? new Readiness();
-  const drain_gate = readiness.gate('draining', { kind: 'hard' });
-  const reasons = init.reasons === undefined ? undefined : new Reasons(init.reasons, init.metrics);
-  const responder = new Responder({ tls: tls !== undefined, reasons });
-  const admission = admissionOf(config);
-  admissionGauges(init.metrics, admission);
-  let openapi_json: string | undefined;
-  const health = healthRoutes({
-    service: init.service,
-    version: () => ({ version: init.version, node: process.version, ...init.about?.() }),
-    readiness,
-    draining: () => responder.draining,
-    health: init.health,
-    metrics: init.metrics,
-    openapi: () =>
-      (openapi_json ??= JSON.stringify(openapiDocument({ title: init.service, version: init.version }, routes))),
-  });
-  const routes: readonly Route[] = [...health, ...init.routes];
-  const metrics = new IngressMetrics(
-    init.metrics,
-    init.counters ?? ownCounters(init.metrics),
-    routes.map(routeName),
-    reasons,
-  );
-  const proxies = compileProxies(config.trusted_proxies);
-  const gatekeeper = new Gatekeeper(admission, (ip) => proxies.check(ip, isIPv6(ip) ? 'ipv6' : 'ipv4'));
-  const sweeper = new Sweeper({
-    period_ms: config.sweep_ms,
-    read: { stall_ms: config.read_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
-    write: { stall_ms: config.write_timeout_ms, rate_bytes_per_s_min: config.rate_bytes_per_s_min },
-    drain_idle_ms: config.drain_idle_ms,
-    header_timeout_ms: config.header_timeout_ms,
-    onWriteCut: () => metrics.io_timeouts.at('write').inc(),
-    onDiscardCut: () => metrics.io_timeouts.at('read').inc(),
-  });
-  const closing = new AbortController();
-  const onBusy = (): void => metrics.rejected.at('busy').inc();
-  const answers = new Answers({
-    config,
-    metrics,
-    responder,
-    log: init.log,
-    event_slots: new SlotLimit(config.events_max, onBusy),
-  });
-  const pipeline = new Pipeline({
-    config,
-    metrics,
-    answers,
-    access: init.access,
-    lanes: init.lanes ?? {},
-    deadlines: init.deadlines,
-    signal: closing.signal,
-    onGranted: (ticket, grant) => gatekeeper.vouch(ticket, grant),
-    onOpenRoute: (ticket) => {
-      if (ticket.probation) throw connLimit();
-    },
-  });
-  const draining = new AbortController();
-  const host = exchangeHost({
-    draining: draining.signal,
-    parked: new SlotLimit(config.parked_max, onBusy),
-    metrics,
-    answers,
-    access_log: config.access_log,
-    log: init.log,
-  });
-  const guards_init = {
-    header_count_max: config.header_count_max,
-    path: pathGuard({ encoded_slash_prefixes: encodedSlashPrefixes(routes) }),
-    health_paths: new Set(health.map((row) => row.path)),
-    state: {
-      get draining() {
-        return responder.draining;
-      },
-      notReady: () => readiness.refusal(),
-    },
-  };
-  const guards = new RequestGuards({
-    ...guards_init,
-    scheme: tls === undefined ? 'http' : 'https',
-    hosts: HostGuard.at(target, config.hosts),
-    health_only: false,
-  });
-  const health_guards = new RequestGuards({
-    ...guards_init,
-    scheme: 'http',
-    hosts: HostGuard.at(metrics_target, config.hosts),
-    health_only: true,
-  });
-  const passes = new Passes();
-  const front = new Front({
-    config,
-    admission,
-    responder,
-    metrics,
-    sweeper,
-    passes,
-    host,
-    guards,
-    health_guards,
-    answers,
-  });
-  const warn = init.log === undefined ? undefined : warnAtMostEvery(init.log, WARN_INTERVAL_MS);
-  const onServerError = (error: Error): void => warn?.({ err: error }, 'the listener met an error');
-  const common = {
-    config,
-    gatekeeper,
-    sweeper,
-    passes,
-    responder,
-    metrics,
-    handleExpectation: front.handleExpectation,
-    onServerError,
-  };
-  const main = new Listener({ ...common, tls, handle: front.handle, handleContinue: front.handleContinue });
-  const second =
-    metrics_target === undefined
-      ? undefined
-      : new Listener({
-          ...common,
-          // Places of its own, so that probes get through when the main listener is full.
-          gatekeeper: new Gatekeeper(new Admission(HEALTH_ADMISSION), () => false),
-          tls: undefined,
-          handle: front.handleHealth,
-          handleContinue: front.handleHealth,
-        });
-  const router = new Router(routes, pipeline, answers);
-  const fast =
-    init.fast === undefined
-      ? undefined
-      : fastPathOf({
-          source: init.fast,
-          admission,
-          responder,
-          sweeper,
-          host,
-          pipeline,
-          answers,
-          access_log: config.access_log,
-        });
-  front.open(router, fast);
-  if (fast !== undefined) main.answerPlainly(new PlainFront({ config, fast, admission, sweeper, passes, guards }));
+  const core = createCore(init, config, tls !== undefined);
+  const gate = core.readiness.gate('draining', { kind: 'hard' });
+  const requests = createRequestPath(init, core, target, metrics_target);
+  const { main, second } = createListeners(core, requests, tls, metrics_target !== undefined);
+  const { closing, draining, responder, sweeper } = core;
   const drain = new Drain({
     listeners: second === undefined ? [main] : [main, second],
     sweeper,
     responder,
-    gate: drain_gate,
+    gate,
     draining,
-    orphaned: () => host.orphaned,
+    orphaned: () => requests.host.orphaned,
   });
 
   const close = async (signal: AbortSignal): Promise<{ aborted: number }> => {
@@ -272,8 +68,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
     return result;
   };
   return {
-    readiness,
-    admission,
+    readiness: core.readiness,
+    admission: core.admission,
     get draining() {
       return drain.begun;
     },
@@ -299,4 +95,8 @@ export async function createIngress(init: IngressInit): Promise<Ingress> {
       await close(AbortSignal.abort());
     },
   };
+}
+
+function openReads(routes: readonly Route[]): string[] {
+  return routes.filter((row) => row.scope === null && row.access !== 'health').map(routeName);
 }

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { defineConfig, loadConfig } from '@ron/kernel';
-import { createHttpServer } from './http-server.ts';
+import { defineConfig, loadConfig } from '@ron/config';
+import { createHttpServer } from './listen/http-server.ts';
 import { checkIngressKeys, INGRESS_KEYS, INGRESS_SEED_KEYS, ingressConfigOf } from './ingress-keys.ts';
 import { admissionOf } from './ingress-parts.ts';
 import { INGRESS_DEFAULTS, ingressConfig, limitRows } from './limits.ts';
@@ -13,7 +13,7 @@ const given = (...flags: string[]): IngressConfig => ingressConfig(ingressConfig
 const givenBySeed = (...flags: string[]): IngressConfig =>
   ingressConfig(ingressConfigOf(loadConfig({ schema: seed, flags })));
 
-test('a default lies within the bounds of its row, and each key belongs to one limit', () => {
+test('a default is within the bounds of its row, and each key belongs to one limit', () => {
   const keys = limitRows().flatMap(([, { key }]) => key ?? []);
   assert.equal(new Set(keys).size, keys.length);
   for (const [name, row] of limitRows()) {
@@ -23,16 +23,16 @@ test('a default lies within the bounds of its row, and each key belongs to one l
   }
 });
 
-test('an empty configuration gives the defaults', () => {
+test('an empty configuration yields the defaults', () => {
   assert.deepEqual(given(), INGRESS_DEFAULTS);
   assert.deepEqual(givenBySeed(), { ...INGRESS_DEFAULTS, rps_limit: 500 });
 });
 
-test('every limit with a key can be moved to both of its bounds, and not beyond', () => {
+test('every limit with a key can be set to both of its bounds, but not beyond', () => {
   const unit = { count: '', ms: 'ms', bytes: 'B', bytes_per_s: 'B/s' } as const;
   for (const [name, row] of limitRows()) {
     if (row.key === undefined) continue;
-    // A reserve needs a listener that is larger than it.
+    // A reserve must be smaller than the limit of the listener.
     const others = name === 'inflight_reserve' ? ['--server.max_inflight=65536'] : [];
     for (const value of [row.min, row.max])
       assert.equal(given(`--${row.key}=${value}${unit[row.unit]}`, ...others)[name], value, `${name} = ${value}`);
@@ -40,7 +40,7 @@ test('every limit with a key can be moved to both of its bounds, and not beyond'
   }
 });
 
-test('limits that no listener can have together are refused when they are read, in one sentence', () => {
+test('contradictory limits are refused when they are read, in one sentence', () => {
   const refused = /server\.inflight_reserve: expected a number below max_inflight, which is \d+/;
   assert.throws(() => given('--server.inflight_reserve=600'), refused);
   assert.throws(() => given('--server.inflight_reserve=512'), refused);
@@ -49,7 +49,7 @@ test('limits that no listener can have together are refused when they are read, 
   assert.equal(given('--server.inflight_reserve=511').inflight_reserve, 511);
 });
 
-test('every pair of bounds that is accepted makes a listener', () => {
+test('every accepted pair of bounds yields a listener', () => {
   const unit = { count: '', ms: 'ms', bytes: 'B', bytes_per_s: 'B/s' } as const;
   const flags = limitRows().flatMap(([, { key, min, max, unit: of }]) =>
     key === undefined ? [] : [min, max].map((value) => `--${key}=${value}${unit[of]}`),
@@ -71,7 +71,7 @@ test('every pair of bounds that is accepted makes a listener', () => {
   assert.ok(refused < flags.length * 4, `${refused} pairs are refused`);
 });
 
-test('the names of the seed of edge work', () => {
+test('the key names of the edge specification work', () => {
   const config = givenBySeed(
     '--ingress.timeout_secs=7',
     '--ingress.max_inflight=3',
@@ -97,7 +97,7 @@ test('the names of the seed of edge work', () => {
   assert.throws(() => givenBySeed('--server.max_inflight=3'), /max_inflight/, 'one limit has one name in a service');
 });
 
-test('a limit that is no usable number is a defect of the caller', () => {
+test('an unusable number as a limit is a defect of the caller', () => {
   for (const [name, row] of limitRows()) {
     for (const value of [-1, Number.NaN, Infinity, ...(row.min === 0 ? [] : [0])])
       assert.throws(() => ingressConfig({ [name]: value }), new RegExp(`ingress ${name} must be`), `${name} ${value}`);

@@ -3,9 +3,9 @@
  * their documentation derive from this table.
  *
  * Contract: a row names the unit, the default, the bounds for operators and one line of documentation. `key` is the name
- * of the limit in a configuration; rows without one are set in code only. `seed` names it as the seed of edge does.
- * `default: undefined` means off, or derived from another limit as the line says.
- * Bound: nothing in this package is unbounded; a bound that an operator may want to move has a key.
+ * of the limit in a configuration; rows without one are set in code only. `seed` is its name in the edge specification.
+ * `default: undefined` means off, or derived from another limit as documented.
+ * Bound: nothing in this package is unbounded; a bound that operators may want to change has a key.
  *
  *   ingressConfig({ max_inflight: 64 }).header_timeout_ms   // 5000, the default of its row
  */
@@ -37,27 +37,27 @@ export const LIMITS = {
   max_inflight: {
     unit: 'count', default: 512, min: 1, max: 65_536, key: 'server.max_inflight',
     seed: { key: 'ingress.max_inflight', default: 512 },
-    doc: 'Requests that execute or stream at once; more get 429.',
+    doc: 'Requests that execute or stream concurrently; more get 429.',
   },
   inflight_reserve: {
     unit: 'count', default: undefined, min: 0, max: 65_535, key: 'server.inflight_reserve',
-    doc: 'Places of max_inflight that only services of this node can take. Default: a sixteenth, at least 4 and at most a quarter.',
+    doc: 'Part of max_inflight that is reserved for services of this node. Default: a sixteenth, at least 4 and at most a quarter.',
   },
   inflight_per_ip_max: {
     unit: 'count', default: undefined, min: 1, max: 65_536, key: 'server.inflight_per_ip',
-    doc: 'Requests in flight or queued of one address; more get 429. Default: half of max_inflight.',
+    doc: 'Requests in flight or queued per address; more get 429. Default: half of max_inflight.',
   },
   rps_limit_per_ip: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.max_rps_per_ip',
-    doc: 'Requests per second of one address; more get 429.',
+    doc: 'Requests per second per address; more get 429.',
   },
   rps_burst_per_ip: {
     unit: 'count', default: undefined, min: 1, max: MANY, key: 'server.rps_burst_per_ip',
-    doc: 'Burst of one address above its rate. Default: half of the rate.',
+    doc: 'Burst per address above its rate. Default: half of the rate.',
   },
   parked_max: {
     unit: 'count', default: 1024, min: 1, max: MANY, key: 'server.parked_max',
-    doc: 'Requests that wait for an event; more get 429.',
+    doc: 'Parked requests that wait for an event; more get 429.',
   },
   events_max: {
     unit: 'count', default: 256, min: 1, max: MANY, key: 'server.events_max',
@@ -65,7 +65,7 @@ export const LIMITS = {
   },
   events_heartbeat_ms: {
     unit: 'ms', default: 15_000, min: 10, max: HOUR_MS,
-    doc: 'A comment on an event stream that is quiet for this long.',
+    doc: 'Interval of comments on a quiet event stream.',
   },
   pipelined_max: {
     unit: 'count', default: 32, min: 1, max: 1024,
@@ -86,7 +86,7 @@ export const LIMITS = {
   },
   connection_limit_per_ip: {
     unit: 'count', default: 256, min: 1, max: MANY, key: 'server.connection_limit_per_ip',
-    doc: 'Open connections of one address; calls that carry a capability do not count.',
+    doc: 'Open connections per address; connections that presented a capability do not count.',
   },
   backlog: {
     unit: 'count', default: 4096, min: 1, max: 65_535,
@@ -94,16 +94,16 @@ export const LIMITS = {
   },
   header_bytes_max: {
     unit: 'bytes', default: 16 * KIB, min: KIB, max: MIB, key: 'server.header_bytes',
-    doc: 'Request line and headers.',
+    doc: 'Size of the request line and headers.',
   },
   header_count_max: {
     unit: 'count', default: 128, min: 1, max: 1024,
-    doc: 'Header lines of one request.',
+    doc: 'Number of header lines of a request.',
   },
   body_bytes_max: {
     unit: 'bytes', default: MIB, min: KIB, max: 64 * MIB, key: 'server.body_bytes',
     seed: { key: 'ingress.body_bytes', default: MIB },
-    doc: 'A buffered body.',
+    doc: 'Size of a buffered body.',
   },
   decompress_max_ratio: {
     unit: 'count', default: 10, min: 1, max: 1000, key: 'server.decompress_max_ratio',
@@ -117,11 +117,11 @@ export const LIMITS = {
   },
   header_timeout_ms: {
     unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'server.header_timeout', seed: TIMEOUT_SECS,
-    doc: 'From the connect, or the first byte of a later request, to the end of the headers.',
+    doc: 'Time from the connect, or the first byte of a later request, to the end of the headers.',
   },
   read_timeout_ms: {
     unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'read_timeout', seed: TIMEOUT_SECS,
-    doc: 'A buffered body in total; a streamed one without progress.',
+    doc: 'Total time of a buffered body; time without progress of a streamed one.',
   },
   write_timeout_ms: {
     unit: 'ms', default: 5000, min: 10, max: 5 * MINUTE_MS, key: 'write_timeout', seed: TIMEOUT_SECS,
@@ -129,7 +129,7 @@ export const LIMITS = {
   },
   idle_timeout_ms: {
     unit: 'ms', default: MINUTE_MS, min: 10, max: HOUR_MS, key: 'idle_timeout',
-    doc: 'A connection between two requests.',
+    doc: 'Idle time of a connection between two requests.',
   },
   rate_bytes_per_s_min: {
     unit: 'bytes_per_s', default: KIB, min: 0, max: 1024 * 1024 * MIB, key: 'server.rate_min',
@@ -137,11 +137,11 @@ export const LIMITS = {
   },
   request_deadline_ms: {
     unit: 'ms', default: 5000, min: 10, max: HOUR_MS, key: 'server.request_deadline', seed: TIMEOUT_SECS,
-    doc: 'Budget of a request whose route names none.',
+    doc: 'Budget of a request whose route sets none.',
   },
   sweep_ms: {
     unit: 'ms', default: 100, min: 1, max: 1000,
-    doc: 'Period of the search for stalled transfers and, while draining, for idle connections.',
+    doc: 'Period of the sweep for stalled transfers and, while draining, for idle connections.',
   },
   drain_idle_ms: {
     unit: 'ms', default: 250, min: 1, max: MINUTE_MS,
@@ -156,7 +156,7 @@ export type IngressLimits = {
 };
 
 export interface TlsFiles {
-  /** PEM files; read at start and again on every reload. */
+  /** PEM files; read at start and on every reload. */
   readonly cert_file: string;
   readonly key_file: string;
 }
@@ -166,12 +166,12 @@ export interface IngressConfig extends IngressLimits {
   readonly bind: string;
   /** A second listener for health, metrics and version only, so that a full main listener cannot hide them. */
   readonly metrics_addr: string | undefined;
-  /** Addresses or CIDR ranges whose forwarding headers are believed. Default none. */
+  /** Addresses or CIDR ranges whose forwarding headers are trusted. Default none. */
   readonly trusted_proxies: readonly string[];
-  /** Further Host values to answer for on a loopback bind. Default none: localhost, 127.0.0.1 and [::1] only. */
+  /** Further accepted Host values on a loopback bind. Default none: localhost, 127.0.0.1 and [::1] only. */
   readonly hosts: readonly string[];
   readonly tls: TlsFiles | undefined;
-  /** A service with open reads binds beyond loopback only when this is set. Default false. */
+  /** A service with open reads binds beyond loopback only if this is set. Default false. */
   readonly open_beyond_loopback: boolean;
   /** Log every request, not only failures. Default false: a log line costs more than a small answer. */
   readonly access_log: boolean;
@@ -190,13 +190,13 @@ export const INGRESS_DEFAULTS: IngressConfig = Object.freeze({
   ...(Object.fromEntries(limitRows().map(([name, row]) => [name, row.default])) as unknown as IngressLimits),
 });
 
-/** Refusal of a reserve that would leave no place for other callers; undefined when the two limits fit each other. */
+/** The expected value if the reserve would leave no permit for other callers; undefined if the two limits are consistent. */
 export function reserveExpected(limits: Pick<IngressLimits, 'max_inflight' | 'inflight_reserve'>): string | undefined {
   const { max_inflight, inflight_reserve = 0 } = limits;
   return inflight_reserve < max_inflight ? undefined : `a number below max_inflight, which is ${max_inflight}`;
 }
 
-/** Fills in the defaults. A limit that is not a usable number is a defect of the caller, not a policy. */
+/** Fills in the defaults. An unusable number is a defect of the caller. */
 export function ingressConfig(given: Partial<IngressConfig> = {}): IngressConfig {
   const config = { ...INGRESS_DEFAULTS, ...given };
   for (const [name, row] of limitRows()) {

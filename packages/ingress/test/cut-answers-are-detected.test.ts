@@ -1,4 +1,4 @@
-/** An answer of unknown length that is cut: a client of HTTP/1.0, which gets no chunks, reads an error and not an end. */
+/** A cut answer of unknown length: a client of HTTP/1.0, which gets no chunks, reads an error instead of an end. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { once } from 'node:events';
@@ -16,14 +16,14 @@ import { startIngress } from './support.ts';
 const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
 const get = (path: string): string => `GET ${path} HTTP/1.0\r\nHost: localhost\r\n\r\n`;
 
-/** The error that the client read in place of an end. */
+/** The error that the client read instead of an end. */
 async function errorOf(client: RawClient): Promise<string | undefined> {
   await eventually('the connection is closed', () => client.closed);
   const error: NodeJS.ErrnoException | undefined = client.error;
   return error?.code;
 }
 
-/** Fails, or ends, when the test says so. */
+/** Fails or ends under the control of the test. */
 function source(): { route: Route; fail: () => void; end: () => void } {
   const gate = Promise.withResolvers<void>();
   async function* items(): AsyncGenerator<string> {
@@ -37,7 +37,7 @@ function source(): { route: Route; fail: () => void; end: () => void } {
   };
 }
 
-test('a stream that ends is closed in peace, and one whose source fails is reset', async () => {
+test('a complete stream is closed cleanly, and one whose source fails is reset', async () => {
   for (const how of ['end', 'fail'] as const) {
     const tap = source();
     await using x = await startIngress({ routes: [tap.route] });
@@ -61,7 +61,7 @@ test('a stream that outlasts the drain is reset', async () => {
   tap.end();
 });
 
-test('a forwarded answer that the upstream breaks off is reset', async (t) => {
+test('a forwarded answer that fails at the upstream is reset', async (t) => {
   const upstream = createServer((_req, res) => {
     res.write('first\n');
     setTimeout(() => res.destroy(), 50);
@@ -78,7 +78,7 @@ test('a forwarded answer that the upstream breaks off is reset', async (t) => {
   assert.match(client.received, /first\n$/);
 });
 
-test('over TLS it is reset as well', async (t) => {
+test('a cut answer over TLS is reset as well', async (t) => {
   const directory = tempDirFor(t);
   const tls = { cert_file: join(directory, 'cert.pem'), key_file: join(directory, 'key.pem') };
   const args = ['req', '-x509', '-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256', '-nodes', '-days', '1'];

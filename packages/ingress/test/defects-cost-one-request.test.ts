@@ -1,12 +1,13 @@
-/** What a careless handler, a broken key source or a hurried client can do: harm their own request, and nothing else. */
+/** A defect of a handler or a key source, or an early disconnect, affects its own request and nothing else. */
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
 import { Checker, MemoryKeySource, mint } from '@ron/auth';
-import { bytes, createIngress, json, route, type AccessCheck, type Ingress, type Route } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { bytes, createIngress, json, route, type Ingress, type Route } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
+import { Metrics } from '@ron/telemetry';
 import { send } from '@ron/testkit/service';
 
 const base = { scope: null, lane: 'inline', body: 'none', summary: 'For a test.' } as const;
@@ -28,7 +29,7 @@ async function listen(
   return ingress;
 }
 
-/** Fails when a rejection was left unhandled while `run` ran. */
+/** Fails if `run` left a rejection unhandled. */
 async function leavesNothingUnhandled(run: () => Promise<void>): Promise<void> {
   const left: unknown[] = [];
   const onLeft = (reason: unknown): void => void left.push(reason);
@@ -42,7 +43,7 @@ async function leavesNothingUnhandled(run: () => Promise<void>): Promise<void> {
   assert.deepEqual(left, []);
 }
 
-test('a budget of nothing and a key source or handler that fails later leave nothing unhandled', async () => {
+test('a budget of 0 and a late failure of a key source or handler leave no rejection unhandled', async () => {
   const later = (): Promise<never> =>
     new Promise((_resolve, reject) => void setTimeout(() => reject(new Error('the key file is gone')), 20));
   await using ingress = await listen(
@@ -61,7 +62,7 @@ test('a budget of nothing and a key source or handler that fails later leave not
   });
 });
 
-test('a source whose headers cannot be sent is a 500 to its client and no crash', async () => {
+test('a source with invalid headers is a 500 for its client, not a crash', async () => {
   await using ingress = await listen([
     route({
       ...base,
@@ -76,7 +77,7 @@ test('a source whose headers cannot be sent is a 500 to its client and no crash'
   });
 });
 
-test('a handler that forgets what its capability restricts gets no answer out', async () => {
+test('a handler that ignores the restrictions of a capability cannot answer', async () => {
   const keys = new MemoryKeySource();
   const tokenFor = async (caveat: string): Promise<Record<string, string>> => {
     const init = { audience: 'storage', scopes: ['storage:put'], ttl_ms: 60_000, caveats: [caveat] } as const;
@@ -112,10 +113,14 @@ test('a handler that forgets what its capability restricts gets no answer out', 
   assert.equal(await ask('/states', 'tenant = acme'), 200);
   assert.equal(await ask('/states', 'tenant = other'), 403);
   const right = createHash('sha256').update('hello').digest('hex');
-  assert.equal(await ask('/skims', `body = sha256:${right}`), 403, 'it did not read the body, so nobody checked it');
+  assert.equal(
+    await ask('/skims', `body = sha256:${right}`),
+    403,
+    'it did not read the body, so the body was not checked',
+  );
 });
 
-test('an address that is full gets a few connections on probation, each closed after its first refusal', async () => {
+test('an address at its limit gets a few connections on probation, each closed after its first refusal', async () => {
   await using ingress = await listen([route({ ...base, method: 'GET', path: '/', handler: () => json(200, {}) })], {
     per_ip: 2,
   });

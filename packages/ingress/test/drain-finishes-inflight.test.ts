@@ -1,8 +1,8 @@
-/** A drain refuses new work, finishes what is in hand, closes every connection and resets none. */
+/** A drain refuses new work, finishes the requests in flight, closes every connection and resets none. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer } from '@ron/ingress';
+import type { RouteAnswer } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
 import { RawClient } from '@ron/testkit/service';
@@ -18,6 +18,7 @@ test('an answer in flight is finished, closes its connection, and the listener s
   await eventually('it executes', () => ingress.admission.inflight === 1);
   const closed = ingress.close(AbortSignal.timeout(5000));
   assert.equal((await service.send('GET', '/readyz')).status, 503);
+  // [storage I-6] [kms I-6]
   assert.equal((await service.send('GET', '/greeting')).status, 503, 'it still listens');
   const { status, head } = rawAnswer(await client.rest());
   assert.equal(status, 200);
@@ -26,7 +27,7 @@ test('an answer in flight is finished, closes its connection, and the listener s
   await assert.rejects(service.send('GET', '/healthz'), /ECONNREFUSED/);
 });
 
-test('a request that was read before the drain is answered, also when its body comes after', async () => {
+test('a request that was read before the drain is answered, even if its body arrives later', async () => {
   await using service = await startService();
   const { ingress } = service.notes;
   const client = await RawClient.open(service.port);
@@ -41,7 +42,7 @@ test('a request that was read before the drain is answered, also when its body c
   assert.equal(status, 201);
 });
 
-test('an idle connection is closed, one that was just used may send its next request and is told', async () => {
+test('an idle connection is closed, and a recently used one may send its next request and gets 503', async () => {
   await using service = await startService([], { drain_idle_ms: 400 });
   const { ingress } = service.notes;
   const idle = await RawClient.open(service.port);
@@ -60,7 +61,7 @@ test('an idle connection is closed, one that was just used may send its next req
   assert.doesNotMatch(idle.received, /503/, 'an idle connection gets no answer');
 });
 
-test('a connection that was accepted but has not asked yet is told, not reset, when the listener stops', async () => {
+test('a connection without a request gets 503 instead of a reset when the listener stops', async () => {
   await using service = await startService([], { drain_idle_ms: 400 });
   const fresh = await RawClient.open(service.port);
   await eventually('it is accepted', () => service.notes.ingress.admission.connections === 1);
@@ -78,14 +79,14 @@ test('a connection that was accepted but has not asked yet is told, not reset, w
   assert.deepEqual(await closed, { aborted: 0 });
 });
 
-test('a client whose body is still on its way when the refusal is out reads the refusal, and is not reset', async () => {
+test('a client that is still sending its body reads the refusal and is not reset', async () => {
   await using service = await startService();
   const { authorization } = capability();
   const head = `PUT /notes/d HTTP/1.1\r\nHost: localhost\r\nAuthorization: ${authorization}\r\nContent-Length: 3000\r\n\r\n`;
   service.notes.ingress.beginDrain();
   const client = await RawClient.open(service.port);
   client.write(head);
-  // It sends first and reads then, as a client does that is short of time; in parts, so that a reset is met.
+  // It sends before it reads, in parts, so that a reset would be detected.
   client.socket.pause();
   for (let part = 0; part < 3; part += 1) {
     await eventually('it was refused', async () => (await service.metric('rejected_total{reason="draining"}')) === 1);
@@ -114,7 +115,7 @@ test('a long download that began before the drain is finished', async () => {
   assert.deepEqual(await closed, { aborted: 0 });
 });
 
-test('what outlives the signal is cut and counted', async () => {
+test('requests that outlast the signal are cut and counted', async () => {
   await using service = await startService();
   const { ingress } = service.notes;
   const client = await RawClient.open(service.port);
@@ -125,7 +126,7 @@ test('what outlives the signal is cut and counted', async () => {
   assert.deepEqual(await ingress.close(AbortSignal.timeout(100)), { aborted: 1 });
   await client.rest();
   assert.equal(client.received, '');
-  await eventually('its work is told', () => ingress.admission.inflight === 0);
+  await eventually('its work is aborted', () => ingress.admission.inflight === 0);
   assert.equal(await service.metric('http_requests_total{route="GET /slow/:ms",class="aborted"}'), 1);
 });
 
@@ -139,10 +140,11 @@ test('stragglers of the pool are aborted by the service and still get an answer'
   assert.equal(reply.status, 503);
   assert.equal(reply.problem?.code, 'canceled');
   assert.ok(performance.now() - start_ms < 2500, 'within the drain deadline and a little');
+  // [storage I-6] [kms I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="pool"}'), 1);
 });
 
-test('a client that leaves gives everything back, and its work is told', async () => {
+test('a client that leaves releases everything, and its work is aborted', async () => {
   await using service = await startService(['--notes.workers=1']);
   const { ingress } = service.notes;
   const clients = await Promise.all([1, 2, 3].map(() => RawClient.open(service.port)));
@@ -155,10 +157,10 @@ test('a client that leaves gives everything back, and its work is told', async (
   assert.equal((await service.send('GET', '/slow/0')).status, 200, 'the worker is free again');
 });
 
-test('a drain waits for a handler whose client has left, and says so when it does not end', async () => {
+test('a drain waits for a handler whose client has left, and reports one that does not end', async () => {
   const work = sched.park<void>('test');
   let running = 0;
-  const handler = async (): Promise<Answer> => {
+  const handler = async (): Promise<RouteAnswer> => {
     running += 1;
     // It ignores its signal.
     await work.promise;
@@ -179,7 +181,7 @@ test('a drain waits for a handler whose client has left, and says so when it doe
   await eventually('both run', () => running === 2);
   for (const client of clients) client.destroy();
   await eventually('both clients have left', () => x.ingress.admission.connections === 0);
-  assert.equal(x.ingress.admission.inflight, 2, 'work that runs holds its place');
+  assert.equal(x.ingress.admission.inflight, 2, 'running work holds its permit');
   assert.equal(await x.ingress.drained(AbortSignal.timeout(100)), false);
   work.wake();
   assert.equal(await x.ingress.drained(AbortSignal.timeout(10_000)), true);

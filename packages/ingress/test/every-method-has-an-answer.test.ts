@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import { METHODS } from 'node:http';
 import { after, before, test } from 'node:test';
-import { Metrics } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Metrics } from '@ron/telemetry';
+import { Type } from '@ron/ingress';
 import { RawClient, send } from '@ron/testkit/service';
 import { createIngress, json, route, type Ingress, type Route } from '../src/index.ts';
 import { startService, type TestService } from './support.ts';
@@ -51,7 +51,7 @@ const ALLOWED: Readonly<Record<string, string>> = {
   '/healthz': 'GET, HEAD',
 };
 
-test('every method that a path does not have is 405 with the ones that it has', async () => {
+test('every method that a path does not support is 405 with the supported ones', async () => {
   for (const [path, allow] of Object.entries(ALLOWED)) {
     for (const method of METHODS.filter((name) => name !== 'CONNECT' && !allow.split(', ').includes(name))) {
       const reply = await send(ingress.url, method, path);
@@ -79,7 +79,7 @@ test('an unknown path is 404 for every method', async () => {
       assert.equal((await send(ingress.url, method, path)).status, 404, `${method} ${path}`);
 });
 
-test('a literal path wins over one with a parameter', async () => {
+test('a literal path takes precedence over one with a parameter', async () => {
   assert.equal((await send(ingress.url, 'POST', '/o/batch')).text, '{"row":"POST /o/batch"}');
   assert.equal((await send(ingress.url, 'GET', '/o/batch')).status, 405);
   assert.equal((await send(ingress.url, 'GET', '/o/batch2')).text, '{"name":"batch2"}');
@@ -102,7 +102,7 @@ test('a query that repeats a key is 400, with and without a schema', async () =>
     }
     assert.equal((await send(ingress.url, 'GET', `${path}?lane=a`)).status, 200, path);
   }
-  assert.equal((await send(ingress.url, 'GET', '/forwarded?a=1&a=2')).status, 200, 'the upstream judges it');
+  assert.equal((await send(ingress.url, 'GET', '/forwarded?a=1&a=2')).status, 200, 'the upstream checks it');
 });
 
 const optionsFor = async (target: string, ...lines: string[]): Promise<string> => {
@@ -120,7 +120,7 @@ test('OPTIONS * lists the methods of the whole service', async () => {
   }
 });
 
-test('OPTIONS * passes the guards, takes no body, and is refused in a drain', async () => {
+test('OPTIONS * is subject to the guards, accepts no body, and is refused in a drain', async () => {
   assert.match(await optionsFor('*', 'Host: evil.example'), /^HTTP\/1\.1 421 /);
   assert.match(await optionsFor('http://evil.example', 'Host: localhost'), /^HTTP\/1\.1 421 /);
   assert.match(await optionsFor('*'), /^HTTP\/1\.1 400 /);

@@ -1,8 +1,8 @@
 /** A route's schemas are compiled at its first request: the answers to the first and to later ones must not differ. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
-import { Metrics } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Metrics } from '@ron/telemetry';
+import { Type } from '@ron/ingress';
 import { type Reply, send, type SendInit } from '@ron/testkit/service';
 import { createIngress, json, route, type Ingress } from '../src/index.ts';
 
@@ -66,7 +66,7 @@ const cases: [status: number, name: string, method: string, path: string, init: 
 ];
 
 for (const [right, name, method, path, init] of cases) {
-  test(`alike: ${name}`, async () => {
+  test(`the same answer: ${name}`, async () => {
     // New, so that this is the first request of its route.
     await using routed = await start();
     const [a, b] = [await send(direct.url, method, path, init), await send(routed.url, method, path, init)];

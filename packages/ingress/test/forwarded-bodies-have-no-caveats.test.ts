@@ -1,9 +1,9 @@
-/** A capability that restricts the body opens no route that forwards bodies: the proxy does not look at them. */
+/** A capability that restricts the body is refused on routes that forward bodies, because the proxy does not check them. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { gzipSync } from 'node:zlib';
 import { route } from '@ron/ingress';
-import type { AccessCheck } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
 import { send } from '@ron/testkit/service';
 import { startIngress } from './support.ts';
 

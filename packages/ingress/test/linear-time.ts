@@ -1,11 +1,11 @@
-/** For parsers of what strangers send: sixteen times the input may cost sixteen times as much, not the square of it. */
+/** For parsers of untrusted input: sixteen times the input may cost sixteen times as much, not the square of it. */
 import assert from 'node:assert/strict';
 
-/** CPU time comes in ticks of some milliseconds: this many tell runs apart. */
+/** CPU time has a resolution of some milliseconds: this much is needed to compare runs. */
 const MEASURED_US = 40_000;
 const RUNS_MAX = 100_000;
 
-/** By the CPU time of this thread, so that what else the machine does counts for nothing. */
+/** By the CPU time of this thread, so that other load of the machine does not count. */
 export function assertLinearTime(work: (length: number) => void): void {
   work(20_000);
   let fastest = Infinity;
@@ -18,7 +18,7 @@ function factor(work: (length: number) => void): number {
   return cpu_us(() => work(320_000)) / short_us;
 }
 
-/** Of one run, by as many as it takes to see any. */
+/** The time of one run, averaged over enough runs to be measurable. */
 function cpu_us(work: () => void): number {
   const before = process.threadCpuUsage();
   for (let runs = 1; ; runs += 1) {

@@ -1,8 +1,8 @@
-/** Handlers that wait for an event: without an in-flight place, bounded, under their budget, known to the drain. */
+/** Parked handlers hold no in-flight permit, are bounded, stay under their budget and are awaited by a drain. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route } from '@ron/ingress';
-import type { Answer, Route, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, Route, RouteContext } from '@ron/ingress';
 import { sched, WorkQueue } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
@@ -16,7 +16,7 @@ const get = (path: string): string => `GET ${path} HTTP/1.1\r\nHost: localhost\r
 /** A route whose handlers all wait for `wake`. */
 function waiting(more: Partial<Route> = {}): { route: Route; waits: Parked<string>[] } {
   const waits: Parked<string>[] = [];
-  const handler = async (context: RouteContext): Promise<Answer> => {
+  const handler = async (context: RouteContext): Promise<RouteAnswer> => {
     const parked = sched.park<string>('test');
     waits.push(parked);
     return json(200, { woken: await context.park(parked.promise) });
@@ -24,7 +24,7 @@ function waiting(more: Partial<Route> = {}): { route: Route; waits: Parked<strin
   return { route: route({ ...base, path: '/wait', deadline_ms: 60_000, handler, ...more }), waits };
 }
 
-test('parked handlers hold no place, and take it back when they are woken', async () => {
+test('parked handlers hold no permit, and reacquire it when they are woken', async () => {
   const { route: wait, waits } = waiting();
   await using x = await startIngress({ config: { max_inflight: 1 }, routes: [wait, quick] });
   const replies = [];
@@ -32,14 +32,14 @@ test('parked handlers hold no place, and take it back when they are woken', asyn
     replies.push(send(x.url, 'GET', '/wait'));
     await eventually('it is parked', () => waits.length === n && x.ingress.admission.inflight === 0);
   }
-  assert.equal((await send(x.url, 'GET', '/quick')).status, 200, 'the only place is free');
+  assert.equal((await send(x.url, 'GET', '/quick')).status, 200, 'the only permit is free');
   for (const parked of waits) parked.wake('yes');
   for (const reply of await Promise.all(replies)) assert.deepEqual(JSON.parse(reply.text), { woken: 'yes' });
-  await eventually('all places are free', () => x.ingress.admission.inflight === 0);
+  await eventually('all permits are free', () => x.ingress.admission.inflight === 0);
   await eventually('no address is left', () => x.ingress.admission.addresses === 0);
 });
 
-test('as many are parked as allowed, half of them by one address; more get 429', async () => {
+test('parked handlers are limited, half of them per address; more get 429', async () => {
   const { route: wait, waits } = waiting();
   await using x = await startIngress({ config: { parked_max: 3 }, routes: [wait] });
   const replies = [send(x.url, 'GET', '/wait'), send(x.url, 'GET', '/wait')];
@@ -56,7 +56,7 @@ test('as many are parked as allowed, half of them by one address; more get 429',
   other.destroy();
 });
 
-test('the budget ends a park, and so does a client that leaves: the slot is free again', async () => {
+test('the end of the budget or of the client ends a park and frees its slot', async () => {
   const { route: wait, waits } = waiting({ deadline_ms: 200 });
   await using x = await startIngress({ config: { parked_max: 1 }, routes: [wait] });
   assert.equal((await send(x.url, 'GET', '/wait')).problem?.code, 'timeout');
@@ -92,8 +92,8 @@ test('a handler in a worker cannot park', async () => {
   assert.ok(x.lines.some((line) => line.includes('cannot park')));
 });
 
-test('a drain waits for parked handlers, which learn of it by their signal', async () => {
-  const early = async (context: RouteContext): Promise<Answer> => {
+test('a drain waits for parked handlers and notifies them by their signal', async () => {
+  const early = async (context: RouteContext): Promise<RouteAnswer> => {
     const parked = sched.park<string>('test');
     context.draining.addEventListener('abort', () => parked.wake('draining'), { once: true });
     return json(200, { woken: await context.park(parked.promise) });
@@ -105,7 +105,7 @@ test('a drain waits for parked handlers, which learn of it by their signal', asy
   clients[0].write(get('/early'));
   clients[1].write(get('/wait'));
   await eventually('both are parked', () => waits.length === 1 && x.ingress.admission.connections === 2);
-  await eventually('no place is held', () => x.ingress.admission.inflight === 0);
+  await eventually('no permit is held', () => x.ingress.admission.inflight === 0);
   assert.equal(await x.ingress.drained(AbortSignal.timeout(100)), false);
   assert.match(await clients[0].rest(), /"woken":"draining"/);
   waits[0]!.wake('yes');

@@ -1,11 +1,11 @@
-/** Pipelined requests: one at a time, in order, and nothing is charged to those that wait. */
+/** Pipelined requests: they are processed one at a time, in order, and waiting costs them no budget. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { json, route, stream } from '@ron/ingress';
-import type { Answer, RouteContext } from '@ron/ingress';
+import type { RouteAnswer, RouteContext } from '@ron/ingress';
 import { sched } from '@ron/kernel';
 import type { Parked } from '@ron/kernel';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import { eventually } from '@ron/testkit';
 import { RawClient } from '@ron/testkit/service';
 import { startIngress } from './support.ts';
@@ -19,7 +19,7 @@ const statuses = (client: RawClient): number[] =>
 const refusals = (x: TestIngress, code: string): Promise<number> => x.metric(`rejected_total{reason="${code}"}`);
 
 interface Held extends TestIngress {
-  /** Handlers of `GET /held`, in the order in which they began. */
+  /** Handlers of `GET /held`, in start order. */
   readonly held: Parked<void>[];
 }
 
@@ -29,7 +29,7 @@ async function* large(): AsyncGenerator<string> {
 
 async function start(config: Record<string, number> = {}): Promise<Held> {
   const held: Parked<void>[] = [];
-  const hold = async (): Promise<Answer> => {
+  const hold = async (): Promise<RouteAnswer> => {
     const parked = sched.park<void>('test');
     held.push(parked);
     await parked.promise;
@@ -72,22 +72,23 @@ async function start(config: Record<string, number> = {}): Promise<Held> {
 const post = (text: string): string =>
   `POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: ${text.length}\r\n\r\n${text}`;
 
-test('a connection has one request in processing and one place, however many it pipelines', async () => {
+test('a connection has one request in process and one permit, however many it pipelines', async () => {
   await using x = await start();
   const client = await RawClient.open(x.port);
   client.write(get('/held') + get('/held') + get('/quick') + post('{"n":4}'));
   for (let n = 1; n <= 2; n += 1) {
-    await eventually('its turn has come', () => x.held.length === n);
+    await eventually('it has started', () => x.held.length === n);
     assert.equal(x.ingress.admission.inflight, 1);
+    // [storage I-2]
     assert.equal(statuses(client).length, n - 1, 'answers leave in order');
     x.held[n - 1]!.wake();
   }
   await client.until(/"held":0\}[^]*"held":1\}[^]*"quick":true\}[^]*"n":4\}/);
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
   client.destroy();
 });
 
-test('the last place serves a whole pipeline: the answered request gives it back before the next begins', async () => {
+test('the last permit serves a whole pipeline: an answered request releases it before the next begins', async () => {
   await using x = await start({ max_inflight: 1 });
   const client = await RawClient.open(x.port);
   client.write(get('/quick').repeat(20));
@@ -96,12 +97,12 @@ test('the last place serves a whole pipeline: the answered request gives it back
   client.destroy();
 });
 
-test('neither budget nor body time runs while a request waits', async () => {
+test('neither the budget nor the body timeout runs while a request waits', async () => {
   await using x = await start({ read_timeout_ms: 300 });
   const [client, clock] = [await RawClient.open(x.port), await RawClient.open(x.port)];
   client.write(`${get('/held')}${get('/budget')}${post('{"n":1}').slice(0, -3)}`);
   await eventually('the first runs', () => x.held.length === 1);
-  // A body that stops coming on another connection is cut when the time of two bodies has passed.
+  // A stalled body on another connection is cut once the time of two bodies has passed.
   for (let n = 0; n < 2; n += 1) {
     const slow = n === 0 ? clock : await RawClient.open(x.port);
     slow.write(post('{"n":1}').slice(0, -3));
@@ -115,7 +116,7 @@ test('neither budget nor body time runs while a request waits', async () => {
   client.destroy();
 });
 
-test('requests behind an answer that closes, and those of a client that left, are never begun', async () => {
+test('requests behind an answer that closes, and those of a client that left, never start', async () => {
   await using x = await start();
   const closing = await RawClient.open(x.port);
   closing.write(get('/held', 'Connection: close\r\n') + get('/held'));
@@ -128,11 +129,11 @@ test('requests behind an answer that closes, and those of a client that left, ar
   left.destroy();
   await eventually('it has left', () => x.ingress.admission.connections === 0);
   x.held[1]!.wake();
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
   assert.equal(x.held.length, 2);
 });
 
-test('a body that breaks while its request waits is refused in its turn, and nothing behind it is served', async () => {
+test('a body that fails while its request waits is refused in order, and nothing behind it is served', async () => {
   await using x = await start();
   const client = await RawClient.open(x.port);
   const chunked = 'Host: localhost\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n';
@@ -144,7 +145,7 @@ test('a body that breaks while its request waits is refused in its turn, and not
   assert.equal(await x.metric('rejected_total{reason="bad_request"}'), 1);
 });
 
-test('more than may wait: the ones before are answered, one is refused, the connection closes', async () => {
+test('over the pipelining limit the earlier requests are answered, one is refused, and the connection closes', async () => {
   await using x = await start({ pipelined_max: 3 });
   const client = await RawClient.open(x.port);
   client.write(get('/held') + get('/quick').repeat(10));
@@ -155,7 +156,7 @@ test('more than may wait: the ones before are answered, one is refused, the conn
   assert.equal(client.error, undefined);
 });
 
-test('CONNECT is refused in its turn: the requests before it are answered, then the connection closes', async () => {
+test('CONNECT is refused in order: the earlier requests are answered, then the connection closes', async () => {
   await using x = await start();
   const connect = 'CONNECT a:1 HTTP/1.1\r\nHost: localhost\r\n\r\n';
   const client = await RawClient.open(x.port);
@@ -173,7 +174,7 @@ test('CONNECT is refused in its turn: the requests before it are answered, then 
   assert.deepEqual(statuses(alone), [405]);
 });
 
-test('an answer larger than the buffers goes out although CONNECT follows its request', async () => {
+test('an answer larger than the buffers is sent even if CONNECT follows its request', async () => {
   await using x = await start();
   const client = await RawClient.open(x.port);
   client.socket.pause();

@@ -1,7 +1,7 @@
 /** A service that opens a lot of data answers probes meanwhile, and no connection is refused when it takes over. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { createIngress, StartingListener } from '@ron/ingress';
 import { eventually } from '@ron/testkit';
 import { RawClient, send } from '@ron/testkit/service';
@@ -24,7 +24,7 @@ test('healthz answers while the service starts, everything else is refused with 
   assert.equal((await fetch(`${url}/healthz`, { method: 'POST', body: 'x' })).status, 503);
 });
 
-test('the guards hold while the service starts', async () => {
+test('the guards apply while the service starts', async () => {
   await using starting = await StartingListener.open({ bind: BIND });
   const url = `http://127.0.0.1:${starting.portOf(BIND)}`;
   const answers: [status: number, method: string, path: string, headers: Record<string, string>][] = [
@@ -73,7 +73,7 @@ test('the service takes over the socket: probes never see a refused connection, 
   await ingress.close(AbortSignal.abort());
 });
 
-test('clients that send no request hold the listener for the header time only', async () => {
+test('clients that send no request hold a connection only until the header timeout', async () => {
   await using starting = await StartingListener.open({ bind: BIND, header_timeout_ms: 500 });
   const port = starting.portOf(BIND)!;
   const silent = await Promise.all(Array.from({ length: 64 }, () => RawClient.open(port)));
@@ -82,7 +82,7 @@ test('clients that send no request hold the listener for the header time only', 
   assert.equal((await send(`http://127.0.0.1:${port}`, 'GET', '/healthz')).status, 200);
 });
 
-test('an address that is taken fails the start with the reason', async () => {
+test('an address in use fails the start with the reason', async () => {
   await using first = await StartingListener.open({ bind: BIND });
   await assert.rejects(StartingListener.open({ bind: `127.0.0.1:${first.portOf(BIND)}` }), /cannot listen.*EADDRINUSE/);
 });

@@ -2,10 +2,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { createIngress } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { capability, startService } from './support.ts';
 import { eventually } from '@ron/testkit';
 import { RawClient, send } from '@ron/testkit/service';
-import { capability, startService } from './support.ts';
 
 test('a soft gate degrades, and is hard for a probe of its lane', async () => {
   await using service = await startService();
@@ -31,10 +31,10 @@ test('a soft gate degrades, and is hard for a probe of its lane', async () => {
   assert.equal((await service.send('GET', '/greeting')).status, 200, 'a soft gate refuses no work');
 });
 
-test('a critical task that stays down shows in /healthz', async () => {
+test('/healthz reports a critical task that stays down', async () => {
   await using service = await startService();
   assert.equal((await service.send('GET', '/healthz')).status, 200);
-  // Five restarts are answered; the sixth crash within the window is the last.
+  // Five restarts are allowed; the sixth crash within the window is final.
   for (let crash = 1; crash <= 6; crash += 1) {
     const spawned = `tasks_spawned_total{kind="ticker"}`;
     await eventually('it runs again', async () => (await service.metric(spawned)) >= crash);
@@ -77,12 +77,12 @@ test('version, and an OpenAPI document that names every route with its scope', a
   assert.equal(order.additionalProperties, false);
 });
 
-test('the declaration of the example service is true', async () => {
+test('the declaration of the example service is accurate', async () => {
   await using service = await startService();
   assert.deepEqual(service.notes.runtime.unbuilt(), []);
 });
 
-test('metrics_addr answers health routes only, also when the main listener is full', async () => {
+test('metrics_addr answers health routes only, even if the main listener is full', async () => {
   await using service = await startService([], { metrics_addr: '127.0.0.1:0', max_inflight: 1 });
   const url = service.notes.ingress.metrics_url!;
   assert.notEqual(url, service.url);
@@ -99,7 +99,7 @@ test('metrics_addr answers health routes only, also when the main listener is fu
   assert.equal((await send(url, 'GET', '/healthz')).status, 200);
 });
 
-test('metrics_addr has connections of its own', async () => {
+test('metrics_addr has its own connection limit', async () => {
   await using service = await startService([], { metrics_addr: '127.0.0.1:0', max_conns: 1 });
   const held = await RawClient.open(service.port);
   await eventually('the main listener is full', () => service.notes.ingress.admission.connections === 1);
@@ -108,7 +108,7 @@ test('metrics_addr has connections of its own', async () => {
   held.destroy();
 });
 
-test('a HEAD that comes first does not spoil the answers after it', async () => {
+test('a HEAD before other requests does not affect their answers', async () => {
   await using service = await startService();
   const head = await service.send('HEAD', '/greeting');
   assert.equal(head.status, 200);
@@ -116,7 +116,7 @@ test('a HEAD that comes first does not spoil the answers after it', async () => 
   assert.equal((await service.send('GET', '/greeting')).text, '{"greeting":"hello"}');
 });
 
-test('scrapes of one turn of the event loop share a rendering, even if they are pipelined', async () => {
+test('scrapes within one event loop iteration share a rendering, even if they are pipelined', async () => {
   const metrics = new Metrics('x');
   let renderings = 0;
   metrics.gaugeFrom('renderings', 'For a test.', [], () => {

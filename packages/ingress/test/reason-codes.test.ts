@@ -1,12 +1,13 @@
-/** A service with reason codes reports them in the header, the problem and the counter, and reports no other word. */
+/** A service with reason codes reports them in the header, the problem and the counter, and reports no other code. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { bytes, createIngress, route } from '@ron/ingress';
 import type { Ingress, ReasonsInit } from '@ron/ingress';
-import { Metrics, RonError } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { RonError } from '@ron/kernel';
 import type { ErrorCode } from '@ron/kernel';
-import { Type } from 'typebox';
-import { metricIn, type Reply, send } from '@ron/testkit/service';
+import { Type } from '@ron/ingress';
+import { metricIn, send, type Reply } from '@ron/testkit/service';
 
 const REASONS: ReasonsInit = {
   metric: 'edge_rejects_total',
@@ -102,7 +103,7 @@ test('an error names its reason', async () => {
   assert.equal(await count('amnesia'), 1);
 });
 
-test('a detail that is a word of the set is the reason, everywhere', async () => {
+test('a detail that is a code of the set is the reason everywhere', async () => {
   const before_count = await count('amnesia');
   await refused(403, 'amnesia', send(ingress.url, 'GET', '/detail/amnesia'));
   assert.equal(await count('amnesia'), before_count + 1);
@@ -115,7 +116,7 @@ test('refusals of the listener have the reason of their code', async () => {
   for (const reason of ['body_cap', 'invalid_range', 'timeout']) assert.equal(await count(reason), 1, reason);
 });
 
-test('a refusal by the rate has one, too, although no route has seen it', async () => {
+test('a refusal by the rate limit has a reason too, although it reached no route', async () => {
   const limits = { rps_limit: 1, rps_burst: 1 };
   const own = new Metrics('edge');
   await using paced = await createIngress({
@@ -136,12 +137,12 @@ test('a refusal by the rate has one, too, although no route has seen it', async 
   }
 });
 
-test('a word outside the set, and a code without a reason, are not reported', async () => {
+test('a code outside the set, and a problem code without a reason, are not reported', async () => {
   const had = await metrics.text();
   for (const path of ['/fail/reject_policy/invented', '/fail/busy/none']) {
     const reply = await send(ingress.url, 'GET', path);
     assert.equal(reply.headers['x-reason'], undefined);
-    assert.equal(Object.hasOwn(JSON.parse(reply.text), 'reason'), false, 'a detail of that name is no reason code');
+    assert.equal(Object.hasOwn(JSON.parse(reply.text), 'reason'), false, 'a detail of that name is not a reason code');
     assert.equal(JSON.parse(reply.text).other, 'kept');
   }
   const series = (text: string): string[] => text.split('\n').filter((line) => line.startsWith('edge_rejects_total'));

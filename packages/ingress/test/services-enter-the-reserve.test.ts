@@ -1,21 +1,21 @@
-/** A service of this node is served although all open places are taken, even on a new connection. */
+/** A service of this node is served even if all open permits are taken, and even on a new connection. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { serviceSubject } from '@ron/auth';
 import { json, route } from '@ron/ingress';
-import type { AccessCheck } from '@ron/ingress';
+import type { AccessCheck } from '@ron/proto';
+import { capability, startIngress, startService } from './support.ts';
 import { eventually } from '@ron/testkit';
 import { RawClient } from '@ron/testkit/service';
-import { capability, startIngress, startService } from './support.ts';
 import type { TestService } from './support.ts';
 
 const LIMITS = { max_inflight: 8, inflight_reserve: 2, inflight_per_ip_max: 3, request_deadline_ms: 60_000 };
 const SERVICE = capability({ subject: serviceSubject('edge') }).authorization;
 const USER = capability().authorization;
-/** Of a service, with a signature that does not fit. */
+/** The capability of a service with an invalid signature. */
 const FORGED = SERVICE.slice(0, -6) + (SERVICE.endsWith('AAAAAA') ? 'BBBBBB' : 'AAAAAA');
 
-/** One request on a new connection. `/admin/refuse` answers 403 once it has let the request in. */
+/** One request on a new connection. `/admin/refuse` answers 403 after the request was admitted. */
 async function ask(port: number, address: string, path: string, more = ''): Promise<RawClient> {
   const client = await RawClient.open(port, address);
   client.write(`GET ${path} HTTP/1.1\r\nHost: localhost\r\n${more}\r\n`);
@@ -36,7 +36,7 @@ async function hold(service: TestService, addresses: readonly string[]): Promise
   return all;
 }
 
-test('open places are taken: a new connection of a service is served; a user, a forger and an open route are not', async () => {
+test('when open permits are taken, a new connection of a service is served; a user, a forger and an open route are not', async () => {
   await using service = await startService([], LIMITS);
   const held = await hold(
     service,
@@ -55,7 +55,7 @@ test('open places are taken: a new connection of a service is served; a user, a 
   await eventually('nothing is left', () => service.notes.ingress.admission.addresses === 0);
 });
 
-test('the share of an address is taken: a service at that address is served, a user is not', async () => {
+test('when the share of an address is taken, a service at that address is served, a user is not', async () => {
   await using service = await startService([], LIMITS);
   const from = '127.0.0.2';
   const held = await hold(service, [from, from, from]);
@@ -65,7 +65,7 @@ test('the share of an address is taken: a service at that address is served, a u
   await eventually('nothing is left', () => service.notes.ingress.admission.addresses === 0);
 });
 
-test('the reserve is taken, too: a service is refused', async () => {
+test('when the reserve is taken too, a service is refused', async () => {
   await using service = await startService([], { ...LIMITS, inflight_reserve: 1, max_inflight: 4 });
   const held = await hold(service, ['127.0.0.2', '127.0.0.2', '127.0.0.3']);
   const client = await RawClient.open(service.port, '127.0.0.4');
@@ -73,12 +73,12 @@ test('the reserve is taken, too: a service is refused', async () => {
   client.write(get('/admin/refuse'));
   await client.until(/403/);
   client.write(get('/inline/60000'));
-  await eventually('the last place is taken', () => service.notes.ingress.admission.inflight === 4);
+  await eventually('the last permit is taken', () => service.notes.ingress.admission.inflight === 4);
   assert.equal(await answered(service, '127.0.0.4', '/admin/refuse', SERVICE), '429 inflight_limit');
   for (const one of [...held, client]) one.destroy();
 });
 
-test('few capabilities are checked at once, fewer for one address; the others are refused unchecked', async () => {
+test('the number of concurrent checks is limited, in total and per address; the others are refused unchecked', async () => {
   let checks = 0;
   const access: AccessCheck = {
     checkHeaders: (_request, signal) => {
@@ -94,7 +94,7 @@ test('few capabilities are checked at once, fewer for one address; the others ar
   const config = { max_inflight: 2, inflight_reserve: 1, request_deadline_ms: 60_000 };
   await using x = await startIngress({ routes: [never, row], access, config });
   const held = await ask(x.port, '127.0.0.9', '/held');
-  await eventually('the open place is taken', () => x.ingress.admission.inflight === 1);
+  await eventually('the open permit is taken', () => x.ingress.admission.inflight === 1);
   const flood = async (address: string): Promise<RawClient[]> =>
     await Promise.all(Array.from({ length: 10 }, () => ask(x.port, address, '/a', 'Authorization: Bearer x\r\n')));
   const one = await flood('127.0.0.2');
@@ -105,7 +105,7 @@ test('few capabilities are checked at once, fewer for one address; the others ar
   await eventually('the rest is refused', () => three.every((client) => client.received.includes('inflight_limit')));
   assert.equal(checks, 8);
   for (const client of [...one, ...two, ...three]) client.destroy();
-  await eventually('slots are given back', async () => {
+  await eventually('slots are released', async () => {
     const again = await ask(x.port, '127.0.0.5', '/a', 'Authorization: Bearer x\r\n');
     await eventually('it is checked or refused', () => checks === 9 || again.received !== '');
     again.destroy();

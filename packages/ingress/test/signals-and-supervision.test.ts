@@ -15,7 +15,7 @@ const start = (flags: readonly string[] = []): Promise<ServiceProcess> =>
 
 const SLOW_DONE = 'http_requests_total{route="GET /slow/:ms",class="2xx"}';
 
-/** Keeps `connections` busy with one request after the other until each is told to go elsewhere; tells what they got. */
+/** Keeps `connections` busy with one request after the other until each is refused; returns the answers. */
 async function load(url: string, path: string, connections: number): Promise<Map<string, number>> {
   const { hostname, port } = new URL(url);
   const outcomes = new Map<string, number>();
@@ -43,7 +43,7 @@ async function load(url: string, path: string, connections: number): Promise<Map
 }
 
 describe('SIGTERM under load', () => {
-  test('finishes what was accepted, refuses the rest, resets nothing, and /readyz flips first', async () => {
+  test('finishes accepted requests, refuses the rest, resets none, and /readyz changes first', async () => {
     await using service = await start(['--drain_deadline=5s', '--notes.workers=8', '--notes.queue=256']);
     const long = send(service.url, 'GET', '/slow/3000');
     await eventually('it runs', async () => (await service.metric('http_requests_inflight')) === 1);
@@ -96,7 +96,7 @@ describe('SIGTERM under load', () => {
 });
 
 describe('supervision', () => {
-  test('a crashing task restarts with growing pauses; when it flaps the process ends with its own code', async () => {
+  test('a crashing task restarts with growing pauses; if it flaps, the process ends with a dedicated exit code', async () => {
     await using service = await start();
     const pauses: number[] = [];
     for (let crash = 1; crash <= 6; crash += 1) {
@@ -120,7 +120,7 @@ describe('supervision', () => {
 });
 
 describe('SIGHUP', () => {
-  test('swaps the configuration; a bad one is refused, reported, and changes nothing', async (t) => {
+  test('applies a new configuration; an invalid one is refused, reported, and changes nothing', async (t) => {
     const file = join(tempDirFor(t), 'notes.toml');
     const greeting = async (service: ServiceProcess): Promise<string> =>
       JSON.parse((await send(service.url, 'GET', '/greeting')).text).greeting;
@@ -145,7 +145,7 @@ describe('SIGHUP', () => {
   });
 });
 
-test('an invalid configuration is refused at start, with a list of all problems', async () => {
+test('an invalid configuration is refused at the start, with all errors', async () => {
   const started = start(['--server.max_inflght=3', '--read_timeout=fast', '--max_conns=0']);
   const error = await started.then(
     () => assert.fail('it started'),

@@ -1,8 +1,8 @@
-/** Answers of unknown length: streams with back-pressure, and server-sent events that hold no in-flight place. */
+/** Answers of unknown length: streams with back-pressure, and server-sent events that hold no in-flight permit. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { bytes, events, json, route, stream } from '@ron/ingress';
-import type { Answer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
+import type { RouteAnswer, Route, RouteContext, ServerSentEvent } from '@ron/ingress';
 import { RonError, Watch } from '@ron/kernel';
 import { eventually } from '@ron/testkit';
 import { RawClient, send } from '@ron/testkit/service';
@@ -12,7 +12,7 @@ const base = { method: 'GET', scope: null, lane: 'inline', body: 'none', summary
 const get = (path: string, method = 'GET'): string => `${method} ${path} HTTP/1.1\r\nHost: localhost\r\n\r\n`;
 const quick = route({ ...base, path: '/quick', handler: () => json(200, {}) });
 
-/** A source that a test feeds by hand. */
+/** A source that the test feeds. */
 class Tap<T> {
   pulled = 0;
   returned = false;
@@ -28,7 +28,7 @@ class Tap<T> {
     this.#items.set(this.#items.value);
   }
 
-  /** Gives the items one by one until `signal` aborts. */
+  /** Yields the items one by one until `signal` aborts. */
   async *until(signal: AbortSignal): AsyncGenerator<T, void, void> {
     const changes = this.#items.subscribe();
     try {
@@ -54,7 +54,7 @@ const streamed = (tap: Tap<string>, more: Partial<Route> = {}): Route =>
 const evented = (tap: Tap<ServerSentEvent>, more: Partial<Route> = {}): Route =>
   route({ ...base, path: '/events', handler: ({ gone }) => events(tap.until(gone)), ...more });
 
-test('a stream sends its head with the first item, each item at once, and ends whole', async () => {
+test('a stream sends its head with the first item, each item at once, and ends completely', async () => {
   const tap = new Tap<string>();
   await using x = await startIngress({ routes: [streamed(tap)] });
   const client = await RawClient.open(x.port);
@@ -66,14 +66,14 @@ test('a stream sends its head with the first item, each item at once, and ends w
   assert.match(head[0], /Content-Type: application\/x-ndjson/i);
   assert.match(head[0], /Transfer-Encoding: chunked/i);
   assert.match(head[0], /X-Content-Type-Options: nosniff/i);
-  assert.equal(x.ingress.admission.inflight, 1, 'it holds its place');
+  assert.equal(x.ingress.admission.inflight, 1, 'it holds its permit');
   tap.push('{"n":2}\n');
   await client.until(/\{"n":2\}\n/);
   tap.end();
   await client.until(/\r\n0\r\n\r\n$/);
   client.write(get('/stream', 'HEAD'));
   await client.until(/0\r\n\r\nHTTP\/1\.1 200 OK/);
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
   client.destroy();
 });
 
@@ -87,11 +87,11 @@ test('a source that fails before its first item is a problem, later a cut connec
   await using x = await startIngress({ routes: [failing(0), failing(2)] });
   assert.equal((await send(x.url, 'GET', '/0')).problem?.code, 'integrity');
   await assert.rejects(send(x.url, 'GET', '/2'));
-  assert.ok(x.lines.some((line) => line.includes('an answer was cut')));
-  await eventually('all places are free', () => x.ingress.admission.inflight === 0);
+  assert.ok(x.lines.some((line) => line.includes('answer cut')));
+  await eventually('all permits are free', () => x.ingress.admission.inflight === 0);
 });
 
-test('the next item is pulled only when the client has taken the last', async () => {
+test('the next item is pulled only once the client has read the last', async () => {
   let pulled = 0;
   async function* endless(signal: AbortSignal): AsyncGenerator<Uint8Array> {
     while (!signal.aborted) {
@@ -108,7 +108,7 @@ test('the next item is pulled only when the client has taken the last', async ()
   client.write(get(path));
   await eventually('it is cut', async () => (await x.metric('io_timeouts_total{op="write"}')) === 1);
   assert.ok(pulled < 64, `${pulled} MiB were pulled for a client that reads nothing`);
-  await eventually('its place is free', () => x.ingress.admission.inflight === 0);
+  await eventually('its permit is free', () => x.ingress.admission.inflight === 0);
   client.destroy();
 });
 
@@ -123,7 +123,7 @@ test('the budget ends with the first item, not before', async () => {
   const client = await RawClient.open(x.port);
   client.write(get('/stream'));
   await client.until(/one/);
-  // A request that begins later and has twice the budget runs out of it.
+  // A request that begins later with twice the budget exhausts it.
   await using y = await startIngress({ routes: [streamed(new Tap<string>(), { deadline_ms: 400 })] });
   assert.equal((await send(y.url, 'GET', '/stream')).problem?.code, 'timeout');
   tap.push('two\n');
@@ -132,7 +132,7 @@ test('the budget ends with the first item, not before', async () => {
   client.destroy();
 });
 
-test('events arrive at once in their format, and hold no in-flight place', async () => {
+test('events arrive at once in their format, and hold no in-flight permit', async () => {
   const tap = new Tap<ServerSentEvent>();
   await using x = await startIngress({ config: { max_inflight: 1 }, routes: [evented(tap), quick] });
   const client = await RawClient.open(x.port);
@@ -141,7 +141,7 @@ test('events arrive at once in their format, and hold no in-flight place', async
   assert.match(head[0], /Content-Type: text\/event-stream/i);
   assert.match(head[0], /Cache-Control: no-store/i);
   assert.equal(x.ingress.admission.inflight, 0);
-  assert.equal((await send(x.url, 'GET', '/quick')).status, 200, 'the only place is free');
+  assert.equal((await send(x.url, 'GET', '/quick')).status, 200, 'the only permit is free');
   tap.push({ event: 'change', data: 'one\ntwo', id: '7', retry_ms: 1500 });
   await client.until(/event: change\nid: 7\nretry: 1500\ndata: one\ndata: two\n\n/);
   client.destroy();
@@ -149,7 +149,7 @@ test('events arrive at once in their format, and hold no in-flight place', async
   await eventually('its address is forgotten', () => x.ingress.admission.addresses === 0);
 });
 
-test('event streams are bounded, in all and for one address', async () => {
+test('event streams are bounded, in total and per address', async () => {
   const tap = new Tap<ServerSentEvent>();
   await using x = await startIngress({ config: { events_max: 3 }, routes: [evented(tap)] });
   const open = async (address?: string): Promise<RawClient> => {
@@ -164,14 +164,14 @@ test('event streams are bounded, in all and for one address', async () => {
   await clients[2]!.until(/"code":"busy"/);
   assert.equal(await x.metric('rejected_total{reason="busy"}'), 2);
   for (const client of clients) client.destroy();
-  await eventually('slots are given back', async () => {
+  await eventually('slots are released', async () => {
     const again = await open();
     again.destroy();
     return status(again) === 200;
   });
 });
 
-test('an event name that would break out of its line cuts the stream', async () => {
+test('an event name with a line break cuts the stream', async () => {
   const tap = new Tap<ServerSentEvent>();
   await using x = await startIngress({ routes: [evented(tap)] });
   const client = await RawClient.open(x.port);
@@ -210,7 +210,7 @@ test('a quiet event stream carries comments, one with events carries none betwee
   const after = /data: one\n\n\r\n(?:3\r\n:\n\n\r\n){2}/;
   await eventually('they come after an event, too', () => after.test(client.received));
   client.destroy();
-  await eventually('the source is told', () => tap.returned);
+  await eventually('the source is aborted', () => tap.returned);
   const calm = new Tap<ServerSentEvent>();
   await using y = await startIngress({ config: { events_heartbeat_ms: 60_000 }, routes: [evented(calm)] });
   const other = await RawClient.open(y.port);
@@ -256,7 +256,7 @@ for (const kind of ['stream', 'events', 'bytes'] as const)
         isDrained = true;
         return clean;
       });
-      // Each round takes longer than a sweep, after which a drain that does not wait is over.
+      // Each round takes longer than a sweep, after which a drain that does not wait would have ended.
       for (let round = 0; round < 5; round += 1) await new Promise((resolve) => setTimeout(resolve, 30));
       assert.equal(isDrained, false);
       wait.resolve();
@@ -287,18 +287,18 @@ for (const kind of ['stream', 'events'] as const)
         for await (const data of texts) yield { data };
       }
       let ended = false;
-      const answer = (context: RouteContext): Answer =>
+      const answer = (context: RouteContext): RouteAnswer =>
         kind === 'stream' ? stream(200, 'text/plain', items(context)) : events(asEvents(items(context)));
-      const handler = isAsync ? async (context: RouteContext): Promise<Answer> => answer(context) : answer;
+      const handler = isAsync ? async (context: RouteContext): Promise<RouteAnswer> => answer(context) : answer;
       await using x = await startIngress({ routes: [route({ ...base, path: '/source', deadline_ms: 200, handler })] });
       const client = await RawClient.open(x.port);
       client.write(get('/source'));
       await client.until(/third/);
-      assert.equal(x.ingress.admission.inflight, kind === 'stream' ? 1 : 0, 'events hold no place after a park');
+      assert.equal(x.ingress.admission.inflight, kind === 'stream' ? 1 : 0, 'events hold no permit after a park');
       assert.equal(await x.metric('io_timeouts_total{op="handler"}'), 0);
       client.destroy();
       await eventually('a client that leaves ends the deadline', () => ended);
-      await eventually('all places are free', () => x.ingress.admission.inflight === 0);
+      await eventually('all permits are free', () => x.ingress.admission.inflight === 0);
       await eventually('no address is left', () => x.ingress.admission.addresses === 0);
     });
 
@@ -307,7 +307,7 @@ test('a client that leaves a stream is not an error', async () => {
   async function* endless(): AsyncGenerator<Uint8Array> {
     for (; ; pulled += 1) yield Buffer.alloc(64 * 1024);
   }
-  const handler = (): Answer => stream(200, 'text/plain', endless());
+  const handler = (): RouteAnswer => stream(200, 'text/plain', endless());
   await using x = await startIngress({ routes: [route({ ...base, path: '/endless', handler })] });
   for (let n = 0; n < 20; n += 1) {
     const client = await RawClient.open(x.port);

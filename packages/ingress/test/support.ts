@@ -1,7 +1,8 @@
 /** The example service, and listeners with other routes, in the process of the test. */
 import { deriveAudienceKey, mintWith } from '@ron/auth';
 import type { MintInit } from '@ron/auth';
-import { loadConfig, Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { createIngress } from '@ron/ingress';
 import type { Ingress, IngressConfig, IngressInit, Route } from '@ron/ingress';
 import { captureLog, metricIn, send } from '@ron/testkit/service';

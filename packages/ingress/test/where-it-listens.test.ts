@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { chmod, copyFile, mkdtemp, rm, stat, writeFile } from 'node:fs/promises';
-import { request as plainRequest } from 'node:http';
+import { request as parseSimpleGet } from 'node:http';
 import { Agent, request } from 'node:https';
 import { connect as connectPlain } from 'node:net';
 import { tmpdir } from 'node:os';
@@ -13,7 +13,7 @@ import { after, before, test } from 'node:test';
 import { setTimeout as sleep } from 'node:timers/promises';
 import { createIngress, json, route } from '@ron/ingress';
 import type { IngressConfig, Ingress, Route } from '@ron/ingress';
-import { Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
 import { eventually } from '@ron/testkit';
 import { RawClient } from '@ron/testkit/service';
 import { startService } from './support.ts';
@@ -47,7 +47,7 @@ function secureGet(
   });
 }
 
-test('TLS: HSTS, limits that count the same, and a reload that keeps the old pair when the new one is bad', async () => {
+test('TLS: HSTS, the same limits, and a reload that keeps the old pair if the new one is invalid', async () => {
   const files = makeCertificate('first');
   await using service = await startService([], { tls: files, connection_limit_per_ip: 2 });
   assert.match(service.url, /^https:/);
@@ -58,7 +58,7 @@ test('TLS: HSTS, limits that count the same, and a reload that keeps the old pai
 
   const second = makeCertificate('second');
   await copyFile(second.cert_file, files.cert_file);
-  await assert.rejects(service.notes.ingress.reloadTls(), /cannot be used/, 'the key does not fit');
+  await assert.rejects(service.notes.ingress.reloadTls(), /cannot be used/, 'the key does not match');
   assert.equal((await secureGet(service.url, '/greeting')).name, 'first');
   await copyFile(second.key_file, files.key_file);
   await service.notes.ingress.reloadTls();
@@ -92,7 +92,7 @@ async function secureLate(port: number, wait_ms: number): Promise<{ socket: TLSS
   return { socket, received: () => received };
 }
 
-test('TLS: the time for the headers runs from the connect, and drips do not extend it', async () => {
+test('TLS: the header timeout runs from the connect, and single bytes do not extend it', async () => {
   const limit_ms = 2000;
   const late_ms = 1200;
   await using service = await startService([], { tls: makeCertificate('drip'), header_timeout_ms: limit_ms });
@@ -139,7 +139,7 @@ test('TLS: a handshake that has not ended when the listener closes is cut', asyn
   await eventually('nothing stays open', () => client.closed && ingress.admission.connections === 0);
 });
 
-test('TLS: connections over a Unix socket are told apart', async () => {
+test('TLS: connections over a Unix socket are distinguished', async () => {
   const path = join(directory, 'tls', 'notes.sock');
   await using service = await startService([], { tls: makeCertificate('unix'), bind: `unix:${path}` });
   const get = (): Promise<number> =>
@@ -162,11 +162,11 @@ test('TLS: files that cannot be used stop the start', async () => {
   await assert.rejects(startService([], { tls: files }), /none\.pem and .*none\.key cannot be used/);
 });
 
-test('a Unix socket is 0600 in a directory of 0700; a dead one is replaced, a live one is not', async () => {
+test('a Unix socket is 0600 in a directory of 0700; a stale one is replaced, a live one is not', async () => {
   const path = join(directory, 'run', 'notes.sock');
   const get = (): Promise<number> =>
     new Promise((resolve, reject) => {
-      plainRequest({ socketPath: path, path: '/greeting' }, (res) => {
+      parseSimpleGet({ socketPath: path, path: '/greeting' }, (res) => {
         res.resume();
         resolve(res.statusCode!);
       })
@@ -211,7 +211,7 @@ const refuse = { checkHeaders: () => ({ ok: false, code: 'unauthorized', reason:
 const make = (routes: readonly Route[], config: Partial<IngressConfig>): Promise<Ingress> =>
   createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes, config, access: refuse });
 
-test('open reads do not leave the machine unless that was asked for', async () => {
+test('open reads are not exposed beyond loopback unless configured', async () => {
   await assert.rejects(
     make([open], { bind: '0.0.0.0:0' }),
     /refusing to bind 0\.0\.0\.0: GET \/open .*open_beyond_loopback/,
@@ -227,15 +227,15 @@ test('open reads do not leave the machine unless that was asked for', async () =
   }
 });
 
-test('a table that cannot work is refused at start', async () => {
+test('an inconsistent route table is refused at start', async () => {
   await assert.rejects(make([{ ...open, lane: 'nowhere' }], {}), /no queue serves the lane nowhere/);
   await assert.rejects(make([{ ...open, deadline: 'soon' }], {}), /no runtime declares the deadline soon/);
   await assert.rejects(make([{ ...guarded, access: 'health' }], {}), /a health route is inline, open/);
   const nobody = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [guarded] });
-  await assert.rejects(nobody, /nothing checks capabilities/);
+  await assert.rejects(nobody, /the listener has no capability checker/);
   const fast = { route: 'GET /other', lookup: () => undefined };
   const strange = createIngress({ service: 'x', version: '0', metrics: new Metrics('x'), routes: [open], fast });
-  await assert.rejects(strange, /answers for GET \/other, which is no route/);
+  await assert.rejects(strange, /names GET \/other, which is not a route/);
   for (const bind of ['127.0.0.1', ':80', '1.2.3.4:99999', '[zz]:1', 'unix:']) {
     await assert.rejects(make([open], { bind }), /cannot bind/, bind);
   }
@@ -243,7 +243,7 @@ test('a table that cannot work is refused at start', async () => {
   await assert.rejects(make([open], { trusted_proxies: ['nobody'] }), /neither an address nor a CIDR block/);
 });
 
-test('a port that is taken is an error that names it', async () => {
+test('a port in use is an error that names it', async () => {
   await using service = await startService();
   await using second = await make([open], { bind: `127.0.0.1:${service.port}` });
   await assert.rejects(second.listen(), /EADDRINUSE/);

@@ -1,12 +1,11 @@
 /**
- * The part of the kernel that runs anywhere, browsers included: it imports nothing of Node and no package. The client
- * stands on it, and so does every command that should start at once.
+ * The part of the kernel that also runs in browsers: it imports neither Node nor another package. The client and every
+ * command that must start quickly import it instead of the whole kernel.
  */
-export * from './deadline.ts';
-export * from './errors.ts';
-export * from './nearest.ts';
-export * from './release-bytes.ts';
-export * from './retry-policy.ts';
-export * from './retry.ts';
-export * from './sched.ts';
-export * from './units.ts';
+export { releaseBytes } from './bytes/release-bytes.ts';
+export { assert, ERRORS, isRonError, RonError, type ErrorCode } from './errors.ts';
+export { isTransient, jittered, type RetryPolicy } from './retry/retry-policy.ts';
+export { idempotent, retry } from './retry/retry.ts';
+export { sched, sleep, type Parked, type Timer } from './sched.ts';
+export { onAbort } from './sync/on-abort.ts';
+export { Deadline } from './time/deadline.ts';

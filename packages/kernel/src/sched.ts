@@ -1,12 +1,14 @@
 /**
  * The seam between our code and time, chance and waiting.
  *
- * Promise: this is the only file that touches the clock, timers and randomness. All other code uses `sched`, so the
+ * Contract: this is the only file that touches the clock, timers and randomness. All other code uses `sched`, so the
  * explorer can install its own and run the real kernel under every schedule.
  * Bound: a parked waiter is one object, owned by the code that parked it.
  * Cancellation: a timer is cancelled by its handle; a parked waiter is woken or failed exactly once by its owner.
  * It runs in browsers too, so it imports nothing of Node.
  */
+import { onAbort } from './sync/on-abort.ts';
+
 /** A pending timer. Cancelling twice, or after it fired, does nothing. */
 export interface Timer {
   cancel(): void;
@@ -112,18 +114,14 @@ export function installProbe(next: ((touched: object) => void) | undefined): typ
 export function sleep(delay_ms: number, signal: AbortSignal, label = 'sleep'): Promise<void> {
   if (signal.aborted) return Promise.reject(signal.reason);
   const parked = sched.park<void>(label);
-  const onAbort = (): void => {
-    timer.cancel();
-    parked.fail(signal.reason);
+  const onFire = (): void => {
+    registration[Symbol.dispose]();
+    parked.wake();
   };
-  const timer = sched.timer(
-    delay_ms,
-    () => {
-      signal.removeEventListener('abort', onAbort);
-      parked.wake();
-    },
-    label,
-  );
-  signal.addEventListener('abort', onAbort, { once: true });
+  const timer = sched.timer(delay_ms, onFire, label);
+  const registration = onAbort(signal, (reason) => {
+    timer.cancel();
+    parked.fail(reason);
+  });
   return parked.promise;
 }

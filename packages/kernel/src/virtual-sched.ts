@@ -1,7 +1,7 @@
 /**
  * A clock for tests: time stands still until the test moves it.
  *
- * Promise: timers fire in order of their due time, then of their creation, and `now_ms` is exactly the due time while
+ * Contract: timers fire in order of their due time, then of their creation, and `now_ms` is exactly the due time while
  * one fires. Bound: `timers` lists all that wait. Cancellation: a cancelled timer is gone from `timers` at once.
  * For unit tests that follow one schedule; the explorer has its own for all of them.
  */
@@ -14,7 +14,7 @@ interface Waiting extends Timer {
 }
 
 export class VirtualSched implements Sched {
-  /** What `random` answers next; the last one stays. */
+  /** The next results of `random`; the last one repeats. */
   chances: number[] = [0.5];
   timers: Waiting[] = [];
   #now_ms: number;
@@ -23,7 +23,7 @@ export class VirtualSched implements Sched {
     this.#now_ms = now_ms;
   }
 
-  /** Runs `use` with this clock installed and puts the old one back, also when it fails. */
+  /** Runs `use` with this clock installed and restores the previous one, even if it fails. */
   async during<T>(use: () => Promise<T> | T): Promise<T> {
     const previous = installSched(this);
     try {
@@ -74,7 +74,7 @@ export class VirtualSched implements Sched {
     return realSched.task(label, run);
   }
 
-  /** Moves time on by `step_ms` and fires what falls due, without letting promises run in between. */
+  /** Moves time on by `step_ms` and fires the timers that are due, without letting promises run in between. */
   advanceSync(step_ms: number): void {
     const end_ms = this.#now_ms + step_ms;
     for (let next = this.#earliest(end_ms); next !== undefined; next = this.#earliest(end_ms)) {
@@ -85,7 +85,7 @@ export class VirtualSched implements Sched {
     this.#now_ms = end_ms;
   }
 
-  /** Like `advanceSync`, but whatever each timer set in motion runs to rest before the next one fires. */
+  /** Like `advanceSync`, but promises run until none is pending before the next timer fires. */
   async advance(step_ms: number): Promise<void> {
     const end_ms = this.#now_ms + step_ms;
     await this.settle();

@@ -22,7 +22,7 @@ export const refuse = (): never => {
 
 export const exit = (code: number): never => process.exit(code);
 
-/** Computes for ever. Tells that it has begun in the first cell. */
+/** Computes forever. Tells that it has begun in the first cell. */
 export const spin = (state: Int32Array): never => {
   Atomics.store(state, 0, 1);
   Atomics.notify(state, 0);

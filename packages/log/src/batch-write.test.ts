@@ -12,7 +12,7 @@ function recordOf(payload_bytes: number, meta_bytes: number): RecordInput {
   return { type: 1, id: randomBytes(32), payload: randomBytes(payload_bytes), ...meta };
 }
 
-test('records of all sizes lie where they are said to, also in a second write from the same memory', () => {
+test('records of all sizes are at their reported offsets, even in a second write from the same memory', () => {
   const size = fc.oneof(
     fc.nat(300),
     fc.integer({ min: 3000, max: 20_000 }),
@@ -42,7 +42,7 @@ test('records of all sizes lie where they are said to, also in a second write fr
   );
 });
 
-test('small records that follow one another are one piece of the write', () => {
+test('adjacent small records become one buffer of the write', () => {
   const write = new BatchWrite({ segment: 1, offset: 0 }, SALT, 0, new BatchMemory());
   write.add(Array.from({ length: 64 }, () => recordOf(4096, 24)));
   assert.equal(write.buffers().length, 1);

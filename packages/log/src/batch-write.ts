@@ -1,10 +1,10 @@
 /**
- * Gathers what one write puts on disk: records with their headers and places, as pieces that follow one another.
+ * Builds the buffers of one vectored write: records with their headers, back to back.
  *
- * Promise: `bytes` is what the pieces take together, and `seq` the largest number among the records. Payloads that are not
- * small are not copied: they must stay as they are until the write has ended.
- * Bound: small records are copied into memory that is used again for the next write, `BatchMemory.BYTES`; what does not fit
- * there gets memory of its own.
+ * Contract: `bytes` is the total length, and `seq` the largest number among the records. Large payloads are not copied: they
+ * must not change until the write has ended.
+ * Bound: small records are copied into one reused buffer of `BatchMemory.BYTES`. Overflow: records that do not fit are
+ * written from their own memory.
  */
 import { sched } from '@ron/kernel';
 import {
@@ -17,16 +17,16 @@ import {
   type RecordInput,
 } from './record.ts';
 
-/** Records up to this size are copied together with their header: one piece of a write instead of four. */
+/** Records up to this size are copied together with their header: one buffer instead of four. */
 const COPY_BYTES_MAX = 16 * 1024;
 const ZEROS = Buffer.alloc(HEADER_BYTES);
 
-/** Where small records are put together. Of one write at a time: what it held is gone when the next begins. */
+/** The buffer for small records. Used by one write at a time: the next one overwrites it. */
 export class BatchMemory {
   static readonly BYTES = 512 * 1024;
   #buffer: Buffer | undefined;
 
-  /** Made when it is first needed: a log that is only read has none. */
+  /** Allocated on first use: a log that is only read has none. */
   get buffer(): Buffer {
     this.#buffer ??= Buffer.allocUnsafeSlow(BatchMemory.BYTES);
     return this.#buffer;
@@ -40,13 +40,13 @@ export class BatchWrite {
   readonly #start: number;
   readonly #salt: number;
   readonly #time_s = Math.floor(sched.wall_ms() / 1000) >>> 0;
-  readonly #pieces: Uint8Array[] = [];
+  readonly #buffers: Uint8Array[] = [];
   readonly #memory: BatchMemory;
-  /** What of the memory is used, and from where on it has not become a piece yet. */
+  /** The used part of the memory, and the start of the records in it that have no buffer yet. */
   #used = 0;
   #run_start = 0;
 
-  /** `at`: where the first record goes. `seq`: of the last record before. */
+  /** `at`: the position of the first record. `seq`: that of the last record before. */
   constructor(at: Position, salt: number, seq: number, memory: BatchMemory) {
     this.seq = seq;
     this.#memory = memory;
@@ -68,12 +68,12 @@ export class BatchWrite {
 
   buffers(): readonly Uint8Array[] {
     this.#endRun();
-    return this.#pieces;
+    return this.#buffers;
   }
 
-  /** Small records that follow one another are one piece. */
+  /** Adjacent small records become one buffer. */
   #endRun(): void {
-    if (this.#used > this.#run_start) this.#pieces.push(this.#memory.buffer.subarray(this.#run_start, this.#used));
+    if (this.#used > this.#run_start) this.#buffers.push(this.#memory.buffer.subarray(this.#run_start, this.#used));
     this.#run_start = this.#used;
   }
 
@@ -96,9 +96,9 @@ export class BatchWrite {
     this.#endRun();
     const header = Buffer.allocUnsafe(HEADER_BYTES);
     encodeHeader(record, init, header, 0);
-    this.#pieces.push(header, record.payload);
-    if (record.meta !== undefined && meta_bytes > 0) this.#pieces.push(record.meta);
+    this.#buffers.push(header, record.payload);
+    if (record.meta !== undefined && meta_bytes > 0) this.#buffers.push(record.meta);
     const padding = total - HEADER_BYTES - body_bytes;
-    if (padding > 0) this.#pieces.push(ZEROS.subarray(0, padding));
+    if (padding > 0) this.#buffers.push(ZEROS.subarray(0, padding));
   }
 }

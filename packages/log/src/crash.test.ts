@@ -1,4 +1,4 @@
-/** Every crash point of small histories: what was acknowledged is there, and nothing is there that was never appended. */
+/** Every crash point of small histories: acknowledged records survive, and no record exists that was never appended. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -42,7 +42,7 @@ async function write(
   return acknowledged;
 }
 
-/** What a log that opens on this disk holds, by key; fails when a record is not what was appended. */
+/** The records of a log that opens on this disk, by key; fails when a record differs from the appended one. */
 async function reopen(files: Map<string, Uint8Array>, lengths: readonly number[]): Promise<Set<number>> {
   const found = new Set<number>();
   const places: [number, { segment: number; offset: number }, number][] = [];
@@ -58,7 +58,7 @@ async function reopen(files: Map<string, Uint8Array>, lengths: readonly number[]
     assert.deepEqual(Buffer.from(record!.payload), Buffer.from(payloadOf(key, lengths[key - 1]!)));
     found.add(key);
   }
-  // And it can go on: an append after the crash is there as well.
+  // The log accepts appends after the crash.
   await log.append([{ type: 1, id: idOf(255), payload: payloadOf(255, 10) }], signal);
   await log.close();
   return found;
@@ -106,12 +106,12 @@ test('no acknowledged append is lost at sampled crash points of any history', as
   );
 });
 
-test('the shim catches an acknowledgement before the sync', async () => {
+test('the crash file system detects an acknowledgement before the sync', async () => {
   const lying = (disk: CrashFileSystem): FileSystem => without(disk, 'sync');
   await assert.rejects(checkEveryCrash([[10], [700, 20]], lying), /acknowledged and is lost/);
 });
 
-test('the shim catches a new segment whose directory was not synced', async () => {
+test('the crash file system detects a new segment whose directory was not synced', async () => {
   const lying = (disk: CrashFileSystem): FileSystem => without(disk, 'syncDir');
   await assert.rejects(checkEveryCrash([[10], [700, 20]], lying), /acknowledged and is lost/);
 });

@@ -7,18 +7,22 @@ const codeOf = (cause: unknown): string => (cause as NodeJS.ErrnoException | und
 export const isFull = (cause: unknown): boolean => ['ENOSPC', 'EDQUOT'].includes(codeOf(cause));
 export const isReadOnly = (cause: unknown): boolean => ['EROFS', 'EACCES', 'EPERM'].includes(codeOf(cause));
 
-/** What was there is not there any more: deleted, moved, unmounted. */
+/** The file or directory no longer exists: it was deleted, moved or unmounted. */
 export const isGone = (cause: unknown): boolean => ['ENOENT', 'ENOTDIR', 'ESTALE', 'ENODEV'].includes(codeOf(cause));
 
-/** A full disk is `storage_full`, any other trouble with it `not_ready`. What is a RonError already stays as it is. */
+/** A full disk is `storage_full`, any other disk failure `not_ready`. A RonError is returned unchanged. */
 export function diskError(cause: unknown, retry_after_ms = RETRY_AFTER_MS): RonError {
   if (isRonError(cause)) return cause;
   if (isFull(cause)) return new RonError('storage_full', 'the disk is full', { cause, retry_after_ms });
-  const what = isReadOnly(cause) ? 'the disk is read-only' : isGone(cause) ? 'it is gone' : 'the disk failed';
+  const what = isReadOnly(cause)
+    ? 'the disk is read-only'
+    : isGone(cause)
+      ? 'the file or directory is gone'
+      : 'the disk failed';
   return new RonError('not_ready', `${what} (${codeOf(cause) || 'unknown error'})`, { cause, retry_after_ms });
 }
 
-/** For `catch`: throws a failed file operation as what it means, and anything else as it is. */
+/** For `catch`: throws the mapped error of a failed file operation, and any other error unchanged. */
 export function rethrowDisk(error: unknown): never {
   throw codeOf(error) === '' ? error : diskError(error);
 }

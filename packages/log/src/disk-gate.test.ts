@@ -1,4 +1,4 @@
-/** A disk that does not answer: who waits for it is told in time, and it keeps no more than its share of threads. */
+/** A disk that does not answer: its callers fail in time, and it occupies no more than its share of threads. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { DiskGate, gatedFileSystem } from './disk-gate.ts';
@@ -8,7 +8,7 @@ const codeOf = (code: string) => (error: NodeJS.ErrnoException) => error.code ==
 const forever = (): Promise<never> => new Promise(() => undefined);
 const turn = (): Promise<void> => new Promise((resolve) => void setImmediate(resolve));
 
-test('no more calls are under way than are allowed; the others come in order', async () => {
+test('concurrent calls are limited; further ones run in order', async () => {
   const gate = new DiskGate({ calls_max: 2, late_ms: 1000 });
   const begun: number[] = [];
   const ends: (() => void)[] = [];
@@ -29,16 +29,17 @@ test('no more calls are under way than are allowed; the others come in order', a
   assert.equal(gate.calls, 0);
 });
 
-test('a call that does not end fails in time, and so does whoever waits; later ones at once; until it has ended', async () => {
+test('a call that does not end fails in time, and so do waiting calls; later calls fail at once until it has ended', async () => {
   const gate = new DiskGate({ calls_max: 1, late_ms: 50 });
   const hung = Promise.withResolvers<void>();
   const first = gate.run(() => hung.promise);
-  const second = gate.run(() => assert.fail('there is no thread for it'));
+  const second = gate.run(() => assert.fail('it has no thread'));
   await assert.rejects(first, codeOf('ETIMEDOUT'));
   await assert.rejects(second, codeOf('ETIMEDOUT'));
+  // [storage I-4]
   assert.ok(gate.isStuck);
   await assert.rejects(
-    gate.run(() => assert.fail('it would hang as well')),
+    gate.run(() => assert.fail('it would hang too')),
     codeOf('ETIMEDOUT'),
   );
   hung.resolve();
@@ -46,20 +47,20 @@ test('a call that does not end fails in time, and so does whoever waits; later o
   assert.equal(await gate.run(() => Promise.resolve(7)), 7);
 });
 
-test('one call after the other is never late, however many they are', async () => {
+test('sequential calls are never late, regardless of their number', async () => {
   const gate = new DiskGate({ calls_max: 1, late_ms: 300 });
   const sleep = (): Promise<void> => new Promise((resolve) => void setTimeout(resolve, 20));
   for (let index = 0; index < 25; index++) await gate.run(sleep);
 });
 
-test('more than can wait are refused', async () => {
+test('calls beyond the queue limit are refused', async () => {
   const gate = new DiskGate({ calls_max: 1, late_ms: 60_000 });
   const calls = Array.from({ length: 4097 }, () => gate.run(forever).catch(() => undefined));
   assert.equal(calls.length, 4097);
   await assert.rejects(gate.run(forever), codeOf('EBUSY'));
 });
 
-test('a file with a call under way is closed when that has ended, and not before', async () => {
+test('a file with a call in progress is closed only after that call', async () => {
   const disk = new CrashFileSystem();
   const gate = new DiskGate({ calls_max: 4, late_ms: 30 });
   const hung = Promise.withResolvers<void>();

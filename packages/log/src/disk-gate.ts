@@ -1,13 +1,13 @@
 /**
- * Limits the calls to one disk, so that a disk that does not answer delays no other.
+ * A bulkhead for one disk: a disk that does not answer must not delay the others.
  *
- * All file calls of a process share one pool of threads. Those that hang keep theirs, and when all are kept, every other disk
- * hangs as well: so a disk gets a share of them and no more.
+ * All file calls of a process share one thread pool. A call that hangs keeps its thread, and without a free thread every
+ * disk hangs. So each disk may use only a part of the pool.
  *
- * Promise: at most `calls_max` calls are under way; more wait, in order. A call that takes longer than `late_ms` fails with
- * ETIMEDOUT, and until it has ended every other one does so at once. The file of a late call is
- * never used again: it is closed when the call has ended, so that its number is not another file's while it may still write.
- * Bound: `WAITING_MAX` calls wait. Overflow: EBUSY. Cancellation: none, as the file system; `late_ms` ends every wait.
+ * Contract: at most `calls_max` calls are in progress; further ones wait, in order. A call that takes longer than `late_ms`
+ * fails with ETIMEDOUT, and until it has ended every other call fails at once. The file of a late call is never used again:
+ * it is closed when the call has ended, so that its descriptor is not reused while the call may still write.
+ * Bound: `WAITING_MAX` calls wait. Overflow: EBUSY. Cancellation: `late_ms` ends every wait.
  */
 import { sched, type Parked } from '@ron/kernel';
 import type { File, FileSystem } from './file-system.ts';
@@ -15,9 +15,9 @@ import type { File, FileSystem } from './file-system.ts';
 const WAITING_MAX = 4096;
 
 export interface DiskGateInit {
-  /** Calls that are under way at once. */
+  /** Concurrent calls. */
   calls_max: number;
-  /** What a call may take. */
+  /** The time limit of a call. */
   late_ms: number;
 }
 
@@ -26,8 +26,8 @@ interface Call {
   readonly fail: (error: unknown) => void;
 }
 
-/** A call that waits for others to end. */
-interface Turn {
+/** A waiting call. */
+interface WaitingCall {
   readonly begin: () => void;
   readonly fail: (error: unknown) => void;
 }
@@ -37,10 +37,10 @@ const busy = (): Error => Object.assign(new Error('EBUSY: too many calls wait fo
 
 export class DiskGate {
   readonly #init: DiskGateInit;
-  /** Under way, the oldest first. */
+  /** Calls in progress, the oldest first. */
   readonly #calls = new Set<Call>();
-  readonly #waiting = new Set<Turn>();
-  #isWatched = false;
+  readonly #waiting = new Set<WaitingCall>();
+  #isTimerSet = false;
 
   constructor(init: DiskGateInit) {
     this.#init = init;
@@ -55,7 +55,7 @@ export class DiskGate {
     return this.#waiting.size;
   }
 
-  /** A call has been under way for too long. */
+  /** A call in progress has exceeded `late_ms`. */
   get isStuck(): boolean {
     const [oldest] = this.#calls;
     return oldest !== undefined && this.#isLate(oldest);
@@ -64,9 +64,10 @@ export class DiskGate {
   run<T>(call: () => Promise<T>): Promise<T> {
     if (this.isStuck) return Promise.reject(late());
     const parked = sched.park<T>('disk.call');
-    const turn: Turn = { begin: () => this.#begin(call, parked), fail: parked.fail };
+    const turn: WaitingCall = { begin: () => this.#begin(call, parked), fail: parked.fail };
     if (this.#calls.size < this.#init.calls_max) turn.begin();
     else if (this.#waiting.size < WAITING_MAX) this.#waiting.add(turn);
+    // [storage I-9]
     else return Promise.reject(busy());
     return parked.promise;
   }
@@ -74,7 +75,7 @@ export class DiskGate {
   #begin<T>(call: () => Promise<T>, parked: Parked<T>): void {
     const mine: Call = { begun_ms: sched.now_ms(), fail: parked.fail };
     this.#calls.add(mine);
-    if (!this.#isWatched) this.#lookIn(this.#init.late_ms);
+    if (!this.#isTimerSet) this.#checkAfter(this.#init.late_ms);
     call().then(
       (value) => {
         this.#ended(mine);
@@ -95,14 +96,15 @@ export class DiskGate {
     next.begin();
   }
 
-  /** One timer for all of them, which goes on while there are any. After a stall of the process answers come first. */
-  #lookIn(wait_ms: number): void {
-    this.#isWatched = true;
-    sched.timer(wait_ms, () => void sched.pause('disk.watch').then(() => this.#look()), 'disk.watch');
+  /** One timer for all calls, while there are any. It pauses first, so that after a stall of the process results come first. */
+  #checkAfter(wait_ms: number): void {
+    this.#isTimerSet = true;
+    sched.timer(wait_ms, () => void sched.pause('disk.watch').then(() => this.#check()), 'disk.watch');
   }
 
-  #look(): void {
-    this.#isWatched = false;
+  #check(): void {
+    this.#isTimerSet = false;
+    // [storage I-4] A file call that takes too long fails, although its thread may hang.
     for (const call of this.#calls) if (this.#isLate(call)) call.fail(late());
     if (this.isStuck) {
       for (const turn of this.#waiting) turn.fail(late());
@@ -111,7 +113,7 @@ export class DiskGate {
     const [oldest] = this.#calls;
     if (oldest === undefined) return;
     const rest_ms = oldest.begun_ms + this.#init.late_ms - sched.now_ms();
-    this.#lookIn(rest_ms > 0 ? rest_ms : this.#init.late_ms / 4);
+    this.#checkAfter(rest_ms > 0 ? rest_ms : this.#init.late_ms / 4);
   }
 
   #isLate({ begun_ms }: Call): boolean {
@@ -119,7 +121,7 @@ export class DiskGate {
   }
 }
 
-/** A file system whose calls go through a gate. What does not wait, and locks, do not. */
+/** A file system whose calls go through a gate, except locks and calls that do not wait. */
 export function gatedFileSystem(fs: FileSystem, gate: DiskGate): FileSystem {
   return Object.assign(Object.create(fs) as FileSystem, {
     create: (path: string) => openGated(gate, () => fs.create(path)),
@@ -187,7 +189,7 @@ class GatedFile implements File {
     return this.#run(() => this.#file.size());
   }
 
-  /** With a call under way it is closed when that has ended; no caller waits for it. */
+  /** With a call in progress, closes the file after that call, without waiting for it. */
   async close(): Promise<void> {
     this.#isClosing = true;
     if (this.#calls === 0) await this.#file.close();

@@ -112,7 +112,7 @@ test('the log syncs by itself when more than 64 MiB wait', async () => {
   assert.equal(reported.length, 4);
 });
 
-test('the end of the durable part is where a log that is opened from it goes on', async () => {
+test('a log that is opened from the end of the durable part continues there', async () => {
   await log.append([record(1)], signal);
   await log.append([record(2)], signal, { durable: false });
   const { position, seq } = log.durable;

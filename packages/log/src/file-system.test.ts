@@ -7,7 +7,7 @@ import { isRonError } from '@ron/kernel';
 import { tempDirFor } from '@ron/testkit';
 import { realFileSystem } from './file-system.ts';
 
-test('what is no regular file is refused at once: a pipe that nobody writes to, a directory, a device', async (t) => {
+test('a path that is not a regular file is refused at once: a pipe without a writer, a directory, a device', async (t) => {
   const dir = tempDirFor(t);
   const pipe = join(dir, 'pipe');
   execFileSync('mkfifo', [pipe]);

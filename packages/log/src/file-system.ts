@@ -1,28 +1,30 @@
 /**
- * The seam between a log and the disk: the few operations whose order decides what survives a power cut.
+ * The interface between a log and the disk: the operations whose order decides which bytes survive a power failure.
  *
- * Promise: `sync` returns only when what was written before it is on stable storage; a name made by `create` or
- * `rename` is only certain to survive after `syncDir` of its directory. The crash shim implements the same interface
- * and loses everything that this contract does not promise.
- * Bound: no buffering here. Cancellation: none; file calls end by themselves, callers race them with a deadline.
+ * Contract: `sync` returns only when all earlier writes are on stable storage. A name that `create` or `rename` made is
+ * certain to survive only after `syncDir` of its directory. `CrashFileSystem` implements the same interface and loses
+ * everything that this contract does not guarantee.
+ * Bound: nothing is buffered. Cancellation: none; callers apply a deadline.
  */
 import fs from 'node:fs';
 import { dirname } from 'node:path';
-import { makeDirectory, RonError, tryLock } from '@ron/kernel';
+import { makeDirectory } from './make-directory.ts';
+import { RonError } from '@ron/kernel';
+import { tryLock } from './file-lock.ts';
 import { readNow } from './read-now.ts';
 
 export interface File {
-  /** Writes all of `buffers` at `position`, or throws; then part of them may be there. */
+  /** Writes all of `buffers` at `position`, or throws; then a part of them may be written. */
   write(buffers: readonly Uint8Array[], position: number): Promise<void>;
   /** Reads up to `length` bytes at `position` into `into`; fewer only at the end of the file. */
   read(into: Uint8Array, length: number, position: number): Promise<number>;
-  /** The same for what is in memory already; undefined when the disk would have to be waited for, or that is not known. */
+  /** As `read`, from the page cache; undefined if the read would or may have to wait for the disk. */
   readNow?(into: Uint8Array, length: number, position: number): number | undefined;
   /** Makes the content durable (and the size, when it changed). */
   sync(): Promise<void>;
   truncate(bytes: number): Promise<void>;
   size(): Promise<number>;
-  /** As `FileSystem.identity`, of the open file itself, whatever became of its name. */
+  /** As `FileSystem.identity`, of the open file itself, even if it was renamed or deleted. */
   identity?(): Promise<string>;
   close(): Promise<void>;
 }
@@ -33,9 +35,9 @@ export interface DiskRoom {
 }
 
 export interface FileSystem {
-  /** Makes a new file to write and read; fails if the name is taken. */
+  /** Creates a file for reading and writing; fails if the name exists. */
   create(path: string): Promise<File>;
-  /** Refuses what is no regular file, and never waits for one. */
+  /** Refuses a path that is not a regular file, and never blocks on one. */
   open(path: string, access: 'read' | 'write'): Promise<File>;
   /** Names in a directory, in no order. */
   list(dir: string): Promise<string[]>;
@@ -44,14 +46,14 @@ export interface FileSystem {
   remove(path: string): Promise<void>;
   /** Makes the names in a directory durable. */
   syncDir(dir: string): Promise<void>;
-  /** Keeps other processes away; undefined when one has it. A disk that no other process can see has no such call. */
+  /** Locks a path; undefined if another process has the lock. Absent if no other process can see the disk. */
   lock?(path: string): Disposable | undefined;
   /**
-   * What lies at a path: the same text while it is the same file or directory, however it is opened. Throws when there is
-   * nothing. A file system that no other process can change has no such call.
+   * The identity of the file or directory at a path: the same text while it is the same one. Throws if there is none. Absent
+   * if no other process can change the file system.
    */
   identity?(path: string): Promise<string>;
-  /** How much the disk of a directory holds and how much more it takes, where that is known. */
+  /** The size and the free space of the disk of a directory, if known. */
   room?(dir: string): Promise<DiskRoom>;
 }
 
@@ -76,6 +78,7 @@ class RealFile implements File {
     let rest = buffers;
     let at = position;
     while (rest.length > 0) {
+      // [storage I-7] [kms I-7] File calls run in the thread pool of Node.
       const written = await call<number>((done) => fs.writev(this.#fd, rest, at, done));
       at += written;
       rest = without(rest, written);
@@ -122,7 +125,7 @@ class RealFile implements File {
   }
 }
 
-/** What is left of `buffers` after their first `count` bytes. */
+/** `buffers` without their first `count` bytes. */
 function without(buffers: readonly Uint8Array[], count: number): readonly Uint8Array[] {
   let skip = count;
   for (const [index, buffer] of buffers.entries()) {
@@ -145,7 +148,8 @@ async function openFile(path: string, access: 'read' | 'write'): Promise<File> {
   const file = new RealFile(fd);
   try {
     const stats = await call<fs.Stats>((done) => fs.fstat(fd, done));
-    if (!stats.isFile()) throw new RonError('not_ready', `${path} is not a regular file: put the right one there`);
+    if (!stats.isFile())
+      throw new RonError('not_ready', `${path} is not a regular file: replace it with the right file`);
     return file;
   } catch (error) {
     await file.close();

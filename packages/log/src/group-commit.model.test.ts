@@ -11,7 +11,7 @@ test('an append is acknowledged only after a sync that covers it, and every appe
   await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1, 1], syncMayFail: true, closes: false }));
 });
 
-test('closing answers everyone', async () => {
+test('closing answers every append', async () => {
   await assertHolds(groupCommit(SegmentLog, { appenders: [2, 1], syncMayFail: false, closes: true }));
   await assertHolds(groupCommit(SegmentLog, { appenders: [1, 1], syncMayFail: true, closes: true }));
 });
@@ -30,13 +30,13 @@ const MUTANTS = [
     caught: /is not durable/,
   },
   {
-    bug: 'a failed sync is taken for a good one',
+    bug: 'a failed sync counts as a success',
     find: 'if (active !== undefined) await this.#retire(active, error);\n      throw this.#refuseAfter(error);',
     replace: 'this.#refuseAfter(error);',
     caught: /is not durable/,
   },
   {
-    bug: 'it goes on with a descriptor whose sync failed',
+    bug: 'it reuses a descriptor whose sync failed',
     find: 'if (active !== undefined) await this.#retire(active, error);\n      throw',
     replace: 'throw',
     caught: /used again/,

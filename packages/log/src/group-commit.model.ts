@@ -1,7 +1,7 @@
 /**
- * Group commit on the real log, with a disk whose writes and syncs end when the explorer says so, and may fail.
+ * A model of group commit on the real log. The explorer decides when writes and syncs end, and whether they fail.
  *
- * A sync makes durable what had been written completely when it began, and nothing else.
+ * A sync makes durable exactly the writes that had ended when it began.
  */
 import assert from 'node:assert/strict';
 import { RonError } from '@ron/kernel';

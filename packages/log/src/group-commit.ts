@@ -1,31 +1,30 @@
 /**
- * Group commit: many appends, one write and one sync for all that wait.
+ * Group commit: one write and one sync for all waiting appends.
  *
- * Promise: an append is answered only after the `commit` of its batch has ended; what that makes durable is the commit's
- * business. Each append is answered exactly once; a batch succeeds or fails as a whole, in order, and one batch is under
- * way at a time.
- * Bound: `queue_bytes_max` bytes wait, or one entry that is larger, and `batch_bytes_max` are under way, or one such entry.
+ * Contract: an append is answered exactly once, after the `commit` of its batch has ended. A batch succeeds or fails as a
+ * whole; batches are committed in order, one at a time. After `close`, waiting appends are still committed and new ones are
+ * refused.
+ * Bound: `queue_bytes_max` bytes wait, or one larger entry, and `batch_bytes_max` are being committed, or one larger entry.
  * Entries of no bytes (syncs) are bounded by their callers. Overflow: `busy`, at once.
- * Cancellation: an append whose signal aborts while it waits is taken out and was not written. Once its batch is under
- * way the outcome is the batch's. After `close`, what waits is still committed and new appends are refused.
+ * Cancellation: an append whose signal aborts while it waits is removed and was not written. Once its batch is being
+ * committed, the outcome is that of the batch.
  */
-import { assert, NEVER, RonError, sched, touch, type Parked } from '@ron/kernel';
+import { assert, onAbort, RonError, sched, touch, type Parked } from '@ron/kernel';
 
 interface Waiting<T, R> {
   readonly item: T;
   readonly bytes: number;
   readonly parked: Parked<R>;
-  readonly signal: AbortSignal;
-  readonly onAbort: () => void;
+  readonly registration: Disposable;
 }
 
 export interface GroupCommitInit<T, R> {
   name: string;
-  /** Bytes that may wait. */
+  /** The bytes that may wait. */
   queue_bytes_max: number;
   /** Bytes of one batch; a single entry may be larger. */
   batch_bytes_max: number;
-  /** Writes and syncs a batch; what each entry gets, in order. When it throws, every entry of the batch gets the error. */
+  /** Writes and syncs a batch; returns the result of each entry, in order. An error is the result of every entry. */
   commit(batch: readonly T[]): Promise<readonly R[]>;
 }
 
@@ -59,15 +58,15 @@ export class GroupCommit<T, R> implements AsyncDisposable {
       );
     }
     const parked = sched.park<R>(`${this.#init.name}.append`);
-    const entry: Waiting<T, R> = { item, bytes, parked, signal, onAbort: () => this.#cancel(entry) };
-    if (signal !== NEVER) signal.addEventListener('abort', entry.onAbort, { once: true });
+    const registration = onAbort(signal, (reason) => this.#cancel(entry, reason));
+    const entry: Waiting<T, R> = { item, bytes, parked, registration };
     this.#waiting.add(entry);
     this.#waiting_bytes += bytes;
     this.#start();
     return parked.promise;
   }
 
-  /** Refuses new appends and returns when all that waited are answered. */
+  /** Refuses new appends and returns when all waiting ones are answered. */
   async close(): Promise<void> {
     touch(this);
     this.#closed = true;
@@ -81,17 +80,17 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     return this.close();
   }
 
-  #cancel(entry: Waiting<T, R>): void {
+  #cancel(entry: Waiting<T, R>, reason: unknown): void {
     touch(this);
     if (!this.#waiting.delete(entry)) return;
     this.#waiting_bytes -= entry.bytes;
-    entry.parked.fail(entry.signal.reason);
+    entry.parked.fail(reason);
   }
 
   #start(): void {
     if (this.#isCommitting) return;
     this.#isCommitting = true;
-    // It never rejects: a failed batch is answered to its entries.
+    // It never rejects: the entries of a failed batch get the error.
     void sched.task(`${this.#init.name}.commit`, () => this.#commitAll());
   }
 
@@ -113,7 +112,7 @@ export class GroupCommit<T, R> implements AsyncDisposable {
     let bytes = 0;
     for (const entry of this.#waiting) {
       if (batch.length > 0 && bytes + entry.bytes > this.#init.batch_bytes_max) break;
-      if (entry.signal !== NEVER) entry.signal.removeEventListener('abort', entry.onAbort);
+      entry.registration[Symbol.dispose]();
       this.#waiting.delete(entry);
       batch.push(entry);
       bytes += entry.bytes;

@@ -1,4 +1,4 @@
-/** A log as a queue: records are read in order from any position, and the oldest are given up. */
+/** A log as a queue: records are read in order from any position, and the oldest are removed. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
@@ -59,7 +59,7 @@ test('only durable records are read, and those that become durable meanwhile', a
   await log.close();
 });
 
-test('large logs are read in steps, whatever the sizes of their records', async () => {
+test('large logs are read in steps, for any record sizes', async () => {
   await fc.assert(
     fc.asyncProperty(fc.array(fc.nat(900_000), { maxLength: 12 }), async (sizes) => {
       const log = await open(new CrashFileSystem(), 4 * 1024 * 1024);
@@ -125,7 +125,7 @@ test('truncateBefore removes whole segments before a position, and survives a cr
     for (const image of disk.imagesAt(point, 50, Math.random)) {
       const again = await open(new CrashFileSystem(image));
       const left = await keysFrom(again, START);
-      // Always the end of what was there: no hole.
+      // Always a suffix of the records, without a gap.
       assert.deepEqual(
         left,
         Array.from({ length: left.length }, (_, at) => 21 - left.length + at),
@@ -137,7 +137,7 @@ test('truncateBefore removes whole segments before a position, and survives a cr
   await log.close();
 });
 
-test('numbers go on after everything was truncated', async () => {
+test('record numbers continue after everything was truncated', async () => {
   const disk = new CrashFileSystem();
   const log = await open(disk);
   for (let key = 1; key <= 10; key++) await log.append([record(key)], signal);
@@ -153,7 +153,7 @@ test('numbers go on after everything was truncated', async () => {
   await again.close();
 });
 
-test('ids of 0 to 32 bytes come back as they were, and those of 32 bytes keep their bytes on disk', async () => {
+test('ids of 0 to 32 bytes are preserved, and those of 32 bytes keep their format on disk', async () => {
   const disk = new CrashFileSystem();
   const log = await open(disk, 64 * 1024);
   const ids = Array.from({ length: 33 }, (_, bytes) => Buffer.alloc(bytes, 0xa0 + bytes));

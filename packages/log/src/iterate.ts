@@ -2,8 +2,8 @@
  * Reads a log as a sequence of records, from a position to the end of its durable part.
  *
  * Contract: each durable record from the position on is yielded once, verified, in log order; the iteration ends when it
- * has reached the end of the durable part. Records that become durable meanwhile are included. Damaged stretches are
- * reported and skipped, and so are segments that are removed meanwhile.
+ * has reached the end of the durable part. Records that become durable meanwhile are included. Damaged ranges are
+ * reported and skipped; segments that are removed meanwhile are skipped.
  * Bound: `STEP_BYTES` of records and one more are in memory. Cancellation: by the signal, between two reads.
  */
 import { isRonError } from '@ron/kernel';
@@ -14,7 +14,7 @@ const STEP_BYTES = 1024 * 1024;
 
 export interface IteratedRecord extends LogRecord {
   readonly position: Position;
-  /** Where to go on after it. */
+  /** The position after the record. */
   readonly next: Position;
 }
 

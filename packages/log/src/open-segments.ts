@@ -1,8 +1,8 @@
 /**
- * Opens the segments of a log: what is in them is replayed, a torn tail is cut off, and the last one is gone on with.
+ * Opens the segments of a log: replays their records, cuts off a torn tail, and continues with the last segment.
  *
- * Promise: what was replayed survives the next crash. Damage in the middle is reported and skipped. On a read-only disk all
- * of it can still be read. Bound: as the scan says. Cancellation: by the signal.
+ * Contract: replayed records survive the next crash. Damage in the middle is reported and skipped. All records on a read-only
+ * disk can be read. Bound: as in scan.ts. Cancellation: by the signal.
  */
 import { join } from 'node:path';
 import { isGone, isReadOnly } from './disk-error.ts';
@@ -14,7 +14,7 @@ import { fileNameOf, listSegments } from './segment-leftovers.ts';
 import type { SegmentLogInit } from './segment-log.ts';
 import { activeOf, type Active, type LogEnd } from './segment-writer.ts';
 
-/** Whether the log in `dir` still holds what lies before `position`: a file may be gone, or have lost its end. */
+/** Whether the log in `dir` still has every byte before `position`: a file may be deleted or truncated. */
 export async function reaches(dir: string, position: Position, fs: FileSystem = realFileSystem): Promise<boolean> {
   if (position.offset === 0) return true;
   const segments = join(dir, 'segments');
@@ -29,13 +29,13 @@ export async function reaches(dir: string, position: Position, fs: FileSystem = 
       }
     }
   } catch (error) {
-    // A disk that fails otherwise has not lost the records: opening the log fails too, and is tried again.
+    // Any other disk failure does not mean that records are lost: opening the log fails too, and is retried.
     if (!isGone(error)) throw error;
   }
   return false;
 }
 
-/** Makes every segment known to `files` and replays what the caller does not know; where the log goes on. */
+/** Registers every segment with `files`, replays records that the caller does not know, and returns the end of the log. */
 export async function openSegments(files: SegmentFiles, segment_bytes: number, init: SegmentLogInit): Promise<LogEnd> {
   const segments = await files.list(init.signal);
   const last = segments.at(-1);
@@ -49,7 +49,7 @@ export async function openSegments(files: SegmentFiles, segment_bytes: number, i
     } finally {
       await file.close();
     }
-    // Left by a create that was late. The number of the last segment is kept, so that no number is used again.
+    // Left by a late create. The last segment keeps its number, so that no number is reused.
     if (files.bytesOf(segment) === 0) await files.remove(segment).catch(() => undefined);
   }
   const opened = last && (await openLast(replay, last.segment, segment_bytes));
@@ -68,7 +68,7 @@ interface LastOpened extends Pick<LogEnd, 'active' | 'failure'> {
   readonly end: Position | undefined;
 }
 
-/** The last segment is opened to go on with it, unless the disk is read-only or it is as long as it may be. */
+/** Opens the last segment for writing, unless the disk is read-only or the segment is full. */
 async function openLast(replay: Replay, segment: number, segment_bytes: number): Promise<LastOpened> {
   const { files } = replay;
   const opened = await openToWrite(files, segment);
@@ -85,7 +85,7 @@ async function openLast(replay: Replay, segment: number, segment_bytes: number):
   }
 }
 
-/** To read at least: then `failure` says why it cannot be written. */
+/** Opens a segment for reading if it cannot be written; `failure` is the reason. */
 async function openToWrite(files: SegmentFiles, segment: number): Promise<{ file: File; failure?: unknown }> {
   const path = files.path(segment);
   try {
@@ -108,14 +108,14 @@ class Replay {
     this.seq = init.seq_known ?? 0;
   }
 
-  /** Replays what is new in a segment; undefined when all of it is known. */
+  /** Replays the new records of a segment; undefined when the caller knows all of them. */
   async run(segment: number, file: File): Promise<ScanEnd | undefined> {
     const { from, onRecord, onDamage, signal } = this.#init;
     const size = await file.size();
     this.#hold(segment, size);
     if (segment < (from?.segment ?? 0)) return undefined;
-    // First: what was written but not synced before the crash is acknowledged by being replayed, so the next crash must
-    // not take it.
+    // First: replaying acknowledges records that were written but not synced before the crash, so the next crash must
+    // not lose them.
     await file.sync();
     const end = await scan({
       file,

@@ -17,7 +17,7 @@ function fileOf(t: TestContext, bytes: Buffer): number {
   return fd;
 }
 
-test('it reads what a plain read would have read, also into the middle of a larger buffer, or says that it cannot', (t) => {
+test('it reads the same bytes as a plain read, even into the middle of a larger buffer, or returns undefined', (t) => {
   const content = Buffer.from(Array.from({ length: 70_000 }, (_, index) => (index * 31) % 251));
   const fd = fileOf(t, content);
   let reads = 0;
@@ -30,14 +30,14 @@ test('it reads what a plain read would have read, also into the middle of a larg
       reads += 1;
       const expected = Buffer.alloc(length + 200, 0xee);
       assert.equal(count, readSync(fd, expected, at, length, position));
-      assert.ok(around.equals(expected), 'nothing else is touched');
+      assert.ok(around.equals(expected), 'no other byte is changed');
     }),
   );
-  // A file that was just written is in memory; only where there is no such call is there never an answer.
+  // A file that was just written is in memory; only a system without the call never answers.
   const { header } = process.report.getReport() as { header: { glibcVersionRuntime?: string } };
   assert.equal(reads > 0, process.platform === 'linux' && header.glibcVersionRuntime !== undefined);
 });
 
-test('a descriptor that cannot be read gives no answer', () => {
+test('a descriptor that cannot be read returns undefined', () => {
   assert.equal(readNow(99_999, Buffer.alloc(4), 4, 0), undefined);
 });

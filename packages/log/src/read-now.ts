@@ -1,13 +1,13 @@
 /**
- * Reads what the operating system has in memory, without waiting for a disk.
+ * Reads from the page cache without waiting for a disk.
  *
- * A read by Node's thread pool costs 40 to 80 us, nearly all of it for waking a thread, when the bytes lie in the page
- * cache and reading them takes one or two. Linux can tell which it is: `preadv2` with RWF_NOWAIT reads what is there or
- * says that it would have to wait.
+ * A read by Node's thread pool costs 40 to 80 us, nearly all of it for waking a thread, even if the bytes are in the page
+ * cache and the read itself takes 1 or 2 us. On Linux, `preadv2` with RWF_NOWAIT reads from the page cache or fails if it
+ * would have to wait.
  *
- * Promise: exactly what a read would have given, or undefined: then ask the disk. Never waits, never throws. Where there is
- * no such call (another system, another C library) the answer is always undefined.
- * Bound: `SHARED` is memory for what is looked at and left: what the next read puts there takes its place.
+ * Contract: the same bytes as a read, or undefined if that would wait. Never waits, never throws. Without that call (another
+ * system, another C library) the result is always undefined.
+ * Bound: `SHARED` is one buffer for bytes that are not kept; the next read overwrites it.
  */
 import { createRequire } from 'node:module';
 
@@ -16,7 +16,7 @@ type Preadv2 = (fd: number, vector: Buffer, count: number, offset: number, flags
 const RWF_NOWAIT = 8;
 /** One `struct iovec`: address and length. Calls do not overlap, so one is enough. */
 const vector = Buffer.alloc(16);
-/** Fresh memory for each of many small reads costs more than the reads: most of it the collector's work. */
+/** Allocating a buffer for each small read would cost more than the read, mostly for garbage collection. */
 export const SHARED = Buffer.allocUnsafeSlow(128 * 1024);
 let shared_address: bigint | undefined;
 
@@ -32,6 +32,7 @@ function load(): System | undefined {
   isLoaded = true;
   if (process.platform !== 'linux' || process.arch === 'ia32' || process.arch === 'arm') return undefined;
   try {
+    // oxlint-disable-next-line ron/no-blocking-calls -- RWF_NOWAIT never waits for the disk
     const koffi = createRequire(import.meta.url)('koffi') as typeof import('koffi');
     const libc = koffi.load('libc.so.6');
     const preadv2 = libc.func(
@@ -43,7 +44,7 @@ function load(): System | undefined {
   }
 }
 
-/** The number of bytes read, fewer than `length` only at the end of the file; undefined when it would have to wait. */
+/** The number of bytes read, fewer than `length` only at the end of the file; undefined if the read would have to wait. */
 export function readNow(fd: number, into: Uint8Array, length: number, position: number): number | undefined {
   if (!isLoaded) system = load();
   if (system === undefined) return undefined;

@@ -1,5 +1,5 @@
 /**
- * One record as it lies in a segment.
+ * The format of a record in a segment.
  *
  *     0     4    5       6          8             12    20        52       56     60         64
  *     | magic | type | version | meta bytes | payload bytes | seq | id (32) | body crc | time | header crc | payload | meta | zeros
@@ -9,8 +9,8 @@
  * Little-endian. Records begin at multiples of 64 bytes, so that a reader can find the next one after damage. The two
  * checksums find torn writes and rot; whether the payload matches the id is verified by the caller that chose the id.
  *
- * The header checksum is seeded with the segment's salt. Payloads are chosen by strangers, and after a torn write a reader
- * looks for the next header inside of one: bytes that only look like a record must not become one.
+ * The header checksum is seeded with the segment's salt. Clients choose payloads, and after a torn write a reader searches
+ * for the next header inside of one: bytes that imitate a record must not be accepted as one.
  */
 import { crc32 } from 'node:zlib';
 
@@ -30,7 +30,7 @@ export interface RecordInput {
   /** 0 to 32 bytes. */
   readonly id: Uint8Array;
   readonly payload: Uint8Array;
-  /** A few words that travel with the payload, such as a media type. */
+  /** Metadata of the payload, such as a media type. */
   readonly meta?: Uint8Array;
   /** Only when a record moves: its own number instead of the next one. */
   readonly seq?: number;
@@ -85,7 +85,7 @@ export interface LogRecord {
 
 const padded = (bytes: number): number => Math.ceil(bytes / HEADER_BYTES) * HEADER_BYTES;
 
-/** What a record takes on disk. */
+/** The length of a record on disk. */
 export function recordBytes(payload_bytes: number, meta_bytes: number): number {
   return padded(HEADER_BYTES + payload_bytes + meta_bytes);
 }
@@ -97,7 +97,7 @@ export function bodyCrc(payload: Uint8Array, meta: Uint8Array | undefined): numb
 
 const EMPTY = new Uint8Array(0);
 
-/** What the segment and the log add to a record. */
+/** The header fields that the segment and the log determine. */
 export interface HeaderInit {
   readonly seq: number;
   readonly time_s: number;

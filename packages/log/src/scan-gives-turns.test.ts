@@ -52,6 +52,7 @@ test('replay of many small records', async () => {
   const log = await withTurns(onTurn, () => SegmentLog.open({ dir: '/log', fs, signal, onRecord }));
   await log.close();
   assert.equal(count, RECORDS);
+  // [storage I-7]
   assert.ok(since_turn_max <= RECORDS_PER_TURN_MAX, `${since_turn_max} records in one turn`);
 });
 

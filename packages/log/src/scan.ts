@@ -1,10 +1,11 @@
 /**
- * Reads a segment from front to back and tells records from damage.
+ * Scans a segment from front to back and separates records from damage.
  *
- * Promise: every record whose header and body check is reported, in order, once. Bytes between two records that are not
- * one are reported as a gap. What follows the last record is the tail: torn if it is not empty. When `onRecord` returns a
- * promise, the scan waits for it.
- * Bound: one buffer of `READ_BYTES`, larger only for a larger record; the event loop gets a turn after `SLICE_COST`. Cancellation: between two reads, by the signal.
+ * Contract: every record with a valid header and body is reported once, in order. Other bytes between two records are
+ * reported as a gap. Bytes after the last record are the tail: torn if it is not empty. If `onRecord` returns a promise, the
+ * scan waits for it.
+ * Bound: one buffer of `READ_BYTES`, larger only for a larger record; the event loop gets a turn after `SLICE_COST`.
+ * Cancellation: by the signal, between two reads.
  */
 import { sched } from '@ron/kernel';
 import type { File } from './file-system.ts';
@@ -26,9 +27,9 @@ export interface ScanInit {
   salt: number;
   /** `body` is the payload and then the meta; it is only valid during the call. */
   onRecord(head: RecordHead, offset: number, body: Buffer): void | Promise<void>;
-  /** Bytes that are no record, with a record after them. */
+  /** Bytes that are not a record, followed by a record. */
   onGap(offset: number, bytes: number): void;
-  /** The header of a record checks and its body does not. It is a part of a gap as well, or of a torn tail. */
+  /** A record with a valid header and a damaged body. It is also a part of a gap, or of the torn tail. */
   onBadBody?: ((head: RecordHead, offset: number) => void) | undefined;
   signal: AbortSignal;
 }
@@ -36,13 +37,13 @@ export interface ScanInit {
 export interface ScanEnd {
   /** Where the last good record ends. */
   readonly tail: number;
-  /** Bytes after it that are no record. */
+  /** Bytes after it that are not a record. */
   readonly torn_bytes: number;
-  /** There is more, which was not to be read. */
+  /** The segment continues after the requested part. */
   readonly hasMore: boolean;
 }
 
-/** A sliding window over the file. What is inside can be looked at without waiting: most records are. */
+/** A sliding window over the file. Most records are inside, so they are read without waiting. */
 class Window {
   readonly #file: File;
   readonly #size: number;
@@ -60,12 +61,12 @@ class Window {
     return at >= this.#start && at + bytes <= this.#start + this.#filled;
   }
 
-  /** `bytes` bytes from `at` on. They are held. */
+  /** `bytes` bytes from `at` on, which must be inside the window. */
   at(at: number, bytes: number): Buffer {
     return this.#buffer.subarray(at - this.#start, at - this.#start + bytes);
   }
 
-  /** Moves so that it holds these bytes, which lie inside of the file; false when the file is shorter than it said. */
+  /** Moves the window to these bytes; false when the file is shorter than its stated size. */
   async move(at: number, bytes: number): Promise<boolean> {
     if (bytes > this.#buffer.length) this.#buffer = Buffer.allocUnsafe(bytes);
     this.#start = at;

@@ -1,4 +1,4 @@
-/** Reads what the operating system has in memory, and more segments than may be open. */
+/** Reads from the page cache, with more segments than may be open. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { tempDirFor } from '@ron/testkit';
@@ -20,7 +20,7 @@ test('a segment that is read without waiting is not the one that is closed when 
     assert.equal(now, isLinux ? 1 : undefined, `segment 1 is open though ${segment - 1} were read since`);
   }
   const removed = files.remove(1);
-  assert.equal(files.readNow(1, into, 1, 0), undefined, 'one that is to go is not read');
+  assert.equal(files.readNow(1, into, 1, 0), undefined, 'a segment that is being removed is not read');
   await removed;
   assert.equal(files.readNow(1, into, 1, 0), undefined);
   await files.close();

@@ -3,10 +3,10 @@
  *
  *     00000042-9f3a01bc.seg      number, and the salt of its checksums
  *
- * Promise: a segment that `has` knows can be leased, and what is leased stays. One that is to be removed is unknown at
- * once; readers with a lease continue.
- * Bound: `OPEN_MAX` idle read descriptors; a segment that is being read keeps its own. Overflow: the one that was used
- * least recently is closed. Cancellation: none.
+ * Contract: a segment for which `has` is true can be leased, and a leased segment stays on disk. A segment that is being
+ * removed is unknown at once; readers with a lease continue.
+ * Bound: `OPEN_MAX` idle read descriptors; a segment that is being read keeps its own. Overflow: the least recently used
+ * descriptor is closed.
  */
 import { join } from 'node:path';
 import { assert, RonError, sched } from '@ron/kernel';
@@ -22,12 +22,12 @@ interface Segment {
   /** Bytes from the start that survive a crash. */
   durable_bytes: number;
   users: number;
-  /** When it was last read: the number of that read among all. */
+  /** The number of the last read of this segment among all reads. */
   used: number;
   file: Promise<File> | undefined;
-  /** The same, once it is open. */
+  /** The open file of `file`. */
   opened: File | undefined;
-  /** Set when it is to be removed once its last lease is gone. */
+  /** Set while the removal waits for the last lease. */
   onFree: (() => void) | undefined;
 }
 
@@ -38,7 +38,7 @@ export class SegmentFiles {
   readonly #segments = new Map<number, Segment>();
 
   #uses = 0;
-  /** Identifies the directory as it was opened; undefined where the file system cannot tell. */
+  /** Identifies the opened directory; undefined if the file system has no identities. */
   #identity: string | undefined;
 
   constructor(fs: FileSystem, dir: string) {
@@ -46,29 +46,29 @@ export class SegmentFiles {
     this.dir = dir;
   }
 
-  /** Makes the directory where there is none, and remembers which one it is. */
+  /** Creates the directory if it does not exist, and remembers its identity. */
   async openDir(): Promise<void> {
     await this.fs.makeDir(this.dir);
     this.#identity = await this.fs.identity?.(this.dir);
   }
 
   /**
-   * Throws when a segment is not where it belongs any more, or the directory is not the one that was opened: deleted, moved,
-   * unmounted, or another in its place. Descriptors that are open show nothing of that.
+   * Throws when a segment is no longer at its path, or the directory is not the opened one: deleted, moved, unmounted or
+   * replaced. Open descriptors do not reveal that.
    */
   async requireThere(active?: { readonly segment: number; readonly identity: string | undefined }): Promise<void> {
     const path = active === undefined ? this.dir : this.path(active.segment);
     const identity = active === undefined ? this.#identity : active.identity;
     if (identity === undefined || this.fs.identity === undefined) return;
     if ((await this.fs.identity(path)) === identity) return;
-    throw Object.assign(new Error(`ESTALE: ${path} is not what it was`), { code: 'ESTALE' });
+    throw Object.assign(new Error(`ESTALE: ${path} was replaced`), { code: 'ESTALE' });
   }
 
   path(segment: number): string {
     return this.#pathOf(segment, this.#known(segment).salt);
   }
 
-  /** What the checksums of the segment's headers are seeded with. */
+  /** The seed of the checksums in the headers of a segment. */
   saltOf(segment: number): number {
     return this.#known(segment).salt;
   }
@@ -111,7 +111,7 @@ export class SegmentFiles {
     return file;
   }
 
-  /** How long a segment is, as far as it holds records. */
+  /** The length of a segment up to its last record. */
   bytesOf(segment: number): number {
     return this.#known(segment).bytes;
   }
@@ -166,7 +166,7 @@ export class SegmentFiles {
     }
   }
 
-  /** The same without waiting, for a segment that is open already; undefined when that cannot be. */
+  /** As `read`, without waiting; undefined if the segment is not open or the bytes are not in memory. */
   readNow(segment: number, into: Uint8Array, length: number, position: number): number | undefined {
     const known = this.#segments.get(segment);
     if (known === undefined || known.onFree !== undefined) return undefined;
@@ -174,7 +174,7 @@ export class SegmentFiles {
     return known.opened?.readNow?.(into, length, position);
   }
 
-  /** Removes a segment once its last lease is gone, durably. When that fails it is still there, and known. */
+  /** Removes a segment durably once its last lease is released. After a failure the segment still exists. */
   async remove(segment: number): Promise<void> {
     const known = this.#known(segment);
     assert(known.onFree === undefined, `segment ${segment} is removed once`);

@@ -1,4 +1,4 @@
-/** A directory that is deleted, moved or replaced under a log: open descriptors go on as if nothing were, the log does not. */
+/** A directory that is deleted, moved or replaced under a log: open descriptors still work, but the log detects it. */
 import assert from 'node:assert/strict';
 import { cpSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, renameSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -49,12 +49,12 @@ for (const [harm, happens] of Object.entries(HARMS)) {
   });
 }
 
-test('a sync with nothing to sync says that the directory is gone', async () => {
+test('a sync without unsynced records reports that the directory is gone', async () => {
   rmSync(dir, { recursive: true });
   await assert.rejects(log.sync(signal), saysGone);
 });
 
-test('what was left to a sync is gone with the directory', async () => {
+test('unsynced records are lost with the directory', async () => {
   const before = log.durable;
   await log.append([record(2)], signal, { durable: false });
   rmSync(dir, { recursive: true });
@@ -62,26 +62,26 @@ test('what was left to a sync is gone with the directory', async () => {
   assert.deepEqual(log.durable, before);
 });
 
-test('a segment that is deleted is noticed also when the next one is begun', async () => {
+test('a deleted segment is detected when the next one is created', async () => {
   await log.append([record(2)], signal, { durable: false });
   rmSync(join(dir, 'segments', segmentsIn(dir)[0]!));
   log.rotate();
   await assert.rejects(log.append([record(3)], signal), saysGone);
 });
 
-test('nothing is written to what lies in its place', async () => {
+test('nothing is written to its replacement', async () => {
   HARMS['a copy takes its place']!();
   const files = (): Record<string, string> =>
     Object.fromEntries(segmentsIn(dir).map((name) => [name, readFileSync(join(dir, 'segments', name), 'hex')]));
   const before = files();
   await assert.rejects(log.append([record(2)], signal), saysGone);
   await new Promise((resolve) => setTimeout(resolve, 150));
-  // The time after a failure is over: now it would begin a new segment.
+  // The refusal after the failure is over: now it would create a new segment.
   await assert.rejects(log.append([record(3)], signal), saysGone);
   assert.deepEqual(files(), before);
 });
 
-test('it goes on when the directory is back', async () => {
+test('appends succeed again when the directory is back', async () => {
   HARMS['the directory is moved']!();
   await assert.rejects(log.append([record(2)], signal), saysGone);
   renameSync(join(root, 'elsewhere'), dir);

@@ -37,7 +37,7 @@ async function open(fs: FileSystem, found: number[] = [], from?: Position): Prom
   return await SegmentLog.open({ dir: '/log', fs, signal, onRecord, ...(from && { from }) });
 }
 
-/** The records that are replayed, but for the one that it appends. */
+/** The replayed records, without the one that it appends. */
 async function keysOf(fs: FileSystem, from?: Position): Promise<number[]> {
   const found: number[] = [];
   const log = await open(fs, found, from);
@@ -72,7 +72,7 @@ test('files of one number that hold records are all replayed, after a crash at a
   assert.ok(images > 10, `${images} disks`);
 });
 
-test('an empty file beside one with records goes, and the other keeps its number', async () => {
+test('an empty file beside one with records is removed, and the other keeps its number', async () => {
   const files = await filesWith(2);
   const empty = '/log/segments/00000002-00000000.seg';
   const fs = new CrashFileSystem(
@@ -85,7 +85,7 @@ test('an empty file beside one with records goes, and the other keeps its number
   assert.deepEqual(await keysOf(fs), [2, 3]);
 });
 
-test('an empty file with a number of its own goes unless it is the last', async () => {
+test('an empty file with a unique number is removed unless it is the last', async () => {
   const image = new Map([
     ['/log/segments/00000001-00000000.seg', new Uint8Array(0)],
     numbered(await filesWith(2), 2),
@@ -98,25 +98,27 @@ test('an empty file with a number of its own goes unless it is the last', async 
   await log.close();
 });
 
-test('a number is not used again after a create that was late, in this process or the next', async (t) => {
+test('a number is not reused after a late create, in this process or the next', async (t) => {
   const dir = tempDirFor(t);
-  let hangs = false;
+  let hang: Promise<void> | undefined;
   const created: string[] = [];
   const slow: FileSystem = Object.assign(Object.create(realFileSystem) as FileSystem, {
     create: async (path: string) => {
-      if (hangs) await later(300);
-      hangs = false;
+      await hang;
+      hang = undefined;
       const file = await realFileSystem.create(path);
       created.push(basename(path));
       return file;
     },
   });
-  const fs = gatedFileSystem(slow, new DiskGate({ calls_max: 8, late_ms: 100 }));
+  const fs = gatedFileSystem(slow, new DiskGate({ calls_max: 8, late_ms: 500 }));
   const log = await SegmentLog.open({ dir, fs, signal });
   await log.append([record(1)], signal);
   log.rotate();
-  hangs = true;
+  const { promise, resolve: release } = Promise.withResolvers<void>();
+  hang = promise;
   await assert.rejects(log.append([record(2)], signal));
+  release();
   while (created.length < 2) await later(20);
   for (;;) {
     const isDone = await log.append([record(3)], signal).then(

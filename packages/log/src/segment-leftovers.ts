@@ -9,7 +9,7 @@
  *     00000007-aa.seg  00000007-bb.seg        the larger one is marked first
  *     00000007-aa.dup  00000007-bb.seg        the others get their numbers, then the marked one gets its own
  *
- * A crash in between leaves the mark, and the next start goes on from there.
+ * After a crash in between, the next start continues from the mark.
  * Bound: one file is read at a time. Cancellation: by the signal, between two reads.
  */
 import { join } from 'node:path';
@@ -72,7 +72,7 @@ class Resolver {
     this.#signal = signal;
   }
 
-  /** The files that hold nothing. On a read-only disk they are still there. */
+  /** The empty files. On a read-only disk they still exist. */
   async run(files: readonly Found[]): Promise<readonly Found[]> {
     if (files.some(({ isMarked }) => isMarked)) {
       await this.#renumber(files);

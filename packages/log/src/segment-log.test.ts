@@ -1,4 +1,4 @@
-/** The log on a real directory: what an operator can do to it, and what it says. */
+/** The log in a real directory: operations, failures of the disk, and their errors. */
 import assert from 'node:assert/strict';
 import { mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -41,7 +41,7 @@ async function open(init: Partial<SegmentLogInit> = {}): Promise<Opened> {
   return { log, heads, damage };
 }
 
-test('records come back with payload, meta and number after a reopen, across segments', async () => {
+test('records have the same payload, meta and number after a reopen, across segments', async () => {
   const { log } = await open();
   const places = [];
   for (let key = 1; key <= 60; key++) places.push((await log.append([record(key)], signal))[0]!);
@@ -58,7 +58,7 @@ test('records come back with payload, meta and number after a reopen, across seg
   await again.close();
 });
 
-test('a reopen from a known place replays only what came after, and numbers go on', async () => {
+test('a reopen from a known position replays only later records, and numbers continue', async () => {
   const { log } = await open();
   await log.append([record(1)], signal);
   const { position: from, seq: seq_known } = log.durable;
@@ -88,7 +88,7 @@ function segmentIn(fs: CrashFileSystem): string {
   return [...fs.files().keys()].toSorted()[0]!;
 }
 
-test('a torn tail is cut and reported; the log goes on behind it', async () => {
+test('a torn tail is cut and reported; later appends follow it', async () => {
   const fs = new CrashFileSystem();
   const first = await open({ fs, dir: '/log' });
   await first.log.append([record(1)], signal);
@@ -114,7 +114,7 @@ test('a torn tail is cut and reported; the log goes on behind it', async () => {
   assert.deepEqual(again.damage, []);
 });
 
-test('a flipped byte in a header or a body costs that record, is reported, and no other', async () => {
+test('a flipped byte in a header or a body loses only that record, and is reported', async () => {
   for (const at of [5, 300, 500]) {
     const fs = new CrashFileSystem();
     const first = await open({ fs, dir: '/log' });
@@ -132,7 +132,7 @@ test('a flipped byte in a header or a body costs that record, is reported, and n
 });
 
 test('bytes inside of a torn or damaged payload never become records', async () => {
-  // Somebody stores bytes that look like a record which would outrank everything.
+  // A client stores bytes that imitate a record with a higher number than all others.
   const forged = Buffer.alloc(recordBytes(100, 0));
   const header = { seq: 1_000_000, time_s: 0, salt: 0 };
   encodeHeader({ type: 7, id: new Uint8Array(32), payload: forged.subarray(64, 164) }, header, forged, 0);
@@ -176,7 +176,7 @@ test('a record that moves keeps its number and its time', async () => {
   await again.close();
 });
 
-/** A disk that fails as told, until it is told otherwise. */
+/** A disk with injected failures. */
 function failing(): { fs: CrashFileSystem; fail: (operation: string, code: string) => void; heal: () => void } {
   let broken: { operation: string; code: string } | undefined;
   const faults: Faults = {
@@ -219,13 +219,13 @@ test('a failed sync fails the append, retires the segment, and the next append g
   assert.ok(keys.includes(1) && keys.includes(3));
 });
 
-test('a full disk answers storage_full, keeps its segment, and goes on when there is room', async () => {
+test('a full disk answers storage_full, keeps its segment, and accepts appends once there is room', async () => {
   const { fs, fail, heal } = failing();
   const { log } = await open({ fs, dir: '/log' });
   await log.append([record(1)], signal);
   fail('write', 'ENOSPC');
   await assert.rejects(log.append([record(2)], signal), (error) => isRonError(error, 'storage_full'));
-  // Refused at once while the failure is fresh: a full disk is not hammered.
+  // Refused at once for a while after the failure, which spares a full disk.
   await assert.rejects(log.append([record(2)], signal), (error) => isRonError(error, 'storage_full'));
   heal();
   await appendWhenReady(log, 3);
@@ -233,7 +233,7 @@ test('a full disk answers storage_full, keeps its segment, and goes on when ther
   await log.close();
 });
 
-test('a read-only disk says so', async () => {
+test('a read-only disk is reported as such', async () => {
   const { fs, fail } = failing();
   const { log } = await open({ fs, dir: '/log' });
   fail('create', 'EROFS');
@@ -241,7 +241,7 @@ test('a read-only disk says so', async () => {
   await log.close();
 });
 
-test('more bytes than may wait are refused with busy', async () => {
+test('appends beyond the queue limit are refused with busy', async () => {
   const { log } = await open({ segment_bytes: 1 << 20, queue_bytes_max: 1000 });
   const outcomes = await Promise.allSettled([1, 2, 3, 4, 5, 6].map((key) => log.append([record(key, 300)], signal)));
   assert.ok(outcomes.some((each) => each.status === 'fulfilled'));
@@ -269,7 +269,7 @@ test('an append that is cancelled while it waits was not written', async () => {
   await again.log.close();
 });
 
-test('a segment is removed when its last lease is gone', async () => {
+test('a segment is removed when its last lease is released', async () => {
   const { log } = await open();
   await log.append([record(1)], signal);
   log.rotate();
@@ -305,7 +305,7 @@ test('a segment that could not be removed is still known, and can be removed lat
   await log.close();
 });
 
-test('who asks while a segment waits for its last reader is told that it is gone', async () => {
+test('a segment that waits for its last reader is not found by other callers', async () => {
   const { log } = await open();
   const [place] = await log.append([record(1)], signal);
   log.rotate();
@@ -319,7 +319,7 @@ test('who asks while a segment waits for its last reader is told that it is gone
   await log.close();
 });
 
-test('what a failed sync did not cover is gone, also for a process that opens the log again', async () => {
+test('records that a failed sync did not cover are gone, even for a process that opens the log again', async () => {
   const { fs, fail, heal } = failing();
   const { log } = await open({ fs, dir: '/log' });
   await log.append([record(1)], signal);
@@ -329,7 +329,7 @@ test('what a failed sync did not cover is gone, also for a process that opens th
   heal();
   assert.deepEqual(log.durable, end);
   await appendWhenReady(log, 3);
-  // The process dies, the machine does not; then the power goes. What the first one finds, the second one has.
+  // The process crashes, then the power fails. Records that the first restart found must survive.
   const { heads } = await open({ fs, dir: '/log' });
   const keys = heads.map((head) => head.id[0]);
   assert.ok(keys.includes(1) && keys.includes(3));
@@ -338,7 +338,7 @@ test('what a failed sync did not cover is gone, also for a process that opens th
     const left = after.heads.map((head) => head.id[0]);
     assert.ok(
       keys.every((key) => left.includes(key)),
-      'what was replayed is lost by the next crash',
+      'the next crash lost replayed records',
     );
   }
 });
@@ -347,16 +347,16 @@ test('records that wait for a sync are made durable by a replay', async () => {
   const { fs } = failing();
   const { log } = await open({ fs, dir: '/log' });
   await log.append([record(1)], signal, { durable: false });
-  // The process dies, the machine does not.
+  // Only the process crashes.
   const { heads } = await open({ fs, dir: '/log' });
   assert.equal(heads.length, 1);
   for (const image of fs.imagesAt(fs.operations, 100, Math.random)) {
     const after = await open({ fs: new CrashFileSystem(image), dir: '/log' });
-    assert.equal(after.heads.length, 1, 'what was replayed is lost by the next crash');
+    assert.equal(after.heads.length, 1, 'the next crash lost replayed records');
   }
 });
 
-test('a sync of nothing makes no file', async () => {
+test('a sync of an empty log creates no file', async () => {
   const { log } = await open();
   await log.sync(signal);
   await log.close();
@@ -375,7 +375,7 @@ test('a read-only directory can be opened and read', async () => {
   await log.close();
 });
 
-test('a record that fits no segment is refused', async () => {
+test('a record that does not fit a segment is refused', async () => {
   const { log } = await open();
   await assert.rejects(log.append([record(1, 5000)], signal), (error) => isRonError(error, 'payload_too_large'));
   await log.close();

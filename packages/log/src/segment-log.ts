@@ -43,7 +43,7 @@ export interface Damage extends Position {
 }
 
 export interface SegmentLogInit {
-  /** The log's directory; its segments lie in `segments/` below it. */
+  /** The directory of the log; its segments are in the subdirectory `segments/`. */
   dir: string;
   /** Default: the real one. */
   fs?: FileSystem;
@@ -79,18 +79,18 @@ export interface AppendInit {
   durable?: boolean;
 }
 
-/** A stretch of a segment, from the end of a record to that of another. Default: all of it. */
+/** A part of a segment, from the end of a record to the end of another. Default: the whole segment. */
 export interface SegmentPart {
   from?: number;
   until?: number;
-  /** As the scan tells it. */
+  /** As in scan.ts. */
   onBadBody?: (head: RecordHead, offset: number) => void;
 }
 
 const MIB = 1024 * 1024;
 
 export class SegmentLog implements AsyncDisposable {
-  /** Whether the log in a directory still holds what lies before a position. */
+  /** Whether the log in a directory still has every byte before a position. */
   static readonly reaches = reaches;
 
   readonly files: SegmentFiles;
@@ -134,8 +134,7 @@ export class SegmentLog implements AsyncDisposable {
   }
 
   /**
-   * Appends records that stand or fall together; resolves when they are durable, or with `durable: false` when they are
-   * written.
+   * Appends a group of records atomically; resolves when they are durable, or with `durable: false` when they are written.
    */
   append(records: readonly RecordInput[], signal: AbortSignal, init: AppendInit = {}): Promise<readonly Appended[]> {
     let bytes = 0;
@@ -167,7 +166,7 @@ export class SegmentLog implements AsyncDisposable {
     meta_bytes: number,
     init?: ReadInit,
   ): Promise<LogRecord | undefined> {
-    // Memory of its own: a caller that keeps a small record must not keep the pool that it was cut from.
+    // Not from Node's buffer pool: a caller that keeps a small record would keep the pool alive.
     const bytes = Buffer.allocUnsafeSlow(HEADER_BYTES + payload_bytes + meta_bytes);
     const salt = this.files.saltOf(position.segment);
     const count = await this.files.read(position.segment, bytes, bytes.length, position.offset);
@@ -224,7 +223,7 @@ export class SegmentLog implements AsyncDisposable {
         onBadBody: part.onBadBody,
         signal,
       });
-      // What follows the tail of the segment being written is not damage, it is being written.
+      // Bytes after the tail of the active segment are a write in progress, not damage.
       const isActive = segment === this.active;
       if (end.torn_bytes > 0 && !isActive) {
         onDamage({ segment, offset: end.tail, bytes: end.torn_bytes, what: 'torn tail' });
@@ -249,7 +248,7 @@ export class SegmentLog implements AsyncDisposable {
 
   /**
    * Removes the segments that end before a position, oldest first, each durably: a crash leaves a log that begins later.
-   * The last segment with records stays, so that record numbers go on after a restart.
+   * The last segment with records stays, so that record numbers continue after a restart.
    */
   async truncateBefore(position: Position, signal: AbortSignal): Promise<void> {
     const numbers = this.files.numbers();
@@ -266,13 +265,13 @@ export class SegmentLog implements AsyncDisposable {
     this.#writer.rotate();
   }
 
-  /** Removes a segment that is not needed any more, once its last lease is gone. Durable when it resolves. */
+  /** Removes a segment once its last lease is released. Durable when it resolves. */
   async remove(segment: number): Promise<void> {
     assert(segment !== this.active, 'a segment that is being written is not removed');
     await this.files.remove(segment);
   }
 
-  /** Commits what waits, then closes the files. */
+  /** Commits the waiting appends, then closes the files. */
   async close(): Promise<void> {
     await this.#commits.close();
     // Appends that waited for a sync have been answered: a failure here loses no acknowledged record.

@@ -1,5 +1,5 @@
 /**
- * The end of a log: the segment that is being written, and the change to the next one.
+ * Writes the active segment of a log and rotates to the next one.
  *
  * Contract: a durable group is durable when `commit` resolves. `onDurable` receives every group of records in log order,
  * in the same synchronous step in which `durable` advances past it; a group whose write or sync failed is never reported.
@@ -15,7 +15,7 @@ import type { File } from './file-system.ts';
 import type { Appended, DurableEnd, DurableRecord, Position, RecordInput } from './record.ts';
 import type { SegmentFiles } from './segment-files.ts';
 
-/** Records that stand or fall together. */
+/** Records that are written atomically. */
 export interface Group {
   readonly records: readonly RecordInput[];
   readonly bytes: number;
@@ -26,9 +26,9 @@ export interface Group {
 export interface Active {
   readonly segment: number;
   readonly file: File;
-  /** Identifies the file that must lie at the path; undefined where the file system cannot tell. */
+  /** Identifies the file that must be at the path; undefined if the file system has no identities. */
   readonly identity: string | undefined;
-  /** Where the next record goes. */
+  /** The offset of the next record. */
   tail: number;
 }
 
@@ -36,13 +36,13 @@ export async function activeOf(segment: number, file: File, tail: number): Promi
   return { segment, file, tail, identity: await file.identity?.() };
 }
 
-/** Where a log goes on after it was opened. */
+/** The state in which a log continues after it was opened. */
 export interface LogEnd {
   /** The last segment, when it has room and can be written. */
   readonly active: Active | undefined;
   readonly segment_last: number;
   readonly durable: DurableEnd;
-  /** Why the last segment cannot be written, if that is so. */
+  /** Why the last segment cannot be written; undefined if it can. */
   readonly failure: unknown;
 }
 
@@ -101,7 +101,7 @@ export class SegmentWriter {
     return this.#durable;
   }
 
-  /** Why nothing is written now, after a failure a moment ago. */
+  /** The error with which appends are refused for a while after a failure. */
   get refusal(): RonError | undefined {
     return this.#refusal !== undefined && sched.now_ms() < this.#refuse_until_ms ? this.#refusal : undefined;
   }
@@ -143,7 +143,7 @@ export class SegmentWriter {
     }
   }
 
-  /** The payloads of a group that is not durable belong to the caller again: they are not kept until the sync. */
+  /** Payloads of groups that are not durable are not kept until the sync: the caller may reuse them. */
   #hold({ records, durable }: Group, places: readonly Appended[]): void {
     if (records.length === 0) return;
     this.#unsynced_records += records.length;
@@ -197,6 +197,7 @@ export class SegmentWriter {
   #advance(segment: number, offset: number): void {
     this.#files.setDurableBytes(segment, offset);
     this.#durable = { position: { segment, offset }, seq: this.#seq };
+    // [storage I-1] The index learns of durable records in one synchronous step.
     for (const { records, places } of this.#takeUnsynced()) this.#init.onDurable?.(records, places);
   }
 
@@ -231,7 +232,7 @@ export class SegmentWriter {
     }
   }
 
-  /** A full disk leaves part of a write: it is cut off, which also gives back its room. Any other failure retires. */
+  /** A full disk leaves a partial write: it is cut off, which also frees its space. Any other failure retires the segment. */
   async #rollBack(active: Active, cause: unknown): Promise<void> {
     if (!isFull(cause)) return await this.#retire(active, cause);
     await active.file.truncate(active.tail).catch((error: unknown) => this.#retire(active, error));
@@ -251,7 +252,7 @@ export class SegmentWriter {
     // Another file may be at that path now.
     if (isGone(cause)) return;
     this.#uncut = { segment, offset };
-    // A dead disk fails this too: then the next append tries again before it writes.
+    // This fails too on a dead disk: the next append tries again before it writes.
     await this.#cut().catch(() => undefined);
   }
 

@@ -1,4 +1,4 @@
-/** Records whose sync failed are cut off before the log goes on, even if the disk refuses to cut them off at first. */
+/** Records whose sync failed are cut off before the log continues, even if the disk refuses to cut them off at first. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '@ron/kernel';
@@ -62,7 +62,7 @@ test('while such a record cannot be cut off, appends fail and no segment is crea
   const fs = new CrashFileSystem(new Map(), {
     before: (operation) => {
       if (!isBroken || (operation !== 'sync' && operation !== 'truncate')) return;
-      // After the first attempt syncs work: the cut alone keeps the log from going on.
+      // After the first attempt syncs work: only the cut blocks the log.
       if (operation === 'sync' && truncates > 0) return;
       if (operation === 'truncate') truncates += 1;
       throw Object.assign(new Error('EIO'), { code: 'EIO' });

@@ -1,4 +1,4 @@
-/** A rotten record is never returned: neither payload nor meta, by any of the reads. */
+/** No read returns a damaged record: neither its payload nor its meta. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';

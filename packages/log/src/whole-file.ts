@@ -1,9 +1,9 @@
 /**
- * Files that are read and written as a whole.
+ * Atomic replacement of small files.
  *
- * Promise: after `writeWhole` the file is the new one, even if power fails; if it fails before, it is the old one or
- * the new one, whole. It is written beside, synced, put in place in one step, and the directory is synced.
- * Bound: the caller's. One writer at a time; the caller sees to that. Cancellation: none; file calls end by themselves.
+ * Contract: after `writeWhole` the new file survives a power failure; a failure before leaves the whole old file or the whole
+ * new one. It writes a temporary file, syncs and renames it, and syncs the directory. The caller ensures one writer at a time.
+ * Bound: the caller's.
  */
 import { dirname } from 'node:path';
 import { assert, RonError } from '@ron/kernel';
@@ -19,13 +19,13 @@ export async function writeWhole(fs: FileSystem, path: string, bytes: Uint8Array
     await file.sync();
     renamed = fs.rename(temporary(path), path);
   } finally {
-    // At the same time: under load every call to the disk waits for its turn.
+    // Concurrently: under load every call to the disk waits in a queue.
     await Promise.all([file.close(), renamed]);
   }
   await fs.syncDir(dirname(path));
 }
 
-/** A write that failed may have left its file behind. */
+/** The temporary file of a failed write may exist. */
 async function createAnew(fs: FileSystem, path: string): Promise<File> {
   try {
     return await fs.create(path);
@@ -36,23 +36,24 @@ async function createAnew(fs: FileSystem, path: string): Promise<File> {
   }
 }
 
-/** Undefined when there is none. */
+/** Undefined when the file does not exist. */
 export async function readWhole(fs: FileSystem, path: string, bytes_max: number): Promise<Buffer | undefined> {
   const file = await fs.open(path, 'read').catch(ignoreMissing);
   if (file === undefined) return undefined;
   try {
     const size = await file.size();
-    if (size > bytes_max) throw new RonError('not_ready', `${path} has ${size} bytes, more than it can have`);
+    if (size > bytes_max)
+      throw new RonError('not_ready', `${path} has ${size} bytes, more than the limit of ${bytes_max}`);
     const bytes = Buffer.alloc(size);
     const count = await file.read(bytes, size, 0);
-    assert(count === size, 'a file that nobody else writes is read as a whole');
+    assert(count === size, 'the file has one writer, so it is read completely');
     return bytes;
   } finally {
     await file.close();
   }
 }
 
-/** Removes what a write that did not come to its end left behind. */
+/** Removes the temporary file of an unfinished write. */
 export async function removeLeftOver(fs: FileSystem, path: string): Promise<void> {
   await fs.remove(temporary(path)).catch(ignoreMissing);
 }

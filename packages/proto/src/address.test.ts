@@ -18,7 +18,7 @@ const hash = fc.uint8Array({ minLength: 32, maxLength: 32 });
 const HEX = '0123456789abcdef'.split('');
 const good = `b3:${'0123456789abcdef'.repeat(4)}`;
 
-test('a hash survives the way to text and back', () => {
+test('a hash survives formatting and parsing', () => {
   fc.assert(
     fc.property(hash, (bytes) => {
       const address = formatAddress(bytes);
@@ -31,7 +31,7 @@ test('a hash survives the way to text and back', () => {
   );
 });
 
-test('parsing agrees with the published pattern on strings near the right one', () => {
+test('parsing agrees with the published pattern on almost valid strings', () => {
   const pattern = new RegExp(ADDRESS_PATTERN);
   const digit = fc.constantFrom(...'0123456789abcdefABCDEFgG /:\n\u0000é'.split(''));
   const near = fc
@@ -54,7 +54,7 @@ test('parsing agrees with the published pattern on strings near the right one', 
   );
 });
 
-test('no value of any type throws, and a refusal says what is wrong without repeating it', () => {
+test('no value of any type throws, and a refusal states the reason without repeating the input', () => {
   fc.assert(
     fc.property(fc.oneof(fc.anything(), fc.string({ unit: 'binary', maxLength: 100 })), (value) => {
       const result = checkAddress(value);
@@ -70,7 +70,7 @@ function problem(value: unknown): string {
   return result.ok ? '' : (result.problem.split('; ')[1] ?? '');
 }
 
-test('the sentence names the first thing to mend', () => {
+test('the reason names the first problem', () => {
   assert.equal(problem(7), 'this is number, not a string');
   assert.equal(problem(null), 'this is null, not a string');
   assert.equal(problem(good.slice(3)), 'this does not begin with "b3:"');
@@ -84,7 +84,7 @@ test('formatting refuses a hash of another size', () => {
   assert.throws(() => formatAddress(new Uint8Array(33)), RangeError);
 });
 
-test('equality is of addresses, not of strings', () => {
+test('only valid addresses are equal', () => {
   assert.equal(sameAddress(good, `b3:${good.slice(3)}`), true);
   assert.equal(sameAddress(good, good.replace('9', '8')), false);
   assert.equal(sameAddress('b3:', 'b3:'), false);

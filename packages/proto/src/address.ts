@@ -1,14 +1,14 @@
 /**
  * The address of bytes: `b3:` and the BLAKE3-256 hash in 64 lower-case hex digits.
  *
- * Promise: a value of type `Address` has exactly that form, so two addresses are equal when their strings are. There is
- * one spelling: no upper case, no white space, no short form. Nothing here throws on what a client may send.
- * Bound: 67 characters; longer input is refused by its length, without being read.
+ * Contract: a value of type `Address` has exactly this form, so two addresses are equal if their strings are. There is one
+ * spelling: no upper case, no white space, no short form. Functions that take client input do not throw.
+ * Bound: 67 characters; longer input is refused by its length.
  */
 
 declare const brand: unique symbol;
 
-/** A string that was checked. Only the functions of this file make one. */
+/** A checked string. Only the functions of this file create one. */
 export type Address = string & { readonly [brand]: 'Address' };
 
 export const ADDRESS_PREFIX = 'b3:';
@@ -23,7 +23,7 @@ export type AddressResult =
 
 const WANTED = 'an address is "b3:" and 64 lower-case hex digits';
 
-/** The address that `input` spells, or undefined. For hot paths; `checkAddress` says what is wrong. */
+/** The address in `input`, or undefined. For hot paths; `checkAddress` returns the reason. */
 export function parseAddress(input: unknown): Address | undefined {
   return isAddress(input) ? input : undefined;
 }
@@ -37,7 +37,7 @@ export function isAddress(input: unknown): input is Address {
   return true;
 }
 
-/** Like `parseAddress`, with a sentence for the person who sent it. The sentence never repeats the input. */
+/** As `parseAddress`, with a reason for the client. The reason never repeats the input. */
 export function checkAddress(input: unknown): AddressResult {
   if (isAddress(input)) return { ok: true, address: input };
   return { ok: false, problem: `${WANTED}; ${whatIsWrong(input)}` };
@@ -60,7 +60,7 @@ export function addressHex(address: Address): string {
   return address.slice(ADDRESS_PREFIX.length);
 }
 
-/** Whether both are addresses, and the same one. What is no address equals nothing, not even itself. */
+/** Whether both are valid addresses and equal. An invalid address is not equal to itself. */
 export function sameAddress(left: unknown, right: unknown): boolean {
   return left === right && isAddress(left);
 }
@@ -79,5 +79,5 @@ function whatIsWrong(input: unknown): string {
     const upper = code >= 0x41 && code <= 0x46;
     return upper ? `there is upper case at character ${at + 1}` : `character ${at + 1} is not a hex digit`;
   }
-  return 'this is one';
+  return 'this is a valid address';
 }

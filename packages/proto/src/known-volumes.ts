@@ -1,7 +1,7 @@
 /**
- * The volumes that a node knows: storage writes this file, `ron up` and `ron doctor` read it.
+ * The file in which storage records the volumes of a node; `ron up` and `ron doctor` read it.
  *
- * A start without `data_dirs` uses the directories in it, so that a node never comes up empty because a flag was left out.
+ * A start without `data_dirs` uses the recorded directories, so that a node never starts empty because of a missing flag.
  */
 export interface KnownVolume {
   /** The volume's UUID. */
@@ -16,7 +16,7 @@ const VERSION = 1;
 export const formatKnownVolumes = (volumes: readonly KnownVolume[]): string =>
   `${JSON.stringify({ version: VERSION, volumes }, undefined, 2)}\n`;
 
-/** Undefined when the text is not such a file, or one of a later version. */
+/** Undefined when the text is not valid or of a later version. */
 export function parseKnownVolumes(text: string): KnownVolume[] | undefined {
   let value: unknown;
   try {

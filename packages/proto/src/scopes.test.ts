@@ -4,7 +4,7 @@ import * as fc from 'fast-check';
 import { isScope, SCOPE_NAMES, SCOPES, scopeService, scopesOf } from './scopes.ts';
 import { BASE_PORT_DEFAULT, defaultPort, isService, SERVICES } from './services.ts';
 
-test('every scope is a service of ours and one word', () => {
+test('every scope is the name of a service and one word', () => {
   for (const scope of SCOPE_NAMES) {
     assert.match(scope, /^[a-z]+:[a-z]+$/);
     assert.ok(isService(scopeService(scope)), scope);
@@ -12,12 +12,12 @@ test('every scope is a service of ours and one word', () => {
   }
 });
 
-test('the scopes of the services are all scopes, each once, and no service is without', () => {
+test('every service has scopes, and together they are all scopes, each once', () => {
   assert.deepEqual(SERVICES.flatMap((service) => scopesOf(service)).toSorted(), SCOPE_NAMES.toSorted());
   for (const service of SERVICES) assert.ok(scopesOf(service).length > 0, service);
 });
 
-test('nothing outside the lists is taken for a member', () => {
+test('only members of the lists are accepted', () => {
   const near = fc.oneof(
     fc.anything(),
     fc.constantFrom(

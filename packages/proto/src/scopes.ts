@@ -1,29 +1,29 @@
 /**
- * Every scope that a route can ask for and a capability can carry.
+ * Every scope that a route can require and a capability can carry.
  *
- * Promise: the list is closed. A scope is `<service>:<verb>`; the part before the colon is the service that checks it.
- * There are no wildcards: what a capability allows can be read off it without knowing which scopes exist.
+ * Contract: the list is closed. A scope is `<service>:<verb>`; the part before the colon is the service that checks it.
+ * There are no wildcards, so a capability states everything that it allows.
  */
 import { isService, SERVICES } from './services.ts';
 import type { Service } from './services.ts';
 
-/** Scope to one sentence that says what it allows. */
+/** Each scope with a description of its permission. */
 export const SCOPES = {
-  'storage:get': 'read objects, where reading is not open to all',
+  'storage:get': 'read objects, if reads need a capability',
   'storage:put': 'store objects, by one request or by resumable upload',
   'storage:pin': 'pin and unpin objects',
-  'storage:admin': 'look at volumes; start scrub, repair and compaction',
+  'storage:admin': 'manage volumes; start scrub, repair and compaction',
 
   'index:name': 'publish names',
-  'index:announce': 'say which objects a node holds',
+  'index:announce': 'announce the objects of a node',
   'index:pin': 'pin and unpin index entries',
   'index:admin': 'start a reindex',
 
-  'edge:get': 'read assets, where reading is not open to all',
+  'edge:get': 'read assets, if reads need a capability',
   'edge:admin': 'purge the cache and reload packs',
 
   'interop:put': 'store an object through the bridge',
-  'interop:get': 'read objects and receipts through the bridge, where reading is not open to all',
+  'interop:get': 'read objects and receipts through the bridge, if reads need a capability',
   'interop:admin': 'manage providers, brownout and dead letters',
 
   'kms:create': 'create keys and import public keys',
@@ -41,7 +41,7 @@ export const SCOPES = {
   'mailbox:admin': 'replay dead letters',
 
   'passport:issue': 'issue capabilities',
-  'passport:verify': 'ask whether a capability is good',
+  'passport:verify': 'verify capabilities',
   'passport:revoke': 'revoke capabilities by epoch',
 } as const satisfies Record<`${Service}:${string}`, string>;
 

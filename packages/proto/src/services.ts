@@ -1,16 +1,16 @@
 /**
  * The services of the network. A service's name is also the audience of the capabilities that it accepts, its table in
- * `ron.toml` and its label in metrics, so there is one spelling of it, here.
+ * `ron.toml` and its label in metrics, so it is defined only here.
  */
 
 export const SERVICES = ['storage', 'index', 'edge', 'interop', 'kms', 'mailbox', 'passport'] as const;
 
 export type Service = (typeof SERVICES)[number];
 
-/** The first of the ports that one node uses; the console answers here. */
+/** The first port of a node: the console listens on it. */
 export const BASE_PORT_DEFAULT = 7100;
 
-/** Each service's distance from the base port. The console is 0. */
+/** The offset of each service from the base port. The console has 0. */
 const PORT_OFFSET: Readonly<Record<Service, number>> = {
   storage: 1,
   index: 2,

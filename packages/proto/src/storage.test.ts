@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { formatDurability, parseDurability } from './storage.ts';
 
-test('how safe an object is comes out of its header as it went in', () => {
+test('the durability header is parsed as it was formatted', () => {
   const count = fc.integer({ min: 0, max: 9999 });
   fc.assert(
     fc.property(fc.record({ fsynced: fc.boolean(), copies: count, target: count }), (durability) => {
@@ -12,7 +12,7 @@ test('how safe an object is comes out of its header as it went in', () => {
   );
 });
 
-test('any other header says nothing', () => {
+test('any other header is not parsed', () => {
   for (const header of [null, '', 'fsynced=2; copies=1; target=1', 'fsynced=1;copies=1;target=1', 'copies=1']) {
     assert.equal(parseDurability(header), undefined);
   }

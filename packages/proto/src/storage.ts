@@ -1,7 +1,7 @@
-/** What storage and its callers say to each other, besides bytes: receipts, manifests, volumes, and work behind the scenes. */
+/** Answers of storage besides object bytes: receipts, manifests, volumes, repair, scrub and administrative tasks. */
 import type { Address } from './address.ts';
 
-/** How safe an object is. */
+/** How well an object is protected against loss. */
 export interface Durability {
   /** Whether the bytes survive a power failure. */
   readonly fsynced: boolean;
@@ -9,10 +9,16 @@ export interface Durability {
   readonly target: number;
 }
 
-/** The answer to a write. */
-export interface ObjectReceipt {
+/** The answer to a write as clients see it. */
+export interface Receipt {
   readonly address: Address;
   readonly size: number;
+  /** Undefined when the server did not state it. */
+  readonly durability: Durability | undefined;
+}
+
+/** The answer to a write as storage sends it. */
+export interface ObjectReceipt extends Receipt {
   readonly durability: Durability;
 }
 
@@ -27,7 +33,7 @@ export function parseDurability(header: string | null): Durability | undefined {
   return { fsynced: match[1] === '1', copies: Number(match[2]), target: Number(match[3]) };
 }
 
-/** What an object is made of. */
+/** The parts of an object. */
 export interface ObjectManifest {
   readonly address: Address;
   readonly size: number;
@@ -40,12 +46,15 @@ export interface ObjectManifest {
   readonly durability: Durability;
 }
 
-/** What an operator decides about a volume. */
+/** The commands that an operator can give for a volume. */
 export const VOLUME_VERBS = ['drain', 'undrain', 'lose', 'restore', 'remove'] as const;
 export type VolumeVerb = (typeof VOLUME_VERBS)[number];
 
+/** `gone`: the directory that was opened no longer exists. */
+export type VolumeCondition = 'ok' | 'full' | 'read_only' | 'failed' | 'gone';
+
 export interface VolumeInfo {
-  /** A UUID, the same wherever its directory lies; absent while it is not known. */
+  /** A UUID that stays the same when the directory moves; absent while it is unknown. */
   readonly id?: string;
   /** Its directory. */
   readonly name: string;
@@ -53,28 +62,31 @@ export interface VolumeInfo {
   readonly domain: string;
   readonly weight: number;
   readonly life: 'active' | 'draining' | 'drained' | 'lost';
-  readonly condition: string;
-  /** What is wrong with it: why it takes no writes, cannot be emptied, or is not told what it missed. */
+  readonly condition: VolumeCondition;
+  /** Why it accepts no writes, cannot be drained, or cannot receive missed deletions. Empty without a problem. */
   readonly reason: string;
-  /** False while it has not been told everything that was decided in its absence. */
+  /** False until it has received all decisions that it missed while it was absent. */
   readonly is_current: boolean;
   readonly used_bytes: number;
   readonly segments: number;
 }
 
-/** How far the pass over a volume is, or the last one was. */
-export interface ScrubInfo {
-  readonly name: string;
-  readonly used_bytes: number;
+/** Progress of the current scrub pass over a volume, or the result of the last one. */
+export interface ScrubPass {
   readonly pass: number;
-  readonly is_running: boolean;
   readonly records: number;
   readonly bytes: number;
   readonly bad: number;
   readonly begun_s: number;
   readonly ended_s: number;
-  /** Why it could not be read to the end. */
+  /** Why the pass stopped before the end of the volume. */
   readonly problem?: string;
+}
+
+export interface ScrubInfo extends ScrubPass {
+  readonly name: string;
+  readonly used_bytes: number;
+  readonly is_running: boolean;
   /** Why the pass cannot end within its period. */
   readonly late?: string;
 }
@@ -82,24 +94,31 @@ export interface ScrubInfo {
 export interface VolumesAnswer {
   readonly volumes: readonly VolumeInfo[];
   readonly scrubs: readonly ScrubInfo[];
-  /** Why nothing is reclaimed now: the volumes that have not answered completely. */
+  /** Why compaction is suspended: the volumes whose inventory is incomplete. */
   readonly incomplete?: string;
   /** Verified chunks in memory. */
   readonly cache: { readonly used_bytes: number; readonly bytes_max: number };
 }
 
+/** Repairs by urgency, the most urgent first: last copies, copies that the replication factor requires, parity shards. */
+export const REPAIR_CLASSES = ['last', 'rf', 'parity'] as const;
+export type RepairClass = (typeof REPAIR_CLASSES)[number];
+
+/** `whole`: nothing was missing. `gone`: the record was removed meanwhile. */
+export type RepairResult = 'repaired' | 'whole' | 'gone';
+
 export interface RepairStatus {
   readonly target: number;
   readonly observed: number;
-  /** Records that lack something. */
+  /** Records with missing copies or shards. */
   readonly deficit: number;
-  readonly deficit_by_class: Readonly<Record<'last' | 'rf' | 'parity', number>>;
-  /** Shards that lie in one place with another of their stripe, until there is a better one. */
+  readonly deficit_by_class: Readonly<Record<RepairClass, number>>;
+  /** Shards that share a failure domain with another shard of their stripe, for lack of a better place. */
   readonly crowded: number;
-  /** Objects with missing parts, by the last compaction; absent before the first. */
+  /** Objects with missing chunks, counted by the last compaction; absent before the first. */
   readonly broken?: number;
   readonly records: number;
-  /** A plan has gone through everything. */
+  /** A plan has covered every record. */
   readonly is_complete: boolean;
   readonly is_planning: boolean;
   readonly planned_ms?: number;
@@ -108,22 +127,22 @@ export interface RepairStatus {
   readonly queued: number;
   readonly inflight: number;
   readonly skipped_total: number;
-  readonly results: Readonly<Record<'repaired' | 'whole' | 'gone' | 'failed', number>>;
+  readonly results: Readonly<Record<RepairResult | 'failed', number>>;
   readonly bytes_total: number;
   readonly rate_bytes_per_s: number;
-  /** What it is now, out of consideration for reads. */
+  /** The current limit, lowered while clients wait for the disks. */
   readonly allowed_bytes_per_s: number;
   readonly stripes?: {
     readonly objects: number;
     readonly stripes: number;
     readonly failed: number;
-    /** Chunks that no stripe takes: they have copies. */
+    /** Chunks outside of stripes; they are replicated. */
     readonly lone: number;
     readonly problem?: string;
   };
 }
 
-/** Long work that an operator sets going. */
+/** Long-running work that an operator starts. */
 export type TaskKind = 'compact' | 'repair' | 'scrub';
 
 export interface Task<K extends string = TaskKind> {
@@ -133,8 +152,7 @@ export interface Task<K extends string = TaskKind> {
   /** Unix time. */
   readonly started_ms: number;
   readonly ended_ms?: number;
-  /** How far it is, or was. */
   readonly progress: Readonly<Record<string, unknown>>;
-  /** Why it failed. */
+  /** The reason of a failure. */
   readonly problem?: string;
 }

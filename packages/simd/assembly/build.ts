@@ -1,9 +1,9 @@
 /**
  * `npm run build --workspace @ron/simd`: writes blake3.ts, compiles `index.ts` to `src/simd.wasm`.
  *
- * The compiler is 100 MB and only whoever changes this folder needs it, so it is no dependency: `npm exec` fetches the
- * pinned version when this runs. The hash of the sources is kept in the module, so that a test can tell without the
- * compiler whether the module is stale.
+ * The compiler is 100 MB and is needed only for changes in this folder, so it is not a dependency: `npm exec` fetches the
+ * pinned version. The hash of the sources is stored in the module, so that a test can detect a stale module without the
+ * compiler.
  */
 import { spawnSync } from 'node:child_process';
 import { createHash } from 'node:crypto';
@@ -32,14 +32,14 @@ const folder = new URL('./', import.meta.url).pathname;
 export const WASM = new URL('../src/simd.wasm', import.meta.url);
 const HASH_SECTION = 'source-sha256';
 
-/** What the module is made of, in one hash: sources, generator, compiler and its flags. */
+/** One hash over the inputs of the module: sources, generator, compiler and its flags. */
 export function sourceHash(): string {
   const hash = createHash('sha256').update(JSON.stringify([COMPILER, FLAGS, blake3Source()]));
   for (const file of ['index.ts', 'reed-solomon.ts']) hash.update(readFileSync(join(folder, file)));
   return hash.digest('hex');
 }
 
-/** The hash that a compiled module carries. */
+/** The hash stored in a compiled module. */
 export function hashOf(wasm: Uint8Array<ArrayBuffer>): string {
   const [section] = WebAssembly.Module.customSections(new WebAssembly.Module(wasm), HASH_SECTION);
   return section === undefined ? 'none' : Buffer.from(section).toString('latin1');
@@ -52,7 +52,7 @@ function withHash(wasm: Uint8Array, hash: string): Uint8Array<ArrayBuffer> {
   return new Uint8Array(Buffer.concat([wasm, Buffer.from([0, body.length]), body]));
 }
 
-/** Compiles the sources and returns the module; throws with the compiler's words when it fails or cannot be fetched. */
+/** Compiles the sources and returns the module; throws with the compiler's output if it fails or cannot be fetched. */
 export function compile(): Uint8Array<ArrayBuffer> {
   writeFileSync(join(folder, 'blake3.ts'), blake3Source());
   const out = mkdtempSync(join(tmpdir(), 'ron-simd-'));

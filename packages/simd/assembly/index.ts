@@ -1,4 +1,4 @@
-// The one WebAssembly module of ron: BLAKE3 subtree values and Reed-Solomon. See ../README.md for what it promises.
+// The one WebAssembly module of ron: BLAKE3 subtree values and Reed-Solomon. See ../README.md for its interface.
 import { compress4 } from './blake3';
 export { multiply } from './reed-solomon';
 
@@ -8,7 +8,7 @@ const CHUNK_END: u32 = 2;
 const PARENT: u32 = 4;
 const ROOT: u32 = 8;
 
-// The values of the tree level that is being merged; a subtree of SUBTREE_BYTES_MAX has this many chunks, and the last
+// The values of the tree level being merged; a subtree of SUBTREE_BYTES_MAX has this many chunks, and the last
 // group of four may write three values past its end.
 const SUBTREE_CHUNKS_MAX: usize = 1024;
 const values: usize = memory.data((1024 + 4) * 32, 16);
@@ -19,7 +19,7 @@ export function subtreeBytesMax(): usize {
   return SUBTREE_CHUNKS_MAX * CHUNK_BYTES;
 }
 
-// Where the caller puts its bytes. Memory grows to hold them; what lies below belongs to the module.
+// Where the caller puts its bytes. Memory grows to hold them; memory below belongs to the module.
 export function inputAt(): usize {
   return __heap_base;
 }
@@ -29,7 +29,7 @@ function compressChunk(input: usize, length: usize, counter: u64, flags: u32, ou
   memory.copy(padded, input, length);
   const blocks: usize = length == 0 ? 1 : (length + 63) >> 6;
   const lengthLast = <u32>(length - ((blocks - 1) << 6));
-  // The three other lanes read the same bytes (stride 0); their values are thrown away.
+  // The three other lanes read the same bytes (stride 0); their values are discarded.
   compress4(padded, 0, <u32>blocks, counter, 0, 0, CHUNK_START, CHUNK_END | flags, lengthLast, out);
 }
 
@@ -58,7 +58,7 @@ function compressParents(pairs: usize, flags: u32): void {
 }
 
 // The chaining value of the subtree over `length` bytes whose first chunk has index `counter`; with `root` set, the hash
-// of an input that is this subtree alone. Pairing neighbours level by level and carrying an odd one up is the
+// of an input that consists of this subtree. Pairing neighbours level by level and promoting an odd one gives the
 // left-balanced tree of BLAKE3.
 export function subtree(input: usize, length: usize, counter: u64, root: bool, out: usize): void {
   if (length <= CHUNK_BYTES) {
@@ -79,7 +79,7 @@ export function subtree(input: usize, length: usize, counter: u64, root: bool, o
   memory.copy(out, values, 32);
 }
 
-// The parent of two chaining values that lie one after the other at `pair`.
+// The parent of two adjacent chaining values at `pair`.
 export function parent(pair: usize, root: bool, out: usize): void {
   compress4(pair, 0, 1, 0, 0, PARENT | (root ? ROOT : 0), 0, 0, 64, values);
   memory.copy(out, values, 32);

@@ -2,10 +2,10 @@
 //
 // A product c * x is two table look-ups, one for each nibble of x: swizzle does sixteen of them at once. A table pair is
 // 32 bytes (16 for the low nibble, 16 for the high one); `tables` holds one pair for each (source, row), rows innermost.
-// `sources` and `targets` are lists of addresses, so that shards can lie anywhere. Lengths are multiples of 32. Rows are
-// taken three at a time, so that 6+3 reads every source byte once, and 32 bytes at a time, so that a table that was
-// loaded is used twice. With `plain`, all factors of the first row and of the first source are 1: there a product is the
-// byte itself, and nothing is looked up. The inner loops are inlined for each case, so that none of them asks.
+// `sources` and `targets` are lists of addresses, so that shards can be anywhere. Lengths are multiples of 32. Rows are
+// processed three at a time, so that 6+3 reads every source byte once, and 32 bytes at a time, so that a loaded table is
+// used twice. With `plain`, all factors of the first row and of the first source are 1: there a product is the byte
+// itself, without a look-up. The inner loops are inlined for each case, so that none of them branches.
 
 // @ts-ignore: decorator
 @inline

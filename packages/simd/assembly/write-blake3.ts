@@ -1,8 +1,8 @@
 /**
  * Writes `blake3.ts`, the AssemblyScript of the BLAKE3 compression, four inputs at a time.
  *
- * The seven rounds are unrolled with the message permutation folded into the names, which is what makes it fast and why
- * it is written by a program: by hand it would be 112 lines of the same mix with other indices.
+ * The seven rounds are unrolled with the message permutation folded into the names, which makes it fast. It is generated,
+ * because by hand it would be 112 lines of the same mix with other indices.
  */
 const PERMUTATION = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
 const IV = [
@@ -59,7 +59,7 @@ function rounds(): string[] {
   return lines;
 }
 
-/** Loads one block of each of the four inputs and transposes it, so that word i of all four lies in one vector. */
+/** Loads one block of each of the four inputs and transposes it, so that word i of all four is in one vector. */
 function loadWords(): string[] {
   const lines: string[] = [];
   for (let quarter = 0; quarter < 4; quarter++) {

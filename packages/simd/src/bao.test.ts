@@ -26,7 +26,7 @@ function treeOf(bytes: Uint8Array): Tree {
   };
 }
 
-/** Three at a time, from memory that is used again as soon as the next batch is asked for. */
+/** Three at a time, from memory that is reused when the next batch is requested. */
 async function* inBatches(
   first: number,
   last: number,
@@ -42,7 +42,7 @@ async function* inBatches(
 async function slice(bytes: Uint8Array, offset: number, length: number): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
   for await (const batch of encodeSlice(treeOf(bytes), offset, length, signal)) {
-    // What is not copied now is gone when the next batch comes.
+    // Bytes that are not copied now are overwritten by the next batch.
     for (const piece of batch) pieces.push(Uint8Array.from(piece));
   }
   return Buffer.concat(pieces);
@@ -66,7 +66,7 @@ async function verify(
   return Buffer.concat(out);
 }
 
-test('any range of any object verifies against the address alone', async () => {
+test('any range of any object verifies against the address', async () => {
   const range = fc.record({
     size: fc.integer({ min: 0, max: 60_000 }),
     offset: fc.integer({ min: 0, max: 70_000 }),
@@ -85,7 +85,7 @@ test('any range of any object verifies against the address alone', async () => {
   );
 });
 
-test('a last group of a few bytes is sent with its batch: its memory is used again afterwards', async () => {
+test('a short last group is sent with its batch, because its memory is reused afterwards', async () => {
   for (const groups of [1, 2, 3, 4, 6, 7]) {
     for (const more of [1, 31, 32, 63, 64, 65]) {
       const bytes = contentOf(groups * GROUP_BYTES + more);
@@ -95,12 +95,12 @@ test('a last group of a few bytes is sent with its batch: its memory is used aga
   }
 });
 
-test('a slice holds no more than its groups and the path to them', async () => {
+test('a slice contains only its groups and the path to them', async () => {
   const encoded = await slice(contentOf(16 * GROUP_BYTES), 5 * GROUP_BYTES + 7, 10);
   assert.equal(encoded.length, 8 + 4 * 64 + GROUP_BYTES);
 });
 
-test('flipping any byte, cutting any tail or adding to the end is found, and no wrong byte comes out before', async () => {
+test('a flipped byte, a truncation or an appended byte is detected, and no wrong byte is returned before', async () => {
   const bytes = contentOf(5 * GROUP_BYTES + 100);
   const hash = nativeBlake3(bytes);
   const offset = 2 * GROUP_BYTES;
@@ -150,14 +150,14 @@ test('arbitrary bytes are refused with SliceError and nothing else', async () =>
   );
 });
 
-test('what a slice leaves out is told with its proven value, so that bytes one already has can be checked', async () => {
+test('skipped subtrees are reported with their proven value, so that local bytes can be verified', async () => {
   const bytes = contentOf(11 * GROUP_BYTES + 9);
   const offset = 7 * GROUP_BYTES;
   const skipped: Subtree[] = [];
   const init = { hash: nativeBlake3(bytes), offset, length: 1, group_bytes: GROUP_BYTES };
   const encoded = await slice(bytes, offset, 1);
   for await (const _ of verifySlice(inPieces(encoded, 99), { ...init, onSkipped: (each) => skipped.push(each) })) {
-    // Only what is left out matters here.
+    // Only the skipped subtrees matter here.
   }
   assert.deepEqual(
     skipped.map(({ first, count }) => [first, count]),

@@ -1,7 +1,7 @@
 /**
- * Slices of an object that prove themselves: a range of bytes with just the tree nodes that tie it to the address.
+ * Verifiable slices of an object: a range of bytes with the tree nodes that connect it to the address.
  *
- *     length of the object (8 bytes, little-endian), then in pre-order, for what the range touches:
+ *     length of the object (8 bytes, little-endian), then in pre-order, for each node that the range touches:
  *     a parent as two chaining values (64 bytes), a leaf as the bytes of a group
  *
  *              root                 a slice of group 1 alone is:
@@ -10,9 +10,9 @@
  *         /  \      /  \
  *        v0  v1    v2  v3
  *
- * This is the bao format with groups as leaves. The length that stands in front is proven only when the last group is
- * part of the slice; a range beyond the end therefore gives the last group. A verifier holds one group and one path of
- * the tree, and lets no byte out before it is checked.
+ * This is the bao format with groups as leaves. The leading length is proven only if the slice contains the last group; a
+ * range beyond the end therefore returns the last group. A verifier holds one group and one path of the tree, and returns no
+ * byte before it is verified.
  */
 import { BLAKE3_BYTES, blake3, parentValue, subtreeValue } from './blake3.ts';
 
@@ -21,11 +21,11 @@ const LENGTH_BYTES = 8;
 export interface Tree {
   readonly size: number;
   readonly group_bytes: number;
-  /** The chaining value of the subtree over `count` groups from `first` on. Never asked for the whole tree. */
+  /** The chaining value of the subtree over `count` groups from `first` on. Never called for the whole tree. */
   value(first: number, count: number, signal: AbortSignal): Promise<Uint8Array>;
   /**
-   * The bytes of the groups from `first` up to and with `last`, already checked or not: the reader of the slice checks them.
-   * In batches, each valid until the next is asked for.
+   * The bytes of the groups `first` to `last`, inclusive. They need not be verified: the reader of the slice verifies them.
+   * In batches, each valid until the next is requested.
    */
   groups(first: number, last: number, signal: AbortSignal): AsyncIterable<readonly Uint8Array[]>;
 }
@@ -34,7 +34,7 @@ export class SliceError extends Error {
   override readonly name = 'SliceError';
 }
 
-/** Which groups a slice holds. */
+/** The groups of a slice. */
 interface Span {
   readonly first: number;
   readonly last: number;
@@ -47,14 +47,14 @@ function spanOf(size: number, group_bytes: number, offset: number, length: numbe
   return { first: Math.floor(offset / group_bytes), last: Math.ceil(end / group_bytes) - 1 };
 }
 
-/** How many groups go to the left child: the largest power of two that leaves some for the right. */
+/** The number of groups in the left child: the largest power of two below `count`. */
 function leftOf(count: number): number {
   return 2 ** (Math.ceil(Math.log2(count)) - 1);
 }
 
 const touches = (span: Span, first: number, count: number): boolean => first <= span.last && first + count > span.first;
 
-/** How long the slice is that `encodeSlice` gives. */
+/** The length of the slice that `encodeSlice` makes. */
 export function sliceBytes(size: number, group_bytes: number, offset: number, length: number): number {
   const span = spanOf(size, group_bytes, offset, length);
   const pending = [{ first: 0, count: Math.max(1, Math.ceil(size / group_bytes)) }];
@@ -62,7 +62,7 @@ export function sliceBytes(size: number, group_bytes: number, offset: number, le
   for (let node = pending.pop(); node !== undefined; node = pending.pop()) {
     if (!touches(span, node.first, node.count)) continue;
     if (node.first >= span.first && node.first + node.count - 1 <= span.last) {
-      // All of it: every group and the parents between them, one less than there are groups.
+      // The whole subtree: every group and the parents between them, one fewer than groups.
       const end = Math.min(size, (node.first + node.count) * group_bytes);
       bytes += end - node.first * group_bytes + (node.count - 1) * 2 * BLAKE3_BYTES;
       continue;
@@ -75,9 +75,9 @@ export function sliceBytes(size: number, group_bytes: number, offset: number, le
 }
 
 /**
- * The slice over `length` bytes from `offset` on, in batches of pieces, each valid until the next is asked for. Nodes come
- * together with the groups that they lead to: a batch is given out when its groups are in hand, so what cannot go on
- * does not begin.
+ * Encodes the slice over `length` bytes from `offset` on, in batches of pieces, each valid until the next is requested. Nodes
+ * are sent together with the groups below them, once those groups have been read: a read error therefore ends the slice
+ * before their nodes.
  */
 export async function* encodeSlice(
   tree: Tree,
@@ -105,7 +105,7 @@ function lengthHeader(size: number): Uint8Array {
   return header;
 }
 
-/** The parents of a slice, in pre-order, those that come right before each of its groups together. */
+/** The parents of a slice in pre-order, grouped by the group that they directly precede. */
 class NodesBefore {
   readonly #tree: Tree;
   readonly #span: Span;
@@ -119,7 +119,7 @@ class NodesBefore {
     this.#pending = [{ first: 0, count: Math.max(1, Math.ceil(tree.size / tree.group_bytes)) }];
   }
 
-  /** Of the next group of the span. */
+  /** The parents before the next group of the span. */
   async next(): Promise<readonly Uint8Array[]> {
     const pairs: Uint8Array[] = [];
     for (let node = this.#pending.pop(); node !== undefined; node = this.#pending.pop()) {
@@ -133,7 +133,7 @@ class NodesBefore {
       pairs.push(pair);
       this.#pending.push(right, left);
     }
-    throw new SliceError('the tree gave more groups than were asked for');
+    throw new SliceError('the tree returned more groups than requested');
   }
 }
 
@@ -143,15 +143,15 @@ export interface VerifyInit {
   offset: number;
   length: number;
   group_bytes: number;
-  /** Memory for the next group, which has this many bytes. Default: its own for each, so that what came out may be kept. */
+  /** Returns memory for the next group of this many bytes. Default: new memory for each, so that results may be kept. */
   memoryFor?(bytes: number): Uint8Array;
-  /** The object's length as the slice states it. It is proven when the last group is in the slice. */
+  /** Called with the object's length as the slice states it. It is proven if the slice contains the last group. */
   onSize?(size: number): void;
-  /** A subtree that the range does not touch, and its value, which is proven: what one has of it can be checked. */
+  /** Called for a subtree outside of the range, with its proven value, so that local bytes can be verified against it. */
   onSkipped?(subtree: Subtree): void;
 }
 
-/** The groups from `first` on, `count` of them, and what they hash to. */
+/** A range of groups and its chaining value. */
 export interface Subtree {
   readonly first: number;
   readonly count: number;
@@ -159,8 +159,8 @@ export interface Subtree {
 }
 
 /**
- * The bytes that `slice` proves, nothing before it is checked. Throws SliceError when anything is wrong. A piece of the slice
- * is not looked at any more when the next is asked for.
+ * Yields the bytes that `slice` proves, each only after it was verified. Throws SliceError if anything is wrong. A piece of
+ * the slice is no longer read when the next one is requested.
  */
 export async function* verifySlice(
   slice: AsyncIterable<Uint8Array>,
@@ -198,16 +198,16 @@ interface Expected extends Subtree {
 async function readSize(reader: Reader): Promise<number> {
   const header = await reader.read(new Uint8Array(LENGTH_BYTES));
   const size = new DataView(header.buffer, header.byteOffset).getBigUint64(0, true);
-  if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new SliceError('the slice states an impossible length');
+  if (size > BigInt(Number.MAX_SAFE_INTEGER)) throw new SliceError('the slice states an invalid length');
   return Number(size);
 }
 
-/** The two children of a parent that checks, right one first. */
+/** Reads and verifies a parent; returns its children, right one first. */
 async function readParent(reader: Reader, node: Expected): Promise<Expected[]> {
   const pair = await reader.read(new Uint8Array(2 * BLAKE3_BYTES));
   const left = pair.subarray(0, BLAKE3_BYTES);
   const right = pair.subarray(BLAKE3_BYTES);
-  check(parentValue(left, right, node.isRoot), node.value, `the tree over groups ${node.first} and on`);
+  check(parentValue(left, right, node.isRoot), node.value, `the tree from group ${node.first} on`);
   const split = leftOf(node.count);
   return [
     { first: node.first + split, count: node.count - split, value: right, isRoot: false },
@@ -224,7 +224,7 @@ async function readGroup(reader: Reader, node: Expected, size: number, init: Ver
   return bytes;
 }
 
-/** The part of a group that the caller asked for. */
+/** The requested part of a group. */
 function cut(bytes: Uint8Array, node: Expected, init: VerifyInit): Uint8Array {
   const start = node.first * init.group_bytes;
   const from = Math.max(0, init.offset - start);
@@ -238,7 +238,7 @@ function check(value: Uint8Array, expected: Uint8Array, what: string): void {
   if (difference !== 0) throw new SliceError(`${what} does not match the address`);
 }
 
-/** Reads exact lengths from a stream of pieces, by copying them; holds the piece that the last read ended in. */
+/** Reads exact lengths from a stream of pieces by copying; holds the piece in which the last read ended. */
 class Reader {
   readonly #pieces: AsyncIterator<Uint8Array>;
   #rest: Uint8Array = new Uint8Array(0);

@@ -2,7 +2,7 @@
  * BLAKE3 of bytes that arrive in pieces.
  *
  * Contract: `digest` returns the hash of all bytes passed to `update`, independent of how they were cut into pieces.
- * Bound: one group of 64 KiB, allocated by the first `update`, and one value for each level of the tree. The longest
+ * Bound: one group of 64 KiB, allocated by the first `update`, and one value per level of the tree. The longest
  * synchronous step hashes one group (about 35 us); `update` hashes all complete groups of its piece.
  *
  *     const hasher = new Blake3Hasher();
@@ -19,7 +19,7 @@ const NO_BYTES = new Uint8Array(0);
 
 export class Blake3Hasher {
   readonly #values: Uint8Array[] = [];
-  /** The group that is being filled. A full one waits for the next byte, because the last group is hashed differently. */
+  /** The group being filled. A full group waits for the next byte, because the last group is hashed differently. */
   #group: Uint8Array = NO_BYTES;
   #filled = 0;
   #groups = 0;
@@ -59,7 +59,7 @@ export class Blake3Hasher {
     return value;
   }
 
-  /** Adds a group that another one follows. */
+  /** Adds a group that is not the last. */
   #push(group: Uint8Array): void {
     let value: Uint8Array = subtreeValue(group, this.#groups * GROUP_BYTES);
     this.#groups += 1;

@@ -20,7 +20,7 @@ const addressByGroups = (bytes: Uint8Array, group_bytes: number): string => {
 
 test(
   'the official BLAKE3 vectors pass',
-  { skip: existsSync(VECTORS) ? false : `${VECTORS.pathname} is not here` },
+  { skip: existsSync(VECTORS) ? false : `${VECTORS.pathname} does not exist` },
   () => {
     const { cases } = JSON.parse(readFileSync(VECTORS, 'utf8')) as { cases: { input_len: number; hash: string }[] };
     assert.ok(cases.length > 30);
@@ -29,14 +29,14 @@ test(
   },
 );
 
-test('every length around chunk, group and lane borders gives the native hash', () => {
+test('every length around chunk, group and lane boundaries matches the native hash', () => {
   const borders = [0, 1, 63, 64, 65, 1023, 1024, 1025, 2048, 3072, 4095, 4096, 4097, 5120, 65_535, 65_536, 65_537];
   for (const length of [...borders, SUBTREE_BYTES_MAX - 1, SUBTREE_BYTES_MAX]) {
     assert.equal(hex(blake3(pattern(length))), nativeBlake3(pattern(length)).toString('hex'), `${length} bytes`);
   }
 });
 
-test('combining the values of groups gives the address of the whole, for any content, length and group size', () => {
+test('combining group values gives the address of the object, for any content, length and group size', () => {
   const input = fc.record({
     length: fc.integer({ min: 0, max: 400_000 }),
     seed: fc.integer(),
@@ -53,17 +53,17 @@ test('combining the values of groups gives the address of the whole, for any con
   );
 });
 
-test('the chunk counter goes beyond 32 bits', () => {
+test('the chunk counter exceeds 32 bits', () => {
   // Two subtrees of the same bytes at offsets whose counters differ only above bit 32 must differ.
   const group = pattern(1024);
   const low = subtreeValue(group, 0);
   assert.notEqual(hex(subtreeValue(group, 2 ** 32 * 1024)), hex(low));
 });
 
-test('bytes that are not one subtree are refused', () => {
-  assert.throws(() => subtreeValue(pattern(4096), 1024), /not one subtree/);
-  assert.throws(() => subtreeValue(pattern(1024), 1), /not one subtree/);
-  assert.throws(() => subtreeValue(pattern(1024), -1024), /not one subtree/);
+test('bytes that do not form one subtree are refused', () => {
+  assert.throws(() => subtreeValue(pattern(4096), 1024), /not form one subtree/);
+  assert.throws(() => subtreeValue(pattern(1024), 1), /not form one subtree/);
+  assert.throws(() => subtreeValue(pattern(1024), -1024), /not form one subtree/);
   assert.throws(() => subtreeValue(new Uint8Array(0), 0), /empty/);
   assert.throws(() => blake3(new Uint8Array(SUBTREE_BYTES_MAX + 1)), /at most/);
   assert.throws(() => combineSubtrees([new Uint8Array(32)]), /at least two/);

@@ -1,13 +1,12 @@
 /**
- * BLAKE3 subtree values: what lets a range of an object be proven against the address of the whole.
+ * BLAKE3 subtree values, which make a range of an object verifiable against the address of the whole.
  *
- * A BLAKE3 hash is the root of a binary tree over chunks of 1 KiB. An object is stored in groups (64 KiB or another
- * power of two); each group is a complete subtree, its chaining value is kept, and the address is what the values
- * combine to:
+ * A BLAKE3 hash is the root of a binary tree over chunks of 1 KiB. An object is stored in groups (64 KiB or another power of
+ * two); each group is a complete subtree, whose chaining value is stored. The address is the combination of these values:
  *
  *     address = root(parent(v0, v1), parent(v2, v3))     v_i = subtreeValue(group i, i * group_bytes)
  *
- * So hashing the groups once gives the address, with no second pass over the bytes.
+ * Hashing the groups once therefore gives the address without a second pass over the bytes.
  */
 import { INPUT_AT, memoryFor, simd } from './module.ts';
 
@@ -19,7 +18,7 @@ export const SUBTREE_BYTES_MAX = simd.subtreeBytesMax();
 
 function requireFits(bytes: Uint8Array): void {
   if (bytes.length > SUBTREE_BYTES_MAX) {
-    throw new RangeError(`a subtree holds at most ${SUBTREE_BYTES_MAX} bytes, got ${bytes.length}`);
+    throw new RangeError(`a subtree has at most ${SUBTREE_BYTES_MAX} bytes, got ${bytes.length}`);
   }
 }
 
@@ -33,14 +32,14 @@ function subtree(bytes: Uint8Array, chunk_index: number, isRoot: boolean): Uint8
 }
 
 /**
- * The chaining value of the subtree over `bytes`, which begin at `offset_bytes` of an object that is longer than they are.
- * The offset is a multiple of a power of two that is at least as long as `bytes`: only then they are one subtree.
+ * The chaining value of the subtree over `bytes`, which begin at `offset_bytes` of a longer object. The offset must be a
+ * multiple of a power of two that is at least `bytes.length`: only then do the bytes form one subtree.
  */
 export function subtreeValue(bytes: Uint8Array, offset_bytes: number): Uint8Array<ArrayBuffer> {
   requireFits(bytes);
   const isAligned = offset_bytes === 0 || (Number.isSafeInteger(offset_bytes) && offset_bytes > 0);
   if (!isAligned || offset_bytes % Math.max(CHUNK_BYTES, powerOfTwoFor(bytes.length)) !== 0) {
-    throw new RangeError(`${bytes.length} bytes at offset ${offset_bytes} are not one subtree`);
+    throw new RangeError(`${bytes.length} bytes at offset ${offset_bytes} do not form one subtree`);
   }
   if (bytes.length === 0) throw new RangeError('an empty subtree exists only as the empty object: use blake3');
   return subtree(bytes, offset_bytes / CHUNK_BYTES, false);
@@ -52,7 +51,7 @@ export function blake3(bytes: Uint8Array): Uint8Array<ArrayBuffer> {
   return subtree(bytes, 0, true);
 }
 
-/** The parent of two chaining values; with `isRoot`, the hash of the object that they make. */
+/** The parent of two chaining values; with `isRoot`, the hash of the object that they form. */
 export function parentValue(left: Uint8Array, right: Uint8Array, isRoot: boolean): Uint8Array<ArrayBuffer> {
   if (left.length !== BLAKE3_BYTES || right.length !== BLAKE3_BYTES) {
     throw new RangeError(`a chaining value has ${BLAKE3_BYTES} bytes`);
@@ -66,8 +65,8 @@ export function parentValue(left: Uint8Array, right: Uint8Array, isRoot: boolean
 }
 
 /**
- * The parents of neighbours among packed chaining values, packed as well, none of them at the root. An odd last value goes
- * up unchanged. One pair takes about 0.2 us: callers with thousands of values call it for a part at a time.
+ * The parents of adjacent packed chaining values, packed too, none of them a root. An odd last value is promoted unchanged.
+ * One pair takes about 0.2 us, so callers with thousands of values should process them in parts.
  */
 export function parentValues(values: Uint8Array): Uint8Array<ArrayBuffer> {
   if (values.length === 0 || values.length % BLAKE3_BYTES !== 0) {
@@ -77,7 +76,7 @@ export function parentValues(values: Uint8Array): Uint8Array<ArrayBuffer> {
   const memory = memoryFor(values.length);
   memory.set(values, INPUT_AT);
   for (let pair = 0; pair < pairs; pair++) {
-    // Each result lands below the pairs that are still to be read: `parent` copies it there after it has read its pair.
+    // Each result overwrites only pairs that were already read: `parent` writes it after it has read its pair.
     simd.parent(INPUT_AT + pair * 2 * BLAKE3_BYTES, 0, INPUT_AT + pair * BLAKE3_BYTES);
   }
   const parents = memory.slice(INPUT_AT, INPUT_AT + Math.ceil(values.length / (2 * BLAKE3_BYTES)) * BLAKE3_BYTES);
@@ -87,7 +86,7 @@ export function parentValues(values: Uint8Array): Uint8Array<ArrayBuffer> {
 
 /**
  * The address of an object from the values of its groups, in order; all groups but the last have the same length.
- * At least two: an object of one group is `blake3(group)`, because its root is inside the group.
+ * At least two: the address of an object of one group is `blake3(group)`, because its root is inside the group.
  */
 export function combineSubtrees(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   if (values.length < 2) throw new RangeError('combining needs at least two subtree values');
@@ -95,12 +94,12 @@ export function combineSubtrees(values: readonly Uint8Array[]): Uint8Array<Array
   return parentValue(pair.subarray(0, BLAKE3_BYTES), pair.subarray(BLAKE3_BYTES), true);
 }
 
-/** The chaining value over those of neighbours, in order, not at the root. */
+/** The chaining value over adjacent values, in order; not a root. */
 export function combineInner(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   return parentValues(combineToPair(values));
 }
 
-/** The last two values below the top; the value itself when there is only one. */
+/** The last two values below the top, or the single value. */
 function combineToPair(values: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {
   let level = new Uint8Array(values.length * BLAKE3_BYTES);
   values.forEach((value, index) => level.set(value, index * BLAKE3_BYTES));

@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { ReedSolomon, Stripe } from './reed-solomon.ts';
 
-/** An independent GF(256) product: carry-less multiplication, reduced bit by bit. */
+/** An independent GF(256) product: carry-less multiplication with bitwise reduction. */
 function times(a: number, b: number): number {
   let product = 0;
   for (let bit = 0; bit < 8; bit++) if ((b >> bit) & 1) product ^= a << bit;
@@ -16,14 +16,14 @@ const inverse = (a: number): number => {
   throw new Error('zero has no inverse');
 };
 
-/** The matrix by its definition: sums of x and y, inverted; scaled so that the first row and column are ones. */
+/** The matrix by definition: inverted sums of x and y, scaled so that the first row and column are ones. */
 function factorOf(k: number, row: number, column: number): number {
   const cauchy = (r: number, c: number): number => inverse((k + r) ^ c);
   const above = times(cauchy(row, column), inverse(cauchy(0, column)));
   return times(above, inverse(times(cauchy(row, 0), inverse(cauchy(0, 0)))));
 }
 
-/** Parity by the definition of the code, one byte at a time. */
+/** Parity by the definition of the code, byte by byte. */
 function parityByDefinition(data: Uint8Array[], row: number): Uint8Array {
   const out = new Uint8Array(data[0]!.length);
   data.forEach((shard, column) => {
@@ -45,7 +45,7 @@ function combinations(from: number, choose: number): number[][] {
   );
 }
 
-test('parity is what the definition says, for any shape', () => {
+test('parity matches the definition, for any shape', () => {
   const shape = fc.record({
     k: fc.integer({ min: 1, max: 12 }),
     m: fc.integer({ min: 1, max: 7 }),
@@ -78,7 +78,7 @@ for (const [k, m] of [
   [2, 3],
   [10, 4],
 ] as const) {
-  test(`losing any ${m} shards of ${k}+${m} loses nothing`, () => {
+  test(`any ${m} lost shards of ${k}+${m} can be rebuilt`, () => {
     const coder = new ReedSolomon(k, m);
     const data = shardsOf(k, 333, 5);
     const all = [...data, ...coder.encode(data)];
@@ -91,15 +91,15 @@ for (const [k, m] of [
   });
 }
 
-test('what cannot be rebuilt is refused with the count', () => {
+test('a rebuild with too few shards is refused with the count', () => {
   const code = new ReedSolomon(2, 1);
-  assert.throws(() => code.rebuild([undefined, undefined, new Uint8Array(4)]), /1 shards are left, 2 are needed/);
-  assert.throws(() => code.rebuild([undefined]), /expected 3 places/);
-  assert.throws(() => code.encode([new Uint8Array(4), new Uint8Array(5)]), /one length/);
+  assert.throws(() => code.rebuild([undefined, undefined, new Uint8Array(4)]), /1 shards are present, 2 are needed/);
+  assert.throws(() => code.rebuild([undefined]), /expected 3 shards/);
+  assert.throws(() => code.encode([new Uint8Array(4), new Uint8Array(5)]), /the same length/);
   assert.throws(() => new ReedSolomon(200, 57), /at most 256/);
 });
 
-test('shards that stay in their place give the same parity, and come back, also when they are of different lengths', () => {
+test('shards in place give the same parity and can be rebuilt, even if their lengths differ', () => {
   const lengths = [333, 200, 1, 0, 333, 77];
   const stripe = new Stripe(6, 3, 400);
   const data = lengths.map((length, index) => shardsOf(6, length, 9)[index]!);
@@ -118,8 +118,8 @@ test('shards that stay in their place give the same parity, and come back, also 
   }
 });
 
-test('a stripe refuses shards that do not fit, and too few of them', () => {
+test('a stripe refuses shards that are too long, and too few shards', () => {
   const stripe = new Stripe(2, 1, 32);
   assert.throws(() => stripe.encode(33), /at most 32 bytes/);
-  assert.throws(() => stripe.rebuild([0], [1], 32), /1 shards are left, 2 are needed/);
+  assert.throws(() => stripe.rebuild([0], [1], 32), /1 shards are present, 2 are needed/);
 });

@@ -1,17 +1,17 @@
 /**
- * Reed-Solomon erasure coding over GF(256): k data shards and m parity shards, any k of which give back the rest.
+ * Reed-Solomon erasure coding over GF(256): k data shards and m parity shards, any k of which rebuild the others.
  *
- * The code is systematic with a Cauchy matrix for parity, so every square choice of rows can be inverted: losing any m
- * shards loses nothing. Rows and columns are scaled, which keeps that property: the first row and the first column are
- * ones, so the first parity shard is the sum of the data.
+ * The code is systematic with a Cauchy matrix for parity, so every square submatrix is invertible: any m shards may be lost.
+ * Rows and columns are scaled, which preserves that property: the first row and the first column are ones, so the first
+ * parity shard is the sum of the data.
  * Bound: k + m <= 256. The work is one matrix multiplication in WebAssembly, about 10 GB/s for 6+3.
  *
- * `Stripe` holds the shards of one stripe where the multiplication finds them: whoever reads into it and writes from it
- * copies nothing. `ReedSolomon` takes and gives bytes that lie anywhere, which costs copies.
+ * `Stripe` holds the shards of one stripe in the module's memory, so callers that read into it and write from it avoid
+ * copies. `ReedSolomon` works on arbitrary buffers, which it copies.
  */
 import { growTo, INPUT_AT, instantiate, type Exports } from './module.ts';
 
-/** What the multiplication takes at once. */
+/** The step of the multiplication. */
 const STEP_BYTES = 32;
 const ADDRESS_BYTES = 4;
 const TABLE_BYTES = 32;
@@ -37,14 +37,14 @@ function inverse(a: number): number {
 
 type Matrix = Uint8Array[];
 
-/** Gauss-Jordan. Throws when the matrix has no inverse, which a Cauchy code never asks for. */
+/** Gauss-Jordan. Throws if the matrix is singular, which cannot happen in a Cauchy code. */
 function invert(matrix: Matrix): Matrix {
   const size = matrix.length;
   const left = matrix.map((row) => row.slice());
   const right = identity(size);
   for (let column = 0; column < size; column++) {
     const pivot = left.findIndex((row, index) => index >= column && row[column] !== 0);
-    if (pivot < 0) throw new RangeError('the matrix has no inverse');
+    if (pivot < 0) throw new RangeError('the matrix is singular');
     [left[column], left[pivot]] = [left[pivot]!, left[column]!];
     [right[column], right[pivot]] = [right[pivot]!, right[column]!];
     scale(left[column]!, right[column]!, inverse(left[column]![column]!));
@@ -94,10 +94,10 @@ function tablesOf(rows: Matrix, sources: number): Uint8Array {
   return tables;
 }
 
-/** Rows to multiply by, as the module takes them. */
+/** Rows to multiply by, in the module's format. */
 interface Rows {
   readonly tables: Uint8Array;
-  /** The first row and the first column are ones. */
+  /** Whether the first row and the first column are ones. */
   readonly isPlain: boolean;
 }
 
@@ -113,14 +113,14 @@ function cauchy(data_shards: number, parity_shards: number): Matrix {
   );
 }
 
-/** Each column over its first element, then each row over its own: ones in the first row and in the first column. */
+/** Divides each column by its first element, then each row: the first row and the first column become ones. */
 function scaled(matrix: Matrix): Matrix {
   const over = (a: number, b: number): number => times(a, inverse(b));
   const columns = matrix.map((row) => row.map((factor, column) => over(factor, matrix[0]![column]!)));
   return columns.map((row) => row.map((factor) => over(factor, row[0]!)));
 }
 
-/** The matrix of a code, and what it takes to get missing shards from others. */
+/** The matrix of a code, and the rows that rebuild missing shards. */
 class Code {
   readonly data_shards: number;
   readonly parity_shards: number;
@@ -129,7 +129,9 @@ class Code {
 
   constructor(data_shards: number, parity_shards: number) {
     if (!(data_shards >= 1 && parity_shards >= 1 && data_shards + parity_shards <= 256)) {
-      throw new RangeError(`${data_shards}+${parity_shards} shards: both at least 1, together at most 256`);
+      throw new RangeError(
+        `${data_shards}+${parity_shards} shards: both must be at least 1, and their sum at most 256`,
+      );
     }
     this.data_shards = data_shards;
     this.parity_shards = parity_shards;
@@ -141,10 +143,10 @@ class Code {
     return this.data_shards + this.parity_shards;
   }
 
-  /** What makes the shards `missing` out of the k shards `present`. */
+  /** The rows that compute the shards `missing` from the k shards `present`. */
   rowsFor(present: readonly number[], missing: readonly number[]): Rows {
     if (present.length !== this.data_shards) {
-      throw new RangeError(`${present.length} shards are left, ${this.data_shards} are needed`);
+      throw new RangeError(`${present.length} shards are present, ${this.data_shards} are needed`);
     }
     const toData = invert(present.map((index) => this.#row(index)));
     return rowsOf(
@@ -153,7 +155,7 @@ class Code {
     );
   }
 
-  /** What a shard is made of: row `index` of the identity over the Cauchy matrix. */
+  /** The definition of a shard: row `index` of the identity over the Cauchy matrix. */
   #row(index: number): Uint8Array {
     if (index >= this.data_shards) return this.#parity[index - this.data_shards]!;
     const row = new Uint8Array(this.data_shards);
@@ -172,19 +174,19 @@ function combine(row: Uint8Array, matrix: Matrix): Uint8Array {
 }
 
 /**
- * Room for the shards of one stripe, in a memory of its own. Views of it stay good for as long as it lives.
+ * The shards of one stripe, in their own memory. Views of it stay valid for its lifetime.
  *
- * A shard that is shorter than others counts as filled up with zeros: whoever writes one clears what follows it.
+ * A short shard counts as padded with zeros: a caller that writes one must clear the bytes after it.
  */
 export class Stripe {
   readonly shard_bytes_max: number;
-  /** k data shards and then m parity shards, each of `shard_bytes_max` bytes. */
+  /** k data shards, then m parity shards, each of `shard_bytes_max` bytes. */
   readonly shards: readonly Uint8Array<ArrayBuffer>[];
   readonly #code: Code;
   readonly #module: Exports;
   readonly #addresses: readonly number[];
   readonly #tablesAt: number;
-  /** Every shard, in order. */
+  /** The indexes of all shards. */
   readonly #all: readonly number[];
 
   constructor(data_shards: number, parity_shards: number, shard_bytes_max: number) {
@@ -210,22 +212,22 @@ export class Stripe {
     return this.#code.parity_shards;
   }
 
-  /** Puts a shard in its place, filled up with zeros to `bytes`. */
+  /** Copies a shard to its place and pads it with zeros to `bytes`. */
   set(index: number, shard: Uint8Array, bytes: number): void {
     const target = this.shards[index]!;
     target.set(shard);
     target.fill(0, shard.length, roundUp(bytes));
   }
 
-  /** Makes the parity shards of data shards that have `bytes` each. */
+  /** Computes the parity shards of data shards with `bytes` each. */
   encode(bytes: number): void {
     const data = this.#all.slice(0, this.data_shards);
     this.#multiply(data, this.#all.slice(this.data_shards), this.#code.parityRows, bytes);
   }
 
   /**
-   * Makes the shards `missing` again, from the first k others of `present`. It cannot tell a wrong shard from a right
-   * one: check each against its id before.
+   * Rebuilds the shards `missing` from the first k others in `present`. It cannot detect a wrong shard: verify each against
+   * its id before.
    */
   rebuild(present: readonly number[], missing: readonly number[], bytes: number): void {
     if (missing.length === 0) return;
@@ -257,7 +259,7 @@ export class ReedSolomon {
     this.#stripe = new Stripe(data_shards, parity_shards, STEP_BYTES);
   }
 
-  /** The parity shards of `data`: k shards of one length. */
+  /** Returns the parity shards of `data`: k shards of one length. */
   encode(data: readonly Uint8Array[]): Uint8Array<ArrayBuffer>[] {
     if (data.length !== this.data_shards)
       throw new RangeError(`expected ${this.data_shards} shards, got ${data.length}`);
@@ -269,12 +271,12 @@ export class ReedSolomon {
   }
 
   /**
-   * The shards that are missing (`undefined`) among the k + m, data first, by index. Needs any k of them.
-   * It cannot tell a wrong shard from a right one: check each against its id before.
+   * Returns the missing shards (`undefined` among the k + m, data first) by index. Needs any k shards. It cannot detect a wrong
+   * shard: verify each against its id before.
    */
   rebuild(shards: readonly (Uint8Array | undefined)[]): Map<number, Uint8Array<ArrayBuffer>> {
     const total = this.data_shards + this.parity_shards;
-    if (shards.length !== total) throw new RangeError(`expected ${total} places, got ${shards.length}`);
+    if (shards.length !== total) throw new RangeError(`expected ${total} shards, got ${shards.length}`);
     const present = [...shards.keys()].filter((index) => shards[index] !== undefined).slice(0, this.data_shards);
     const missing = [...shards.keys()].filter((index) => shards[index] === undefined);
     if (missing.length === 0) return new Map();
@@ -295,6 +297,6 @@ const roundUp = (bytes: number): number => Math.ceil(bytes / STEP_BYTES) * STEP_
 
 function lengthOf(shards: readonly Uint8Array[]): number {
   const bytes = shards[0]?.length ?? 0;
-  if (shards.some((shard) => shard.length !== bytes)) throw new RangeError('shards must have one length');
+  if (shards.some((shard) => shard.length !== bytes)) throw new RangeError('shards must have the same length');
   return bytes;
 }

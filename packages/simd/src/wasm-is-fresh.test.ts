@@ -15,7 +15,7 @@ test('compiling the sources gives the committed module, byte for byte', (context
     fresh = compile();
   } catch (error) {
     if (!/ENOTFOUND|ECONNREFUSED|E404|network|registry/i.test(String(error))) throw error;
-    context.skip('the compiler cannot be fetched here; the hash above was checked');
+    context.skip('the compiler cannot be fetched here; the hash above was verified');
     return;
   }
   assert.deepEqual(Buffer.from(fresh), Buffer.from(committed));

@@ -1,4 +1,4 @@
-/** What this package uses of the WebAssembly global, which the types of Node leave to the DOM's. */
+/** The part of the WebAssembly global that this package uses; the types of Node leave it to those of the DOM. */
 declare namespace WebAssembly {
   class Module {
     constructor(bytes: Uint8Array);

@@ -11,7 +11,7 @@ import { tempDirFor } from '@ron/testkit';
 const ORIGIN = 'example.com/audit';
 const { signal } = new AbortController();
 const SIZES = [3, 253, 1280, 70_000];
-/** Where Debian puts the sources of Go packages. */
+/** The directory of Go sources in Debian packages. */
 const GO = { GO111MODULE: 'off', GOPATH: process.env['GOPATH'] ?? '/usr/share/gocode', CGO_ENABLED: '0', GOFLAGS: '' };
 const MISSING = missing();
 
@@ -43,7 +43,7 @@ test('Go accepts checkpoints, tiles, bundles and proofs', { skip: MISSING }, asy
     const index = Math.floor(size * 0.7);
     const { path } = await log.proof(index);
     const consistency = before.size === 0 ? [] : await log.consistency(before.size, size);
-    // Go has no proof from a tree without entries.
+    // Go has no consistency proof from an empty tree.
     const old = before.size === 0 ? log.checkpoint! : before;
     const input = {
       Index: index,

@@ -1,4 +1,4 @@
-/** A process that appends is killed at any moment: what it had acknowledged is there, and the log is whole. */
+/** A writer process is killed at random moments: acknowledged entries survive, and the log is intact. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { createInterface } from 'node:readline';
@@ -31,7 +31,7 @@ const SCRIPT = `
     process.stdout.write(log.size + ' ' + (log.checkpoint?.size ?? 0) + '\\n');
   }`;
 
-/** Runs a writer until it has said `lines` lines, and kills it; what it said last. */
+/** Runs a writer until it has printed `lines` lines and kills it; returns the last line. */
 async function killAfter(dir: string, lines: number): Promise<{ size: number; signed: number }> {
   const secret = privateKey.export({ format: 'der', type: 'pkcs8' }).toString('base64');
   const args = ['--input-type=module', '-e', SCRIPT, '--', dir, secret, spki.toString('base64')];
@@ -48,13 +48,13 @@ async function killAfter(dir: string, lines: number): Promise<{ size: number; si
   return { size: size!, signed: signed! };
 }
 
-test('kill -9 loses nothing that was acknowledged, again and again', async (t) => {
+test('repeated kill -9 loses no acknowledged entry', async (t) => {
   const dir = tempDirFor(t);
   const signer = signerWith(createPrivateKey(privateKey.export({ format: 'pem', type: 'pkcs8' })));
   for (const lines of [1, 9, 20]) {
     const acknowledged = await killAfter(dir, lines);
     const log = await TransparencyLog.open({ dir, origin: ORIGIN, signers: [signer], signal });
-    assert.ok(log.size >= acknowledged.size, `${log.size} of ${acknowledged.size} are there`);
+    assert.ok(log.size >= acknowledged.size, `${log.size} of ${acknowledged.size} survived`);
     assert.ok(log.checkpoint!.size >= acknowledged.signed);
     await log.writeCheckpoint(signal);
     for (let index = 0; index < log.size; index += 97) assert.equal(String(await log.entry(index)), `entry ${index}`);
@@ -65,7 +65,7 @@ test('kill -9 loses nothing that was acknowledged, again and again', async (t) =
   }
 });
 
-test('a log can be audited while it grows', async (t) => {
+test('a growing log can be audited', async (t) => {
   const dir = tempDirFor(t);
   await using log = await TransparencyLog.open({ dir, origin: ORIGIN, signers: [signerWith(privateKey)], signal });
   const grow = async (): Promise<void> => {
@@ -74,7 +74,7 @@ test('a log can be audited while it grows', async (t) => {
       await log.writeCheckpoint(signal);
     }
   };
-  // Opened before most of the files are there.
+  // Opened before most of the files exist.
   await using source = await dirSource(dir);
   await grow();
   const growing = grow();

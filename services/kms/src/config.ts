@@ -1,24 +1,25 @@
-/** The configuration of kms: the listener's keys, the process's keys and its own, named as operators know them. */
+/** The configuration of kms: the keys of the listener, of the process and its own. */
 import { AddressPolicy, rulesFor } from '@ron/egress';
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { AUTH_KEYS } from '@ron/auth/service';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 
-/** It derives the keys itself. */
+/** kms derives these keys itself. */
 const { 'auth.kms_url': _url, 'auth.capability_file': _file, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
   ...INGRESS_KEYS,
   data_dir: key.optional(
-    key.text({ doc: 'Where keys and the audit log are kept. Needed unless amnesia is on, which ignores it.' }),
+    key.text({ doc: 'Directory of the keys and the audit log. Required unless amnesia is enabled, which ignores it.' }),
   ),
   'kms.backend': key.oneOf(['file', 'memory', 'pkcs11', 'tpm', 'cloud'], {
     default: 'file',
-    doc: 'Where private keys are kept: a sealed file, memory (gone with the process), a PKCS#11 token, a TPM, or AWS KMS (wraps and derives only).',
+    doc: 'Where private keys are stored: a sealed file, memory (lost on exit), a PKCS#11 token, a TPM, or AWS KMS (wrap and derive only).',
   }),
-  'pkcs11.module': key.optional(key.text({ doc: 'The shared library of the token. For a TPM: that of tpm2-pkcs11.' })),
+  'pkcs11.module': key.optional(key.text({ doc: 'Path of the PKCS#11 module. For a TPM: tpm2-pkcs11.' })),
   'pkcs11.token': key.optional(key.text({ doc: 'The label of the token.' })),
   'pkcs11.pin_file': key.optional(
     key.text({ doc: 'A file with the PIN, mode 0600. Default: RON_PIN in the environment.' }),
@@ -27,124 +28,134 @@ const KEYS = {
     default: 1,
     min: 1,
     max: 64,
-    doc: 'Calls to the token at once, each in a session of its own; a TPM has one.',
+    doc: 'Concurrent calls to the token, each in its own session. A TPM always uses one.',
   }),
   'cloud.region': key.optional(
-    key.text({ doc: 'The region of AWS KMS. Credentials are found as AWS tools find them.' }),
+    key.text({ doc: 'The AWS region. Credentials come from the default AWS provider chain.' }),
   ),
-  'cloud.endpoint': key.optional(key.text({ doc: 'Another endpoint than that of the region.' })),
+  'cloud.endpoint': key.optional(key.text({ doc: 'An endpoint that replaces that of the region.' })),
   'egress.networks': key.list({
     default: [],
-    doc: 'CIDR blocks without public addresses in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
+    doc: 'Non-public CIDR blocks in which the witness or the cloud endpoint may be, such as 10.0.0.0/8. Plain HTTP is allowed only there.',
   }),
   'egress.ca_file': key.optional(
-    key.text({ doc: 'PEM certificates that are trusted beside those of the system, for the witness and the cloud.' }),
+    key.text({
+      doc: 'PEM certificates that are trusted in addition to those of the system, for the witness and the cloud.',
+    }),
   ),
   'kms.kek_file': key.optional(
     key.text({
-      doc: 'A file with the 32 bytes, in hex or base64, that seal everything in data_dir. Default: RON_KEK in the environment, else `kek` in data_dir, made when it is missing.',
+      doc: 'A file with the 32-byte key, in hex or base64, that encrypts data_dir. Default: RON_KEK in the environment, else `kek` in data_dir, which is generated if it is missing.',
     }),
   ),
-  'kms.passphrase_file': key.optional(
-    key.text({ doc: 'Instead of a key: a file with a passphrase, stretched by scrypt.' }),
-  ),
-  'kms.keys_max': key.integer({ default: 10_000, min: 1, max: 16_000, doc: 'Keys in all.' }),
-  'kms.signers': key.integer({ default: 4, min: 1, max: 256, doc: 'Batches of operations with the backend at once.' }),
+  'kms.passphrase_file': key.optional(key.text({ doc: 'A file with a passphrase (scrypt), used instead of a key.' })),
+  'kms.keys_max': key.integer({ default: 10_000, min: 1, max: 16_000, doc: 'Maximum number of keys.' }),
+  'kms.signers': key.integer({ default: 4, min: 1, max: 256, doc: 'Concurrent batches of backend operations.' }),
   'kms.sign_batch': key.integer({
     default: 64,
     min: 1,
     max: 128,
-    doc: 'Operations that one signer takes at a time, at most; two milliseconds of work are enough.',
+    doc: 'Maximum operations per batch; a batch is full at two milliseconds of work.',
   }),
   'kms.work_sign': key.integer({
     default: 512,
     min: 2,
     max: 65_536,
-    doc: 'Operations that wait for a signer; a batch takes a place for each millisecond of its work, at most a quarter of them.',
+    doc: 'Operations that may wait for a signer. A batch request occupies one slot per millisecond of its work, at most a quarter of the slots.',
   }),
   'kms.sign_deadline': key.duration({
     default: '2s',
     min: '10ms',
     max: '1m',
-    doc: 'An operation with a private key, from request to answer.',
+    doc: 'Deadline of an operation with a private key, from request to response.',
     reloadable: true,
   }),
   'kms.verify_ttl': key.duration({
     default: '15m',
     min: '1ms',
     max: '24d',
-    doc: 'How long signatures are verified with known public keys while the backend is away.',
+    doc: 'How long cached public keys are used for verification while the backend is unavailable.',
     reloadable: true,
   }),
   'kms.delete_wait': key.duration({
     default: '7d',
     min: '1ms',
     max: '3650d',
-    doc: 'Between the two steps that delete a version of a key.',
+    doc: 'Waiting period between the two calls that delete a key version.',
     reloadable: true,
   }),
-  'kms.ops_max': key.integer({ default: 100_000, min: 2, max: 10_000_000, doc: 'Operation ids that are kept.' }),
+  'kms.ops_max': key.integer({
+    default: 100_000,
+    min: 2,
+    max: 10_000_000,
+    doc: 'Maximum number of stored operation ids.',
+  }),
   'kms.attest_interval': key.duration({
     default: '5m',
     min: '10ms',
     max: '24d',
-    doc: 'How often the attestation of the backend is renewed.',
+    doc: 'Interval between refreshes of the attestation of the backend.',
     reloadable: true,
   }),
   'kms.keep_interval': key.duration({
     default: '1s',
     min: '10ms',
     max: '1h',
-    doc: 'How often the keeper looks at the backend.',
+    doc: 'Interval between probes of the backend.',
     reloadable: true,
   }),
   'audit.mode': key.oneOf(['continue', 'strict'], {
     default: 'continue',
-    doc: 'When the audit log does not keep up: go on and log a gap, or refuse to work without an entry.',
+    doc: 'If the audit log falls behind: continue and record a gap, or refuse operations without an entry.',
     reloadable: true,
   }),
-  'audit.queue': key.integer({ default: 2048, min: 2, max: 1_000_000, doc: 'Events that wait for the audit log.' }),
+  'audit.queue': key.integer({ default: 2048, min: 2, max: 1_000_000, doc: 'Events that may wait for the audit log.' }),
   'audit.checkpoint_interval': key.duration({
     default: '1s',
     min: '10ms',
     max: '1h',
-    doc: 'An entry is covered by a signed checkpoint after this at the latest.',
+    doc: 'Maximum time until a signed checkpoint covers an entry.',
     reloadable: true,
   }),
   'audit.checkpoint_ops': key.integer({
     default: 16_384,
     min: 1,
     max: 10_000_000,
-    doc: 'So many new entries make a checkpoint at once.',
+    doc: 'Number of new entries that triggers a checkpoint immediately.',
     reloadable: true,
   }),
   'audit.checkpoint_deadline': key.duration({
     default: '1s',
     min: '10ms',
     max: '1m',
-    doc: 'A checkpoint that takes longer is missed: the service is not ready until one succeeds.',
+    doc: 'Deadline of a checkpoint. After a missed one the service is not ready until one succeeds.',
     reloadable: true,
   }),
   'audit.origin': key.optional(
     key.text({
       pattern: /^[^\s+]{1,200}$/,
       expects: 'a name without spaces',
-      doc: 'The name of the log. Default: a random one.',
+      doc: 'The name of the log. Default: random.',
     }),
   ),
-  'audit.public': key.boolean({ default: false, doc: 'Whether the audit log can be read without a capability.' }),
+  'audit.public': key.boolean({ default: false, doc: 'Whether the audit log is readable without a capability.' }),
   'audit.witness_url': key.optional(
-    key.text({ doc: 'A witness (C2SP tlog-witness) that sees each checkpoint. Default: none.' }),
+    key.text({ doc: 'URL of a witness (C2SP tlog-witness) for every checkpoint. Default: none.' }),
   ),
-  'audit.witness_key': key.optional(key.text({ doc: 'The verifier key of the witness.' })),
+  'audit.witness_key': key.optional(key.text({ doc: 'The verification key of the witness.' })),
   ...OWN_AUTH_KEYS,
   'auth.owner_file': key.optional(
     key.text({
-      doc: 'Where kms leaves a capability with all of its scopes for its owner, mode 0600. Default: nowhere.',
+      doc: 'File for the capability of the owner, with all scopes of kms, mode 0600. Default: none.',
     }),
   ),
-  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),
-  'amnesia.bytes_max': key.size({ default: '64MiB', min: '1MiB', max: '1TiB', doc: 'Memory for the log in amnesia.' }),
+  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep all state in memory and write nothing to disk.' }),
+  'amnesia.bytes_max': key.size({
+    default: '64MiB',
+    min: '1MiB',
+    max: '1TiB',
+    doc: 'Memory limit of the audit log in amnesia mode.',
+  }),
 };
 
 export const schema = defineConfig(KEYS, (config, report) => {

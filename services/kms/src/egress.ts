@@ -1,8 +1,8 @@
 /**
- * Which servers outside kms may call: the cloud's endpoint and the witness.
+ * The outbound connections of kms: the cloud endpoint and the witness.
  *
- * Contract: public addresses over HTTPS, and the networks of `egress.networks`. Certificates of `egress.ca_file` are
- * trusted beside those of the system. Rejects with `validation` when that file cannot be used.
+ * Contract: public addresses over HTTPS, and the networks in `egress.networks`. Certificates in `egress.ca_file` are trusted
+ * in addition to the system's. Rejects with `validation` if that file cannot be used.
  */
 import { readFile } from 'node:fs/promises';
 import type { EgressInit } from '@ron/egress';

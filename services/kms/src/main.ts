@@ -1,6 +1,5 @@
 /** Process entry of kms. */
-import { runProcess } from '@ron/kernel';
+import { runService } from '@ron/service';
 import { schema } from './config.ts';
-import { startKms } from './service.ts';
 
-await runProcess({ name: 'kms', schema, start: startKms });
+await runService({ name: 'kms', config: schema, load: async () => (await import('./service.ts')).kms });

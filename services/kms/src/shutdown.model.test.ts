@@ -7,7 +7,7 @@ import { shutdown, type Parts } from './shutdown.model.ts';
 
 const REAL: Parts = { BatchQueue, AuditTrail, Checkpointer };
 
-/** No promise here is about time. */
+/** No property here depends on time. */
 const TIMELESS = { lags: 0 };
 
 test('a stop at any moment: every task ends, completed work is in the log, and the last checkpoint covers it', async (t) => {
@@ -17,7 +17,7 @@ test('a stop at any moment: every task ends, completed work is in the log, and t
 
 const MUTANTS = [
   {
-    bug: 'the signers do not hear of the stop',
+    bug: 'the stop does not wake the signers',
     part: 'BatchQueue',
     module: new URL('./fair/batch-queue.ts', import.meta.resolve('@ron/kernel')).href,
     find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(false);\n    this.#workers.close();',
@@ -25,7 +25,7 @@ const MUTANTS = [
     caught: 'deadlock',
   },
   {
-    bug: 'what the appender left behind is not written',
+    bug: 'events that the appender left in the queue are not written',
     part: 'AuditTrail',
     module: import.meta.resolve('./audit/trail.ts'),
     find: 'await this.run(NEVER);',
@@ -33,12 +33,12 @@ const MUTANTS = [
     caught: 'deadlock',
   },
   {
-    bug: 'what is in hand at the end is forgotten',
+    bug: 'pending operations are not recorded at the end',
     part: 'AuditTrail',
     module: import.meta.resolve('./audit/trail.ts'),
-    find: 'if (this.#inHand > 0)',
+    find: 'if (this.#pending > 0)',
     replace: 'if (false)',
-    caught: /what was done is in the log/,
+    caught: /completed work is in the log/,
   },
 ] as const;
 

@@ -1,4 +1,4 @@
-/** What opens the sealed files of kms, as configured. */
+/** Reads the configured key or passphrase for the sealed files of kms. */
 import { openUnlock as open, type OpenUnlockInit, type Unlock } from '@ron/custody';
 import type { KmsConfig } from './config.ts';
 

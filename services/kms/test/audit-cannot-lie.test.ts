@@ -1,4 +1,4 @@
-/** The audit log: what is in it, how it is proven, and what happens when it cannot be written. */
+/** The audit log: its entries, its proofs, and the behaviour when it cannot be written. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -7,7 +7,7 @@ import { decodeCheckpoint, leafHash, parseNote, urlSource, verifyInclusion, veri
 import { eventually, tempDir } from '@ron/testkit';
 import { assertRefusal } from '@ron/testkit/service';
 import { FaultyDisk } from './faulty-disk.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { FaultyBackend } from './faulty-backend.ts';
 import { B3, path, startService, type TestKms } from './support.ts';
 
 interface Proof {
@@ -41,7 +41,7 @@ async function entries(kms: TestKms): Promise<Record<string, unknown>[]> {
 
 const sign = (kms: TestKms, kid: string, more: object = {}) => kms.post('/sign', { kid, payload_b3: B3, ...more });
 
-test('every operation is an entry with who, what and how it ended, and no secret', async () => {
+test('every operation has an entry with actor, operation and result, and no secret', async () => {
   await using kms = await startService();
   const kid = await kms.create('ed25519');
   const signed = (await sign(kms, kid, { op_id: 'op-7' })).json;
@@ -52,9 +52,9 @@ test('every operation is an entry with who, what and how it ended, and no secret
   await kms.post('/datakey', { kid: wrapping });
   await kms.post('/derive', { kid: await kms.create('hmac-sha256'), label: 'audience/storage/1' });
   await eventually('all are in the log', () => kms.kms.vault.log!.size === 9);
-  const told = await entries(kms);
+  const recorded = await entries(kms);
   assert.deepEqual(
-    told.map(({ op, result }) => `${String(op)} ${String(result)}`),
+    recorded.map(({ op, result }) => `${String(op)} ${String(result)}`),
     [
       'create ok',
       'sign ok',
@@ -67,7 +67,7 @@ test('every operation is an entry with who, what and how it ended, and no secret
       'derive ok',
     ],
   );
-  const entry = told[1]!;
+  const entry = recorded[1]!;
   assert.deepEqual(Object.keys(entry), [
     'actor',
     'alg',
@@ -88,8 +88,8 @@ test('every operation is an entry with who, what and how it ended, and no secret
   assert.equal(signed.log_index, 1);
 });
 
-test('what was refused or failed is an entry too, whatever it was and whoever refused it', async () => {
-  const backend = new MoodyBackend();
+test('every refused or failed operation has an entry, whatever the cause', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await sign(kms, kid, { op_id: 'used' })).json;
@@ -102,7 +102,7 @@ test('what was refused or failed is an entry too, whatever it was and whoever re
   const payload = { payload_b3: B3 };
   const change = (what: string): string => `/keys/${path(kid)}/${what}`;
   const mine = undefined;
-  // What is asked for, by whose capability, and what the log says of it.
+  // Request, capability, and the expected entry.
   const asked: [string, object | undefined, Record<string, string> | undefined, string][] = [
     ['/sign', { kid: gone, ...payload }, mine, 'sign not_found'],
     ['/sign', { kid, ...payload }, zoo, 'sign forbidden'],
@@ -134,22 +134,22 @@ test('what was refused or failed is an entry too, whatever it was and whoever re
     const { status } = await kms.post(route, body, headers);
     assert.ok(status >= 400, route);
   }
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await kms.post('/sign', { kid, ...payload });
-  await eventually('the backend counts as away', async () =>
+  await eventually('the backend counts as unavailable', async () =>
     /pulled out/.test((await kms.send('GET', '/readyz')).text),
   );
   for (const route of ['/sign', '/sign']) await kms.post(route, { kid, ...payload });
   await kms.post('/keys', key);
   const away = ['sign not_ready', 'sign not_ready', 'sign not_ready', 'create not_ready'];
   const begun = ['create ok', 'sign ok', 'create ok'];
-  const expected = [...begun, ...asked.map(([, , , told]) => told), ...away];
+  const expected = [...begun, ...asked.map(([, , , recorded]) => recorded), ...away];
   await eventually('all are in the log', () => kms.kms.vault.log!.size >= expected.length);
-  const told = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
-  assert.deepEqual(told, expected);
+  const recorded = (await entries(kms)).map(({ op, result }) => `${String(op)} ${String(result)}`);
+  assert.deepEqual(recorded, expected);
 });
 
-test('a signature with its proof; proofs later; tiles over HTTP; the whole log checked from outside', async () => {
+test('a signature with its proof; later proofs; tiles over HTTP; a full audit from outside', async () => {
   await using kms = await startService();
   const kid = await kms.create('ed25519');
   const signed = await sign(kms, kid, { wait: 'checkpoint' });
@@ -157,10 +157,10 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   const entry = assertProven(signed.json.proof);
   assert.deepEqual([entry['op'], entry['kid']], ['sign', kid]);
   const replies = await Promise.all(Array.from({ length: 600 }, () => sign(kms, kid)));
-  // A slow machine may turn some away. What was signed is in the log, and a checkpoint covers it.
+  // A slow machine may refuse some. Every signature is in the log, and a checkpoint covers it.
   const done = replies.filter(({ status }) => status === 200);
   for (const { status, text } of replies) assert.ok(status === 200 || status === 429, text);
-  assert.ok(done.length >= 256, `one tenant alone may have half of the queue waiting; ${done.length} were signed`);
+  assert.ok(done.length >= 256, `one tenant may fill half of the queue; ${done.length} were signed`);
   await eventually('all are in the log', () => kms.kms.vault.log!.size >= 2 + done.length);
   assert.equal(await kms.metric('audit_dropped_total'), 0);
   const last = 1 + done.length;
@@ -189,7 +189,7 @@ test('a signature with its proof; proofs later; tiles over HTTP; the whole log c
   assert.ok(Array.isArray(consistency.path_b64));
 });
 
-test('the log is open to all only when that is configured', async () => {
+test('the log is public only if that is configured', async () => {
   await using kms = await startService({ flags: ['--audit.public=true'] });
   await sign(kms, await kms.create('ed25519'), { wait: 'checkpoint' });
   assert.equal((await kms.get('/audit/checkpoint', {})).status, 200);
@@ -198,7 +198,7 @@ test('the log is open to all only when that is configured', async () => {
   assertRefusal(await closed.get('/audit/checkpoint', {}), 401, 'unauthorized');
 });
 
-test('continue: a log that cannot be written does not stop signing; later a gap says what is missing', async () => {
+test('continue: signing proceeds while the log cannot be written; later a gap records the missing entries', async () => {
   const disk = new FaultyDisk();
   await using kms = await startService({ fs: disk, flags: ['--audit.mode=continue'] });
   const kid = await kms.create('ed25519');
@@ -210,14 +210,14 @@ test('continue: a log that cannot be written does not stop signing; later a gap 
   assert.equal(ready.status, 503);
   assert.match(ready.text, /audit/);
   disk.mend();
-  // A slow disk may let one more go on without its place.
-  await eventually('entries have places again', async () => (await sign(kms, kid)).json.log_index > 0);
+  // On a slow disk one more request may proceed without an index.
+  await eventually('entries have indexes again', async () => (await sign(kms, kid)).json.log_index > 0);
   const gap = (await entries(kms)).find(({ op }) => op === 'gap')!;
   assert.deepEqual([gap['count'], typeof gap['from'], typeof gap['to']], [1, 'number', 'number']);
   await eventually('it is ready again', async () => (await kms.send('GET', '/readyz')).status === 200);
 });
 
-test('strict: nothing is done without an entry', async () => {
+test('strict: no operation runs without an entry', async () => {
   const disk = new FaultyDisk();
   await using kms = await startService({ fs: disk, flags: ['--audit.mode=strict'] });
   const kid = await kms.create('ed25519');
@@ -227,7 +227,7 @@ test('strict: nothing is done without an entry', async () => {
   await eventually('it signs again', async () => (await sign(kms, kid)).status === 200);
 });
 
-test('a full disk at the start: it verifies and signs, says that it is not ready, and the log tells of it later', async () => {
+test('a full disk at the start: kms verifies and signs, is not ready, and the log records it later', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();
@@ -237,7 +237,7 @@ test('a full disk at the start: it verifies and signs, says that it is not ready
     kid = await kms.create('ed25519');
     await kms.kms.drain();
   }
-  // What is there can be written over; a new file finds no room.
+  // Existing files can be overwritten; a new file finds no space.
   disk.fail('anchor', 'ENOSPC');
   await using kms = await startService({ dir, fs: disk });
   const signed = await sign(kms, kid);
@@ -248,7 +248,7 @@ test('a full disk at the start: it verifies and signs, says that it is not ready
   assert.equal((await entries(kms)).at(-1)?.['op'], 'gap');
 });
 
-test('a checkpoint that is late makes the service not ready, and is counted', async () => {
+test('a late checkpoint makes the service not ready and is counted', async () => {
   const disk = new FaultyDisk();
   const flags = ['--audit.checkpoint_deadline=50ms', '--audit.checkpoint_interval=20ms'];
   await using kms = await startService({ fs: disk, flags });
@@ -256,7 +256,7 @@ test('a checkpoint that is late makes the service not ready, and is counted', as
   disk.hold('audit/checkpoint');
   await sign(kms, kid);
   await eventually('it is not ready', async () => (await kms.send('GET', '/readyz')).status === 503);
-  await eventually('it says how late it is', async () =>
+  await eventually('readiness states the delay', async () =>
     /checkpoint \d+ s late/.test((await kms.send('GET', '/readyz')).text),
   );
   for (const counter of ['kms_audit_integrity_failed_total', 'io_timeouts_total{op="checkpoint"}'])

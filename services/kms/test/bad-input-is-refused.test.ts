@@ -1,4 +1,4 @@
-/** What clients get wrong, by accident or on purpose: a clear problem each, never a crash or a leak. */
+/** Invalid requests, accidental or malicious: each gets a clear problem, never a crash or a leak. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import fc from 'fast-check';
@@ -18,7 +18,7 @@ describe('bad input', () => {
   });
   after(() => kms[Symbol.asyncDispose]());
 
-  test('unknown fields, missing ones and wrong types are named', async () => {
+  test('unknown fields, missing fields and wrong types are named', async () => {
     const make = { tenant: 'acme', purpose: 'docs', alg: 'ed25519' };
     const refused = await kms.post('/keys', { ...make, colour: 'red' });
     assertRefusal(refused, 400, 'validation');
@@ -64,7 +64,7 @@ describe('bad input', () => {
     for (const [route, body] of bad) assertRefusal(await kms.post(route, body), 400, 'validation');
   });
 
-  test('a tenant with separators, dots or other characters is no tenant', async () => {
+  test('a tenant with separators, dots or other characters is refused', async () => {
     for (const tenant of [
       'a/b',
       'a#b',
@@ -138,7 +138,7 @@ describe('bad input', () => {
     assert.deepEqual([empty.status, empty.json.ok], [200, false]);
   });
 
-  test('signatures of several versions are no set', async () => {
+  test('signatures of several versions are refused', async () => {
     const first = await kms.create('hybrid');
     const old = (await kms.post('/sign', { kid: first, payload_b3: B3 })).json.sigs;
     const { kid: second } = (await kms.post(`/keys/${path(first)}/rotate`, {})).json;
@@ -157,7 +157,7 @@ describe('bad input', () => {
     assert.deepEqual([relabelled.status, relabelled.json.ok], [200, false]);
   });
 
-  test('keys do what they are for and nothing else', async () => {
+  test('a key supports its own use only', async () => {
     const [wrapping, deriving, signing] = [
       await kms.create('aes-256-gcm'),
       await kms.create('hmac-sha256'),
@@ -178,7 +178,7 @@ describe('bad input', () => {
     );
   });
 
-  test('there is no way to get a private key out', async () => {
+  test('no request returns a private key', async () => {
     for (const route of [`/keys/${path(kid)}/export`, `/keys/${path(kid)}/private`, '/export']) {
       const reply = await kms.get(route);
       assert.ok([404, 405].includes(reply.status), route);
@@ -187,7 +187,7 @@ describe('bad input', () => {
     assertRefusal(wrong, 405, 'method_not_allowed');
   });
 
-  test('any JSON to any route is answered, and never with a 500', async () => {
+  test('any JSON to any route gets a response, and never a 500', async () => {
     const value = fc.oneof(
       fc.json(),
       fc.constantFrom('{"kid":{}}', '{"items":[[]]}', '{"__proto__":{}}', '{', '"', '\u0000', '[[[[['),
@@ -208,6 +208,7 @@ describe('bad input', () => {
     await fc.assert(
       fc.asyncProperty(route, value, async (to, body) => {
         const reply = await kms.send('POST', `/v1/kms${to}`, { headers, body });
+        // [kms I-10]
         assert.ok(reply.status < 500, `${to} ${body}: ${reply.text}`);
       }),
       { numRuns: 150 },

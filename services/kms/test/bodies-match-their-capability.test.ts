@@ -1,4 +1,4 @@
-/** A capability with `body = b3:HASH` accepts the body with that hash and refuses any other before anything is done. */
+/** A capability with `body = b3:HASH` accepts the body with that hash and refuses any other before the operation runs. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -60,7 +60,7 @@ describe('body caveats in kms', () => {
     assert.equal((await post([boundTo(body)], wire, encoded)).status, 201);
   });
 
-  test('a request without a body is accepted for the hash of no bytes only', async () => {
+  test('a request without a body matches only the hash of zero bytes', async () => {
     const list = async (body: string): Promise<Reply> =>
       await service.get('/keys?tenant=acme', await service.allow({ caveats: [boundTo(body)] }));
     assertRefusal(await list('x'), 403, 'forbidden');

@@ -1,4 +1,4 @@
-/** Each route, as the documents say it answers. */
+/** The documented response of each route. */
 import assert from 'node:assert/strict';
 import { execFileSync } from 'node:child_process';
 import { createPublicKey, generateKeyPairSync, sign, verify } from 'node:crypto';
@@ -21,7 +21,7 @@ describe('kms answers', () => {
   });
   after(() => kms[Symbol.asyncDispose]());
 
-  test('every algorithm makes keys; their names and public parts are as documented', async () => {
+  test('keys of every algorithm have the documented names and public parts', async () => {
     for (const alg of ALGS) {
       const reply = await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg });
       assert.equal(reply.status, 201, reply.text);
@@ -125,7 +125,7 @@ describe('kms answers', () => {
     }
   });
 
-  test('keys of purpose raw sign and verify bytes; imported ones only verify', async () => {
+  test('keys with purpose raw sign and verify bytes; imported keys only verify', async () => {
     const kid = await kms.create('ed25519', { purpose: 'raw' });
     const message_b64 = Buffer.from('any bytes').toString('base64');
     const signed = (await kms.post('/sign', { kid, message_b64 })).json;
@@ -163,7 +163,7 @@ describe('kms answers', () => {
     assertRefusal(await kms.post(`/keys/${path(name)}/policy`, { min_version: 3 }), 409, 'conflict');
   });
 
-  test('verify modes: a request may ask for more than the key demands, never for less', async () => {
+  test('verify modes: a request may be stricter than the key, never weaker', async () => {
     const kid = await kms.create('hybrid');
     const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).json;
     const [ed, pq] = sigs;
@@ -186,7 +186,7 @@ describe('kms answers', () => {
     assert.match((await ask([only], 'pq_only', classic)).json.details.reason, /post-quantum/);
   });
 
-  test('wrap, unwrap and datakey; older versions unwrap; the additional data counts', async () => {
+  test('wrap, unwrap and datakey; older versions unwrap; the additional data must match', async () => {
     for (const alg of ['aes-256-gcm', 'x-wing']) {
       const kid = await kms.create(alg);
       const plaintext_key_b64 = Buffer.alloc(32, 7).toString('base64');
@@ -212,7 +212,7 @@ describe('kms answers', () => {
     }
   });
 
-  test('derive: the same for the same label and version, different for any other', async () => {
+  test('derive is deterministic per label and version, and different for any other', async () => {
     const kid = await kms.create('hmac-sha256');
     const derive = async (label: string, of = kid): Promise<string> =>
       (await kms.post('/derive', { kid: of, label })).json.secret_b64;
@@ -226,7 +226,7 @@ describe('kms answers', () => {
     assertRefusal(await kms.post('/derive', { kid: await kms.create('ed25519'), label: 'a' }), 400, 'validation');
   });
 
-  test('lists are pages in the order of names, for one tenant or all', async () => {
+  test('lists are paginated by name, for one tenant or all', async () => {
     const mine = [
       await kms.create('ed25519', { tenant: 'zoo' }),
       await kms.create('ed25519', { tenant: 'zoo' }),
@@ -243,7 +243,7 @@ describe('kms answers', () => {
     assertRefusal(await kms.get('/keys?limit=0'), 400, 'validation');
   });
 
-  test('deleting a version: two steps with a wait, never the current one, and it can be taken back', async (t) => {
+  test('deleting a version takes two calls with a waiting period, excludes the current one, and can be cancelled', async (t) => {
     await using quick = await startService({ flags: ['--kms.delete_wait=1m'] });
     const v1 = await quick.create('ed25519');
     const old = (await quick.post('/sign', { kid: v1, payload_b3: B3 })).json;

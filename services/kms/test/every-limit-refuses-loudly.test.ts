@@ -1,15 +1,15 @@
-/** Full queues, slow backends and floods: refused at once, in fairness, and never a stall. */
+/** Full queues, slow backends and floods: requests are refused immediately and fairly, and never stall. */
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { eventually } from '@ron/testkit';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, type Reply } from '@ron/testkit/service';
-import { MoodyBackend } from './moody-backend.ts';
 import { B3, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
 
-test('600 signatures at once: some are refused with Retry-After, all are answered, and the refusals are counted', async () => {
-  const backend = new MoodyBackend();
+test('600 concurrent signatures: some are refused with Retry-After, all get a response, and refusals are counted', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({
     backend,
     flags: ['--server.max_inflight=2000', '--server.connection_limit_per_ip=2000', '--kms.sign_deadline=60s'],
@@ -23,6 +23,7 @@ test('600 signatures at once: some are refused with Retry-After, all are answere
   const replies = await Promise.all(asked);
   const refused = replies.filter(({ status }) => status !== 200);
   assert.ok(refused.length > 0 && refused.length < 600, `${refused.length} refused`);
+  // [kms I-9]
   for (const reply of refused) assertRefusal(reply, 429, 'busy');
   assert.equal(await refusals(), refused.length);
   assert.equal(await kms.metric('queue_depth{queue="sign"}'), 0);
@@ -30,7 +31,7 @@ test('600 signatures at once: some are refused with Retry-After, all are answere
 });
 
 test('one tenant floods, another keeps its share', async () => {
-  const backend = new MoodyBackend();
+  const backend = new FaultyBackend();
   const flags = ['--server.max_inflight=2000', '--server.connection_limit_per_ip=2000', '--kms.sign_deadline=60s'];
   await using kms = await startService({ backend, flags: [...flags, '--kms.signers=1', '--kms.sign_batch=8'] });
   const flood = await kms.create('ed25519', { tenant: 'flood' });
@@ -54,14 +55,14 @@ test('one tenant floods, another keeps its share', async () => {
   await Promise.all(floods);
   assert.ok(
     ended.every((each) => each.endsWith('200')),
-    'nobody is refused: there is room for both',
+    'no request is refused: there is room for both',
   );
-  // In order of arrival all of the flood would have come first. In turns each gets half.
+  // In order of arrival the whole flood would have come first. With fair turns each gets half.
   const share = 32 / meanwhile.length;
   assert.ok(share > 0.4, `the small tenant got ${(share * 100).toFixed(0)} % while it waited`);
 });
 
-test('a tenant that floods large batches is refused at its share, in time; another signs on, and so does the checkpoint', async () => {
+test('a tenant that floods large batches is refused at its share, in time; another tenant and the checkpoints proceed', async () => {
   await using kms = await startService({ flags: ['--kms.sign_deadline=30s'] });
   const large = await kms.create('ml-dsa-65', { tenant: 'flood' });
   const small = await kms.create('ed25519', { tenant: 'zoo' });
@@ -86,16 +87,16 @@ test('a tenant that floods large batches is refused at its share, in time; anoth
   const batches_before = batches;
   for (let at = 0; at < 20; at++) assert.equal((await kms.post('/sign', { kid: small, payload_b3: B3 })).status, 200);
   const meanwhile = batches - batches_before;
-  await eventually('checkpoints go on', async () => (await kms.metric('kms_audit_entries{state="signed"}')) > before);
+  await eventually('checkpoints proceed', async () => (await kms.metric('kms_audit_entries{state="signed"}')) > before);
   over.abort();
   await Promise.all(clients);
   for (const reply of refused) assertRefusal(reply, 429, 'busy');
-  // At least two batches wait at any time: in order of arrival each of the 20 would have come behind them.
+  // At least two batches wait at any time: in order of arrival each of the 20 would have come after them.
   assert.ok(meanwhile < 20, `${meanwhile} batches were signed while the other tenant signed 20 times`);
 });
 
-test('what nobody waits for is not signed', async () => {
-  const backend = new MoodyBackend();
+test('requests of disconnected clients are not signed', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.signers=1', '--kms.sign_batch=1'] });
   const kid = await kms.create('ed25519');
   backend.delay_ms = 400;
@@ -124,13 +125,14 @@ test('what nobody waits for is not signed', async () => {
   assert.equal(backend.signatures, 2);
 });
 
-test('a backend that hangs: the deadline answers, and the service goes on afterwards', async () => {
-  const backend = new MoodyBackend();
+test('a hanging backend: requests end at their deadline, and the service recovers', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.sign_deadline=300ms'] });
   const kid = await kms.create('ed25519');
   backend.isHanging = true;
   const began_ms = performance.now();
   const replies = await Promise.all(Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 })));
+  // [kms I-4]
   for (const reply of replies) assertRefusal(reply, 504, 'timeout');
   assert.ok(performance.now() - began_ms < 5000);
   assert.ok((await kms.metric('io_timeouts_total{op="sign"}')) >= 20);
@@ -158,6 +160,7 @@ test('bodies, batches and sets have limits', async () => {
     headers: { ...(await kms.allow()), 'content-type': 'application/json' },
     body: JSON.stringify({ kid, message_b64: 'A'.repeat(2 * 1024 * 1024) }),
   });
+  // [kms I-10]
   assertRefusal(huge, 413, 'payload_too_large');
   await kms.create('ed25519');
   await kms.create('ed25519');

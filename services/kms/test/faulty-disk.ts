@@ -1,16 +1,16 @@
-/** The real disk, but for the files that a test picks: those fail, or wait. */
+/** The real file system, except that operations on selected files fail or wait. */
 import { realFileSystem, type File, type FileSystem } from '@ron/log';
 
 export class FaultyDisk implements FileSystem {
   #fault: { readonly part: string; readonly code: string | undefined } | undefined;
   #held: (() => void)[] = [];
 
-  /** Writes to files whose path holds `part` fail. */
+  /** Writes to files whose path contains `part` fail. */
   fail(part: string, code: string): void {
     this.#fault = { part, code };
   }
 
-  /** They wait until the disk is mended. */
+  /** Writes wait until the fault is removed. */
   hold(part: string): void {
     this.#fault = { part, code: undefined };
   }

@@ -1,4 +1,4 @@
-/** The generated document against real answers: every operation is there, and answers have the shape it promises. */
+/** The generated OpenAPI document against real responses: every operation is listed, and responses match their schema. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Schema from 'typebox/schema';
@@ -12,7 +12,7 @@ interface Operation {
   >;
 }
 
-test('every operation answers as the document says, and names the capability that it needs', async () => {
+test('every operation responds as documented and names its required scope', async () => {
   await using kms = await startService({ flags: [...AMNESIA, '--kms.delete_wait=1ms'] });
   const { paths } = (await kms.send('GET', '/openapi.json')).json as {
     paths: Readonly<Record<string, Readonly<Record<string, Operation>>>>;
@@ -29,7 +29,7 @@ test('every operation answers as the document says, and names the capability tha
     assert.equal(reply.status, status, reply.text);
     const schema = operation.responses[String(status)]?.content?.['application/json']?.schema;
     const isJson = reply.headers['content-type']?.startsWith('application/json') === true;
-    assert.equal(schema !== undefined, isJson, `${template}: a JSON answer is described, and nothing else is`);
+    assert.equal(schema !== undefined, isJson, `${template}: exactly the JSON responses have a schema`);
     if (schema !== undefined) assert.ok(Schema.Check(schema as never, reply.json), `${template}: ${reply.text}`);
     answered.add(`${method} /v1/kms${template}`);
     return reply.json;

@@ -1,4 +1,4 @@
-/** An op_id makes an operation happen once: twice at the same time, again later, and over restarts. */
+/** An op_id makes an operation idempotent: concurrently, later, and across restarts. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -10,7 +10,7 @@ import { B3, path, startService, type TestKms } from './support.ts';
 const make = (kms: TestKms, op_id: string, alg = 'ed25519') =>
   kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg, op_id });
 
-test('the same id and request get the same answer, another request is refused; other tenants have their own ids', async () => {
+test('the same id and request get the same answer; another request is refused; ids are separate per tenant', async () => {
   await using kms = await startService();
   const first = await make(kms, 'make-1');
   assert.equal((await make(kms, 'make-1')).json.kid, first.json.kid);
@@ -31,14 +31,14 @@ test('the same id and request get the same answer, another request is refused; o
   assert.notEqual(batch.json.items[1].log_index, signed.json.log_index);
 });
 
-test('many at the same time are one', async () => {
+test('concurrent requests with one id run once', async () => {
   await using kms = await startService();
   const replies = await Promise.all(Array.from({ length: 20 }, () => make(kms, 'at-once')));
   assert.equal(new Set(replies.map(({ json }) => json.kid)).size, 1);
   assert.equal((await kms.get('/keys?tenant=acme')).json.keys.length, 1);
 });
 
-test('a failed operation may be tried again under its id', async () => {
+test('a failed operation may be retried with its id', async () => {
   await using kms = await startService();
   const { kid } = (await make(kms, 'a')).json;
   const v2 = kid.replace('#v1', '#v2');
@@ -47,7 +47,7 @@ test('a failed operation may be tried again under its id', async () => {
   assert.equal((await kms.post('/sign', { kid: v2, payload_b3: B3, op_id: 'later' })).status, 200);
 });
 
-test('over a restart, and also when the process died before it could say that it had made the key', async () => {
+test('an id survives a restart, even if the process died before it responded', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   let kid: string;
@@ -63,7 +63,7 @@ test('over a restart, and also when the process died before it could say that it
     assert.deepEqual((await kms.post('/sign', { kid, payload_b3: B3, op_id: 'sign' })).json, signed);
     assertRefusal(await make(kms, 'first', 'hybrid'), 409, 'conflict');
   }
-  // The key is written down before the answer is kept: a process that dies in between leaves the one without the other.
+  // The key is stored before the answer: a process that dies in between leaves the key without the answer.
   const disk = new FaultyDisk();
   {
     await using kms = await startService({ dir, fs: disk });

@@ -1,14 +1,14 @@
-/** Workers that die, backends that go away, and what goes on meanwhile. */
+/** Workers that die and backends that become unavailable, and the operations that continue meanwhile. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { missing, RemoteHsm, TEST_TOOLS } from '@ron/custody/testing';
-import { eventually } from '@ron/testkit';
+import { FaultyBackend } from './faulty-backend.ts';
 import { assertRefusal, type Reply } from '@ron/testkit/service';
-import { MoodyBackend } from './moody-backend.ts';
 import { B3, KEK, startService } from './support.ts';
+import { eventually } from '@ron/testkit';
 
-test('signers that are killed under load come back, nobody waits for ever, and readiness is not touched', async () => {
-  const backend = new MoodyBackend();
+test('signers that are killed under load restart, no request hangs, and readiness is unaffected', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend });
   const kid = await kms.create('ed25519');
   backend.delay_ms = 5;
@@ -35,22 +35,22 @@ test('signers that are killed under load come back, nobody waits for ever, and r
   over.abort();
   await Promise.all(clients);
   assert.equal((await kms.send('GET', '/readyz')).status, 200);
-  assert.deepEqual([...statuses.keys()], [200], 'who was in hand is served all the same');
+  assert.deepEqual([...statuses.keys()], [200], 'requests in progress are still served');
 });
 
-test('the backend goes away: signing is 503 with Retry-After, verifying goes on, and it comes back by itself', async () => {
-  const backend = new MoodyBackend();
+test('backend unavailable: signing is 503 with Retry-After, verification continues, and signing recovers automatically', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=20ms'] });
   const kid = await kms.create('ed25519');
   const { sigs } = (await kms.post('/sign', { kid, payload_b3: B3 })).json;
   const check = { kid, payload_b3: B3, sigs };
   assert.equal((await kms.post('/verify', check)).json.cache_age_ms, undefined);
-  backend.isAway = true;
+  backend.isUnavailable = true;
   const began_ms = performance.now();
   assertRefusal(await kms.post('/sign', { kid, payload_b3: B3 }), 503, 'not_ready');
   assertRefusal(await kms.post('/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }), 503, 'not_ready');
   assert.ok(performance.now() - began_ms < 2000);
-  await eventually('the age is told', async () => (await kms.post('/verify', check)).json.cache_age_ms > 0);
+  await eventually('the cache age is reported', async () => (await kms.post('/verify', check)).json.cache_age_ms > 0);
   const verified = await kms.post('/verify', check);
   assert.deepEqual([verified.status, verified.json.ok], [200, true], verified.text);
   const ready = await kms.send('GET', '/readyz');
@@ -58,14 +58,14 @@ test('the backend goes away: signing is 503 with Retry-After, verifying goes on,
   assert.deepEqual(ready.json.degraded, ['backend']);
   assert.equal((await kms.send('GET', '/readyz?lane=sign')).status, 503);
   assert.ok((await kms.metric('verify_cache_age_ms')) > 0);
-  backend.isAway = false;
+  backend.isUnavailable = false;
   await eventually('it signs again', async () => (await kms.post('/sign', { kid, payload_b3: B3 })).status === 200);
   await eventually('nothing is degraded', async () => (await kms.send('GET', '/readyz')).json.degraded.length === 0);
-  assert.ok(backend.keeps > 0);
+  assert.ok(backend.probes > 0);
 });
 
-test('an outage longer than the limit: verifying says that what it knows is too old; imported keys still verify', async () => {
-  const backend = new MoodyBackend();
+test('after verify_ttl verification of backend keys is refused; imported keys still verify', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keep_interval=10ms', '--kms.verify_ttl=50ms'] });
   const kid = await kms.create('ed25519', { purpose: 'raw' });
   const message_b64 = 'YWJj';
@@ -73,7 +73,7 @@ test('an outage longer than the limit: verifying says that what it knows is too 
   const { pubkey_b64 } = (await kms.get(`/keys/${encodeURIComponent(kid)}`)).json.public;
   const imported = (await kms.post('/keys/import', { tenant: 'acme', purpose: 'raw', alg: 'ed25519', pubkey_b64 })).json
     .kid;
-  backend.isAway = true;
+  backend.isUnavailable = true;
   await eventually(
     'the keys are too old',
     async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 503,
@@ -84,7 +84,7 @@ test('an outage longer than the limit: verifying says that what it knows is too 
   assert.ok((await kms.metric('verify_cache_expired_total')) > 0);
   const [{ alg, signature_b64 }] = sigs;
   assert.ok((await kms.post('/verify', { kid: imported, message_b64, sigs: [{ alg, signature_b64 }] })).json.ok);
-  backend.isAway = false;
+  backend.isUnavailable = false;
   await eventually(
     'it verifies again',
     async () => (await kms.post('/verify', { kid, message_b64, sigs })).status === 200,
@@ -92,7 +92,7 @@ test('an outage longer than the limit: verifying says that what it knows is too 
 });
 
 test(
-  'a token whose process is killed under load: 503 with Retry-After, and it comes back without a restart',
+  'a token whose process is killed under load: 503 with Retry-After, and it recovers without a restart',
   {
     skip: missing(TEST_TOOLS.remote_hsm) ?? false,
   },
@@ -135,8 +135,8 @@ test(
   },
 );
 
-test('what is declared is built', async () => {
-  const backend = new MoodyBackend();
+test('every declared resource is used', async () => {
+  const backend = new FaultyBackend();
   await using kms = await startService({ backend });
   const kid = await kms.create('hmac-sha256');
   await kms.post('/derive', { kid, label: 'a' });
@@ -144,6 +144,7 @@ test('what is declared is built', async () => {
   const { wrapped_b64 } = (await kms.post('/datakey', { kid: wrapping })).json;
   await kms.post('/unwrap', { kid: wrapping, wrapped_b64 });
   await kms.post('/sign', { kid: await kms.create('ed25519'), payload_b3: B3, wait: 'checkpoint' });
-  // The listener has its own; this backend attests nothing.
+  // [kms I-8] Every task is declared, started by the runtime, and owned by its supervisor.
+  // The listener has its own; this backend has no attestation.
   assert.deepEqual(kms.kms.runtime.unbuilt(), ['deadline attest', 'deadline read', 'deadline write']);
 });

@@ -1,4 +1,4 @@
-/** What was put back to an earlier state, cut or changed is found: at the start, by the full audit, or by a witness. */
+/** A rollback, truncation or modification is detected: at the start, by the full audit, or by a witness. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { cp, readdir, readFile, rm, truncate, writeFile } from 'node:fs/promises';
@@ -14,7 +14,7 @@ import { B3, startService, type TestKms } from './support.ts';
 const sign = (kms: TestKms, kid: string, more: object = {}): Promise<Reply> =>
   kms.post('/sign', { kid, payload_b3: B3, ...more });
 
-/** A service that signed a little and stopped in good order; gives its directory, and a signature to check. */
+/** A service that signed a few payloads and shut down cleanly; returns its directory and a signature to verify. */
 async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   await using kms = await startService({ dir });
   const kid = await kms.create('ed25519');
@@ -25,7 +25,7 @@ async function used(dir: string): Promise<{ kid: string; sigs: unknown }> {
   return { kid, sigs };
 }
 
-/** It runs, verifies, says why it is not ready, and signs nothing. */
+/** Asserts that kms runs and verifies, states why it is not ready, and signs nothing. */
 async function assertRefusesToSign(
   dir: string,
   { kid, sigs }: { kid: string; sigs: unknown },
@@ -38,43 +38,43 @@ async function assertRefusesToSign(
   const ready = await kms.send('GET', '/readyz');
   assert.equal(ready.status, 503);
   assert.match(ready.json.detail, why);
-  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verifying goes on');
+  assert.ok((await kms.post('/verify', { kid, payload_b3: B3, sigs })).json.ok, 'verification continues');
   assert.ok((await kms.metric('kms_audit_integrity_failed_total')) > 0);
 }
 
 const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: string) => Promise<void> }[] = [
   {
-    what: 'the log was cut',
+    what: 'the log was truncated',
     why: /./,
     plant: async (dir) => truncate(join(dir, 'audit/entries'), 1000),
   },
   {
-    what: 'an older log was put back',
+    what: 'the log was rolled back',
     why: /./,
     plant: async (dir, copy) => replace(dir, copy, 'audit'),
   },
   {
-    what: 'an older list of keys was put back',
+    what: 'the list of keys was rolled back',
     why: /index/,
     plant: async (dir, copy) => replace(dir, copy, 'index'),
   },
   {
-    what: 'an older file of private keys was put back',
+    what: 'the file of private keys was rolled back',
     why: /custody/,
     plant: async (dir, copy) => replace(dir, copy, 'custody'),
   },
   {
-    what: 'an older log was put back together with its anchor',
-    why: /older copy of anchor/,
+    what: 'the log and its anchor were rolled back',
+    why: /anchor was rolled back/,
     plant: async (dir, copy) => replace(dir, copy, 'audit', 'anchor'),
   },
   {
-    what: 'an older keystore was put beside a newer log',
-    why: /older copy of anchor/,
+    what: 'everything but the log was rolled back',
+    why: /anchor was rolled back/,
     plant: async (dir, copy) => replace(dir, copy, 'anchor', 'custody', 'index', 'ops'),
   },
   {
-    what: 'older operations were put back',
+    what: 'the operations were rolled back',
     why: /ops/,
     plant: async (dir, copy) => replace(dir, copy, 'ops'),
   },
@@ -85,7 +85,7 @@ const changes: readonly { what: string; why: RegExp; plant: (dir: string, copy: 
   },
 ];
 
-/** The hash of each file below a directory that is evidence; locks and what is kept of capabilities are not. */
+/** The hash of each file that is evidence; locks and cached capability keys are not. */
 async function everyByte(dir: string): Promise<Record<string, string>> {
   const names = await readdir(dir, { recursive: true, withFileTypes: true });
   const files = names.filter((each) => each.isFile()).map((each) => relative(dir, join(each.parentPath, each.name)));
@@ -118,20 +118,20 @@ for (const { what, why, plant } of changes) {
     }
     await plant(dir, copy);
     const planted = await everyByte(dir);
-    // What a start would write could make the next one find nothing.
+    // A write by one start could hide the problem from the next.
     for (let starts = 0; starts < 2; starts++) await assertRefusesToSign(dir, before, why);
-    assert.deepEqual(await everyByte(dir), planted, 'everything is left as it was found');
+    assert.deepEqual(await everyByte(dir), planted, 'every file is unchanged');
   });
 }
 
-/** The witness of these tests speaks plain HTTP on loopback. */
+/** The test witness speaks plain HTTP on loopback. */
 const witnessFlags = ({ url, vkey }: { url: string; vkey: string }): string[] => [
   `--audit.witness_url=${url}`,
   `--audit.witness_key=${vkey}`,
   '--egress.networks=127.0.0.0/8',
 ];
 
-test('one flipped byte anywhere in the log is found by the full audit', async () => {
+test('the full audit detects a flipped byte anywhere in the log', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   await used(dir);
@@ -161,7 +161,7 @@ test('a crash between append and checkpoint does no harm: the tail is accepted a
   {
     await using kms = await startService({ dir, flags: ['--audit.checkpoint_interval=1h'] });
     for (let at = 0; at < 5; at++) assert.equal((await sign(kms, kid)).status, 200);
-    // As a power cut would leave it: entries are synced, the checkpoint is old.
+    // The state after a power cut: entries are synced, the checkpoint is old.
     await cp(dir, copy, { recursive: true });
   }
   const last = async (kms: TestKms, back: number): Promise<string> => {
@@ -172,15 +172,15 @@ test('a crash between append and checkpoint does no harm: the tail is accepted a
     await using again = await startService({ dir: copy });
     assert.equal((await sign(again, kid, { wait: 'checkpoint' })).status, 200);
     assert.equal((await again.send('GET', '/readyz')).status, 200);
-    assert.match(await last(again, 2), /^\{"from":\d+,"op":"interrupted","to":\d+\}$/, 'the log tells of the crash');
+    assert.match(await last(again, 2), /^\{"from":\d+,"op":"interrupted","to":\d+\}$/, 'the log records the crash');
     await again.kms.drain();
   }
   await using orderly = await startService({ dir: copy });
   assert.equal((await sign(orderly, kid, { wait: 'checkpoint' })).status, 200);
-  assert.match(await last(orderly, 2), /"op":"sign"/, 'and says nothing of a stop in good order');
+  assert.match(await last(orderly, 2), /"op":"sign"/, 'the log records no crash after a clean shutdown');
 });
 
-test('everything put back together: only a witness notices, and then nothing is signed', async () => {
+test('a full rollback is detected by a witness only, and then nothing is signed', async () => {
   await using temp = await tempDir();
   const [dir, copy] = [join(temp.path, 'data'), join(temp.path, 'copy')];
   const { kid } = await used(dir);
@@ -195,7 +195,7 @@ test('everything put back together: only a witness notices, and then nothing is 
     for (let at = 0; at < 5; at++) await sign(kms, kid);
     const { size = 0 } = witness.latest ?? {};
     assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
-    // An answer does not wait for the witness.
+    // A response does not wait for the witness.
     await eventually('the witness has seen the new entries', () => witness.latest!.size > size);
     await kms.kms.drain();
   }
@@ -204,9 +204,9 @@ test('everything put back together: only a witness notices, and then nothing is 
   {
     await using kms = await startService({ dir });
     for (const path of ['/version', '/readyz']) {
-      const told = (await kms.send('GET', path)).text;
-      assert.match(told, /"rollback_protection":"keystore"/);
-      assert.match(told, /"rollback_unseen":"everything put back together/);
+      const recorded = (await kms.send('GET', path)).text;
+      assert.match(recorded, /"rollback_protection":"keystore"/);
+      assert.match(recorded, /"rollback_unseen":"everything put back together/);
     }
     assert.equal((await sign(kms, kid)).status, 200, 'the rollback cannot be detected');
   }
@@ -215,14 +215,14 @@ test('everything put back together: only a witness notices, and then nothing is 
   const restored = await everyByte(dir);
   for (let starts = 0; starts < 2; starts++) {
     await using kms = await startService({ dir, flags });
-    // It is asked before anything is signed.
+    // The witness is contacted before anything is signed.
     assertRefusal(await sign(kms, kid), 503, 'audit_integrity');
     assert.equal((await kms.send('GET', '/readyz')).status, 503);
   }
-  assert.deepEqual(await everyByte(dir), restored, 'everything is left as it was found');
+  assert.deepEqual(await everyByte(dir), restored, 'every file is unchanged');
 });
 
-test('a witness with invalid answers, or none, stops no request, and readiness reports it', async () => {
+test('an invalid or silent witness stops no request, and readiness reports it', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const { kid } = await used(dir);
@@ -234,13 +234,13 @@ test('a witness with invalid answers, or none, stops no request, and readiness r
   assert.equal((await sign(kms, kid)).status, 200);
   const ready = await kms.send('GET', '/readyz');
   assert.equal(ready.status, 200);
-  assert.match(ready.text, /does not name its size/);
+  assert.match(ready.text, /returned no valid size/);
   witness.override = undefined;
-  await eventually('it is asked again', () => witness.latest !== undefined);
+  await eventually('the submission is retried', () => witness.latest !== undefined);
   assert.equal((await sign(kms, kid, { wait: 'checkpoint' })).status, 200);
 });
 
-test('a witness in a network that is not opened is not called, and readiness names the reason', async () => {
+test('a witness in a network that is not allowed is not called, and readiness states the reason', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const { kid } = await used(dir);

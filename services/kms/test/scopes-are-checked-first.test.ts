@@ -1,4 +1,4 @@
-/** Who may do what: scopes, tenants and labels, before anything is done. */
+/** Authorisation: scopes, tenants and labels are checked before the operation runs. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, mint } from '@ron/auth';
@@ -15,7 +15,7 @@ describe('capabilities', () => {
   });
   after(() => kms[Symbol.asyncDispose]());
 
-  test('each route asks for its scope, and without a capability nothing is answered', async () => {
+  test('each route requires its scope, and a request without a capability is refused', async () => {
     const routes: [string, string, unknown?][] = [
       ['kms:create', '/keys', { tenant: 'acme', purpose: 'docs', alg: 'ed25519' }],
       ['kms:rotate', `/keys/${path(kid)}/rotate`, {}],
@@ -91,7 +91,7 @@ describe('capabilities', () => {
     const minted = await mint(kms.kms.keys, { audience: 'kms', scopes: ['kms:sign'], ttl_ms: 60_000 }, NEVER);
     const ask = (token: string) => kms.post('/sign', { kid, payload_b3: B3 }, { authorization: `Bearer ${token}` });
     assert.equal((await ask(minted.token)).status, 200);
-    assert.equal((await ask(minted.token)).status, 200, 'the same capability may be used again: it is no ticket');
+    assert.equal((await ask(minted.token)).status, 200, 'a capability can be used repeatedly');
     assertRefusal(await ask(attenuate(minted.token, ['expires < 1'])), 401, 'unauthorized');
     assertRefusal(await ask(attenuate(minted.token, ['scopes in kms:read'])), 403, 'forbidden');
     assertRefusal(await ask(attenuate(minted.token, ['bytes <= 10'])), 403, 'forbidden');

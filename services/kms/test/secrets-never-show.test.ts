@@ -1,4 +1,4 @@
-/** After everything that kms does, its logs, answers, metrics and files hold no private byte. */
+/** No log line, response, metric or file of kms contains a private byte. */
 import assert from 'node:assert/strict';
 import { readdirSync, readFileSync, statSync } from 'node:fs';
 import { join } from 'node:path';
@@ -9,7 +9,7 @@ import { sched, installSched } from '@ron/kernel';
 import type { Reply } from '@ron/testkit/service';
 import { B3, path, startService } from './support.ts';
 
-/** Remembers the random bytes that became keys while it is installed. Salts and ids are drawn there too, and are public. */
+/** Records the random bytes that became keys while it is installed. Salts and ids are drawn too, but are public. */
 function rememberRandomness(): { drawn: Uint8Array[]; stop: () => void } {
   const drawn: Uint8Array[] = [];
   const before = sched;
@@ -17,8 +17,8 @@ function rememberRandomness(): { drawn: Uint8Array[]; stop: () => void } {
     ...before,
     randomBytes: (count) => {
       const bytes = before.randomBytes(count);
-      const from = new Error('who draws').stack ?? '';
-      // A copy: secrets are zeroed when they are no longer needed.
+      const from = new Error('origin of the draw').stack ?? '';
+      // A copy, because secrets are zeroed after use.
       if (from.includes('newSecret') || from.includes('routes/secrets')) drawn.push(Uint8Array.from(bytes));
       return bytes;
     },
@@ -42,12 +42,12 @@ function assertAbsent(where: string, text: string | Buffer, secrets: readonly Ui
       Buffer.from(bytes.toString('base64').slice(0, -2)),
       Buffer.from(bytes.toString('base64url').slice(0, -2)),
     ]) {
-      assert.equal(haystack.includes(form), false, `${where} holds a secret`);
+      assert.equal(haystack.includes(form), false, `${where} contains a secret`);
     }
   }
 }
 
-test('logs, errors, metrics, answers and files hold no private byte', async () => {
+test('logs, errors, metrics, responses and files contain no private byte', async () => {
   const { drawn, stop } = rememberRandomness();
   try {
     await using kms = await startService();
@@ -84,13 +84,13 @@ test('logs, errors, metrics, answers and files hold no private byte', async () =
       await keep(kms.send('GET', route));
 
     const secrets = [...drawn, plaintext, derived];
-    assert.ok(drawn.length >= 15, 'keys were made while somebody looked');
-    for (const { text } of replies) assertAbsent('an answer', text, secrets);
+    assert.ok(drawn.length >= 15, 'the recorder saw the keys being created');
+    for (const { text } of replies) assertAbsent('a response', text, secrets);
     assertAbsent('a log line', kms.lines.join('\n'), secrets);
     assertAbsent('the metrics', await kms.metrics.text(), secrets);
-    assertAbsent('what prints of the service', inspect(kms.kms, { depth: 12, showHidden: true }), secrets);
+    assertAbsent('the printed form of the service', inspect(kms.kms, { depth: 12, showHidden: true }), secrets);
     for (const file of filesIn(kms.dir)) {
-      // The keys that capabilities are checked with lie in a file of their own, 0600.
+      // The keys that verify capabilities are in their own file, mode 0600.
       if (file.endsWith('/keys')) assert.equal(statSync(file).mode & 0o077, 0, file);
       else assertAbsent(file, readFileSync(file), secrets);
     }
@@ -102,20 +102,20 @@ test('logs, errors, metrics, answers and files hold no private byte', async () =
   }
 });
 
-test('files of the service are for its owner alone', async () => {
+test('only the owner can read the files of the service', async () => {
   await using kms = await startService({ env: {} });
   await kms.create('ed25519');
   for (const file of filesIn(kms.dir)) {
-    // A lock holds nothing.
+    // A lock file is empty.
     if (!/lock(?:-journal)?$/.test(file)) assert.equal(statSync(file).mode & 0o077, 0, file);
   }
   assert.ok(
     kms.lines.some((line) => line.includes('RON_KEK')),
-    'a key that lies beside what it seals is said aloud',
+    'a key that is stored beside its data causes a warning',
   );
 });
 
-test('no backend has a way to give out a private key', () => {
+test('no backend has a method that returns a private key', () => {
   const methods = (backend: object): string[] => {
     const names = new Set<string>();
     for (
@@ -142,7 +142,7 @@ test('no backend has a way to give out a private key', () => {
     'unwrap',
     'derive',
     'attest',
-    'keep',
+    'probe',
     'close',
     'version',
     'relock',

@@ -1,4 +1,4 @@
-/** From start to stop, as a process and in it: restarts, kill -9, drains under load, amnesia. */
+/** Start and stop, in this process and in a child: restarts, kill -9, drains under load, amnesia. */
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
 import { readFile } from 'node:fs/promises';
@@ -6,10 +6,10 @@ import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { missing, SoftHsm, TEST_TOOLS } from '@ron/custody/testing';
-import { eventually, tempDir } from '@ron/testkit';
-import { assertRefusal, ServiceProcess, type Reply } from '@ron/testkit/service';
 import { AMNESIA, B3, KEK, startService } from './support.ts';
-import { MoodyBackend } from './moody-backend.ts';
+import { assertRefusal, type Reply, ServiceProcess } from '@ron/testkit/service';
+import { eventually, tempDir } from '@ron/testkit';
+import { FaultyBackend } from './faulty-backend.ts';
 
 const MAIN = fileURLToPath(new URL('../src/main.ts', import.meta.url));
 
@@ -34,7 +34,7 @@ async function run(t: TestContext, dir: string, flags: readonly string[] = []): 
   };
 }
 
-test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 and a last checkpoint', async (t) => {
+test('kill -9 under load loses no acknowledged operation; SIGTERM exits with 0 and a final checkpoint', async (t) => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const first = await run(t, dir, ['--audit.checkpoint_interval=1h']);
@@ -64,8 +64,8 @@ test('kill -9 under load loses nothing that was answered; SIGTERM ends with 0 an
   assert.equal(third.kms.vault.log!.checkpoint!.size, third.kms.vault.log!.size);
 });
 
-test('a drain under load: who was in hand is answered, others get 503, and the last checkpoint covers all', async () => {
-  const backend = new MoodyBackend();
+test('a drain under load: requests in progress complete, others get 503, and the last checkpoint covers all', async () => {
+  const backend = new FaultyBackend();
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   await using kms = await startService({ dir, backend });
@@ -73,10 +73,11 @@ test('a drain under load: who was in hand is answered, others get 503, and the l
   const gate = Promise.withResolvers<void>();
   backend.gate = gate.promise;
   const inHand = Array.from({ length: 20 }, () => kms.post('/sign', { kid, payload_b3: B3 }));
-  await eventually('all are in hand', () => kms.kms.ingress.admission.inflight === 20);
+  await eventually('all are in progress', () => kms.kms.ingress.admission.inflight === 20);
   const drained = kms.kms.drain();
   gate.resolve();
   const replies = await Promise.all(inHand);
+  // [kms I-6]
   assert.deepEqual(new Set(replies.map(({ status }) => status)), new Set([200]));
   await drained;
   const indexes = replies.map(({ json }) => json.log_index as number);
@@ -87,7 +88,7 @@ test('a drain under load: who was in hand is answered, others get 503, and the l
   assert.ok(log!.size > Math.max(...indexes));
 });
 
-test('amnesia: everything works, and nothing is written', async () => {
+test('amnesia: every route works, and nothing is written', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   await using kms = await startService({ dir, flags: AMNESIA });
@@ -101,7 +102,7 @@ test('amnesia: everything works, and nothing is written', async () => {
   assert.equal(existsSync(dir), false);
 });
 
-test('the wrong key does not open the vault, and says so', async () => {
+test('a wrong key does not open the vault, and the error says so', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   await (await startService({ dir }))[Symbol.asyncDispose]();

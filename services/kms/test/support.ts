@@ -1,10 +1,11 @@
-/** The key service in the process of the test. */
+/** Shared by the tests of kms: the service in this process, and a client that returns every detail of a response. */
 import assert from 'node:assert/strict';
 import { Agent } from 'node:http';
 import { join } from 'node:path';
 import type { MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { loadConfig, Metrics } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
 import { schema, startKms, type Kms, type KmsInit } from '@ron/kms';
 import { tempDir } from '@ron/testkit';
 import {
@@ -17,7 +18,7 @@ import {
   type SendInit,
 } from '@ron/testkit/service';
 
-/** The payload that most tests sign: a hash, in hex. */
+/** The payload of most tests: a hash, in hex. */
 export const B3 = 'af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262';
 
 export interface TestKms extends AsyncDisposable {
@@ -27,7 +28,7 @@ export interface TestKms extends AsyncDisposable {
   readonly metrics: Metrics;
   /** Log lines so far. */
   readonly lines: string[];
-  /** With a capability for all scopes, unless `headers` has another. `path` is below /v1/kms. */
+  /** With a capability for all scopes, unless headers are given. `path` is below /v1/kms. */
   post(path: string, body?: unknown, headers?: Readonly<Record<string, string>>): Promise<Reply>;
   get(path: string, headers?: Readonly<Record<string, string>>): Promise<Reply>;
   /** Any path. */
@@ -40,7 +41,7 @@ export interface TestKms extends AsyncDisposable {
 
 export interface StartInit {
   readonly flags?: readonly string[];
-  /** Default: a temporary directory. */
+  /** Default: a new directory, removed afterwards. */
   readonly dir?: string;
   readonly backend?: KmsInit['backend'];
   readonly fs?: KmsInit['fs'];

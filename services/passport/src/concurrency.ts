@@ -1,36 +1,43 @@
-/** Everything that runs, waits or is shared in passport. */
-import { declareConcurrency } from '@ron/kernel';
+/** The tasks, channels, locks and deadlines of passport. */
+import { configChannel, declareConcurrency, SHELL_DEADLINES, SHELL_TASKS, shutdownChannel } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'passport',
   busy_labels: ['queue'],
   channels: {
-    revocations: { kind: 'watch', from: 'revoke', to: 'held questions of services' },
+    revocations: { kind: 'watch', from: 'listener', to: 'polling_services' },
     holds: {
       kind: 'own',
       capacity: 256,
       policy: 'reject new',
-      overflow: 'answered at once with nothing new; the client polls again',
+      overflow: 'responds immediately without news; the client polls again',
       metric: 'queue_rejected_total{queue}',
-      from: 'services that poll revocations',
-      to: 'the next revocation, or one second',
+      from: 'polling_services',
+      to: 'listener',
     },
-    shutdown: { kind: 'watch', from: 'drain', to: 'config watch' },
-    config: { kind: 'watch', from: 'config watch', to: 'issue, key refresh' },
+    shutdown: shutdownChannel('config_watch'),
+    config: configChannel('listener, key_refresh'),
   },
-  tasks: {
-    key_refresh: {
-      count: 1,
-      criticality: 'important',
-      does: 'asks kms whether keys of capabilities were rotated or retired',
-    },
-    config_watch: { count: 1, criticality: 'important', does: 'applies each reloaded configuration' },
-  },
+  tasks: SHELL_TASKS,
   locks: {},
   deadlines: {
     issue: { ms: 2000, config_key: 'passport.issue_deadline', covers: 'issuing, verifying or revoking' },
-    hold: { ms: 3000, covers: 'a question for revocations, which is held for a second at most' },
-    read: { ms: 5000, config_key: 'read_timeout', covers: 'a request body' },
-    write: { ms: 5000, config_key: 'write_timeout', covers: 'an answer whose client does not read' },
+    hold: { ms: 3000, covers: 'a poll for revocations, which is held for at most a second' },
+    ...SHELL_DEADLINES,
   },
+  actors: {
+    polling_services: 'services that poll for revocations, each held for at most a second',
+    kms: 'derives audience keys',
+  },
+  requests: {
+    'POST /v1/passport/issue': {
+      deadline: 'issue',
+      steps: [
+        ['listener', 'kms', 'derive the audience key, unless it is cached'],
+        ['kms', 'listener', 'key'],
+      ],
+      answer: '201 with a capability',
+    },
+  },
+  drain: { closes: ['revocations', 'capability keys'] },
 });

@@ -1,49 +1,50 @@
-/** The configuration of passport: the listener's keys, the process's keys and its own, named as operators know them. */
+/** The configuration of passport: the keys of the listener, of the process and its own. */
 import { AUTH_KEYS, checkAuthKeys } from '@ron/auth/service';
-import { defineConfig, key, PROCESS_KEYS } from '@ron/kernel';
-import type { ConfigOf } from '@ron/kernel';
+import { defineConfig, key } from '@ron/config';
+import { PROCESS_KEYS } from '@ron/service';
+import type { ConfigOf } from '@ron/config';
 import { checkIngressKeys, INGRESS_KEYS } from '@ron/ingress';
 import { isScope } from '@ron/proto';
 
-/** It is the one that others hear of revocations from. */
+/** Passport is the source of revocations for the other services. */
 const { 'auth.passport_url': _url, 'auth.revocations_max_age': _age, ...OWN_AUTH_KEYS } = AUTH_KEYS;
 
 const KEYS = {
   ...PROCESS_KEYS,
   ...INGRESS_KEYS,
   data_dir: key.optional(
-    key.text({ doc: 'Where revocations are kept. Needed unless amnesia is on, which ignores it.' }),
+    key.text({ doc: 'Directory of the revocations. Required unless amnesia is enabled, which ignores it.' }),
   ),
   'passport.ttl_default': key.duration({
     default: '1h',
     min: '1s',
     max: '366d',
-    doc: 'How long a capability is good when its request does not say.',
+    doc: 'Lifetime of a capability whose request states none.',
     reloadable: true,
   }),
   'passport.ttl_max': key.duration({
     default: '30d',
     min: '1s',
     max: '366d',
-    doc: 'No capability is issued for longer; what asks for more gets this.',
+    doc: 'Maximum lifetime of a capability; longer requests are clamped to it.',
     reloadable: true,
   }),
   'passport.never_issue': key.list({
     default: ['kms:derive', 'passport:issue', 'passport:revoke'],
     items_max: 64,
     expects: 'scope',
-    doc: 'Scopes that are not issued here: with these a holder could issue capabilities himself.',
+    doc: 'Scopes that are never issued, because their holder could issue capabilities.',
     reloadable: true,
   }),
   'passport.issue_deadline': key.duration({
     default: '2s',
     min: '10ms',
     max: '1m',
-    doc: 'Issuing, verifying or revoking, from request to answer.',
+    doc: 'Deadline of issuing, verifying and revoking, from request to response.',
     reloadable: true,
   }),
   ...OWN_AUTH_KEYS,
-  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep everything in memory and write to no disk.' }),
+  'amnesia.enabled': key.boolean({ default: false, doc: 'Keep all state in memory and write nothing to disk.' }),
 };
 
 export const schema = defineConfig(KEYS, (config, report) => {

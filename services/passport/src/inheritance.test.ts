@@ -1,20 +1,20 @@
-/** Whatever an issued capability permits, the one that asked for it would have permitted. */
+/** An issued capability permits nothing that the issuing capability would not have permitted. */
 import assert from 'node:assert/strict';
 import { hash } from 'node:crypto';
 import { test } from 'node:test';
-import { attenuate, Checker, inspectToken, MemoryKeySource, mint, type Facts } from '@ron/auth';
+import { attenuate, Checker, inspectToken, MemoryKeySource, mint } from '@ron/auth';
 import { installSched, isRonError, NEVER, realSched, Watch } from '@ron/kernel';
-import { scopeService, scopesOf, type Scope, type Service } from '@ron/proto';
+import { scopeService, scopesOf, type AccessFacts, type Scope, type Service } from '@ron/proto';
 import * as fc from 'fast-check';
 import { Issuer } from './issuer.ts';
-import { memoryStore, RevocationBook } from './revocation-book.ts';
+import { memoryStore, RevocationRegistry } from './revocation-registry.ts';
 
 const numRuns = Number(process.env['RON_FUZZ_RUNS'] ?? 300);
 const START_MS = 1_700_000_000_000;
 const BODIES = ['', 'one', 'another one'] as const;
 const sha256 = (text: string): string => `sha256:${hash('sha256', text, 'hex')}`;
 
-/** Few values of each kind, so that caveats and requests often meet. */
+/** Few values of each kind, so that caveats and requests often match. */
 const caveat = fc.oneof(
   fc.integer({ min: 1, max: 9 }).map((seconds) => `expires < ${START_MS + seconds * 1000}`),
   fc.constantFrom('b3:', 'b3:0', 'b3:00', 'b3:1').map((prefix) => `address ^= ${prefix}`),
@@ -57,7 +57,7 @@ class Clock {
   }
 }
 
-/** Both phases, as a service goes through them. A new checker: rates are compared by themselves. */
+/** Both phases of a check, as in a service. A new checker per call, because rates are compared separately. */
 async function permits(
   keys: MemoryKeySource,
   token: string,
@@ -66,7 +66,7 @@ async function permits(
 ): Promise<boolean> {
   const checker = new Checker({ audience: inspectToken(token).audience, keys });
   const bytes = Buffer.from(body);
-  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as Facts };
+  const context = { authorization: `Bearer ${token}`, scope: scope as Scope, source_ip, facts: facts as AccessFacts };
   const verdict = await checker.checkHeaders({ ...context, body_bytes: bytes.length }, NEVER);
   if (!verdict.ok) return false;
   verdict.phase2.update(bytes);
@@ -74,7 +74,7 @@ async function permits(
   return verdict.phase2.settle() === undefined;
 }
 
-/** The tightest rate of a token, per second; bursts are as large as what is counted. */
+/** The lowest rate of a token, per second. */
 function rateOf(token: string): { per_s: number; burst: number } {
   let [per_s, burst] = [Infinity, Infinity];
   for (const { count, period_ms } of inspectToken(token).rates.values()) {
@@ -84,12 +84,12 @@ function rateOf(token: string): { per_s: number; burst: number } {
   return { per_s, burst };
 }
 
-test('for any issuer, any question and any request', async () => {
+test('an issued capability never exceeds its issuer, for any issuer, issue request and use', async () => {
   using clock = new Clock();
   await using keys = new MemoryKeySource();
   const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const book = new RevocationBook(memoryStore(), new Watch('revocations', memoryStore().value));
-  const issuer = new Issuer({ keys, book, policy: () => policy });
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const issuer = new Issuer({ keys, registry, policy: () => policy });
   const seen = { issued: 0, refused: 0, permitted: 0 };
   const property = fc.asyncProperty(
     caveats,
@@ -112,19 +112,19 @@ test('for any issuer, any question and any request', async () => {
       }
       seen.issued += 1;
       const [narrow, wide] = [rateOf(issued), rateOf(token)];
-      assert.ok(narrow.per_s <= wide.per_s && narrow.burst <= wide.burst, 'the rate is no higher');
-      assert.ok(inspectToken(issued).expires_ms <= inspectToken(token).expires_ms, 'it ends no later');
+      assert.ok(narrow.per_s <= wide.per_s && narrow.burst <= wide.burst, 'the rate is not higher');
+      assert.ok(inspectToken(issued).expires_ms <= inspectToken(token).expires_ms, 'it does not expire later');
       const own_scopes = inspectToken(token).texts.filter((text) => text.startsWith('scopes'));
       if (asked.audience === 'passport') for (const text of own_scopes) assert.ok(text.includes(asked.scope), text);
       for (const each of tries) {
         clock.wall_ms = START_MS + each.after_ms;
         if (!(await permits(keys, issued, asked.scope, each))) continue;
         seen.permitted += 1;
-        // What it is for differs: that is what issuing is. All else must hold for the one that asked as well.
+        // The audience differs, which is the purpose of issuing. Every other restriction must hold for the issuer too.
         const same = attenuateAs(token, asked.scope);
         assert.ok(
           await permits(keys, await remint(keys, same, asked.audience), asked.scope, each),
-          'the issuer may not',
+          'the issuer does not permit it',
         );
       }
     },
@@ -133,13 +133,13 @@ test('for any issuer, any question and any request', async () => {
   assert.ok(seen.issued > numRuns / 4 && seen.permitted > numRuns / 8, JSON.stringify(seen));
 });
 
-/** The caveats of the asking capability that are not about what it is for. */
+/** The caveats of the issuing capability, except its audience and scopes. */
 function attenuateAs(token: string, scope: string): { texts: string[]; scope: string; expires_ms: number } {
   const { texts, expires_ms } = inspectToken(token);
   return { texts: texts.filter((text) => !/^(audience|scopes|expires) /.test(text)), scope, expires_ms };
 }
 
-/** As if the asking capability had been for the service in question. */
+/** The issuing capability as if it were for the service in question. */
 async function remint(
   keys: MemoryKeySource,
   { texts, scope, expires_ms }: ReturnType<typeof attenuateAs>,
@@ -149,22 +149,22 @@ async function remint(
   return (await mint(keys, claim, NEVER)).token;
 }
 
-test('the caveats of an issuer are handed on, and a caveat that names scopes of others limits what is issued', async () => {
+test('the caveats of an issuer are inherited, and a scopes caveat with scopes of other services limits the issued scopes', async () => {
   await using keys = new MemoryKeySource();
   const policy = { ttl_default: 2000, ttl_max: 5000, never_issue: [], issue_deadline: 1000 };
-  const book = new RevocationBook(memoryStore(), new Watch('revocations', memoryStore().value));
-  const issuer = new Issuer({ keys, book, policy: () => policy });
+  const registry = new RevocationRegistry(memoryStore(), new Watch('revocations', memoryStore().value));
+  const issuer = new Issuer({ keys, registry, policy: () => policy });
   const ask = { audience: 'storage', scopes: ['storage:get'] } as const;
   const own = ['rate <= 5/s', 'ip in 10.0.0.0/8', 'bytes <= 10', `body = ${sha256('x')}`, 'tenant = acme'];
   const { token } = await issuer.issue({ ...ask, caveats: ['tenant = acme'] }, { caveats: own }, NEVER);
-  assert.deepEqual(inspectToken(token).texts.slice(3).toSorted(), own.toSorted(), 'each once');
+  assert.deepEqual(inspectToken(token).texts.slice(3).toSorted(), own.toSorted(), 'each caveat occurs once');
   const limited = { caveats: ['scopes in passport:issue', 'scopes in passport:issue,storage:get'] };
   await issuer.issue(ask, limited, NEVER);
   await assert.rejects(issuer.issue({ ...ask, scopes: ['storage:put'] }, limited, NEVER), { code: 'forbidden' });
   await assert.rejects(issuer.issue({ audience: 'kms', scopes: ['kms:sign'] }, limited, NEVER), { code: 'forbidden' });
   const mere = { caveats: ['scopes in passport:issue'] };
   const verify = { audience: 'passport', scopes: ['passport:verify'] } as const;
-  await assert.rejects(issuer.issue(verify, mere, NEVER), { code: 'forbidden' }, 'it has no such scope itself');
+  await assert.rejects(issuer.issue(verify, mere, NEVER), { code: 'forbidden' }, 'the issuer lacks that scope');
   for (const subject of ['root', 'owner', 'svc-storage'])
     await assert.rejects(issuer.issue({ ...ask, subject }, mere, NEVER), { code: 'forbidden' });
 });

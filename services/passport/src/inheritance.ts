@@ -1,25 +1,25 @@
 /**
- * What a capability that asks for another hands on to it: everything that restricts it.
+ * The restrictions that an issued capability inherits from the capability that issues it.
  *
- * Promise: whatever the issued one permits, the one that asked for it would have permitted: it ends no later, and carries
- * every other caveat of its issuer, be it about names, tenants, bytes, rates, networks or bodies. Scopes of the issuer's own
- * service can be handed on only if it has them. Scopes of other services are what `passport:issue` stands for; a scopes
- * caveat that names any of them limits what may be issued to those that it names. Pure. Bound: `CAPABILITY_LIMITS`.
+ * Contract: the issued capability permits nothing that its issuer would not have permitted: it does not expire later and
+ * carries every other caveat of its issuer, about names, tenants, bytes, rates, networks and bodies. Scopes of passport
+ * itself can be issued only if the issuer has them. `passport:issue` covers the scopes of other services; a scopes caveat
+ * that names any of those limits the issued scopes to them. Pure. Bound: `CAPABILITY_LIMITS`.
  */
 import { parseCaveat, type Caveat } from '@ron/auth';
 import { RonError } from '@ron/kernel';
 import { isScope, scopeService, type Service } from '@ron/proto';
 
-/** What of a capability counts here. */
+/** The part of the issuing capability that matters here. */
 export interface Issuing {
-  /** All its caveats, as they are written. */
+  /** All its caveats, as text. */
   readonly caveats: readonly string[];
 }
 
 export interface Inherited {
-  /** It ends then at the latest, Unix ms. */
+  /** The latest expiry, Unix time in ms. */
   readonly expires_ms_max: number;
-  /** In the order in which they stand. */
+  /** In their original order. */
   readonly caveats: readonly string[];
 }
 
@@ -35,7 +35,7 @@ export function inherit({ caveats }: Issuing): Inherited {
   return { expires_ms_max, caveats: handedOn };
 }
 
-/** Refuses a scope that the issuer may not hand on. */
+/** Throws `forbidden` for a scope that the issuer may not issue. */
 export function requireScopes(issuer: Service, scopes: readonly string[], { caveats }: Issuing): void {
   for (const text of caveats) {
     const caveat = caveatOf(text);
@@ -45,7 +45,7 @@ export function requireScopes(issuer: Service, scopes: readonly string[], { cave
       (scope) => (namesOthers || serviceOf(scope) === issuer) && !caveat.scopes.includes(scope),
     );
     if (beyond !== undefined) {
-      throw new RonError('forbidden', `${beyond} is more than the capability that asks for it may hand on`);
+      throw new RonError('forbidden', `${beyond} exceeds the scopes that the issuing capability may issue`);
     }
   }
 }
@@ -54,7 +54,7 @@ function serviceOf(scope: string): string {
   return isScope(scope) ? scopeService(scope) : '';
 }
 
-/** It was checked, so all its caveats can be read; whatever could not would have refused it. */
+/** The capability was verified, so all its caveats parse. */
 function caveatOf(text: string): Caveat {
   const parsed = parseCaveat(text);
   if (!parsed.ok) throw new RonError('forbidden', parsed.reason);

@@ -1,18 +1,17 @@
 /**
- * Capabilities as policy allows them.
+ * Issues and verifies capabilities according to the policy.
  *
- * Promise: what is issued is never wider than the capability that asks for it (inheritance.ts). A lifetime is clamped to
- * `ttl_max`; scopes with which a holder could issue for himself are not issued, and nothing under the names that a node
- * itself issues to. Who is issued to can be revoked by name; without a name it gets one of its own. A verdict says what a
- * service would say.
- * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while kms is asked for a key.
+ * Contract: an issued capability is never wider than the one that issues it (inheritance.ts). Its lifetime is clamped to
+ * `ttl_max`. Scopes that allow issuing are not issued, nor are capabilities for the subjects that the node reserves. Every
+ * subject can be revoked by name; without a name it gets a unique one. `verify` returns the verdict of the target service.
+ * Bound: `CAPABILITY_LIMITS`. Cancellation: by the signal, while a key is fetched from kms.
  */
 import { Checker, inspectToken, isNodeSubject, mint, type KeySource, type Minted } from '@ron/auth';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import { isScope, SERVICES, type Scope, type Service } from '@ron/proto';
 import type { PassportConfig } from './config.ts';
 import { inherit, requireScopes, type Issuing } from './inheritance.ts';
-import type { RevocationBook } from './revocation-book.ts';
+import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface IssueRequest {
   readonly audience: Service;
@@ -34,7 +33,7 @@ export interface TokenVerdict {
 
 export interface IssuerInit {
   readonly keys: KeySource;
-  readonly book: RevocationBook;
+  readonly registry: RevocationRegistry;
   readonly policy: () => PassportConfig['passport'];
 }
 
@@ -44,32 +43,33 @@ export class Issuer {
 
   constructor(init: IssuerInit) {
     this.#init = init;
-    const { keys, book: epochs } = init;
+    const { keys, registry: epochs } = init;
     this.#checkers = new Map(SERVICES.map((audience) => [audience, new Checker({ audience, keys, epochs })]));
   }
 
-  /** `by` is the capability that asks. */
+  /** `by` is the issuing capability. */
   async issue(request: IssueRequest, by: Issuing, signal: AbortSignal): Promise<Minted & { readonly subject: string }> {
-    const { keys, book, policy } = this.#init;
+    const { keys, registry, policy } = this.#init;
     const { ttl_default, ttl_max, never_issue } = policy();
     const { audience, subject = newSubject() } = request;
     const denied = request.scopes.find((scope) => never_issue.includes(scope));
     if (denied !== undefined) throw new RonError('forbidden', `${denied} is not issued here: see passport.never_issue`);
-    if (isNodeSubject(subject)) throw new RonError('forbidden', `${subject} is a name that the node itself issues to`);
+    if (isNodeSubject(subject)) throw new RonError('forbidden', `${subject} is reserved for the node`);
     const scopes = request.scopes.filter((scope): scope is Scope => isScope(scope));
-    if (scopes.length < request.scopes.length) throw new RonError('validation', 'a scope is unknown');
+    if (scopes.length < request.scopes.length)
+      throw new RonError('validation', 'the request contains an unknown scope');
     requireScopes('passport', scopes, by);
     const { expires_ms_max, caveats: inherited } = inherit(by);
     const asked = request.caveats ?? [];
     const caveats = [...inherited.filter((text) => !asked.includes(text)), ...asked];
     const ttl_ms = Math.min(request.ttl_ms ?? ttl_default, ttl_max);
-    const epoch = book.epochNow(subject);
+    const epoch = registry.epochNow(subject);
     const init = { audience, scopes, ttl_ms, expires_ms_max, subject, epoch, caveats };
     const minted = await mint(keys, init, signal);
     return { ...minted, subject };
   }
 
-  /** What its service would say to a request for a scope; without one, for the first that it has. */
+  /** The verdict of its service for a scope; by default the first scope that it has. */
   async verify(
     token: string,
     scope: string | undefined,
@@ -80,12 +80,13 @@ export class Issuer {
     if (typeof said === 'string') return { ok: false, reason: said };
     const { audience, subject, scopes, expires_ms, capability_id } = said;
     const wanted = scope ?? scopes[0];
-    if (wanted === undefined || !isScope(wanted)) return { ok: false, reason: 'it has no scope, or none of this name' };
+    if (wanted === undefined || !isScope(wanted))
+      return { ok: false, reason: 'the capability has no scope, or the scope does not exist' };
     const request = {
       authorization: `Bearer ${token}`,
       scope: wanted,
       source_ip,
-      // What it would act on is not asked here.
+      // The target of the request is not known here.
       facts_later: ['address', 'name', 'label', 'tenant'],
     } as const;
     const verdict = await this.#checkers.get(audience)!.checkHeaders(request, signal);

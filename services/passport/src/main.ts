@@ -1,6 +1,5 @@
 /** Process entry of passport. */
-import { runProcess } from '@ron/kernel';
+import { runService } from '@ron/service';
 import { schema } from './config.ts';
-import { startPassport } from './service.ts';
 
-await runProcess({ name: 'passport', schema, start: startPassport });
+await runService({ name: 'passport', config: schema, load: async () => (await import('./service.ts')).passport });

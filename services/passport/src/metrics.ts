@@ -1,7 +1,7 @@
-/** What passport counts besides the listener and the runtime. */
-import type { Metrics } from '@ron/kernel';
+/** The metrics of passport, in addition to those of the listener and the runtime. */
+import type { Metrics } from '@ron/telemetry';
 import { SERVICES } from '@ron/proto';
-import type { RevocationBook } from './revocation-book.ts';
+import type { RevocationRegistry } from './revocation-registry.ts';
 
 export interface PassportCounters {
   issued(audience: string): void;
@@ -9,16 +9,16 @@ export interface PassportCounters {
   revoked(what: 'subject' | 'all'): void;
 }
 
-export function passportCounters(metrics: Metrics, book: RevocationBook): PassportCounters {
+export function passportCounters(metrics: Metrics, registry: RevocationRegistry): PassportCounters {
   const issued = metrics.counter('passport_issued_total', 'Capabilities issued, by audience.', { audience: SERVICES });
   const verified = metrics.counter('passport_verified_total', 'Capabilities verified, by result.', {
     result: ['good', 'refused'],
   });
-  const revoked = metrics.counter('passport_revoked_total', 'Revocations, of one subject or of all.', {
+  const revoked = metrics.counter('passport_revoked_total', 'Revocations, by kind: one subject or all.', {
     what: ['subject', 'all'],
   });
-  metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with a revocation that still counts.', [], () => [
-    { labels: {}, value: book.size },
+  metrics.gaugeFrom('passport_revoked_subjects', 'Subjects with an active revocation.', [], () => [
+    { labels: {}, value: registry.size },
   ]);
   return {
     issued: (audience) => issued.at(audience).inc(),

@@ -1,4 +1,4 @@
-/** A capability with `body = b3:HASH` accepts the body with that hash and refuses any other before anything is done. */
+/** A capability with `body = b3:HASH` accepts the body with that hash and refuses any other before the operation runs. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -55,7 +55,7 @@ describe('body caveats in passport', () => {
     assert.equal(await post(boundTo(body), 'issue', pieces(body)), 201);
   });
 
-  test('verify judges a capability that is bound to a body as its service would', async () => {
+  test('verify returns the verdict of the service for a capability that is bound to a body', async () => {
     const token = await service.mint({ audience: 'storage', scopes: ['storage:put'], caveats: [boundTo('x')] });
     const { json } = await service.post('verify', { token });
     assert.equal(json.ok, true, json.reason);

@@ -8,7 +8,7 @@ import { startService } from './support.ts';
 
 const ASK = { audience: 'storage', scopes: ['storage:get'], subject: 'alice' } as const;
 
-test('what is issued is accepted by its service, for what was asked and no longer than policy allows', async () => {
+test('an issued capability is accepted by its service, for the requested scopes and at most the maximum lifetime', async () => {
   await using service = await startService({ flags: ['--passport.ttl_default=2m', '--passport.ttl_max=1h'] });
   const asked = { ...ASK, ttl_ms: 1e15, caveats: ['name ^= photos/'] };
   const { status, json: body, headers } = await service.post('issue', asked);
@@ -33,10 +33,10 @@ test('what is issued is accepted by its service, for what was asked and no longe
   const plain = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
   assert.ok(Math.abs(plain.json.expires_ms - Date.now() - 120_000) < 10_000, 'two minutes by default');
   const other = await service.post('issue', { audience: 'storage', scopes: ['storage:get'] });
-  assert.notEqual(plain.json.subject, other.json.subject, 'each has a name of its own');
+  assert.notEqual(plain.json.subject, other.json.subject, 'each has a unique subject');
 });
 
-test('verify says what the service would say', async () => {
+test('verify returns the verdict of the service', async () => {
   await using service = await startService();
   const { token } = (await service.post('issue', ASK)).json;
   const good = await service.post('verify', { token, scope: 'storage:get' });
@@ -44,13 +44,16 @@ test('verify says what the service would say', async () => {
   assert.equal(good.json.ok, true);
   assert.deepEqual([good.json.subject, good.json.audience, good.json.scopes], ['alice', 'storage', ['storage:get']]);
   assert.match((await service.post('verify', { token, scope: 'storage:put' })).json.reason, /lacks scope storage:put/);
-  assert.match((await service.post('verify', { token: `${token.slice(0, -2)}AA` })).json.reason, /signature is wrong/);
-  assert.match((await service.post('verify', { token: 'nonsense' })).json.reason, /no capability/);
+  assert.match(
+    (await service.post('verify', { token: `${token.slice(0, -2)}AA` })).json.reason,
+    /signature is invalid/,
+  );
+  assert.match((await service.post('verify', { token: 'nonsense' })).json.reason, /not a capability/);
   const expired = await service.mint({ audience: 'storage', scopes: ['storage:get'], caveats: ['expires < 1000'] });
   assert.match((await service.post('verify', { token: expired })).json.reason, /expired/);
 });
 
-test('a revocation is durable, in force at once, and later capabilities are good', async (t) => {
+test('a revocation is durable and in force immediately, and later capabilities are valid', async (t) => {
   const dir = tempDirFor(t);
   let before: { token: string };
   let other: { token: string };
@@ -82,7 +85,7 @@ test('a revocation is durable, in force at once, and later capabilities are good
   assert.equal((await again.post('verify', { token: other.token }, fresh)).json.ok, false);
 });
 
-test('who may issue for a part can issue for that part only, and never the means to issue', async () => {
+test('a limited issuer can issue within its limits only, and never a scope that allows issuing', async () => {
   await using service = await startService();
   const limited = await service.mint({ scopes: ['passport:issue'], caveats: ['tenant = acme', 'name ^= photos/'] });
   const issue = (caveats: string[]) => service.post('issue', { ...ASK, caveats }, limited);
@@ -101,7 +104,7 @@ test('who may issue for a part can issue for that part only, and never the means
   const heir = await service.post('issue', { ...ASK, ttl_ms: 3_600_000 }, brief);
   const { texts, expires_ms } = inspectToken(heir.json.token);
   assert.deepEqual(texts.slice(3), ['ip in 127.0.0.0/8', 'rate <= 5/s', 'bytes <= 1000']);
-  assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it ends with the one that asked for it');
+  assert.equal(expires_ms, inspectToken(brief).expires_ms, 'it expires with its issuer');
   assert.equal(heir.json.expires_ms, expires_ms);
   for (const [audience, scope] of [
     ['kms', 'kms:derive'],
@@ -112,7 +115,7 @@ test('who may issue for a part can issue for that part only, and never the means
   assert.equal((await service.post('issue', { audience: 'kms', scopes: ['kms:sign'] })).status, 201);
 });
 
-test('bad input is refused with what is wrong, and nothing of it is repeated in the log', async () => {
+test('invalid input is refused with the reason and does not appear in the log', async () => {
   await using service = await startService();
   const bad: [string, unknown][] = [
     ['issue', {}],
@@ -141,6 +144,9 @@ test('bad input is refused with what is wrong, and nothing of it is repeated in 
   const { token } = (await service.post('issue', ASK)).json;
   await service.post('verify', { token });
   const seen = service.lines.join('\n') + (await service.metrics.text());
-  assert.ok(!seen.includes(token) && seen.includes('"msg":"issued"'), 'what was issued is logged, the token is not');
+  assert.ok(
+    !seen.includes(token) && seen.includes('"msg":"issued"'),
+    'the issued capability is logged, its token is not',
+  );
   assert.match(seen, /passport_issued_total\{audience="storage"\} 1/);
 });

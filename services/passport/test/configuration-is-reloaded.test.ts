@@ -1,7 +1,9 @@
-/** A published configuration comes into force while passport runs, and not once it stops. */
+/** A published configuration takes effect while passport runs, and not once it stops. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { createLog, loadConfig, Metrics, Watch } from '@ron/kernel';
+import { createLog, Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
+import { Watch } from '@ron/kernel';
 import { schema, startPassport } from '@ron/passport';
 
 const load = (...flags: string[]) => loadConfig({ schema, flags: ['--amnesia.enabled=true', ...flags] });
@@ -22,7 +24,7 @@ test('issuing follows the published configuration until a drain begins', async (
   await using passport = await starting;
   const { config } = passport;
   await turn();
-  assert.equal(config.value.drain_deadline, 2000, 'it was published while passport started');
+  assert.equal(config.value.drain_deadline, 2000, 'it was published during the start');
   watch.set(load('--passport.ttl_default=5m', '--passport.ttl_max=10m'));
   await turn();
   assert.equal(config.value.passport.ttl_max, 600_000);

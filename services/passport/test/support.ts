@@ -1,8 +1,10 @@
-/** The passport service in the process of the test, with a root key of its own. */
+/** Shared by the tests of passport: the service in this process with its own root key, and a client. */
 import { join } from 'node:path';
 import { FileKeySource, mint, type MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { loadConfig, Metrics, NEVER } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { loadConfig } from '@ron/config';
+import { NEVER } from '@ron/kernel';
 import { schema, startPassport, type Passport } from '@ron/passport';
 import { scopesOf } from '@ron/proto';
 import { tempDir } from '@ron/testkit';
@@ -15,7 +17,7 @@ export interface TestPassport extends AsyncDisposable {
   /** Log lines so far. */
   readonly lines: string[];
   readonly metrics: Metrics;
-  /** With a capability for all scopes, unless `token` is given. */
+  /** With a capability for all scopes, unless another is given. */
   post(path: string, body: unknown, token?: string): Promise<Reply>;
   get(path: string): Promise<Reply>;
   mint(init?: Partial<MintInit>): Promise<string>;

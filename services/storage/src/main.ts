@@ -1,15 +1,12 @@
 /** Process entry of storage. */
-import { runProcess } from '@ron/kernel';
+import { runService } from '@ron/service';
 import { schema } from './config.ts';
-import { sizeThreadPool } from './disk-share.ts';
+import { sizeThreadPool } from './volumes/disk-share.ts';
 
-await runProcess({
+await runService({
   name: 'storage',
-  schema,
-  start: async (context) => {
-    // What the service is made of uses threads as soon as it is loaded.
-    sizeThreadPool(context.config.data_dirs.length);
-    const { startStorage } = await import('./service.ts');
-    return await startStorage(context);
-  },
+  config: schema,
+  // Before the first file call: the size of the thread pool is fixed from then on.
+  prepare: ({ data_dirs }) => sizeThreadPool(data_dirs.length),
+  load: async () => (await import('./service.ts')).storage,
 });

@@ -1,15 +1,15 @@
-/** What storage counts besides the listener and the runtime. */
-import type { Metrics } from '@ron/kernel';
-import type { Engine, EngineEvent } from './engine.ts';
-import type { HotObjects } from './hot-objects.ts';
-import type { Upkeep } from './upkeep.ts';
+/** The metrics of storage, besides those of the listener and the runtime. */
+import type { Metrics } from '@ron/telemetry';
+import type { Engine, EngineEvent } from './volumes/engine.ts';
+import type { HotObjects } from './objects/hot-objects.ts';
+import type { Maintenance } from './maintenance/maintenance.ts';
 
-/** Gives the function that counts what happened to stored records. */
+/** Returns the function that counts events of stored records. */
 export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
-  const integrity = metrics.counter('integrity_fail_total', 'Stored records that were not what they should be.', {
+  const integrity = metrics.counter('integrity_fail_total', 'Stored records that failed verification.', {
     reason: ['checksum', 'log'],
   });
-  const rebuilt = metrics.counter('storage_index_rebuilt_total', 'Times that an index was made anew from the log.');
+  const rebuilt = metrics.counter('storage_index_rebuilt_total', 'Rebuilds of an index from the log.');
   return (event) => {
     if (event.kind === 'damaged') integrity.at('checksum').inc();
     if (event.kind === 'log damage') integrity.at('log').inc();
@@ -18,7 +18,7 @@ export function eventCounter(metrics: Metrics): (event: EngineEvent) => void {
 }
 
 export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Engine, hot: HotObjects): void {
-  metrics.gaugeFrom('storage_used_bytes', 'Bytes that the volume takes.', ['volume'], () =>
+  metrics.gaugeFrom('storage_used_bytes', 'Bytes on disk or in memory of the volume.', ['volume'], () =>
     volumes.views.map(({ name, used_bytes }) => ({ labels: { volume: name }, value: used_bytes })),
   );
   metrics.gaugeFrom('storage_cache_bytes', 'Verified bytes kept in memory, by cache.', ['cache'], () => [
@@ -26,22 +26,22 @@ export function measureEngine(metrics: Metrics, { store, volumes, uploads }: Eng
     { labels: { cache: 'answers' }, value: hot.used_bytes },
     { labels: { cache: 'manifests' }, value: store.manifest_bytes },
   ]);
-  metrics.counterFrom('storage_cache_hits_total', 'Contents found in memory, by cache.', ['cache'], () => [
+  metrics.counterFrom('storage_cache_hits_total', 'Cache hits, by cache.', ['cache'], () => [
     { labels: { cache: 'chunks' }, value: store.cache.hits_total },
     { labels: { cache: 'answers' }, value: hot.hits_total },
-    // Of the operating system: read and checked on the spot.
+    // The page cache of the operating system.
     { labels: { cache: 'page' }, value: hot.opened_total },
   ]);
   metrics.gaugeFrom(
     'storage_uploads',
-    'Uploads that are under way, and finished ones that still tell.',
+    'Unfinished uploads, and finished ones that still report their address.',
     ['state'],
     () => [
       { labels: { state: 'open' }, value: uploads.counts.open },
       { labels: { state: 'finished' }, value: uploads.counts.finished },
     ],
   );
-  metrics.gaugeFrom('storage_volume_ok', 'Whether the volume takes writes.', ['volume'], () =>
+  metrics.gaugeFrom('storage_volume_ok', '1 if the volume accepts writes, else 0.', ['volume'], () =>
     volumes.views.map(({ name, condition }) => ({ labels: { volume: name }, value: condition === 'ok' ? 1 : 0 })),
   );
 }
@@ -51,53 +51,57 @@ export interface RepairMeters {
   readonly onSkipped: () => void;
 }
 
-/** What repair needs before it can be built. */
+/** The metrics that repair updates itself. */
 export function repairMeters(metrics: Metrics): RepairMeters {
   const waits = metrics.histogram(
     'repair_wait_seconds',
-    'How long repair waited for its byte rate.',
+    'Time for which repair waited for its rate limit.',
     [0.001, 0.005, 0.025, 0.1, 0.5, 2.5, 10],
   );
-  const skipped = metrics.counter('repair_skipped_total', 'Repairs that were put off, by reason.', {
+  const skipped = metrics.counter('repair_skipped_total', 'Postponed repairs, by reason.', {
     reason: ['full'],
   });
   const full = skipped.at('full');
   return { onWaited: (waited_ms) => waits.observe(waited_ms / 1000), onSkipped: () => full.inc() };
 }
 
-export function measureUpkeep(metrics: Metrics, upkeep: Upkeep): void {
+export function measureMaintenance(metrics: Metrics, maintenance: Maintenance): void {
   const gauge = (name: string, help: string, read: () => number): void =>
     metrics.gaugeFrom(name, help, [], () => [{ labels: {}, value: read() }]);
   const total = (name: string, help: string, read: () => number): void =>
     metrics.counterFrom(name, help, [], () => [{ labels: {}, value: read() }]);
-  gauge('rf_target', 'Copies that each record is to have.', () => upkeep.status.target);
-  gauge('rf_observed', 'The fewest copies that any record had, by the last inventory.', () => upkeep.status.observed);
+  gauge('rf_target', 'The replication factor.', () => maintenance.status.target);
+  gauge('rf_observed', 'The fewest copies of any record in the last inventory.', () => maintenance.status.observed);
   gauge(
     'repair_deficit_chunks',
-    'Records that lack a copy or a shard, by the last inventory.',
-    () => upkeep.planner.deficit,
+    'Records with a missing copy or shard in the last inventory.',
+    () => maintenance.planner.deficit,
   );
   gauge(
     'stripe_crowded_shards',
-    'Shards that lie in one place with another of their stripe, by the last inventory.',
-    () => upkeep.planner.report.crowded,
+    'Shards that share a failure domain with another shard of their stripe, in the last inventory.',
+    () => maintenance.planner.report.crowded,
   );
   gauge(
     'storage_broken_objects',
-    'Objects with missing parts, by the last compaction.',
-    () => upkeep.status.broken ?? 0,
+    'Objects with missing chunks, counted by the last compaction.',
+    () => maintenance.status.broken ?? 0,
   );
-  gauge('repair_rate_bytes_per_second', 'How fast repair may go now.', () => upkeep.pacing.allowed_bytes_per_s);
+  gauge(
+    'repair_rate_bytes_per_second',
+    'The current rate limit of repair.',
+    () => maintenance.pacing.allowed_bytes_per_s,
+  );
   total(
     'repair_bytes_total',
-    'Bytes that repair, scrub and striping read and wrote.',
-    () => upkeep.pacing.taken_bytes_total,
+    'Bytes that repair, scrub and striping have read and written.',
+    () => maintenance.pacing.taken_bytes_total,
   );
-  total('repair_plans_total', 'Inventories that were compared.', () => upkeep.planner.plans_total);
-  metrics.counterFrom('repairs_total', 'Repairs, by how they ended.', ['result'], () =>
-    Object.entries(upkeep.results).map(([result, value]) => ({ labels: { result }, value })),
+  total('repair_plans_total', 'Completed repair plans.', () => maintenance.planner.plans_total);
+  metrics.counterFrom('repairs_total', 'Repairs, by result.', ['result'], () =>
+    Object.entries(maintenance.results).map(([result, value]) => ({ labels: { result }, value })),
   );
-  metrics.gaugeFrom('scrub_pass_bytes', 'Bytes that the pass over a volume has read.', ['volume'], () =>
-    upkeep.scrubs.map(({ name, bytes }) => ({ labels: { volume: name }, value: bytes })),
+  metrics.gaugeFrom('scrub_pass_bytes', 'Bytes that the current scrub pass of a volume has read.', ['volume'], () =>
+    maintenance.scrubs.map(({ name, bytes }) => ({ labels: { volume: name }, value: bytes })),
   );
 }

@@ -1,27 +1,24 @@
 /** The gates of `/readyz` of storage. */
-import type { ServiceAuth } from '@ron/auth/service';
-import { Readiness } from '@ron/ingress';
+import type { GateInit } from '@ron/ingress';
 import type { WorkQueue } from '@ron/kernel';
-import type { Upkeep } from './upkeep.ts';
-import type { Volumes } from './volumes.ts';
+import type { Maintenance } from './maintenance/maintenance.ts';
+import type { Volumes } from './volumes/volumes.ts';
 
-export function readinessOf(
+export function gatesOf(
   volumes: Volumes,
-  upkeep: Upkeep,
+  maintenance: Maintenance,
   queues: readonly WorkQueue[],
-  auth: ServiceAuth,
-): Readiness {
-  const readiness = new Readiness();
-  readiness.gate('volume', { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem });
-  // Reads and writes continue; the operator must know.
-  readiness.gate('durability', { kind: 'soft', sample: () => durabilityProblem(volumes) });
-  readiness.gate('scrub', { kind: 'soft', sample: () => upkeep.scrubProblem });
-  readiness.gate('overload', {
-    kind: 'soft',
-    sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
-  });
-  auth.report(readiness);
-  return readiness;
+): Readonly<Record<string, GateInit>> {
+  return {
+    volume: { kind: 'soft', lanes: ['put'], sample: () => volumes.writeProblem },
+    // Reads and writes continue; the operator must know.
+    durability: { kind: 'soft', sample: () => durabilityProblem(volumes) },
+    scrub: { kind: 'soft', sample: () => maintenance.scrubProblem },
+    overload: {
+      kind: 'soft',
+      sample: () => (queues.some((queue) => queue.overloaded) ? 'requests wait too long for a worker' : undefined),
+    },
+  };
 }
 
 function durabilityProblem(volumes: Volumes): string | undefined {

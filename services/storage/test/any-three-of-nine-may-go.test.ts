@@ -1,5 +1,5 @@
 /**
- * What an operator does to nine directories with stripes of 6+3 and no copies: kill -9 while stripes are made, bytes that
+ * Nine directories with stripes of 6+3 and no copies, damaged in turn: kill -9 while stripes are made, bytes that
  * rot in data and parity, any three directories gone, replaced, three others gone. Nothing that was acknowledged is lost.
  */
 import assert from 'node:assert/strict';
@@ -95,7 +95,7 @@ class Node implements AsyncDisposable {
     }
   }
 
-  /** Changes bytes in every 40th KiB of what a directory holds. */
+  /** Changes bytes in every 40th KiB of the files of a directory. */
   async rot(name: string): Promise<void> {
     const segments = join(this.path(name), 'segments');
     for (const file of await readdir(segments)) {

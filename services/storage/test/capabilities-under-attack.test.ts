@@ -1,4 +1,4 @@
-/** Whatever is sent as a capability is answered in one way, with a reason, and does no harm. */
+/** Any input sent as a capability is answered consistently, with a reason, and does no harm. */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { attenuate, CAPABILITY_LIMITS, mint } from '@ron/auth';
@@ -29,7 +29,7 @@ describe('capabilities under attack', () => {
   }
   const bearer = (text: string): string => `Authorization: Bearer ${text}\r\n`;
 
-  test('one header with the scheme in any case is good; everything else about it is not', async () => {
+  test('one header with the scheme in any case is accepted; any other form is not', async () => {
     for (const line of [bearer(token), `authorization: bearer ${token}\r\n`, `AUTHORIZATION: BEARER ${token}\r\n`]) {
       const { status, text } = await put(line);
       assert.ok(status === 200 || status === 201, text);
@@ -56,12 +56,12 @@ describe('capabilities under attack', () => {
     }
   });
 
-  test('white space at the end of the line is no part of it', async () => {
+  test('trailing white space is not part of the capability', async () => {
     const { status, text } = await put(`Authorization: Bearer ${token} \t \r\n`);
     assert.ok(status === 200 || status === 201, text);
   });
 
-  test('two of them are refused, whichever is good', async () => {
+  test('two capabilities are refused, even if one is valid', async () => {
     const other = attenuate(token, ['scopes in storage:get']);
     for (const lines of [bearer(token) + bearer(other), bearer(other) + bearer(token), bearer(token) + bearer(token)]) {
       const { status, code, text } = await put(lines);
@@ -69,14 +69,14 @@ describe('capabilities under attack', () => {
     }
   });
 
-  test('bytes that no header may hold end the connection', async () => {
+  test('bytes that are illegal in headers end the connection', async () => {
     for (const byte of ['\u0000', '\u0001', '\u007f', '\n ', '\r ']) {
       const { status, text } = await put(bearer(`${token.slice(0, 20)}${byte}${token.slice(20)}`));
       assert.ok(status === 400 || status === 401, `${JSON.stringify(byte)}: ${text}`);
     }
   });
 
-  test('a capability in the query or in a cookie is none, and is not repeated', async () => {
+  test('a capability in the query or in a cookie is ignored, and not repeated', async () => {
     for (const query of [`?access_token=${token}`, `?authorization=Bearer%20${token}`, `?capability=${token}`]) {
       const { status, text } = await put('', `/o${query}`);
       assert.ok(status === 401 || status === 400, text);
@@ -89,11 +89,11 @@ describe('capabilities under attack', () => {
     for (const size of [6000, 12_000]) assert.equal((await put(bearer('A'.repeat(size)))).status, 401);
     assert.equal((await put(bearer('A'.repeat(40_000)))).code, 'headers_too_large');
     const many = Array.from({ length: CAPABILITY_LIMITS.caveats_max - 3 }, () => 'bytes <= 100');
-    assert.ok((await put(bearer(attenuate(token, many)))).status < 300, 'as many as there may be, all the same');
+    assert.ok((await put(bearer(attenuate(token, many)))).status < 300, 'the maximum number of caveats, all equal');
     assert.throws(() => attenuate(token, [...many, 'bytes <= 100']), { code: 'validation' });
   });
 
-  test('caveats in any order and any number only narrow', async () => {
+  test('caveats in any order and number only restrict', async () => {
     const cases: [string[], number][] = [
       [['scopes in storage:put', 'scopes in storage:put'], 201],
       [['scopes in storage:get', 'scopes in storage:put'], 403],
@@ -115,7 +115,7 @@ describe('capabilities under attack', () => {
     }
   });
 
-  test('one of another service, another key, or with a caveat that was changed is refused, and again when it is sent again', async () => {
+  test('one of another service, another key, or with a caveat that was changed is refused, every time it is sent', async () => {
     const { storage } = service;
     const kms = await mint(storage.keys, { audience: 'kms', scopes: ['kms:sign'], ttl_ms: 60_000 }, NEVER);
     const bytes = Buffer.from(attenuate(token, ['bytes <= 4']), 'base64url');
@@ -128,11 +128,11 @@ describe('capabilities under attack', () => {
         assert.deepEqual([status, code], [401, 'unauthorized'], text);
       }
     }
-    assert.ok((await put(bearer(token))).status < 300, 'and a good one goes on to be good');
+    assert.ok((await put(bearer(token))).status < 300, 'a valid one stays valid');
   });
 });
 
-test('while passport was not heard, what it issued gets 503 on every path, and the service lives', async () => {
+test('until passport was polled, its capabilities get 503 on every path, and the service stays up', async () => {
   await using service = await startService({ flags: ['--auth.reads=true', '--auth.passport_url=http://127.0.0.1:9'] });
   const root = await service.allow({ subject: 'root' });
   const path = `/o/${addressOf(Buffer.from(BODY))}`;
@@ -147,7 +147,7 @@ test('while passport was not heard, what it issued gets 503 on every path, and t
   }
 });
 
-test('a rate counts each request once, also the first one with a capability, on every path', async () => {
+test('a rate counts each request once, including the first one with a capability, on every path', async () => {
   for (const flags of [['--auth.reads=true'], ['--auth.reads=true', ...FAST_PATH_OFF]]) {
     await using service = await startService({ flags });
     const path = `/o/${addressOf(Buffer.from(BODY))}`;

@@ -1,4 +1,4 @@
-/** Compaction through HTTP: a task with progress, room that comes back, and nobody who notices. */
+/** Compaction through HTTP: a task with progress, reclaimed space, and no effect on clients. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, test } from 'node:test';
@@ -10,7 +10,7 @@ import { AMNESIA, assertServed, startService, type TestService } from './support
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 const FLAGS = ['--storage.segment_bytes=4MiB', '--storage.compact_live_ratio=0.9'];
 
-/** Garbage and objects, mixed; gives the objects. */
+/** Stores garbage and objects, interleaved; returns the objects. */
 async function fill(service: Pick<TestService, 'send'>, headers: Readonly<Record<string, string>>): Promise<Buffer[]> {
   const kept: Buffer[] = [];
   for (let round = 0; round < 4; round += 1) {
@@ -49,7 +49,7 @@ async function ended(
 }
 
 describe('compaction', () => {
-  test('202 with a task, whose progress can be read; room comes back, also over a restart', async () => {
+  test('202 with a task and its progress; space is reclaimed, even over a restart', async () => {
     await using temp = await tempDir();
     const dir = join(temp.path, 'data');
     let kept: Buffer[] = [];
@@ -80,7 +80,7 @@ describe('compaction', () => {
     assert.ok(service.storage.engine.volume.stats().used_bytes <= used_bytes + MIB);
   });
 
-  test('one at a time: asked again it tells of the one under way', async () => {
+  test('one at a time: a second request returns the running task', async () => {
     await using service = await startService({ flags: [...FLAGS, '--storage.compact_pacing=1MiB/s'] });
     const headers = await service.allow();
     const kept = await fill(service, headers);
@@ -94,7 +94,7 @@ describe('compaction', () => {
     await assertServed(service, kept);
   });
 
-  test('readers and writers notice nothing', async () => {
+  test('readers and writers are not affected', async () => {
     await using service = await startService({ flags: FLAGS });
     const headers = await service.allow();
     const kept = await fill(service, headers);
@@ -120,7 +120,7 @@ describe('compaction', () => {
     assert.equal(await service.metric('integrity_fail_total{reason="checksum"}'), 0);
   });
 
-  test('what is not pinned goes after its lease, and is no longer answered from memory', async () => {
+  test('an unpinned object is removed after its lease, and no longer served from memory', async () => {
     await using service = await startService({ flags: ['--storage.lease=1s'] });
     const headers = await service.allow();
     const [pinned, left] = [bytesOf(1000, 1), bytesOf(1000, 2)];
@@ -137,7 +137,7 @@ describe('compaction', () => {
     await assertServed(service, [left]);
   });
 
-  test('in memory the same surface', async () => {
+  test('in memory the routes are the same', async () => {
     await using service = await startService({ flags: AMNESIA });
     const headers = await service.allow();
     const kept = await fill(service, headers);
@@ -148,7 +148,7 @@ describe('compaction', () => {
     await assertServed(service, kept);
   });
 
-  test('a task that nobody knows', async () => {
+  test('an unknown task', async () => {
     await using service = await startService({ flags: AMNESIA });
     const headers = await service.allow();
     assertRefusal(await service.send('GET', '/admin/tasks/none', { headers }), 404, 'not_found');
@@ -156,7 +156,7 @@ describe('compaction', () => {
     assertRefusal(await service.send('GET', '/admin/compact', { headers }), 405, 'method_not_allowed');
   });
 
-  test('a process that is asked to stop ends a compaction that is under way, and loses nothing', async () => {
+  test('a stopping process ends a running compaction and loses nothing', async () => {
     await using temp = await tempDir();
     const headers = await authorizationFrom(keysIn(temp.path), 'storage');
     const data = join(temp.path, 'data');

@@ -9,7 +9,7 @@ import { assertRefusal, RawClient } from '@ron/testkit/service';
 import { startService, type TestService } from './support.ts';
 
 const FLAGS = ['--durability.repair_pacing=2MiB/s', '--drain_deadline=5s'];
-const rateOf = ({ storage }: TestService): number => storage.upkeep.pacing.rate_bytes_per_s;
+const rateOf = ({ storage }: TestService): number => storage.maintenance.pacing.rate_bytes_per_s;
 const dirsOf = async (service: TestService): Promise<string[]> => {
   const { volumes } = await service.ask('GET', '/admin/volumes');
   return (volumes as { name: string }[]).map(({ name }) => name.slice(service.dir.length + 1)).toSorted();
@@ -32,8 +32,8 @@ test('a configuration that is published while storage starts is not missed', asy
 test('a drain applies no configuration and plans no repair; requests in hand are finished', async () => {
   await using service = await startService({ dirs: ['a', 'b', 'c'], flags: FLAGS });
   await service.put(bytesOf(100, 1));
-  service.storage.upkeep.wake();
-  await eventually('a plan was made', () => service.storage.upkeep.planned_ms !== undefined);
+  service.storage.maintenance.wake();
+  await eventually('a plan was made', () => service.storage.maintenance.planned_ms !== undefined);
   const client = await RawClient.open(service.port);
   const { authorization } = await service.allow();
   client.head('POST', '/o', { authorization, 'content-length': 100_000 });
@@ -42,10 +42,10 @@ test('a drain applies no configuration and plans no repair; requests in hand are
 
   const drained = service.storage.drain();
   assertRefusal(await service.send('GET', '/admin/volumes', { headers: { authorization } }), 503, 'draining');
-  const planned_ms = service.storage.upkeep.planned_ms;
-  const plans = service.storage.upkeep.planner.report;
+  const planned_ms = service.storage.maintenance.planned_ms;
+  const plans = service.storage.maintenance.planner.report;
   await rm(join(service.dir, 'b'), { recursive: true });
-  service.storage.upkeep.wake();
+  service.storage.maintenance.wake();
   await assert.rejects(service.reload(['a', 'b'], ['--durability.repair_pacing=9MiB/s']), (error) =>
     isRonError(error, 'draining'),
   );
@@ -53,8 +53,8 @@ test('a drain applies no configuration and plans no repair; requests in hand are
   await client.until(/^HTTP\/1\.1 201 /);
   await drained;
   assert.equal(rateOf(service), 2 * 1024 * 1024);
-  assert.equal(service.storage.upkeep.planned_ms, planned_ms);
-  assert.equal(service.storage.upkeep.planner.report, plans);
+  assert.equal(service.storage.maintenance.planned_ms, planned_ms);
+  assert.equal(service.storage.maintenance.planner.report, plans);
 });
 
 test('shutdown and config are declared, and built', async () => {

@@ -1,4 +1,4 @@
-/** Bytes on disk that are no longer what they were: found, told, never served; everything else goes on. */
+/** Damaged bytes on disk are detected, reported and never served; all other objects are served. */
 import assert from 'node:assert/strict';
 import { open, readdir, readFile, rm, stat, truncate } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -24,7 +24,7 @@ async function placeOf(dir: string, needle: Uint8Array): Promise<Place> {
     const offset = (await readFile(join(folder, name))).indexOf(needle);
     if (offset >= 0) return { file: join(folder, name), offset };
   }
-  throw new Error('it is nowhere');
+  throw new Error('the needle was not found');
 }
 
 async function flip({ file, offset }: Place): Promise<void> {
@@ -36,7 +36,7 @@ async function flip({ file, offset }: Place): Promise<void> {
   await handle.close();
 }
 
-/** Stores the objects with one service, lets `harm` loose on its directory while nobody runs, and starts another one. */
+/** Stores the objects with one service, applies `harm` to its directory while it is stopped, and starts another one. */
 async function afterHarm(
   harm: (dir: string) => Promise<void>,
   judge: (service: TestService) => Promise<void>,
@@ -54,10 +54,10 @@ async function afterHarm(
   await judge(service);
 }
 
-/** What holds after an object was found damaged: it is quarantined, counted, and can be stored again. */
+/** A damaged object is quarantined, counted, and can be stored again. */
 async function assertMended(service: TestService, bytes: Buffer): Promise<void> {
   assert.ok((await service.metric('integrity_fail_total{reason="checksum"}')) >= 1);
-  assert.ok((await readdir(join(service.dir, 'quarantine'))).length >= 1, 'what was damaged is kept aside');
+  assert.ok((await readdir(join(service.dir, 'quarantine'))).length >= 1, 'the damaged record is quarantined');
   await service.put(bytes);
   await assertServed(service, [bytes]);
 }
@@ -82,7 +82,7 @@ describe('a flipped byte', () => {
         assertRefusal(await service.send('GET', pathOf(LARGE)), 500, 'integrity');
         assertRefusal(await service.send('GET', `${pathOf(LARGE)}?proof=bao`), 500, 'integrity');
         const rest = await service.send('GET', pathOf(LARGE), { headers: { range: 'bytes=65536-' } });
-        assert.ok(rest.body.equals(LARGE.subarray(65_536)), 'what is not damaged is served');
+        assert.ok(rest.body.equals(LARGE.subarray(65_536)), 'intact chunks are served');
         await assertServed(service, [SMALL, OTHER]);
         await assertMended(service, LARGE);
       },
@@ -202,7 +202,7 @@ describe('the index', () => {
     }
   });
 
-  test('gone: it is made anew', () =>
+  test('deleted: it is rebuilt', () =>
     afterHarm(
       (dir) => rm(join(dir, 'index'), { recursive: true }),
       async (service) => {
@@ -213,7 +213,7 @@ describe('the index', () => {
 });
 
 describe('a segment', () => {
-  test('that lost its end: what was in it is gone and said so, the rest is served', () =>
+  test('truncated: the lost objects are reported, the rest is served', () =>
     afterHarm(
       async (dir) => {
         // The last object lies at the end.
@@ -226,14 +226,14 @@ describe('a segment', () => {
         assert.ok(reply.status === 404 || reply.status === 500, reply.text);
         assert.ok(
           service.lines.some((line) => /lost|torn|damage/.test(line)),
-          'somebody hears of it',
+          'the loss is logged',
         );
         await service.put(OTHER);
         await assertServed(service, [OTHER]);
       },
     ));
 
-  test('that lost its end while the service runs: what is stored afterwards is safe', async () => {
+  test('truncated while the service runs: objects that are stored afterwards are safe', async () => {
     await using temp = await tempDir();
     const dir = join(temp.path, 'data');
     const later = bytesOf(100_000, 4);
@@ -259,7 +259,7 @@ describe('a segment', () => {
   });
 });
 
-test('an object that turns out damaged is no longer answered from memory', async () => {
+test('an object that is found damaged is no longer served from memory', async () => {
   await using service = await startService();
   await service.put(SMALL);
   await assertServed(service, [SMALL, SMALL]);

@@ -33,7 +33,7 @@ test('of a directory and a copy of it, the older one is refused, and both are na
   assert.deepEqual(others, ['', '']);
   // It stays refused, and its epoch as it is, however often it is looked at.
   const superblock = await readFile(join(temp.path, 'copy', 'superblock'));
-  for (let look = 0; look < 3; look++) await service.storage.engine.volumes.look(new AbortController().signal);
+  for (let look = 0; look < 3; look++) await service.storage.engine.volumes.probe(new AbortController().signal);
   assert.deepEqual(await readFile(join(temp.path, 'copy', 'superblock')), superblock);
   assert.match((await reasons(service)).join(), /copy of the volume in .*\/a \(/);
   assert.equal((await service.send('GET', `/o/${addressOf(bytesOf(1000))}`)).status, 200);

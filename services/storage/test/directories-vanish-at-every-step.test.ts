@@ -147,7 +147,7 @@ class Episode {
         return volume?.life === 'drained';
       });
     }
-    // Whatever became of it, the directory stays.
+    // In any case the directory stays.
     await holdsWithin(5000, async () => {
       const reply = await this.#server.request('POST', `/admin/volumes/undrain?volume=${name}`);
       return reply.status === 200 || reply.status === 409;

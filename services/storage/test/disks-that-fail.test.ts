@@ -1,4 +1,4 @@
-/** A disk that fills up, turns read-only, fails or forgets: writes are refused and say why, reads go on, nothing is lost. */
+/** A disk that fills up, turns read-only or fails: writes are refused with the reason, reads succeed, nothing is lost. */
 import assert from 'node:assert/strict';
 import { mkdir, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -60,7 +60,7 @@ async function onSmallDisk(t: TestContext, run: (small: SmallDisk) => Promise<vo
 }
 
 describe('a disk that is full', () => {
-  test('507 for writes, reads go on, and writes go on when there is room again', async (t) => {
+  test('507 for writes, reads succeed, and writes succeed again when there is room', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(3 * MIB));
@@ -77,7 +77,7 @@ describe('a disk that is full', () => {
       };
       {
         await using storage = await start();
-        // Down to the last page: where a small object still fits, a disk is not full for whoever looks at it.
+        // Down to the last page: a disk with room for a small object does not look full.
         for (const size of [300 * KIB, 20 * KIB, 2 * KIB]) {
           const refusal = await fill(storage, size);
           assertRefusal(refusal, 507, 'storage_full');
@@ -88,7 +88,7 @@ describe('a disk that is full', () => {
         const ready = await readyOf(storage);
         assert.deepEqual([ready.status, ready.degraded], [200, ['volume']]);
         assert.match(ready.reason!, /the disk is full/);
-        assert.ok(ready.reason!.includes(join(disk, 'data')), 'it says which');
+        assert.ok(ready.reason!.includes(join(disk, 'data')), 'the reason names the directory');
         assert.equal((await readyOf(storage, '?lane=put')).status, 503);
         assert.ok((await storage.metric('rejected_total{reason="storage_full"}')) >= 1);
         assert.equal(await storage.metric('storage_volume_ok{volume="' + join(disk, 'data') + '"}'), 0);
@@ -112,7 +112,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('during an upload: 507, what was told stays true, and the upload goes on when there is room again', async (t) => {
+  test('during an upload: 507, the acknowledged offset stays valid, and the upload continues once there is room', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(4 * MIB));
@@ -157,7 +157,7 @@ describe('a disk that is full', () => {
     });
   });
 
-  test('compaction without room leaves all as it was; with a little room it makes more', async (t) => {
+  test('compaction without room changes nothing; with a little room it makes more', async (t) => {
     await onSmallDisk(t, async ({ disk, headers, start }) => {
       const ballast = join(disk, 'ballast');
       await writeFile(ballast, Buffer.alloc(1500 * KIB));
@@ -198,7 +198,7 @@ describe('a disk that is full', () => {
 });
 
 describe('a disk that is read-only', () => {
-  test('at the start: reads are served, writes are 503, and /readyz says which', async (t) => {
+  test('at the start: reads are served, writes are 503, and /readyz names the directory', async (t) => {
     await onSmallDisk(t, async ({ disk, mount, headers, start }) => {
       const kept = [bytesOf(1000, 1), bytesOf(300 * KIB, 2)];
       {
@@ -210,7 +210,7 @@ describe('a disk that is read-only', () => {
       }
       assert.ok(mount.remount('ro'));
       await using storage = await start();
-      await eventually('/readyz knows before anybody writes', async () => {
+      await eventually('/readyz reports it before a write', async () => {
         const { status, reason } = await readyOf(storage, '?lane=put');
         return status === 503 && /read-only/.test(reason ?? '');
       });
@@ -240,7 +240,7 @@ describe('a disk that is read-only', () => {
   });
 
   for (const code of ['EROFS', 'EIO']) {
-    test(`while it runs (${code}): writes are 503, reads go on, writes come back with the disk`, async () => {
+    test(`while it runs (${code}): writes are 503, reads succeed, writes succeed again with the disk`, async () => {
       const disk = new FaultyDisk();
       await using service = await startService({ fs: disk.fs, flags: ['--storage.cache_bytes=1MiB'] });
       const headers = await service.allow();
@@ -251,12 +251,16 @@ describe('a disk that is read-only', () => {
         const bytes = bytesOf(size, size);
         const reply = await service.send('PUT', pathOf(bytes), { body: bytes, headers });
         assertRefusal(reply, 503, 'not_ready');
-        assert.equal((await service.send('GET', pathOf(bytes))).status, 404, 'what was not acknowledged is not there');
+        assert.equal(
+          (await service.send('GET', pathOf(bytes))).status,
+          404,
+          'a write that was not acknowledged is not stored',
+        );
       }
       await assertServed(service, kept);
-      // A look at the directory, which is real and well, may come between: what was met last counts.
+      // A probe of the directory, which is intact, may run in between: the error of the last write counts.
       let ready: Ready | undefined;
-      await eventually('/readyz tells what the last write met', async () => {
+      await eventually('/readyz reports the error of the last write', async () => {
         await service.send('PUT', pathOf(bytesOf(100, 100)), { body: bytesOf(100, 100), headers });
         ready = await readyOf(service);
         return ready.degraded.length > 0;
@@ -276,7 +280,7 @@ describe('a disk that is read-only', () => {
   }
 });
 
-test('a sync that fails: the request fails, the segment is never written again, and what was acknowledged stays', async () => {
+test('a sync that fails: the request fails, the segment is never written again, and acknowledged data stays', async () => {
   await using temp = await tempDir();
   const dir = join(temp.path, 'data');
   const disk = new FaultyDisk();

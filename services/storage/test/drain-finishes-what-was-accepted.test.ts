@@ -1,4 +1,4 @@
-/** SIGTERM under load: what was accepted is answered, what is acknowledged is there afterwards. */
+/** SIGTERM under load: accepted requests are answered, and acknowledged objects are stored. */
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { test } from 'node:test';
@@ -39,6 +39,7 @@ test('SIGTERM while clients write and read', async () => {
     acknowledged.push(`/o/${addressOf(bytes)}`);
     assert.equal(await storage.exit(), 0);
     await Promise.all(clients);
+    // [storage I-6]
     assert.equal(storage.logged('drained')?.['clean'], true);
     assert.equal(storage.logged('drained')?.['requests_cut'], 0);
   }
@@ -47,7 +48,7 @@ test('SIGTERM while clients write and read', async () => {
   for (const path of acknowledged) assert.equal((await storage.send('HEAD', path)).status, 200);
 });
 
-/** A connection that the system had not handed over yet when the listening ended is reset: then nobody listens any more. */
+/** The system resets a connection that was not accepted when listening ended: from then on the service is stopping. */
 async function outcomeOf(send: () => Promise<Reply>): Promise<string> {
   const once = await codeOf(send());
   return once === 'ECONNRESET' ? `ECONNRESET, then ${await codeOf(send())}` : once;
@@ -60,7 +61,7 @@ async function codeOf(reply: Promise<Reply>): Promise<string> {
   );
 }
 
-test('a body that does not end is cut when the drain deadline has passed, and the process ends well', async () => {
+test('a body that does not end is cut at the drain deadline, and the process exits with success', async () => {
   await using temp = await tempDir();
   const headers = await authorizationFrom(keysIn(temp.path), 'storage');
   const data = join(temp.path, 'data');
@@ -77,7 +78,7 @@ test('a body that does not end is cut when the drain deadline has passed, and th
   assert.doesNotMatch(client.received, /HTTP\/1\.1 2/);
 });
 
-test('an upload that is cut by the end of the drain keeps what it brought', async () => {
+test('an upload that is cut by the end of the drain keeps its received bytes', async () => {
   await using temp = await tempDir();
   const tus = { ...(await authorizationFrom(keysIn(temp.path), 'storage')), 'Tus-Resumable': '1.0.0' };
   const data = join(temp.path, 'data');

@@ -1,4 +1,4 @@
-/** Receipts and manifests state how well an object is kept now, not how well it should be. */
+/** Receipts and manifests state the measured durability of an object, not the configured one. */
 import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -31,7 +31,7 @@ test('one volume, and memory alone', async () => {
   }
 });
 
-test('several volumes: fewer copies while one is away, and more when it is back', async () => {
+test('several volumes: fewer copies while one is absent, and more once it returns', async () => {
   const flags = ['--durability.replication_factor=3', '--durability.write_min=1', '--durability.repair_interval=10m'];
   await using service = await startService({ dirs: ['a', 'b', 'c'], flags });
   for (const bytes of [SMALL, LARGE]) await service.put(bytes);
@@ -47,7 +47,7 @@ test('several volumes: fewer copies while one is away, and more when it is back'
   await eventually('they count again', () => hasCopies(3));
 });
 
-test('a chunk with one copy decides what the manifest states', async () => {
+test('the durability of an object is that of its chunk with the fewest copies', async () => {
   const flags = ['--durability.replication_factor=2', '--durability.repair_interval=10m'];
   await using service = await startService({ dirs: ['a', 'b'], flags });
   await service.put(LARGE);

@@ -1,4 +1,4 @@
-/** Each limit of storage is crossed once: status, problem code and metric; and what is within a limit is left alone. */
+/** Each limit of storage is crossed once: status, problem code and metric; and requests within the limit succeed. */
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync } from 'node:zlib';
@@ -58,6 +58,7 @@ describe('time', () => {
     });
     disk.hold('read');
     // The first chunk hangs: the request has left the worker and its answer has not begun.
+    // [storage I-4]
     assertRefusal(await service.send('GET', path), 504, 'timeout');
     assertRefusal(await service.send('GET', `${path}?proof=bao`), 504, 'timeout');
     await assertTimedOut(service, 'get', 3);
@@ -169,6 +170,7 @@ describe('load', () => {
     disk.hold('read');
     const replies = Array.from({ length: 257 }, () => service.send('GET', path));
     await eventually('all places are taken', async () => (await service.metric('queue_depth{queue="work"}')) === 256);
+    // [storage I-9]
     assertRefusal(await service.send('GET', path), 429, 'busy');
     await assertCounted(service, 'busy_rejections_total{queue="work",endpoint="get"}');
     assert.equal((await service.send('GET', '/healthz')).status, 200, 'health does not wait in a queue');
@@ -212,7 +214,7 @@ describe('load', () => {
 });
 
 describe('size', () => {
-  test('an object that is too large, by what it says or by what it is: 413, nothing is kept', async () => {
+  test('an object that is too large, by its declared or actual size: 413, nothing is kept', async () => {
     await using service = await startService({ flags: ['--storage.object_bytes_max=200KiB'] });
     const all = await service.allow();
     const most = bytesOf(200 * KIB, 7);
@@ -220,6 +222,7 @@ describe('size', () => {
     const bytes = bytesOf(200 * KIB + 1, 8);
     for (const headers of [all, { ...all, 'transfer-encoding': 'chunked' }]) {
       const init = { body: bytes, headers };
+      // [storage I-10]
       assertRefusal(await service.send('PUT', pathOf(bytes), init), 413, 'payload_too_large');
       assertRefusal(await service.send('POST', '/o', init), 413, 'payload_too_large');
     }
@@ -270,7 +273,7 @@ describe('state', () => {
     assert.equal((await service.send('GET', '/readyz')).status, 503);
     assert.equal((await service.send('GET', '/healthz')).status, 200);
     disk.release('read');
-    assert.equal((await held).status, 200, 'what was accepted is answered');
+    assert.equal((await held).status, 200, 'an accepted request is answered');
     await drained;
   });
 });

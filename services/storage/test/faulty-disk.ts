@@ -7,7 +7,7 @@ export type DiskStep = 'create' | 'read' | 'write' | 'sync';
 export class FaultyDisk {
   readonly #held = new Map<DiskStep, PromiseWithResolvers<void>>();
   readonly #failing = new Map<DiskStep, string>();
-  /** Calls that wait now, by what they do. */
+  /** Waiting calls, by operation. */
   readonly waiting: Record<DiskStep, number> = { create: 0, read: 0, write: 0, sync: 0 };
 
   /** From now on these calls wait. */
@@ -26,7 +26,7 @@ export class FaultyDisk {
     for (const step of steps) this.#failing.set(step, code);
   }
 
-  /** Everything works again, and what waited goes on. */
+  /** Ends all faults; waiting calls continue. */
   mend(): void {
     this.#failing.clear();
     for (const step of this.#held.keys()) this.release(step);

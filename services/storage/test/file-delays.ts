@@ -52,7 +52,7 @@ export async function pathsIn(file: string, dir: string): Promise<string[]> {
   return [...paths];
 }
 
-/** What is the same for all files of a kind: the path below `dir`, without the numbers and ids in it. */
+/** The kind of a file: its path below `dir`, without numbers and ids. */
 export function kindOf(path: string, dir: string): string {
   const name = relative(dir, path);
   if (name === '') return 'the directory itself';

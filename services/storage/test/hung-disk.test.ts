@@ -1,5 +1,5 @@
 /**
- * A disk that does not answer, for real: its segments are pipes that nobody writes to, and opening one hangs in the operating
+ * A real disk that does not answer: its segments are pipes without a writer, and opening one hangs in the operating
  * system, with a thread of the process. Everything else goes on.
  */
 import assert from 'node:assert/strict';
@@ -64,6 +64,7 @@ test('reads, writes, plans, /readyz, /metrics and the stop go on while a disk ha
   }
   assert.equal((await storage.send('GET', '/readyz')).status, 200);
   assert.ok((await storage.metric('rf_target')) === 2);
+  // [storage I-4]
   assert.ok(performance.now() - began_ms < 60_000);
   const stopped_ms = performance.now();
   await storage.stop();

@@ -43,7 +43,7 @@ async function writeUntilDead(
   }
 }
 
-/** An upload that goes on over all rounds: what was told about its offset must stay true. */
+/** An upload over all rounds: its acknowledged offset must never shrink. */
 class LongUpload {
   readonly #bytes = bytesOf(64 * KIB * KIB, 77);
   readonly #headers: Readonly<Record<string, string>>;

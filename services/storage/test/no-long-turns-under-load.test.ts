@@ -63,6 +63,7 @@ test('no turn of the loop is long while 64 clients store objects', { timeout: 60
       `${collected_ms.toFixed(0)} ms of garbage collection; by the wall clock up to ${wall_max_ms.toFixed(1)} ms`,
   );
   assert.ok(ticks > RUN_MS / 10, `the watch looked ${ticks} times`);
+  // [storage I-7]
   assert.ok((turns_ms[0] ?? 0) < TURN_MS_MAX, `the longest turns took ${shown.join(', ')} ms`);
   const long = turns_ms.filter((turn_ms) => turn_ms > SINGLE_MS).length;
   assert.ok(long <= SINGLE_MAX, `${long} turns took more than ${SINGLE_MS} ms: ${shown.join(', ')} ms`);

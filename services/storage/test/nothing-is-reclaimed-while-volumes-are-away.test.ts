@@ -1,4 +1,4 @@
-/** Directories that are away, whichever and whenever, cost nothing: what they need on the others is still there afterwards. */
+/** Records that absent directories need on the others are kept, for any set of absent directories at any time. */
 import assert from 'node:assert/strict';
 import { rename } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -80,13 +80,13 @@ async function allBack(service: TestService): Promise<void> {
     const { volumes } = await volumesOf(service);
     return volumes.every((each: Json) => each.life !== 'lost');
   });
-  service.storage.upkeep.wake();
+  service.storage.maintenance.wake();
   await eventually('all volumes have answered', async () => (await volumesOf(service)).incomplete === undefined);
 }
 
 /** A plan is made, and the repairs that it filed have ended, well or not. */
 async function planned(service: TestService): Promise<void> {
-  service.storage.upkeep.wake();
+  service.storage.maintenance.wake();
   await eventually('repairs end', async () => {
     const { planned_ms, is_planning, queued, inflight } = await service.ask('GET', '/admin/repair');
     return planned_ms !== undefined && !is_planning && queued + inflight === 0;
@@ -168,10 +168,10 @@ describe('a directory goes away and comes back during a compaction', () => {
         if (compactor.report.phase === phase && !hasHappened) {
           hasHappened = true;
           await move(service.dir, ['d1'], 'away');
-          await volumes.look(signal);
+          await volumes.probe(signal);
           await move(service.dir, ['d1'], 'back');
           await eventually('it is back', async () => {
-            await volumes.look(signal);
+            await volumes.probe(signal);
             return volumes.set.members.filter((member) => member.isReadable).length === 4;
           });
         }
@@ -204,7 +204,7 @@ test('a volume that was given up does not keep compaction from running', async (
   await assertServed(service, objects);
 });
 
-test('a volume that is away and not configured any more is not forgotten by itself', async () => {
+test('an absent volume that is not configured any more stays on the roster', async () => {
   await using service = await startService({
     dirs: DIRS,
     flags: [...COMMON, ...SHAPES.copies, '--durability.repair_interval=1s'],
@@ -217,7 +217,7 @@ test('a volume that is away and not configured any more is not forgotten by itse
   await assertNamed(service, ['d3']);
   await assertStopped(service, ['d3']);
   await move(service.dir, ['d3'], 'back');
-  await eventually('it is emptied and let go', async () => {
+  await eventually('it is drained and removed', async () => {
     const { volumes } = await volumesOf(service);
     return volumes.length === 3;
   });

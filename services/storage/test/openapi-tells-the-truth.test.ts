@@ -26,7 +26,7 @@ interface Operation {
   >;
 }
 
-/** What is wrong with a value by a schema; enough of JSON schema for what the service promises. */
+/** The violations of a schema by a value; supports the part of JSON Schema that the service uses. */
 function problemsOf(value: unknown, schema: Schema, at = '$'): string[] {
   if (schema.type === 'integer') return Number.isSafeInteger(value) ? [] : [`${at} is no integer`];
   if (schema.type === 'string') {

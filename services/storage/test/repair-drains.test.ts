@@ -1,4 +1,4 @@
-/** A stop lets repair finish what it has in hand, within the deadline; what is left is cut and counted. */
+/** A stop lets repair finish its queued jobs within the deadline; the others are aborted and counted. */
 import assert from 'node:assert/strict';
 import { rm } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -31,6 +31,7 @@ test('repairs that would take longer than the deadline are cut and counted', asy
   await service.storage.drain();
   const took_ms = performance.now() - began_ms;
   assert.ok(took_ms < 6000, `${took_ms} ms`);
+  // [storage I-6]
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_pool"}'), 2);
   assert.equal(await service.metric('tasks_aborted_total{kind="repair_planner"}'), 0);
 });

@@ -14,7 +14,7 @@ const BEFORE_MS = 4000;
 const DURING_MS = 10_000;
 /** Until the rate has come down. */
 const YIELD_MS = 4000;
-/** Beyond the factor: what the median of a few half seconds may be wrong by. */
+/** Measurement error of the median of a few half seconds, beyond the factor. */
 const NOISE_MS = 6;
 const FACTOR = 1.5;
 

@@ -9,7 +9,7 @@ import { startService } from './support.ts';
 
 const pathOf = (bytes: Uint8Array): string => `/o/${addressOf(bytes)}`;
 
-test('clients that vanish while they send: places and leases come back, nothing of it is visible', async () => {
+test('clients that vanish while they send: in-flight places and leases are released, nothing is visible', async () => {
   await using service = await startService();
   const headers = await service.allow();
   const bytes = bytesOf(4 * MIB);
@@ -43,7 +43,7 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
   });
   const bytes = bytesOf(64 * MIB, 2);
   assert.equal((await storage.send('PUT', pathOf(bytes), { body: bytes, headers })).status, 201);
-  // Once through, so that what is allocated only once is there.
+  // A first round, so that one-time allocations are made.
   assert.ok((await storage.send('GET', pathOf(bytes))).body.equals(bytes));
   const before_bytes = storage.resident_bytes;
   const clients = await Promise.all(Array.from({ length: 24 }, () => RawClient.open(storage.port)));

@@ -1,4 +1,4 @@
-/** Stripes stand in for copies, and what rots on a disk is found and made again before anybody asks for it. */
+/** Stripes replace copies, and scrub finds and repairs damaged records before a client reads them. */
 import assert from 'node:assert/strict';
 import { readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -44,7 +44,7 @@ test('with stripes of 2+1 and no copies, a lost directory costs nothing, and its
   const { results } = await runTask(service, 'repair');
   assert.ok(results.repaired > 0);
   assert.equal(await service.metric('repair_deficit_chunks'), 0);
-  // Everything is whole again, also what had its only parity there: so another one may go.
+  // Every stripe is complete again, even those whose parity was lost, so another directory may be lost.
   await rm(join(service.dir, 'd'), { recursive: true });
   await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 2);
   await assertServed(service, objects);
@@ -65,13 +65,13 @@ test('a byte that changed on disk is found by a scrub, counted, and made again f
     again.volumes.map((each: Json) => each.bad),
     [0, 0],
   );
-  // The mended copy is all that is left.
+  // Only the repaired copy is left.
   await rm(join(service.dir, 'b'), { recursive: true });
   await eventually('it counts as lost', async () => (await service.ask('GET', '/admin/repair')).problems.length === 1);
   await assertServed(service, objects);
 });
 
-test('a damaged copy that a reader meets is replaced by the other within the request, and mended', async () => {
+test('a read of a damaged copy gets the other one within the request, and the copy is repaired', async () => {
   await using service = await startService({ dirs: ['a', 'b'], flags: COLD });
   const bytes = bytesOf(200 * KIB, 3);
   await service.put(bytes);
@@ -81,7 +81,7 @@ test('a damaged copy that a reader meets is replaced by the other within the req
   }
   await assertServed(service, [bytes]);
   await eventually(
-    'what was met is mended',
+    'the damaged copy is repaired',
     async () => (await service.metric('repairs_total{result="repaired"}')) > 0,
   );
   await runTask(service, 'scrub');
@@ -109,7 +109,7 @@ test('stripes that cannot be made now are tried again, and the service goes on',
   const ec = ['--durability.ec=true', '--durability.ec_data_shards=2', '--durability.ec_parity_shards=1'];
   const flags = ['--storage.fast_path=false', '--durability.repair_interval=1s', ...ec];
   await using service = await startService({ dirs: ['a', 'b', 'c'], flags });
-  const { striper } = service.storage.upkeep;
+  const { striper } = service.storage.maintenance;
   const run = striper!.run.bind(striper);
   let failures = 0;
   striper!.run = (signal) => (++failures <= 3 ? Promise.reject(new Error('EIO')) : run(signal));
@@ -119,7 +119,7 @@ test('stripes that cannot be made now are tried again, and the service goes on',
     const { stripes } = await service.ask('GET', '/admin/repair');
     return failures > 3 && stripes.objects === 1;
   });
-  assert.ok(service.lines.some((line) => line.includes('stripes could not be made')));
+  assert.ok(service.lines.some((line) => line.includes('failed to make stripes')));
   await assertServed(service, [bytes]);
 });
 

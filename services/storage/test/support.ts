@@ -3,7 +3,9 @@ import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import type { MintInit } from '@ron/auth';
 import { leaks } from '@ron/auth/testing';
-import { loadConfig, Metrics, Watch } from '@ron/kernel';
+import { loadConfig } from '@ron/config';
+import { Metrics } from '@ron/telemetry';
+import { Watch } from '@ron/kernel';
 import { schema, startStorage, type Storage, type StorageConfig, type StorageInit } from '@ron/storage';
 import { assertSameBytes, eventually, tempDir } from '@ron/testkit';
 import {

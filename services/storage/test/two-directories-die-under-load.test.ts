@@ -20,7 +20,7 @@ const BURST_BYTES = 4 * MIB;
 /** Calm time to compare with. */
 const BEFORE_MS = 3000;
 const WHOLE_WITHIN_MS = 60_000;
-/** Beyond twice the time of before: what the median of a few half seconds may be wrong by. */
+/** Measurement error of the median of a few half seconds, beyond twice the time before. */
 const NOISE_MS = 10;
 
 /** Clients that never stop, each on a connection of its own. */
@@ -107,7 +107,7 @@ test('two of six directories are deleted under load', async (t) => {
       '--storage.fast_path=false',
     ],
   });
-  // Another storage that nothing happens to, in the same seconds: what it notices is the machine's doing.
+  // An unaffected storage in the same seconds: its slowdown is due to the machine.
   await using calm = await startProcess({
     flags: [
       '--server.bind=127.0.0.1:0',
@@ -165,7 +165,7 @@ test('two of six directories are deleted under load', async (t) => {
       `on a machine ${slowdown.toFixed(1)} times as slow`,
   );
   assert.ok(during_ms <= 2 * slowdown * before_ms + NOISE_MS, `p95 ${before_ms} ms before, ${during_ms} ms during`);
-  // What was taken when it was asked is between the asking and the answer: so the time counts to the next asking.
+  // The sample was taken between the request and the answer, so its time counts up to the next request.
   for (const [from, first] of taken.entries()) {
     for (const [index, last] of taken.slice(from + 1, -1).entries()) {
       const time_s = (taken[from + index + 2]!.at_ms - first.at_ms) / 1000;

@@ -1,16 +1,16 @@
-/** `ron audit verify`: reads every byte of the audit log and computes it anew. Needs no service, only its directory or URL. */
+/** `ron audit verify`: reads the whole audit log and recomputes its hashes, from its directory or over HTTP. */
 import { existsSync } from 'node:fs';
 import { readFile, stat } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { SignedCheckpoint, TileSource } from '@ron/tlog';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { columns } from '../format.ts';
 import { homeOf } from '../home.ts';
 import { withKms } from '../kms.ts';
 import { ProgressLine } from '../progress-line.ts';
-import { reach } from '../reach.ts';
+import { resolveService } from '../resolve-service.ts';
 import { explained } from '../service-client.ts';
 
 const options = {
@@ -18,21 +18,21 @@ const options = {
     type: 'string',
     multiple: true,
     value: 'KEY',
-    doc: 'A key that must have signed the log, as name+id+key. Repeatable. Default: those that lie beside it.',
+    doc: 'A key that must have signed the log, as name+id+key. Repeatable. Default: the keys stored with the log.',
   },
   since: {
     type: 'string',
     multiple: true,
     value: 'FILE',
-    doc: 'A checkpoint of the log that was kept: the log must go on from it. Repeatable.',
+    doc: 'An earlier checkpoint: the log must be an extension of it. Repeatable.',
   },
   proof: {
     type: 'string',
     multiple: true,
     value: 'FILE',
-    doc: 'A proof that an entry is in the log, as kms gave it out. Repeatable. With --vkey and without a log, only this is checked.',
+    doc: 'An inclusion proof issued by kms. Repeatable. With --vkey and without a log, only the proof is verified.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type AuditInvocation = Invocation<typeof options>;
@@ -46,24 +46,23 @@ export default command({
   name: 'audit',
   usage: 'audit verify [DIR|URL]',
   about:
-    'Checks the audit log of kms: every entry, every hash, the tree over all of them and the signatures of its checkpoint.\n' +
-    'Reports the first damage and then exits with 65. Works on the directory of a log, even while kms runs, or over HTTP.\n' +
-    'Keys beside the log prove only that it was not changed by a user without access to them: keep a copy elsewhere and\n' +
-    'pass it with --vkey. To detect a log that was restored to an earlier state, pass a checkpoint or a proof that was kept\n' +
-    'elsewhere: --since, --proof.',
+    'Verifies the audit log of kms: every entry, the hash tree, and the signatures of its checkpoint. Reports the first\n' +
+    'damage and exits with 65. Reads the directory of a log, even while kms runs, or a URL. The keys stored with the log\n' +
+    'detect changes only by users who cannot replace those keys: keep a copy elsewhere and pass it with --vkey. To detect\n' +
+    'a log that was restored to an earlier state, pass a checkpoint or a proof from elsewhere with --since or --proof.',
   options,
   args: [1, 2],
   words: ['verify'],
   examples: {
-    'ron audit verify': 'the log of this node',
-    'ron audit verify /backup/kms/audit': 'a copy of it',
-    'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'as an HTTP client sees it',
-    'ron audit verify --since last-week.checkpoint': 'that no entry of last week was changed or removed',
-    'ron audit verify --proof answer.json --vkey KEY': 'a proof alone, without the log',
+    'ron audit verify': 'verify the log of this node',
+    'ron audit verify /backup/kms/audit': 'verify a copy',
+    'ron audit verify http://127.0.0.1:7105/v1/kms/audit': 'verify over HTTP',
+    'ron audit verify --since last-week.checkpoint': 'verify that the log extends an earlier checkpoint',
+    'ron audit verify --proof answer.json --vkey KEY': 'verify a proof without the log',
   },
   async run(invocation) {
     const [verb, place, ...rest] = invocation.args;
-    if (verb !== 'verify' || rest.length > 0) throw usage({ name: 'audit' }, 'it is `audit verify [DIR|URL]`');
+    if (verb !== 'verify' || rest.length > 0) throw usage({ name: 'audit' }, 'expected `audit verify [DIR|URL]`');
     return await verify(invocation, place);
   },
 });
@@ -76,7 +75,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
   }
   const { source, vkeys } = await open(invocation, place);
   await using _ = source;
-  const known = await knownOf(invocation, vkeys);
+  const known = await knownCheckpoints(invocation, vkeys);
   using progress = new ProgressLine('audit', io, (entries) => `${entries} entries`);
   const audit = await verifyLog(source, vkeys, {
     signal,
@@ -88,7 +87,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     const { where, what } = audit.damage;
     throw new CliError(
       'data',
-      `${source.name}: damage at ${where}: ${what} (${audit.checked} entries are good)`,
+      `${source.name}: damage at ${where}: ${what} (${audit.checked} entries verified)`,
       'damaged',
     );
   }
@@ -97,8 +96,8 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
     ['log', checkpoint.origin],
     ['entries', `${checkpoint.size}, all verified`],
     ['root', Buffer.from(checkpoint.root).toString('base64')],
-    ...known.map(({ by, size }): [string, string] => ['goes on from', `${by}, over ${size} entries`]),
-    ...(unsigned > 0 ? [['unsigned', `${unsigned} came after the last checkpoint`] satisfies [string, string]] : []),
+    ...known.map(({ by, size }): [string, string] => ['extends', `${by}, ${size} entries`]),
+    ...(unsigned > 0 ? [['unsigned', `${unsigned} after the last checkpoint`] satisfies [string, string]] : []),
     ...signed_by.map((vkey): [string, string] => ['signed by', vkey.split('+').slice(0, 2).join('+')]),
   ];
   io.result(columns(rows), {
@@ -110,7 +109,7 @@ async function verify(invocation: AuditInvocation, place: string | undefined): P
   });
 }
 
-/** Proofs by themselves: no log is asked for. */
+/** Verifies proofs without a log. */
 async function verifyProofs(
   { io }: AuditInvocation,
   files: readonly string[],
@@ -119,39 +118,41 @@ async function verifyProofs(
   const { checkEntryProof, PROOF_BYTES_MAX } = await import('@ron/tlog');
   const proven = [];
   for (const file of files) {
-    const { index, entry, checkpoint } = await held(file, PROOF_BYTES_MAX, (text) => checkEntryProof(text, vkeys));
+    const { index, entry, checkpoint } = await readChecked(file, PROOF_BYTES_MAX, (text) =>
+      checkEntryProof(text, vkeys),
+    );
     proven.push({ file, index, entry: Buffer.from(entry).toString('utf8'), size: checkpoint.size });
   }
   const rows = proven.flatMap(({ file, index, entry, size }): [string, string][] => [
-    ['proof', `${file}: entry ${index} of ${size}, as it was signed`],
+    ['proof', `${file}: entry ${index} of ${size}, verified`],
     ['entry', entry],
   ]);
   io.result(columns(rows), { ok: true, proofs: proven });
 }
 
-type Kept = Pick<SignedCheckpoint, 'origin' | 'size' | 'root'> & { readonly by: string };
+type KnownCheckpoint = Pick<SignedCheckpoint, 'origin' | 'size' | 'root'> & { readonly by: string };
 
-/** What was kept elsewhere of the log. */
-async function knownOf({ values }: AuditInvocation, vkeys: readonly string[]): Promise<Kept[]> {
+/** Checkpoints of the log from --since and --proof. */
+async function knownCheckpoints({ values }: AuditInvocation, vkeys: readonly string[]): Promise<KnownCheckpoint[]> {
   const { checkEntryProof, NOTE_BYTES_MAX, PROOF_BYTES_MAX, readSigned } = await import('@ron/tlog');
-  const known: Kept[] = [];
+  const known: KnownCheckpoint[] = [];
   for (const by of values.since ?? []) {
-    const { origin, size, root } = await held(by, NOTE_BYTES_MAX, (text) => readSigned(text, vkeys));
+    const { origin, size, root } = await readChecked(by, NOTE_BYTES_MAX, (text) => readSigned(text, vkeys));
     known.push({ origin, size, root, by });
   }
   for (const by of values.proof ?? []) {
-    const { checkpoint } = await held(by, PROOF_BYTES_MAX, (text) => checkEntryProof(text, vkeys));
+    const { checkpoint } = await readChecked(by, PROOF_BYTES_MAX, (text) => checkEntryProof(text, vkeys));
     known.push({ origin: checkpoint.origin, size: checkpoint.size, root: checkpoint.root, by });
   }
   return known;
 }
 
-/** What a file says, if it holds. */
-async function held<A>(file: string, bytes_max: number, check: (text: string) => A): Promise<A> {
+/** Reads a file and applies `check` to its text. */
+async function readChecked<A>(file: string, bytes_max: number, check: (text: string) => A): Promise<A> {
   const { size } = await stat(file).catch((error: unknown) => {
-    throw new CliError('no_input', `${file}: it cannot be read (${systemCode(error)})`);
+    throw new CliError('no_input', `cannot read ${file} (${systemCode(error)})`);
   });
-  if (size > bytes_max) throw new CliError('data', `${file}: it has more than ${bytes_max} bytes`, 'damaged');
+  if (size > bytes_max) throw new CliError('data', `${file} has more than ${bytes_max} bytes`, 'damaged');
   try {
     return check(await readFile(file, 'utf8'));
   } catch (error) {
@@ -165,52 +166,48 @@ async function open(invocation: AuditInvocation, place: string | undefined): Pro
   if (place !== undefined) return await openDir(place, values.vkey);
   const dir = join(homeOf(values, io).of('kms').data, 'audit');
   if (values.url === undefined && !io.env['RON_URL'] && existsSync(dir)) return await openDir(dir, values.vkey);
-  const { url } = await reach('kms', values, io);
+  const { url } = await resolveService('kms', values, io);
   return await openUrl(invocation, `${url}/v1/kms/audit`);
 }
 
 async function openDir(dir: string, given: readonly string[] | undefined): Promise<Opened> {
   const { dirSource } = await import('@ron/tlog');
-  if (!existsSync(dir)) throw new CliError('no_input', `${dir}: there is no such directory`);
-  const vkeys = given ?? (await keysBeside(dir));
+  if (!existsSync(dir)) throw new CliError('no_input', `${dir}: no such directory`);
+  const vkeys = given ?? (await storedKeys(dir));
   return { source: await dirSource(dir), vkeys };
 }
 
-async function keysBeside(dir: string): Promise<string[]> {
+async function storedKeys(dir: string): Promise<string[]> {
   const { parseVkey } = await import('@ron/tlog');
   const path = join(dir, 'vkeys');
   let text: string;
   try {
     text = await readFile(path, 'utf8');
   } catch (error) {
-    throw new CliError('no_input', `${path}: the keys cannot be read (${systemCode(error)}); give them with --vkey`);
+    throw new CliError('no_input', `cannot read the keys in ${path} (${systemCode(error)}); pass them with --vkey`);
   }
   const vkeys = text.split('\n').filter((line) => line !== '');
   try {
     vkeys.forEach(parseVkey);
   } catch {
-    throw new CliError(
-      'data',
-      `${path}: damaged, a line in it is no key of a log; give the keys with --vkey`,
-      'damaged',
-    );
+    throw new CliError('data', `${path} is damaged: a line is not a valid key; pass the keys with --vkey`, 'damaged');
   }
   return vkeys;
 }
 
 async function openUrl({ values, io, signal }: AuditInvocation, url: string): Promise<Opened> {
   const { urlSource } = await import('@ron/tlog');
-  // What a capability may be sent to is decided by the address that was given, like that of every other command.
+  // Like in every other command, the given URL decides whether a capability may be sent.
   const service = { ...values, url: new URL(url).origin };
-  const reached = await reach('kms', service, io);
-  const { capability } = reached;
+  const resolved = await resolveService('kms', service, io);
+  const { capability } = resolved;
   const vkeys = values.vkey ?? (await withKms(service, io, signal, (client) => client.auditKeys())).vkeys;
   const headers = capability === undefined ? {} : { authorization: `Bearer ${capability}` };
-  return { source: explaining(urlSource(url, { headers }), (error) => explained(error, 'kms', reached)), vkeys };
+  return { source: withAdvice(urlSource(url, { headers }), (error) => explained(error, 'kms', resolved)), vkeys };
 }
 
-/** A source whose refusals say what to do. */
-function explaining(source: TileSource, explain: (error: unknown) => unknown): TileSource {
+/** A source whose errors carry advice. */
+function withAdvice(source: TileSource, explain: (error: unknown) => unknown): TileSource {
   const rethrow = (error: unknown): never => {
     throw explain(error);
   };

@@ -1,4 +1,4 @@
-/** `ron completion`: a script that a shell reads. */
+/** `ron completion`: prints a completion script for a shell. */
 import { usage } from '../args.ts';
 import { command, COMMON_OPTIONS, type Command } from '../command.ts';
 import { COMMANDS, loadCommand } from '../commands.ts';
@@ -8,17 +8,17 @@ const SHELLS = ['bash', 'zsh', 'fish'];
 export default command({
   name: 'completion',
   usage: 'completion bash|zsh|fish',
-  about: 'Prints a script that teaches your shell the commands and flags.',
+  about: 'Prints a script that completes the commands and flags of ron in your shell.',
   options: {},
   args: [1, 1],
   words: SHELLS,
   examples: {
-    'source <(ron completion bash)': 'in ~/.bashrc',
-    'ron completion fish > ~/.config/fish/completions/ron.fish': 'once',
+    'source <(ron completion bash)': 'add this to ~/.bashrc',
+    'ron completion fish > ~/.config/fish/completions/ron.fish': 'run this once',
   },
   async run({ args: [shell], io }) {
     if (shell === undefined || !SHELLS.includes(shell))
-      throw usage({ name: 'completion' }, `it is one of ${SHELLS.join(', ')}`);
+      throw usage({ name: 'completion' }, `expected one of ${SHELLS.join(', ')}`);
     const commands = await Promise.all(Object.keys(COMMANDS).map(loadCommand));
     const script = shell === 'fish' ? fish(commands) : shell === 'zsh' ? zsh(commands) : bash(commands);
     io.result(script, { shell, script });

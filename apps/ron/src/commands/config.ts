@@ -1,5 +1,5 @@
-/** `ron config`: what the services would run with, and whether it is right. */
-import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/kernel';
+/** `ron config`: prints or checks the configuration of the services. */
+import { ConfigError, formatProblem, loadConfig, renderConfigToml } from '@ron/config';
 import { readFile } from 'node:fs/promises';
 import { BASE_PORT_DEFAULT } from '@ron/proto';
 import { usage } from '../args.ts';
@@ -15,23 +15,24 @@ export default command({
   name: 'config',
   usage: 'config print|check [--config FILE] [--set SERVICE.KEY=VALUE ...]',
   about:
-    'print shows the whole configuration as `ron up` with the same flags would use it, as TOML to start from. check lists\n' +
-    'everything that is wrong with it. Nothing is started.',
+    'print shows the configuration that `ron up` would use with the same flags, as TOML. check lists all problems in it.\n' +
+    'Neither starts a service.',
   options: PLAN_OPTIONS,
   args: [1, 1],
   words: ['print', 'check'],
   examples: {
-    'ron config print > ron.toml': 'every key with its default and what it does',
-    'ron config check --config ron.toml': 'before `ron up --config ron.toml`',
+    'ron config print > ron.toml': 'write every key with its value and description',
+    'ron config check --config ron.toml': 'check it before `ron up --config ron.toml`',
   },
   async run(invocation) {
     const [verb] = invocation.args;
-    if (verb !== 'print' && verb !== 'check') throw usage({ name: 'config' }, 'it is `config print` or `config check`');
+    if (verb !== 'print' && verb !== 'check')
+      throw usage({ name: 'config' }, 'expected `config print` or `config check`');
     const { io } = invocation;
     const loaded = await load(invocation);
     if (verb === 'check') {
       const names = loaded.map(({ name }) => name);
-      return io.result(`the configuration is right (${names.join(', ')})`, { ok: true, services: names });
+      return io.result(`Configuration is valid (${names.join(', ')})`, { ok: true, services: names });
     }
     const tables = loaded.map(({ name, toml }) => `[${name}]\n${toml}`);
     return io.result(tables.join('\n').trimEnd(), Object.fromEntries(loaded.map(({ name, config }) => [name, config])));
@@ -63,7 +64,7 @@ async function load({ values, io }: ConfigInvocation): Promise<Loaded[]> {
     }
   }
   if (problems.length === 0) return loaded;
-  throw new CliError('config', `the configuration is refused:\n  ${problems.join('\n  ')}`);
+  throw new CliError('config', `configuration is invalid:\n  ${problems.join('\n  ')}`);
 }
 
 async function loadService(
@@ -86,6 +87,6 @@ async function readText(path: string): Promise<string> {
   try {
     return await readFile(path, 'utf8');
   } catch (error) {
-    throw new CliError('config', `${path} cannot be read (${systemCode(error) ?? String(error)})`);
+    throw new CliError('config', `cannot read ${path} (${systemCode(error) ?? String(error)})`);
   }
 }

@@ -1,5 +1,5 @@
 /** `ron doctor`: checks the machine and the node, and names the action for each problem. */
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import type { Finding } from '../doctor/finding.ts';
 import type { Exit } from '../exits.ts';
 import { homeOf, isAlive, readState, type Home } from '../home.ts';
@@ -10,9 +10,9 @@ export default command({
   about:
     'Checks Node, the directory, the capabilities of the owner and of the services, and the services or their ports.\n' +
     'Changes nothing.',
-  options: { dir: REACH_OPTIONS.dir },
+  options: { dir: CONNECTION_OPTIONS.dir },
   args: [0, 0],
-  examples: { 'ron doctor': 'what is wrong here, and what to do' },
+  examples: { 'ron doctor': 'list problems, each with the action that resolves it' },
   async run({ values, io, signal }): Promise<Exit> {
     const findings = await examine(homeOf(values, io), signal);
     const lines = findings.map(

@@ -1,8 +1,8 @@
-/** `ron get`: an object becomes a file or goes to standard output; every byte is proven first. */
+/** `ron get`: writes an object to a file or to standard output, after verifying it. */
 import type { ByteRange } from '@ron/client';
 import type { Address } from '@ron/proto';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { CliError, type Exit } from '../exits.ts';
 import { humanSize } from '../format.ts';
 import { PartFile } from '../part-file.ts';
@@ -14,9 +14,9 @@ const options = {
   range: {
     type: 'string',
     value: 'A-B',
-    doc: 'Only bytes A to B, both included and counted from 0; A- is to the end.',
+    doc: 'Fetch bytes A to B only, inclusive and counted from 0; A- means to the end.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type GetInvocation = Invocation<typeof options>;
@@ -25,22 +25,22 @@ export default command({
   name: 'get',
   usage: 'get ADDRESS [-o FILE] [--range A-B]',
   about:
-    'Fetches an object. Only bytes that are verified against the address are written, whichever server sent them. With -o\n' +
-    'the bytes go to FILE.part, which becomes FILE when it is complete; repeated after an interruption, the command verifies\n' +
-    'FILE.part and fetches the rest.',
+    'Fetches an object. Every byte is verified against the address before it is written. With -o, the data goes to\n' +
+    'FILE.part, which is renamed to FILE once it is complete. After an interruption, run the same command again: it\n' +
+    'verifies FILE.part and fetches the rest.',
   options,
   args: [1, 1],
   examples: {
-    'ron get b3:... -o photo.jpg': 'into a file',
-    'ron get b3:... | tar x': 'to another program',
-    'ron get b3:... --range 0-99': 'the first 100 bytes',
+    'ron get b3:... -o photo.jpg': 'write to a file',
+    'ron get b3:... | tar x': 'pipe to another program',
+    'ron get b3:... --range 0-99': 'fetch the first 100 bytes',
   },
   async run(invocation): Promise<Exit | void> {
     const { values, args, io } = invocation;
     const address = addressArg(args[0]);
     const range = values.range === undefined ? undefined : parseRange(values.range);
     if (values.output === undefined) {
-      if (io.json) throw usage({ name: 'get' }, '--json needs -o FILE: standard output would hold the object');
+      if (io.json) throw usage({ name: 'get' }, '--json requires -o FILE, because standard output holds the object');
       return await toStandardOutput(invocation, address, range);
     }
     return await toFile(invocation, values.output, address, range);
@@ -51,7 +51,7 @@ function parseRange(text: string): ByteRange {
   const match = /^(\d{1,15})-(\d{1,15})?$/.exec(text);
   const [, first, last] = match ?? [];
   if (match === null || (last !== undefined && Number(last) < Number(first))) {
-    throw usage({ name: 'get' }, `--range is A-B or A-, like 0-99 or 100-, not ${JSON.stringify(text)}`);
+    throw usage({ name: 'get' }, `--range must be A-B or A-, like 0-99 or 100-, not ${JSON.stringify(text)}`);
   }
   const offset = Number(first);
   return { offset, length: last === undefined ? undefined : Number(last) - offset + 1 };
@@ -64,7 +64,7 @@ async function toStandardOutput(
 ): Promise<void> {
   await withStorage(values, io, signal, async (client) => {
     using line = new ProgressLine('get', io);
-    // A terminal shows the bytes themselves; a bar would run through them.
+    // On a terminal the progress line would mix with the object itself.
     const onProgress = io.stdout.isTTY ? undefined : line.update.bind(line);
     for await (const bytes of client.get(address, { range, onProgress, signal })) await io.bytes(bytes);
   });
@@ -79,7 +79,7 @@ async function toFile(
   await using part = await PartFile.open(output);
   const size = await withStorage(values, io, signal, async (client) => {
     using line = new ProgressLine(`get ${output}`, io);
-    // A range begins anywhere, and only whole groups can be checked again: it starts anew.
+    // A range cannot be resumed: only whole groups of the object can be verified again.
     const kept = range === undefined ? await part.resume(client, address, signal) : 0;
     if (range !== undefined) await part.startAt(0);
     if (kept > 0) io.note(`resuming after ${humanSize(kept)}`);
@@ -105,5 +105,5 @@ async function toFile(
 
 function interrupted(signal: AbortSignal, size: number, path: string): CliError {
   const exit = signal.reason instanceof CliError ? signal.reason.exit : 'interrupted';
-  return new CliError(exit, `interrupted: ${humanSize(size)} are in ${path}; the same command goes on from there`);
+  return new CliError(exit, `interrupted: ${humanSize(size)} saved in ${path}; run the same command again to resume`);
 }

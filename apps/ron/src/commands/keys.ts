@@ -1,18 +1,22 @@
-/** `ron keys`: keys that never leave kms. */
+/** `ron keys`: creates, rotates and lists keys, which never leave kms. */
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS, type Invocation } from '../command.ts';
+import { command, CONNECTION_OPTIONS, type Invocation } from '../command.ts';
 import { columns } from '../format.ts';
 import { withKms } from '../kms.ts';
 
 const options = {
-  tenant: { type: 'string', value: 'NAME', doc: 'Whose key. Default for create: default; for list: all.' },
-  purpose: { type: 'string', value: 'NAME', doc: 'create: what it is for; raw signs bytes as they are. Default docs.' },
+  tenant: { type: 'string', value: 'NAME', doc: 'The owner of the key. Default for create: default; for list: all.' },
+  purpose: {
+    type: 'string',
+    value: 'NAME',
+    doc: 'create: the purpose of the key; raw signs bytes as they are. Default docs.',
+  },
   alg: {
     type: 'string',
     value: 'ALG',
     doc: 'create: ed25519, ml-dsa-44, ml-dsa-65, ml-dsa-87, hybrid, x-wing, aes-256-gcm, hmac-sha256. Default hybrid.',
   },
-  ...REACH_OPTIONS,
+  ...CONNECTION_OPTIONS,
 } as const;
 
 type KeysInvocation = Invocation<typeof options>;
@@ -21,22 +25,22 @@ export default command({
   name: 'keys',
   usage: 'keys create | keys rotate KID | keys list',
   about:
-    'create makes a key and prints its name. rotate makes a new version, which signs from then on; older ones still\n' +
-    'verify. list shows names, versions and how keys are kept. Private keys cannot be shown: they never leave kms.',
+    'create makes a key and prints its name. rotate adds a version, which signs from then on; older versions still\n' +
+    'verify. list prints names, versions and the custody class of each key. Private keys never leave kms.',
   options,
   args: [1, 2],
   words: ['create', 'rotate', 'list'],
   examples: {
-    'ron keys create --tenant acme --alg ed25519': 'prints acme/docs/ed25519/...#v1',
-    'ron keys rotate acme/docs/ed25519/...#v1': 'prints acme/docs/ed25519/...#v2',
-    'ron keys list --json': 'one key a line',
+    'ron keys create --tenant acme --alg ed25519': 'print acme/docs/ed25519/...#v1',
+    'ron keys rotate acme/docs/ed25519/...#v1': 'print acme/docs/ed25519/...#v2',
+    'ron keys list --json': 'print one key per line',
   },
   async run(invocation) {
     const [verb, kid, ...rest] = invocation.args;
     if (verb === 'create' && kid === undefined) return await create(invocation);
     if (verb === 'rotate' && kid !== undefined && rest.length === 0) return await rotate(invocation, kid);
     if (verb === 'list' && kid === undefined) return await list(invocation);
-    throw usage({ name: 'keys' }, 'it is `keys create`, `keys rotate KID` or `keys list`');
+    throw usage({ name: 'keys' }, 'expected `keys create`, `keys rotate KID` or `keys list`');
   },
 });
 

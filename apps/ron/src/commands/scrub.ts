@@ -1,6 +1,6 @@
-/** `ron scrub`: reads every stored byte. */
+/** `ron scrub`: verifies every stored byte. */
 import type { ScrubInfo } from '@ron/proto';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import type { Exit } from '../exits.ts';
 import { followTask } from '../follow-task.ts';
 import { columns, humanSize } from '../format.ts';
@@ -11,14 +11,14 @@ export default command({
   name: 'scrub',
   usage: 'scrub [--no-wait]',
   about:
-    'Reads everything that every volume holds and checks it, at the pace of repair. What is damaged is set aside and made\n' +
-    'again from other copies or parity. A scrub that was interrupted goes on where it was.',
+    'Reads and verifies all data of all volumes, at the rate of repair. Damaged records are quarantined and rebuilt from\n' +
+    'other copies or parity. An interrupted scrub resumes where it stopped.',
   options: {
-    ...REACH_OPTIONS,
-    'no-wait': { type: 'boolean', doc: 'Print the task and leave it to itself.' },
+    ...CONNECTION_OPTIONS,
+    'no-wait': { type: 'boolean', doc: 'Print the id of the task and exit.' },
   },
   args: [0, 0],
-  examples: { 'ron scrub': 'with progress; exit code 1 when something was damaged' },
+  examples: { 'ron scrub': 'show progress; exit with 1 if a record is damaged' },
   async run({ values, io, signal }): Promise<Exit> {
     return await withAdmin(values, io, signal, async (admin) => {
       const started = await admin.start('scrub', { signal });

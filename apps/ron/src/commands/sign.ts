@@ -1,27 +1,26 @@
-/** `ron sign`: a signature of a file, beside it. */
+/** `ron sign`: writes a signature file. */
 import { writeFile } from 'node:fs/promises';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { CliError, systemCode } from '../exits.ts';
 import { hashOfFile, onlySigningKey, withKms, type SignatureFile } from '../kms.ts';
 
 const options = {
-  key: { type: 'string', value: 'KID', doc: 'The key. Default: the only one that signs.' },
-  output: { type: 'string', short: 'o', value: 'FILE', doc: 'Where the signature goes. Default: FILE.sig.' },
-  ...REACH_OPTIONS,
+  key: { type: 'string', value: 'KID', doc: 'The key. Default: the only signing key.' },
+  output: { type: 'string', short: 'o', value: 'FILE', doc: 'The signature file to write. Default: FILE.sig.' },
+  ...CONNECTION_OPTIONS,
 } as const;
 
 export default command({
   name: 'sign',
   usage: 'sign FILE [--key KID]',
   about:
-    'Signs the BLAKE3 hash of a file with the current version of a key, and writes the signature as JSON. The file stays\n' +
-    'here: only its hash goes to kms. What is signed is the text `ron-kms/v1`, the kid and the hash, a line each, so that\n' +
-    'OpenSSL can check it too.',
+    'Signs the BLAKE3 hash of a file with the current version of a key, and writes the signature as JSON. Only the hash is\n' +
+    'sent to kms. The signed text is `ron-kms/v1`, the kid and the hash, one per line, so OpenSSL can verify it too.',
   options,
   args: [1, 1],
   examples: {
-    'ron sign report.pdf': 'writes report.pdf.sig',
-    'ron sign report.pdf --key acme/docs/ed25519/... -o sig.json': 'with this key, to this file',
+    'ron sign report.pdf': 'write report.pdf.sig',
+    'ron sign report.pdf --key acme/docs/ed25519/... -o sig.json': 'choose the key and the output',
   },
   async run({ values, args: [path], io, signal }) {
     const payload_b3 = await hashOfFile(path!, signal);
@@ -35,7 +34,7 @@ export default command({
     try {
       await writeFile(output, `${JSON.stringify(file, undefined, 2)}\n`);
     } catch (error) {
-      throw new CliError('no_output', `${output} cannot be written (${systemCode(error)})`);
+      throw new CliError('no_output', `cannot write ${output} (${systemCode(error)})`);
     }
     io.result(output, { file: output, ...file });
   },

@@ -1,16 +1,16 @@
-/** `ron stat`: what a service says about an object. */
-import { command, REACH_OPTIONS } from '../command.ts';
+/** `ron stat`: prints the metadata of an object. */
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { columns, humanSize } from '../format.ts';
 import { addressArg, withStorage } from '../storage.ts';
 
 export default command({
   name: 'stat',
   usage: 'stat ADDRESS',
-  about: 'Size and media type of an object, as storage states them.',
-  options: REACH_OPTIONS,
+  about: 'Prints the size and media type of an object, as storage states them.',
+  options: CONNECTION_OPTIONS,
   args: [1, 1],
   examples: {
-    'ron stat b3:...': 'for people',
+    'ron stat b3:...': 'print a table',
     'ron stat b3:... --json': '{"address":...,"size":...,"media_type":...}',
   },
   async run({ values, args, io, signal }) {

@@ -1,4 +1,4 @@
-/** `ron up`: the network on this machine. */
+/** `ron up`: starts and supervises all services on this machine. */
 import { command } from '../command.ts';
 import { PLAN_OPTIONS } from '../up/plan.ts';
 
@@ -6,17 +6,17 @@ export default command({
   name: 'up',
   usage: 'up [--dir DIR] [--base-port PORT] [--only A,B] [--set SERVICE.KEY=VALUE ...]',
   about:
-    'Starts every service as a process of its own and watches over them: one that crashes is started again. Data, keys and\n' +
-    'logs are below the directory; root.cap there is the capability with which the other commands work. Ctrl-C lets work in\n' +
-    'hand finish, a second one does not. SIGHUP makes the services read their configuration again.',
+    'Starts each service as a process and restarts it if it crashes. Data, keys and logs are in the directory of the node;\n' +
+    'root.cap there is the capability that the other commands use. Ctrl-C drains the services; a second one aborts them.\n' +
+    'SIGHUP makes the services reload their configuration.',
   options: PLAN_OPTIONS,
   args: [0, 0],
   ownSignals: true,
   examples: {
-    'ron up': 'in ./.ron, storage at http://127.0.0.1:7101',
-    'ron up --dir /srv/ron --base-port 8100': 'elsewhere',
-    'ron up --set storage.storage.cache_bytes=1GiB': 'with a larger cache',
-    'ron up --amnesia': 'in memory only',
+    'ron up': 'use ./.ron, storage at http://127.0.0.1:7101',
+    'ron up --dir /srv/ron --base-port 8100': 'use another directory and other ports',
+    'ron up --set storage.storage.cache_bytes=1GiB': 'use a larger cache',
+    'ron up --amnesia': 'keep everything in memory',
   },
   async run({ values, io }) {
     const [{ runUp }, { SERVICE_TABLE }] = await Promise.all([

@@ -1,5 +1,5 @@
-/** `ron verify`: whether a file is what was signed. */
-import { command, REACH_OPTIONS } from '../command.ts';
+/** `ron verify`: verifies the signature of a file. */
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { CliError } from '../exits.ts';
 import { hashOfFile, readSignature, withKms } from '../kms.ts';
 
@@ -10,8 +10,12 @@ const options = {
     value: 'KID',
     doc: 'The key that must have signed. Default: the one that the signature names.',
   },
-  mode: { type: 'string', value: 'MODE', doc: 'or, and, pq_only: at least what the key demands. Default: that.' },
-  ...REACH_OPTIONS,
+  mode: {
+    type: 'string',
+    value: 'MODE',
+    doc: 'or, and, pq_only; never weaker than the mode of the key. Default: the mode of the key.',
+  },
+  ...CONNECTION_OPTIONS,
 } as const;
 
 const MODES = ['or', 'and', 'pq_only'] as const;
@@ -21,28 +25,28 @@ export default command({
   name: 'verify',
   usage: 'verify FILE [--signature FILE]',
   about:
-    'Checks the signature that `ron sign` wrote. Says which key signed and ends with 65 when the file was changed, the\n' +
-    'signature is wrong, or it is of another key than --key.',
+    'Verifies a signature of `ron sign` and prints the key. Exits with 65 if the file was changed, the signature is invalid,\n' +
+    'or the key is not the one given with --key.',
   options,
   args: [1, 1],
   examples: {
-    'ron verify report.pdf': 'reads report.pdf.sig',
-    'ron verify report.pdf --key acme/docs/ed25519/...': 'only if this key signed, in any version',
+    'ron verify report.pdf': 'verify with report.pdf.sig',
+    'ron verify report.pdf --key acme/docs/ed25519/...': 'accept only this key, in any version',
   },
   async run({ values, args: [path], io, signal }) {
     const signature = await readSignature(values.signature ?? `${path}.sig`);
     const { kid, sigs } = signature;
     const mode = modeArg(values.mode);
     if (values.key !== undefined && kid !== values.key && !kid.startsWith(`${values.key}#`)) {
-      throw new CliError('data', `it was signed by ${kid}, not by ${values.key}`);
+      throw new CliError('data', `signed by ${kid}, not by ${values.key}`);
     }
     const payload_b3 = await hashOfFile(path!, signal);
     if (payload_b3 !== signature.payload_b3) throw new CliError('data', `${path} is not the file that was signed`);
     const { ok, details } = await withKms(values, io, signal, (client) =>
       client.verify({ kid, payload_b3, sigs, mode }),
     );
-    if (!ok) throw new CliError('data', `the signature is not good: ${details.reason ?? 'no reason given'}`);
-    io.result(`good: ${kid} (${details.checked.map(({ alg }) => alg).join(', ')})`, { ok, kid, ...details });
+    if (!ok) throw new CliError('data', `invalid signature: ${details.reason ?? 'no reason given'}`);
+    io.result(`valid: ${kid} (${details.checked.map(({ alg }) => alg).join(', ')})`, { ok, kid, ...details });
   },
 });
 
@@ -50,5 +54,5 @@ function modeArg(text: string | undefined): Mode | undefined {
   if (text === undefined) return undefined;
   const mode = MODES.find((each) => each === text);
   if (mode !== undefined) return mode;
-  throw new CliError('usage', `--mode is one of ${MODES.join(', ')}, not ${JSON.stringify(text)}`);
+  throw new CliError('usage', `--mode must be one of ${MODES.join(', ')}, not ${JSON.stringify(text)}`);
 }

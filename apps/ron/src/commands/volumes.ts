@@ -1,7 +1,7 @@
 /** `ron volumes`: list and manage volumes. */
 import { VOLUME_VERBS, type VolumeInfo, type VolumesAnswer } from '@ron/proto';
 import { usage } from '../args.ts';
-import { command, REACH_OPTIONS } from '../command.ts';
+import { command, CONNECTION_OPTIONS } from '../command.ts';
 import { humanSize } from '../format.ts';
 import { withAdmin } from '../storage.ts';
 
@@ -9,27 +9,27 @@ export default command({
   name: 'volumes',
   usage: 'volumes [drain|undrain|lose|restore|remove VOLUME] [--force]',
   about:
-    'Lists the volumes of storage. drain moves the data of one to the others, undrain cancels that; remove forgets one that\n' +
-    'is drained or lost; lose gives one up: its copies are made again from the others, and compaction no longer waits for\n' +
-    'it; restore takes back one that was lost, an empty directory in its place, or one that was used apart from the others.\n' +
-    'Decisions persist across restarts. To add one, name it in data_dirs and send SIGHUP.',
+    'Lists the volumes of storage. drain moves the data of a volume to the others; undrain cancels that. remove takes a\n' +
+    'drained or lost volume out of the set. lose declares a volume lost: its copies are rebuilt from the others, and\n' +
+    'compaction no longer waits for it. restore takes back a lost volume, an empty directory in its place, or a volume that\n' +
+    'was used without the others. Decisions persist across restarts. To add a volume, name it in data_dirs and send SIGHUP.',
   options: {
-    ...REACH_OPTIONS,
-    force: { type: 'boolean', doc: 'Remove even a volume that may hold the last copy of a record.' },
+    ...CONNECTION_OPTIONS,
+    force: { type: 'boolean', doc: 'remove: even if the volume may hold the last copy of a record.' },
   },
   args: [0, 2],
   words: VOLUME_VERBS,
   examples: {
-    'ron volumes': 'a table',
+    'ron volumes': 'print a table',
     'ron volumes --json': '{"volumes":[...],"scrubs":[...]}',
-    'ron volumes drain /mnt/b': 'empty it, then `ron volumes remove /mnt/b`',
-    'ron volumes restore /mnt/b': 'after its disk was replaced',
+    'ron volumes drain /mnt/b': 'move its data away, then `ron volumes remove /mnt/b`',
+    'ron volumes restore /mnt/b': 'take it back after its disk was replaced',
   },
   async run({ values, args, io, signal }) {
     const [verb, name] = args;
     const found = VOLUME_VERBS.find((each) => each === verb);
     if (verb !== undefined && (found === undefined || name === undefined)) {
-      throw usage({ name: 'volumes' }, `it is \`volumes\` alone, or one of ${VOLUME_VERBS.join(', ')} and a volume`);
+      throw usage({ name: 'volumes' }, `expected \`volumes\` alone, or one of ${VOLUME_VERBS.join(', ')} and a volume`);
     }
     const answer = await withAdmin(values, io, signal, (admin) =>
       found === undefined || name === undefined
@@ -45,7 +45,7 @@ function adviceOf({ incomplete }: VolumesAnswer): string[] {
   return [
     '',
     `Compaction is paused: ${incomplete}.`,
-    'Bring the volumes back, or give up one that is gone for good: ron volumes lose VOLUME',
+    'Reconnect the volumes. If one is gone for good: ron volumes lose VOLUME',
   ];
 }
 

@@ -1,18 +1,19 @@
-/** Checks of the capability files of a node: those that `ron up` reads, by the same table. */
+/** Checks the capability files of a node, from the same table as `ron up`. */
 import { inspectToken } from '@ron/auth';
 import { sched } from '@ron/kernel/core';
 import { readCapabilities, readCapabilityFile } from '../capability-file.ts';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import { isAsWanted } from '../up/capabilities/renewal.ts';
 import { callFiles, ownerFile, rootWanted, type Wanted } from '../up/table/capability-files.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 const DAY_MS = 86_400_000;
 const RENEWED = 'run `ron up`, which renews it';
-const RENEWED_SOON = '`ron up` renews it within a minute; else stop it and start it again';
+const RENEWED_SOON = '`ron up` renews it within a minute; otherwise restart `ron up`';
 
-/** The tokens of `root.cap`; one that is missing counts only while its service runs. */
+/** Checks the tokens of `root.cap`; a missing one is a problem only while its service runs. */
 export async function checkRootCapability(
   home: Home,
   services: readonly ServiceEntry[],
@@ -29,7 +30,7 @@ export async function checkRootCapability(
   if (found === undefined && isRunning) {
     return [{ level: 'fail', what: `${what} is missing (${home.capability})`, fix }];
   }
-  if (found === undefined) return [{ level: 'ok', what: 'no capability yet: `ron up` makes it' }];
+  if (found === undefined) return [{ level: 'ok', what: 'no capability yet: `ron up` creates it' }];
   const report = new Report(fix);
   if (typeof found === 'string') report.check(what, found, undefined);
   else {
@@ -39,10 +40,10 @@ export async function checkRootCapability(
       else if (isRunning) report.fail(`${what} for ${name} is missing`);
     }
   }
-  return report.findings(() => `capability, good for ${report.days} days`);
+  return report.findings(() => `capability, valid for ${report.days} days`);
 }
 
-/** The files of the calls between the given services and of the owner; one that is missing counts only while they run. */
+/** Checks the files of the owner and of calls between services; a missing one is a problem only while they run. */
 export async function checkServiceCapabilities(
   home: Home,
   services: readonly ServiceEntry[],
@@ -60,12 +61,12 @@ export async function checkServiceCapabilities(
       report.fail(what, messageOf(error));
     }
   }
-  return report.findings((count) => `${count} capabilities of services, good for ${report.days} days`);
+  return report.findings((count) => `${count} capabilities of services, valid for ${report.days} days`);
 }
 
 const fixOf = (isRunning: boolean): string => (isRunning ? RENEWED_SOON : RENEWED);
 
-/** Collects the problems of several tokens, or one line when there is none. */
+/** Collects the problems of several tokens; without problems, one finding. */
 class Report {
   readonly #fix: string;
   readonly #failed: Finding[] = [];
@@ -75,7 +76,7 @@ class Report {
     this.#fix = fix;
   }
 
-  /** Of the token that expires first. */
+  /** Days until the first token expires. */
   get days(): number {
     return Math.floor(Math.min(...this.#lefts_ms) / DAY_MS);
   }
@@ -91,7 +92,7 @@ class Report {
       this.#lefts_ms.push(left_ms);
       if (left_ms <= 0) this.fail(`${what} has expired`);
       else if (wanted !== undefined && !isAsWanted(capability, wanted))
-        this.fail(`${what} is not the one for this use`);
+        this.fail(`${what} has the wrong audience, subject, scopes or caveats`);
     } catch (error) {
       this.fail(what, `${messageOf(error)}; ${this.#fix}`);
     }

@@ -5,5 +5,3 @@ export interface Finding {
   /** The action that resolves it. */
   readonly fix?: string;
 }
-
-export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -1,13 +1,14 @@
-/** Checks of the key files of a node without kms, as `ron up` and the services read them. */
+/** Checks the key files of a node without kms. */
 import { FileKeySource } from '@ron/auth';
 import { isRonError } from '@ron/kernel/core';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 /**
- * A node that runs with kms uses no key file. One that is stopped may start with or without kms: then a damaged file
- * is a warning. A missing file is made by the start.
+ * A node that runs with kms uses no key file. A stopped node may start with or without kms, so a damaged file is only a
+ * warning. The next start creates missing files.
  */
 export async function checkKeyFiles(
   home: Home,

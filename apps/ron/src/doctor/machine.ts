@@ -1,4 +1,4 @@
-/** Checks of Node and of the directory of a node. */
+/** Checks Node and the directory of a node. */
 import { access, constants, stat, statfs } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { humanSize } from '../format.ts';
@@ -11,18 +11,23 @@ const FREE_BYTES_MIN = 1024 ** 3;
 export function checkNode(): Finding {
   const { node } = process.versions;
   if (Number.parseInt(node, 10) >= NODE_MAJOR_MIN) return { level: 'ok', what: `Node ${node}` };
-  return { level: 'fail', what: `Node ${node}`, fix: `version ${NODE_MAJOR_MIN} is needed; npm install brings it` };
+  return {
+    level: 'fail',
+    what: `Node ${node}`,
+    fix: `version ${NODE_MAJOR_MIN} is required; \`npm install\` installs it`,
+  };
 }
 
 export async function checkDirectory(home: Home): Promise<Finding[]> {
   const found = await stat(home.dir).catch(() => undefined);
   const place = found === undefined ? await existingAbove(home.dir) : home.dir;
   const findings: Finding[] = [];
-  if (found === undefined) findings.push({ level: 'ok', what: `${home.dir} does not exist yet: \`ron up\` makes it` });
+  if (found === undefined)
+    findings.push({ level: 'ok', what: `${home.dir} does not exist yet: \`ron up\` creates it` });
   else if (!found.isDirectory())
     return [{ level: 'fail', what: `${home.dir} is not a directory`, fix: 'choose another with --dir' }];
   else if ((found.mode & 0o077) !== 0)
-    findings.push({ level: 'warn', what: `${home.dir} is open to others`, fix: `chmod 700 ${home.dir}` });
+    findings.push({ level: 'warn', what: `${home.dir} is open to other users`, fix: `chmod 700 ${home.dir}` });
   else findings.push({ level: 'ok', what: home.dir });
   const writable = await access(place, constants.W_OK).then(
     () => true,
@@ -42,7 +47,7 @@ export async function checkDirectory(home: Home): Promise<Finding[]> {
   return findings;
 }
 
-/** The nearest existing directory above, in which it would be created. */
+/** The nearest existing ancestor, in which the directory would be created. */
 async function existingAbove(dir: string): Promise<string> {
   const above = dirname(dir);
   if (above === dir) return dir;

@@ -1,26 +1,27 @@
-/** Checks of the services of a node: those that run, or the ports of those that do not. */
+/** Checks the running services of a node, or the ports of a stopped one. */
 import { once } from 'node:events';
 import { access } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tryLock } from '@ron/kernel';
+import { tryLock } from '@ron/log';
 import { sched } from '@ron/kernel/core';
 import { defaultPort } from '@ron/proto';
+import { messageOf } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import type { Home, NodeState } from '../home.ts';
 import { readinessOf } from '../readiness.ts';
 import { readSecret } from '../secret-file.ts';
 import { startOrder } from '../up/table/call-graph.ts';
 import type { ServiceEntry } from '../up/table/service-entry.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
 const URL_BYTES_MAX = 4096;
 
 type Urls = NodeState['services'];
 
 /**
- * The services of a node that runs although its `node.json` does not say so; undefined when none runs. A service must
- * answer where its file says, and the lock of the directory must be held: the port may be another node's by now, and
- * a lock that is only tried when a service answers does not disturb a `ron up` that starts.
+ * The running services of a node whose `node.json` is missing or damaged; undefined if none runs. A service must answer at
+ * the URL in its file, and the lock of the directory must be held, because the port may belong to another node by now. The
+ * lock is tried only if a service answers, so that a starting `ron up` is not disturbed.
  */
 export async function findRunning(
   home: Home,
@@ -42,7 +43,7 @@ export async function findRunning(
   return found.length > 0 && (await isLocked(home)) ? Object.fromEntries(found) : undefined;
 }
 
-/** Creates no lock file where there is none. */
+/** Does not create a lock file. */
 async function isLocked(home: Home): Promise<boolean> {
   try {
     await access(home.lock);
@@ -54,11 +55,11 @@ async function isLocked(home: Home): Promise<boolean> {
 }
 
 export function unrecorded(home: Home): Finding {
-  const fix = 'other commands do not find it; stop `ron up` and start it again, which writes the file';
+  const fix = 'other commands cannot find the node; restart `ron up`, which writes the file';
   return { level: 'fail', what: `${home.state} is missing or damaged, but the node runs`, fix };
 }
 
-/** Readiness of each service that runs, callees first: a cause stands above its effects. */
+/** Readiness of each running service, callees first: causes come before their effects. */
 export async function checkServices(
   running: readonly ServiceEntry[],
   urls: Urls,
@@ -75,33 +76,37 @@ export async function checkServices(
         if (reasons !== '') return { level: 'warn', what: `${what} is ready, but degraded`, fix: reasons };
         return { level: 'ok', what: `${what}, ready, ${humanDuration(sched.now_ms() - began_ms)}` };
       } catch {
-        return { level: 'fail', what: `${what} does not answer`, fix: `see logs/${name}.log in the directory` };
+        return {
+          level: 'fail',
+          what: `${what} does not answer`,
+          fix: `read logs/${name}.log in the directory of the node`,
+        };
       }
     }),
   );
 }
 
-/** Whether callers find each running callee where it runs. */
+/** Checks that the URL file of each callee names its current URL. */
 export async function checkAddresses(home: Home, running: readonly ServiceEntry[], urls: Urls): Promise<Finding[]> {
   const callees = running.filter(({ name }) => running.some(({ calls }) => calls.some(({ to }) => to === name)));
   const findings = await Promise.all(
     callees.map(async ({ name }): Promise<Finding[]> => {
       const path = home.of(name).url;
-      const fix = 'stop `ron up` and start it again, which writes the file';
+      const fix = 'restart `ron up`, which writes the file';
       try {
         const found = (await readSecret(path, URL_BYTES_MAX))?.trim();
         if (found === urls[name]) return [];
-        const states = found === undefined ? 'is missing' : `states ${found}, but ${name} runs elsewhere`;
+        const states = found === undefined ? 'is missing' : `states ${found}, but ${name} runs at ${urls[name]}`;
         return [{ level: 'fail', what: `${path} ${states}`, fix }];
       } catch (error) {
-        return [{ level: 'fail', what: `address of ${name}`, fix: messageOf(error) }];
+        return [{ level: 'fail', what: `URL of ${name}`, fix: messageOf(error) }];
       }
     }),
   );
   return findings.flat();
 }
 
-/** Of a node that does not run. */
+/** Checks the ports of a stopped node. */
 export async function checkPorts(table: readonly ServiceEntry[]): Promise<Finding[]> {
   return await Promise.all(
     table.map(async ({ name }): Promise<Finding> => {
@@ -112,9 +117,9 @@ export async function checkPorts(table: readonly ServiceEntry[]): Promise<Findin
         once(server, 'error').then(() => false),
       ]).catch(() => false);
       server.close();
-      if (free) return { level: 'ok', what: `${name} does not run; its port ${port} is free` };
-      const fix = 'use --base-port, or stop the process that has it';
-      return { level: 'warn', what: `port ${port} of ${name} is taken`, fix };
+      if (free) return { level: 'ok', what: `${name} is stopped; its port ${port} is free` };
+      const fix = 'choose other ports with --base-port, or stop the process that uses it';
+      return { level: 'warn', what: `port ${port} of ${name} is in use`, fix };
     }),
   );
 }

@@ -1,11 +1,12 @@
-/** Checks of the volumes of storage. */
+/** Checks the volumes of storage. */
 import { stat } from 'node:fs/promises';
 import { join } from 'node:path';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 import { knownVolumes } from '../up/table/known-volumes.ts';
-import { messageOf, type Finding } from './finding.ts';
+import type { Finding } from './finding.ts';
 
-/** Of a node that does not run: whether the directories of its volumes exist. */
+/** Checks that the volumes of a stopped node exist. */
 export async function checkVolumes(home: Home): Promise<Finding[]> {
   try {
     const known = knownVolumes(home.of('storage').volumes);
@@ -14,7 +15,7 @@ export async function checkVolumes(home: Home): Promise<Finding[]> {
         const dir = item.replace(/(?:@(?:domain|weight)=[^@]*|@draining)+$/, '');
         const found = await stat(join(dir, 'superblock')).catch(() => undefined);
         if (found !== undefined) return { level: 'ok', what: `volume ${dir}` };
-        const fix = 'mount its disk, or after the start give it up with `ron volumes lose`';
+        const fix = 'mount its disk, or declare it lost after the start: `ron volumes lose`';
         return { level: 'fail', what: `volume ${dir} is missing`, fix };
       }),
     );

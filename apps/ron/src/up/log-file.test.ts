@@ -5,7 +5,7 @@ import { test } from 'node:test';
 import { tempDirFor } from '@ron/testkit';
 import { LogFile } from './log-file.ts';
 
-test('the log and the one before it are bounded, and nothing between the two is lost', (t) => {
+test('the log and its rotated file are bounded, and no line is lost between them', (t) => {
   const dir = tempDirFor(t);
   const path = join(dir, 'logs/storage.log');
   const lines = Array.from({ length: 100 }, (_, index) => `line ${String(index).padStart(3, '0')}\n`);
@@ -21,13 +21,13 @@ test('the log and the one before it are bounded, and nothing between the two is 
   assert.equal(statSync(path).mode & 0o777, 0o600);
 });
 
-test('the last lines are readable, and belong to the last run', () => {
+test('the tail is readable and contains only the last run', () => {
   using log = new LogFile({ path: undefined });
   log.write(Buffer.from('{"level":"info","msg":"of another run"}\n'));
   log.startRun();
-  log.write(Buffer.from('{"level":"fatal","msg":"could not start","err":{"message":"no room"}}\nplain'));
+  log.write(Buffer.from('{"level":"fatal","msg":"failed to start","err":{"message":"no room"}}\nplain'));
   log.write(Buffer.from(' text\n'));
-  assert.equal(log.tail, 'fatal: could not start: no room\nplain text');
+  assert.equal(log.tail, 'fatal: failed to start: no room\nplain text');
   log.write(Buffer.alloc(100_000, 'x'));
   assert.ok(log.tail.length < 20_000);
 });

@@ -1,9 +1,9 @@
 /**
- * The log of one service: a file of bounded size, and its last lines in memory.
+ * The log of one service: a rotated file, and its last lines in memory.
  *
- * Promise: a chunk that `write` took is with the operating system when it returns. When the file would grow beyond
- * `bytes_max` it becomes `.1`, replacing the one before, and a new one begins: at most twice `bytes_max` on disk.
- * A disk that takes no more costs the lines, not the service. Without a path only the last lines are kept.
+ * Contract: `write` passes the chunk to the operating system before it returns. If the disk is full or fails, lines are
+ * dropped and the service continues. Without a path, only the last lines are kept.
+ * Bound: `bytes_max` for the file and for its predecessor `.1`, and `TAIL_CHARS` in memory.
  */
 import { closeSync, fstatSync, mkdirSync, openSync, renameSync, writeSync } from 'node:fs';
 import { dirname } from 'node:path';
@@ -30,12 +30,12 @@ export class LogFile implements Disposable {
     this.#open();
   }
 
-  /** The last lines, readable. */
+  /** The last lines, formatted for a terminal. */
   get tail(): string {
     return this.#tail.split('\n').map(readable).join('\n').trimEnd();
   }
 
-  /** Forgets the last lines: what comes now is of another run. */
+  /** Clears the tail at the start of a new run. */
   startRun(): void {
     this.#tail = '';
   }
@@ -47,7 +47,7 @@ export class LogFile implements Disposable {
       if (this.#bytes > 0 && this.#bytes + chunk.length > this.#bytes_max) this.#rotate();
       this.#bytes += writeSync(this.#fd, chunk);
     } catch {
-      // The disk is full or gone. The service has to go on.
+      // The disk is full or failed: drop the chunk.
     }
   }
 
@@ -69,7 +69,7 @@ export class LogFile implements Disposable {
   }
 }
 
-/** A JSON log line as a sentence; any other line as it is. */
+/** Formats a JSON log line as text; returns any other line unchanged. */
 function readable(line: string): string {
   try {
     const { level, msg, err } = JSON.parse(line) as { level?: string; msg?: string; err?: { message?: string } };

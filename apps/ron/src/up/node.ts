@@ -1,10 +1,10 @@
 /**
  * The services of one node, as supervised child processes.
  *
- * Promise: a service that crashes is started again by itself, after 100 ms to 5 s; one that crashes more than five times
- * in a minute is given up, and then the node ends. A service that cannot even start the first time ends the start, with
- * its last lines. Callees are spawned before their callers, and none waits for another. `stop` drains round by round: a
- * service is stopped once those that call it are gone. `abort` ends all at once.
+ * Contract: a service that crashes is restarted after 100 ms to 5 s. If one crashes more than five times in a minute, the
+ * node stops. If one fails its first start, the start fails with the last lines of its log. Callees are spawned before their
+ * callers, without waiting for each other. `stop` drains in rounds: a service is stopped once its callers are gone. `abort`
+ * stops all services at once.
  * Bound: a service has `STOP_MS_MAX` to drain, then it is killed. Cancellation: `stop` and `abort`, both idempotent.
  */
 import { Supervisor, sched, type SupervisorEvent } from '@ron/kernel';
@@ -13,21 +13,22 @@ import { LogFile } from './log-file.ts';
 import type { Planned } from './plan.ts';
 import { describeExit, ServiceChild, StartError } from './service-child.ts';
 import { drainRounds, startOrder } from './table/call-graph.ts';
+import { messageOf } from '../exits.ts';
 import type { Home } from '../home.ts';
 
-/** Longer than a service takes at most: it aborts its own drain after 15 s. */
+/** Longer than a drain: a service aborts its own after 15 s. */
 const STOP_MS_MAX = 20_000;
 const ABORT_MS = 1500;
 
 export interface NodeEvents {
   onReady(name: Service, url: string, pid: number, isFirst: boolean, took_ms: number): void;
-  /** It will be started again in `restart_ms`. */
+  /** The service will be restarted in `restart_ms`. */
   onCrash(name: Service, why: string, restart_ms: number): void;
   onDraining(names: readonly Service[]): void;
 }
 
 export interface NodeInit extends NodeEvents {
-  /** Called when a service listens, and each time it is started again. When it rejects the first time, the start ends. */
+  /** Called each time a service begins to listen. If the first call rejects, the start fails. */
   onListening?: (name: Service, url: string, isFirst: boolean) => Promise<void>;
   services: readonly Planned[];
   home: Home;
@@ -36,7 +37,7 @@ export interface NodeInit extends NodeEvents {
   env: Readonly<Record<string, string | undefined>>;
 }
 
-/** Why the node cannot go on. */
+/** The cause for which the node stopped. */
 export interface Failure {
   readonly name: Service;
   readonly error: unknown;
@@ -49,9 +50,9 @@ interface Running {
   readonly planned: Planned;
   readonly log: LogFile;
   child: ServiceChild | undefined;
-  /** Set by the first ready line; a service that is started again listens in the same place. */
+  /** Set by the first ready line; a restarted service listens at the same URL. */
   url: string | undefined;
-  /** It was ready once, and what depends on it was told. */
+  /** It was ready once, and `onReady` was called. */
   isReady: boolean;
 }
 
@@ -79,11 +80,11 @@ export class Node {
     this.#rounds = rounds.map((names) => names.map((name) => this.#byName(name)));
     this.#supervisor = new Supervisor({
       onFatal: (kind, error) => this.#fail(this.#byName(kind), error, false),
-      log: (event) => this.#told(event),
+      log: (event) => this.#onSupervisorEvent(event),
     });
   }
 
-  /** Settles when the node cannot go on; never rejects. */
+  /** Resolves when a service failed for good; never rejects. */
   get failed(): Promise<Failure> {
     return this.#failed.promise;
   }
@@ -96,7 +97,7 @@ export class Node {
     return Object.fromEntries(this.#running.map(({ planned, child }) => [planned.entry.name, child?.pid]));
   }
 
-  /** Starts all of them; resolves when every one is ready. Whether it fails is told by `failed`. */
+  /** Starts all services; resolves when all are ready. A failure resolves `failed` instead. */
   async start(): Promise<void> {
     for (const name of startOrder(this.#init.services.map(({ entry }) => entry))) {
       const running = this.#byName(name);
@@ -114,7 +115,7 @@ export class Node {
     return this.#stopping;
   }
 
-  /** Ends what is left: who is already draining aborts, and who has not gone after that is killed. */
+  /** Makes draining services abort, and kills those that still run after `ABORT_MS`. */
   abort(): void {
     if (this.#aborted) return;
     this.#aborted = true;
@@ -123,7 +124,7 @@ export class Node {
     sched.timer(ABORT_MS, () => this.#killAll(), 'node.abort', { keepAlive: true });
   }
 
-  /** One life of a service. It ends normally only when the node stops; any other end is a crash. */
+  /** One run of a service. Every exit before the node stops is a crash. */
   async #run(running: Running): Promise<void> {
     const { entry } = running.planned;
     const began_ms = sched.now_ms();
@@ -160,7 +161,7 @@ export class Node {
     }
   }
 
-  /** A service that picked a free port keeps it. */
+  /** A restarted service reuses the port that it chose first. */
   #flagsOf({ planned, url }: Running): readonly string[] {
     if (url === undefined) return planned.flags;
     return planned.flags.map((flag) =>
@@ -170,14 +171,15 @@ export class Node {
 
   #fail(running: Running, error: unknown, isStart: boolean): void {
     this.#failed.resolve({ name: running.planned.entry.name, error, tail: running.log.tail, isStart });
-    // Nothing that failed is to be started again while the others drain.
+    // A failed service must not be restarted while the others drain.
     void this.stop();
   }
 
-  #told(event: SupervisorEvent): void {
+  #onSupervisorEvent(event: SupervisorEvent): void {
     if (event.event !== 'crashed' || event.restart_ms === undefined || this.#stopping !== undefined) return;
     const { name } = this.#byName(event.kind).planned.entry;
-    const why = event.error instanceof Error ? event.error.message : String(event.error);
+    const { error } = event;
+    const why = error instanceof StartError ? describeExit(error.exit) : messageOf(error);
     this.#init.onCrash(name, why, event.restart_ms);
   }
 

@@ -1,40 +1,40 @@
 /**
- * What each service is started with: the operator's file, `--set`, and what follows from the directory and the ports.
+ * Computes the flags of each service from the operator's file, `--set`, and the directory and ports of the node.
  *
- * Promise: a default of ours never overrides what the operator said, wherever it was said: `--set`, the environment, the
- * file. A table or `--set` for a service that does not exist is refused with the one that was probably meant.
+ * Contract: a default never overrides a value of the operator in `--set`, the environment or the file. A table or `--set`
+ * for an unknown service is refused, with the nearest known name.
  */
 import { readFile } from 'node:fs/promises';
 import { resolve } from 'node:path';
-import { nearest } from '@ron/kernel/core';
+import { nearest } from '@ron/config/nearest';
 import { isService, SERVICES } from '@ron/proto';
 import { parse as parseToml } from 'smol-toml';
 import type { Option } from '../command.ts';
-import { CliError } from '../exits.ts';
+import { CliError, messageOf } from '../exits.ts';
 import { checkTable } from './table/call-graph.ts';
 import type { Place, ServiceEntry } from './table/service-entry.ts';
 
-/** The flags that decide it; `ron config` has them too. */
+/** The flags of `ron up` and `ron config`. */
 export const PLAN_OPTIONS = {
-  dir: { type: 'string', value: 'DIR', doc: 'Where the node lives. Default: RON_DIR, or ./.ron.' },
+  dir: { type: 'string', value: 'DIR', doc: 'The directory of the node. Default: RON_DIR, or ./.ron.' },
   'base-port': {
     type: 'string',
     value: 'PORT',
-    doc: 'The first of its ports; storage is one above. Default 7100; 0: any free ones.',
+    doc: 'The base of the ports; storage uses the next one. Default 7100; 0 chooses free ports.',
   },
-  only: { type: 'string', value: 'A,B', doc: 'Only these services. Default: all.' },
-  config: { type: 'string', value: 'FILE', doc: 'TOML with one table for each service. Default: none.' },
+  only: { type: 'string', value: 'A,B', doc: 'Start only these services. Default: all.' },
+  config: { type: 'string', value: 'FILE', doc: 'A TOML file with one table for each service. Default: none.' },
   set: {
     type: 'string',
     multiple: true,
     value: 'SERVICE.KEY=VALUE',
-    doc: 'One key; stronger than the file. Repeatable.',
+    doc: 'Set one key; overrides the file. Repeatable.',
   },
   degraded: {
     type: 'boolean',
-    doc: 'Answer 404 for objects that are not found even if volumes are missing that may hold them.',
+    doc: 'Answer 404 for an object that is not found, even if it may be on a missing volume.',
   },
-  amnesia: { type: 'boolean', doc: 'Keep nothing: objects live in memory and are gone when it stops.' },
+  amnesia: { type: 'boolean', doc: 'Keep everything in memory; all data is lost when the node stops.' },
 } as const satisfies Record<string, Option>;
 
 export interface PlanInit {
@@ -48,7 +48,7 @@ export interface PlanInit {
 
 export interface Planned {
   readonly entry: ServiceEntry;
-  /** Flags of its process. */
+  /** The flags of its process. */
   readonly flags: readonly string[];
 }
 
@@ -63,7 +63,7 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
   const place: Place = { ...init.place, services, key_service };
   for (const { name, calls } of entries) {
     const missing = calls.find(({ to, isRequired }) => isRequired === true && !services.includes(to));
-    if (missing !== undefined) throw new CliError('usage', `--only: ${name} needs ${missing.to}, add it`);
+    if (missing !== undefined) throw new CliError('usage', `--only: ${name} requires ${missing.to}; add it`);
   }
   return entries.map((entry) => {
     const own = sets.filter(({ name }) => name === entry.name);
@@ -77,7 +77,7 @@ export async function plan(init: PlanInit): Promise<Planned[]> {
   });
 }
 
-/** Where a service finds the addresses of those that it calls, and its capabilities for them. */
+/** The configuration keys that name the URL file and the capability file of each callee. */
 function callDefaults({ name, calls }: ServiceEntry, { home, services }: Place): Record<string, string> {
   const defaults: Record<string, string> = {};
   for (const { to, scopes, purpose, config = {} } of calls) {
@@ -91,10 +91,10 @@ function callDefaults({ name, calls }: ServiceEntry, { home, services }: Place):
 
 export function parsePort(text: string | undefined, fallback: number): number {
   if (text === undefined) return fallback;
-  // The last service has to fit as well.
+  // The ports of all services must be valid.
   const port = /^\d{1,5}$/.test(text) ? Number(text) : NaN;
   if (port >= 0 && port <= 65_500) return port;
-  throw new CliError('usage', `--base-port is a number from 0 to 65500, not ${JSON.stringify(text)}`);
+  throw new CliError('usage', `--base-port must be a number from 0 to 65500, not ${JSON.stringify(text)}`);
 }
 
 function chosen(table: readonly ServiceEntry[], only: string | undefined): readonly ServiceEntry[] {
@@ -106,16 +106,16 @@ function chosen(table: readonly ServiceEntry[], only: string | undefined): reado
 
 function requireBuilt(table: readonly ServiceEntry[], name: string, flag: string): void {
   if (table.some((entry) => entry.name === name)) return;
-  if (isService(name)) throw new CliError('usage', `${flag}: ${name} is not built yet`);
+  if (isService(name)) throw new CliError('usage', `${flag}: ${name} is not available yet`);
   const meant = nearest(name, SERVICES);
   const hint = meant === undefined ? '' : `: did you mean ${meant}?`;
-  throw new CliError('usage', `${flag}: there is no service ${JSON.stringify(name)}${hint}`);
+  throw new CliError('usage', `${flag}: unknown service ${JSON.stringify(name)}${hint}`);
 }
 
 /** `storage.server.max_inflight=10` */
 function parseSet(text: string): { name: string; key: string; value: string } {
   const match = /^([a-z]+)\.([^=]+)=(.*)$/s.exec(text);
-  if (match === null) throw new CliError('usage', `--set is SERVICE.KEY=VALUE, not ${JSON.stringify(text)}`);
+  if (match === null) throw new CliError('usage', `--set must be SERVICE.KEY=VALUE, not ${JSON.stringify(text)}`);
   const [, name = '', key = '', value = ''] = match;
   return { name, key, value };
 }
@@ -125,20 +125,20 @@ async function readTables(path: string): Promise<Record<string, unknown>> {
   try {
     tables = parseToml(await readFile(path, 'utf8'));
   } catch (error) {
-    // Only the first line: the rest quotes the file, and there may be a secret in it.
-    const [why] = (error instanceof Error ? error.message : String(error)).split('\n');
+    // The first line only: the rest quotes the file, which may contain a secret.
+    const [why] = messageOf(error).split('\n');
     throw new CliError('config', `${path}: ${why}`);
   }
   for (const name of Object.keys(tables)) {
     if (isService(name)) continue;
     const meant = nearest(name, SERVICES);
     const hint = meant === undefined ? '' : `: did you mean [${meant}]?`;
-    throw new CliError('config', `${path}: there is no service ${JSON.stringify(name)}${hint}`);
+    throw new CliError('config', `${path}: unknown service ${JSON.stringify(name)}${hint}`);
   }
   return tables;
 }
 
-/** Whether a table holds a dotted key, however it is nested. */
+/** Whether a table contains a dotted key, at any nesting. */
 function hasKey(table: unknown, key: string): boolean {
   let at = table;
   for (const part of key.split('.')) {

@@ -6,25 +6,26 @@ import { Deadline, sched, sleep } from '@ron/kernel';
 import { BASE_PORT_DEFAULT, type Service } from '@ron/proto';
 import type { Values } from '../command.ts';
 import { withCompileCache } from '../compile-cache.ts';
-import { CliError, systemCode, type Exit } from '../exits.ts';
+import { CliError, messageOf, systemCode, type Exit } from '../exits.ts';
 import { humanDuration } from '../format.ts';
 import { homeOf, type Home } from '../home.ts';
 import type { Io } from '../io.ts';
 import { readinessOf } from '../readiness.ts';
+import { compileAhead } from './compile-ahead.ts';
 import { NodeCapabilities } from './capabilities/node-capabilities.ts';
-import { holdHome, type HeldHome } from './directory.ts';
+import { lockHome, type LockedHome } from './directory.ts';
 import { Node, type Failure } from './node.ts';
 import { parsePort, plan, type PLAN_OPTIONS, type Planned } from './plan.ts';
 import { StartError } from './service-child.ts';
 import { startOrder } from './table/call-graph.ts';
 import type { ServiceEntry } from './table/service-entry.ts';
-import { waitForSurvivors } from './survivors.ts';
+import { waitForOrphans } from './orphans.ts';
 
-/** A terminal's Ctrl-C may reach us twice, from the terminal and from npm; people need longer to press it again. */
+/** One Ctrl-C may arrive twice, from the terminal and from npm; a second key press takes longer than this. */
 const SAME_SIGNAL_MS = 300;
-/** Often enough that capabilities move to a new key before the old one is retired. */
+/** Short enough that capabilities are minted with a new key before the old one is retired. */
 const RENEW_EVERY_MS = 60_000;
-/** A service that is degraded after so many probes is reported. */
+/** A service that is still degraded after this many probes is reported. */
 const PROBES_MAX = 8;
 const PROBE_EVERY_MS = 250;
 /** Exit code of a service whose configuration was refused. */
@@ -41,39 +42,46 @@ export async function runUp(
   const degraded = values.degraded === true;
   const planAt = (home: Home): Promise<Planned[]> =>
     plan({ ...values, place: { home, base_port, amnesia, degraded }, table, env: io.env });
-  // A slip is found before anything is made; where it will be made may not be known before.
+  // Usage errors are found before any file is created. The directory itself may change below (--amnesia).
   await planAt(homeOf(values, io));
-  await using held = await holdHome(values, io, stop.signal);
-  const { home } = held;
+  await using locked = await lockHome(values, io, stop.signal);
+  const { home } = locked;
   const services = await planAt(home);
-  const waitNote = (name: string, pid: number): void => io.note(`waiting for ${name} of an earlier run (pid ${pid})`);
-  await waitForSurvivors(home, table, waitNote, stop.signal);
+  const waitNote = (name: string, pid: number): void =>
+    io.note(`waiting for ${name} of an earlier run to exit (pid ${pid})`);
+  await waitForOrphans(home, table, waitNote, stop.signal);
   const started = new Date(sched.wall_ms()).toISOString();
-  await held.announce({ pid: process.pid, started, services: {}, pids: {} });
+  await locked.writeState({ pid: process.pid, started, services: {}, pids: {} });
   const capabilities = new NodeCapabilities(home, services, table, io);
   await capabilities.prepare(stop.signal);
+  const env = withOneMallocArena(amnesia ? io.env : withCompileCache(io.env));
+  await compileAhead(
+    services.map(({ entry }) => entry.main),
+    env,
+    stop.signal,
+  );
 
   const node = new Node({
     services,
     home,
     keepLogs: !amnesia,
-    env: withOneHeap(amnesia ? io.env : withCompileCache(io.env)),
+    env,
     onListening: (name, url, isFirst) => capabilities.onListening(name, url, isFirst, stop.signal),
-    ...reporter(io, () => announce(held, node, started)),
+    ...reporter(io, () => writeState(locked, node, started)),
   });
   stop.onStop = () => void node.stop();
   stop.onAbort = () => node.abort();
   stop.onReload = () => node.forward('SIGHUP');
   const order = startOrder(services.map(({ entry }) => entry));
   const ready = node.start().then(async () => {
-    await onAllReady(io, held, node, started);
+    await onAllReady(io, locked, node, started);
     renewRegularly(io, capabilities, stop.signal);
     await noteProblems(io, order, node.urls, stop.signal);
   });
   try {
-    const why = await Promise.race([ready.then(() => stop.asked), node.failed, stop.asked]);
+    const why = await Promise.race([ready.then(() => stop.requested), node.failed, stop.requested]);
     await node.stop();
-    if (why === 'asked') return stop.exit;
+    if (why === 'requested') return stop.exit;
     throw failure(why, home.of(why.name).log, amnesia);
   } finally {
     await node.stop();
@@ -81,18 +89,21 @@ export async function runUp(
 }
 
 /**
- * glibc gives each thread a heap of its own, and memory that was freed in one does not serve another: with file calls on many
- * threads that doubled the memory of storage under 250 readers. Other C libraries ignore the variable.
+ * glibc gives each thread its own malloc arena, and memory that was freed in one arena is not reused by another. With file
+ * calls on many threads, this doubled the memory of storage under 250 readers. Other C libraries ignore the variable.
  */
-const withOneHeap = (env: Io['env']): Io['env'] => ({ ...env, MALLOC_ARENA_MAX: env['MALLOC_ARENA_MAX'] ?? '1' });
+const withOneMallocArena = (env: Io['env']): Io['env'] => ({
+  ...env,
+  MALLOC_ARENA_MAX: env['MALLOC_ARENA_MAX'] ?? '1',
+});
 
-async function announce(held: HeldHome, node: Node, started: string): Promise<void> {
-  await held.announce({ pid: process.pid, started, services: node.urls, pids: node.pids });
+async function writeState(locked: LockedHome, node: Node, started: string): Promise<void> {
+  await locked.writeState({ pid: process.pid, started, services: node.urls, pids: node.pids });
 }
 
-async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): Promise<void> {
-  await announce(held, node, started);
-  const { home } = held;
+async function onAllReady(io: Io, locked: LockedHome, node: Node, started: string): Promise<void> {
+  await writeState(locked, node, started);
+  const { home } = locked;
   const services = node.urls;
   const [first] = Object.values(services);
   const path = relative('.', home.capability);
@@ -106,8 +117,8 @@ async function onAllReady(io: Io, held: HeldHome, node: Node, started: string): 
 }
 
 /**
- * Prints why ready services are degraded, for example a volume that is missing; callees first. A service that has not
- * reached another one yet, which started after it, gets a moment.
+ * Prints why ready services are degraded, for example by a missing volume; callees first. Polls for a moment, because a
+ * service may not have reached another one that started after it.
  */
 async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'], signal: AbortSignal): Promise<void> {
   const reasonsOf = async (name: Service): Promise<string> =>
@@ -117,7 +128,7 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
     );
   const degraded = new Map(order.map((name) => [name, '']));
   for (let probes = 0; degraded.size > 0 && probes < PROBES_MAX; probes++) {
-    // An abort is not a failure here: the node drains.
+    // An abort means that the node drains.
     if (probes > 0) await sleep(PROBE_EVERY_MS, signal, 'readiness').catch(() => undefined);
     if (signal.aborted) return;
     const found = await Promise.all([...degraded.keys()].map(async (name) => [name, await reasonsOf(name)] as const));
@@ -133,8 +144,10 @@ async function noteProblems(io: Io, order: readonly Service[], urls: Node['urls'
 function renewRegularly(io: Io, capabilities: NodeCapabilities, stopping: AbortSignal): void {
   const renew = (): void => {
     if (stopping.aborted) return;
-    // A renewal that fails is repeated in a minute; the capabilities are good for weeks.
-    void renewNow(capabilities, stopping).catch((error: unknown) => io.note(String(error)));
+    // A failed renewal is retried in a minute; capabilities are valid for weeks.
+    void renewNow(capabilities, stopping).catch((error: unknown) =>
+      io.note(`failed to renew capabilities: ${messageOf(error)}`),
+    );
     renewRegularly(io, capabilities, stopping);
   };
   sched.timer(RENEW_EVERY_MS, renew, 'capability.renew');
@@ -147,7 +160,7 @@ async function renewNow(capabilities: NodeCapabilities, stopping: AbortSignal): 
 
 function reporter(
   io: Io,
-  announceAgain: () => Promise<void>,
+  updateState: () => Promise<void>,
 ): Pick<ConstructorParameters<typeof Node>[0], 'onReady' | 'onCrash' | 'onDraining'> {
   return {
     onReady(name, url, pid, isFirst, took_ms) {
@@ -156,16 +169,15 @@ function reporter(
         if (!io.json) io.result(line, undefined);
         return;
       }
-      io.note(`${line}, again`);
-      void announceAgain().catch((error: unknown) => io.note(`cannot write what runs here: ${String(error)}`));
+      io.note(`${line}, restarted`);
+      void updateState().catch((error: unknown) => io.note(`failed to write node.json: ${messageOf(error)}`));
     },
-    onCrash: (name, why, restart_ms) =>
-      io.note(`${name} ended (${why}); starting it again in ${humanDuration(restart_ms)}`),
+    onCrash: (name, why, restart_ms) => io.note(`${name} ${why}; restarting in ${humanDuration(restart_ms)}`),
     onDraining: (names) => io.note(`draining ${names.join(', ')}`),
   };
 }
 
-function failure({ name, error, tail, isStart }: Failure, log: string, isForgotten: boolean): CliError {
+function failure({ name, error, tail, isStart }: Failure, log: string, isTemporary: boolean): CliError {
   const lines =
     tail === ''
       ? ''
@@ -174,21 +186,22 @@ function failure({ name, error, tail, isStart }: Failure, log: string, isForgott
           .slice(-20)
           .map((line) => `  ${line}`)
           .join('\n')}`;
-  const where = isForgotten ? '' : `\n     all of it is in ${log}`;
+  const where = isTemporary ? '' : `\n     full log: ${log}`;
   if (error instanceof CliError) return error;
-  if (!isStart) return new CliError('internal', `${name} keeps crashing and was given up${lines}${where}`, 'unhealthy');
+  if (!isStart)
+    return new CliError('internal', `${name} keeps crashing; stopped the node${lines}${where}`, 'unhealthy');
   const isConfig = error instanceof StartError && error.exit.code === SERVICE_CONFIG;
-  const why = error instanceof Error ? error.message : String(error);
+  const why = messageOf(error);
   const hint = tail.includes('EADDRINUSE')
-    ? '\n     another node may run here: choose other ports with --base-port'
+    ? '\n     the port is in use, perhaps by another node: choose other ports with --base-port'
     : '';
   return new CliError(isConfig ? 'config' : 'unavailable', `${why}${lines}${hint}${where}`, systemCode(error));
 }
 
-/** SIGINT and SIGTERM: the first drains, the second aborts. SIGHUP goes on to the services. */
+/** SIGINT and SIGTERM: the first drains, the second aborts. SIGHUP is forwarded to the services. */
 class StopSignals {
   readonly #controller = new AbortController();
-  readonly #asked = Promise.withResolvers<'asked'>();
+  readonly #requested = Promise.withResolvers<'requested'>();
   onStop: () => void = () => undefined;
   onAbort: () => void = () => undefined;
   onReload: () => void = () => undefined;
@@ -201,24 +214,24 @@ class StopSignals {
     process.on('SIGHUP', () => this.onReload());
   }
 
-  /** Ends what comes before the services run. */
+  /** Aborted by the first signal. */
   get signal(): AbortSignal {
     return this.#controller.signal;
   }
 
-  get asked(): Promise<'asked'> {
-    return this.#asked.promise;
+  get requested(): Promise<'requested'> {
+    return this.#requested.promise;
   }
 
   #signal(io: Io, second: Exit): void {
     const now_ms = sched.now_ms();
     if (this.#first_ms === undefined) {
       this.#first_ms = now_ms;
-      this.#controller.abort(new CliError(second, 'stopped before it had started'));
-      this.#asked.resolve('asked');
+      this.#controller.abort(new CliError(second, 'stopped before the start was complete'));
+      this.#requested.resolve('requested');
       this.onStop();
     } else if (now_ms - this.#first_ms >= SAME_SIGNAL_MS && this.exit === 'ok') {
-      io.note('asked again: aborting');
+      io.note('second signal: aborting');
       this.exit = second;
       this.onAbort();
     }

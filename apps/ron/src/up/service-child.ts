@@ -1,10 +1,10 @@
 /**
- * One run of one service: a process of its own, in a process group of its own, so that Ctrl-C in a terminal reaches only
- * us and we decide the order.
+ * One run of a service as a child process. It has its own process group, so that Ctrl-C in a terminal is delivered only to
+ * `ron up`, which stops the services in order.
  *
- * Promise: `ready` settles once: with the URL of the ready line, or with why there was none. `exited` settles when the
- * process is gone and its output is read. Bound: a first line of `LINE_CHARS_MAX`; `START_MS_MAX` until it is ready.
- * Cancellation: `terminate` asks it to drain, `kill` ends it and whatever it started.
+ * Contract: `ready` resolves with the URL of the ready line, or rejects with `StartError`. `exited` resolves when the process
+ * is gone and its output is read. Bound: `LINE_CHARS_MAX` of output until the ready line; `START_MS_MAX` until it is ready.
+ * Cancellation: `terminate` requests a drain, `kill` kills the whole process group.
  */
 import { spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -13,7 +13,7 @@ import { fileURLToPath } from 'node:url';
 import { sched } from '@ron/kernel/core';
 import type { LogFile } from './log-file.ts';
 
-const LEASH = fileURLToPath(new URL('./leash.ts', import.meta.url));
+const EXIT_WITH_PARENT = fileURLToPath(new URL('./exit-with-parent.ts', import.meta.url));
 const LINE_CHARS_MAX = 65_536;
 const START_MS_MAX = 120_000;
 
@@ -30,12 +30,12 @@ export interface ChildExit {
   readonly signal: NodeJS.Signals | null;
 }
 
-/** It ended, or was ended, before it was ready. */
+/** The process exited or was killed before it was ready. */
 export class StartError extends Error {
   override readonly name = 'StartError';
   readonly exit: ChildExit;
   constructor(name: string, exit: ChildExit) {
-    super(`${name} did not start (${describeExit(exit)})`);
+    super(`${name} failed to start: it ${describeExit(exit)}`);
     this.exit = exit;
   }
 }
@@ -49,19 +49,19 @@ export class ServiceChild {
 
   constructor(init: ServiceChildInit) {
     init.log.startRun();
-    this.#child = spawn(process.execPath, ['--import', LEASH, init.main, ...init.flags], {
+    this.#child = spawn(process.execPath, ['--import', EXIT_WITH_PARENT, init.main, ...init.flags], {
       detached: true,
       env: { ...init.env },
-      // The fourth is the leash: it is never written to, only closed when we are gone.
+      // The fourth is the pipe of exit-with-parent.ts. It is never written; the system closes it when `ron up` exits.
       stdio: ['ignore', 'pipe', 'pipe', 'pipe'],
     });
     this.pid = this.#child.pid;
-    // A service that is gone breaks its leash; that it is gone is known by its exit.
+    // The exit of the service breaks the pipe; `exited` reports it.
     this.#child.stdio[3]!.on('error', () => undefined);
     this.#child.stderr!.on('data', (chunk: Buffer) => init.log.write(chunk));
     this.exited = this.#watchExit();
     this.ready = this.#watchReady(init.name);
-    // Both are awaited, but maybe not at once.
+    // The owner may await it later: avoid an unhandled rejection.
     this.ready.catch(() => undefined);
   }
 
@@ -69,7 +69,7 @@ export class ServiceChild {
     return this.#gone;
   }
 
-  /** Asks it to drain; a second time, to abort. */
+  /** Requests a drain; the second call requests an abort. */
   terminate(): void {
     this.signal('SIGTERM');
   }
@@ -78,13 +78,13 @@ export class ServiceChild {
     if (!this.#gone) this.#child.kill(signal);
   }
 
-  /** Ends the whole group now. */
+  /** Kills the process group. */
   kill(): void {
     if (this.#gone || this.pid === undefined) return;
     try {
       process.kill(-this.pid, 'SIGKILL');
     } catch {
-      // It went by itself in this moment.
+      // The process has just exited.
     }
   }
 
@@ -106,7 +106,7 @@ export class ServiceChild {
   }
 }
 
-/** The URL of the line that says ready; undefined when the output ends without it. What follows is read and dropped. */
+/** The URL of the ready line; undefined if the output ends without one. Later output is discarded. */
 async function readyUrl(stdout: Readable): Promise<string | undefined> {
   const { promise, resolve } = Promise.withResolvers<string | undefined>();
   let text = '';
@@ -135,5 +135,5 @@ function readyLine(line: string): string | undefined {
 }
 
 export function describeExit({ code, signal }: ChildExit): string {
-  return signal === null ? `exit code ${code ?? 'unknown'}` : signal;
+  return signal === null ? `exited with code ${code ?? 'unknown'}` : `was killed (${signal})`;
 }

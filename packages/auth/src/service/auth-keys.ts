@@ -1,45 +1,44 @@
-/** The configuration keys of whoever checks capabilities, to be spread into the table of a service. */
-import { key } from '@ron/kernel';
-import type { Config } from '@ron/kernel';
+/** The configuration keys of a service that checks capabilities, to be spread into its table. */
+import { key } from '@ron/config';
+import type { Config } from '@ron/config';
 
 const URL_TEXT = {
   pattern: /^(?:https?:\/\/[^\s/?#]+\/?|file:.+)$/,
-  expects: 'a URL like http://127.0.0.1:7105, or file:PATH of a file that holds one',
+  expects: 'a URL like http://127.0.0.1:7105, or file:PATH of a file that contains one',
   length_max: 4096,
 };
 
 export const AUTH_KEYS = {
   'auth.key_file': key.optional(
     key.text({
-      doc: 'Keys that capabilities are checked with, for a service without kms. Default, when there is no auth.kms_url: `keys` in the data directory, made when it is missing.',
+      doc: 'File of the capability keys, for a service without kms. Default without auth.kms_url: `keys` in the data directory, created if it is missing.',
     }),
   ),
-  'auth.kms_url': key.optional(
-    key.text({ ...URL_TEXT, doc: 'Where kms is, which derives the keys that capabilities are checked with.' }),
-  ),
-  'auth.capability_file': key.optional(
-    key.text({ doc: 'A file, mode 0600, with the capability to derive these keys.' }),
-  ),
+  'auth.kms_url': key.optional(key.text({ ...URL_TEXT, doc: 'URL of kms, which derives the capability keys.' })),
+  'auth.capability_file': key.optional(key.text({ doc: 'File, mode 0600, with the capability to derive these keys.' })),
   'auth.cache_file': key.optional(
     key.text({
-      doc: 'Derived keys and known revocations, sealed, so that the service starts while kms is away. Default: `auth/cache` in the data directory; in amnesia there is none.',
+      doc: 'Sealed file of derived keys and known revocations, so that the service starts while kms is down. Default: `auth/cache` in the data directory; none in amnesia.',
     }),
   ),
   'auth.keys_refresh': key.duration({
     default: '1m',
     min: '100ms',
     max: '1d',
-    doc: 'How often kms is asked whether keys were retired. New ones are found when they are first met.',
+    doc: 'How often kms is polled for retired keys. New keys are fetched on first use.',
     reloadable: true,
   }),
   'auth.passport_url': key.optional(
-    key.text({ ...URL_TEXT, doc: 'Where passport is, which tells what is revoked. Default: nothing is.' }),
+    key.text({
+      ...URL_TEXT,
+      doc: 'URL of passport, which is polled for revocations. Default: none, no capability is revoked.',
+    }),
   ),
   'auth.revocations_max_age': key.optional(
     key.duration({
       min: '2s',
       max: '365d',
-      doc: 'Refuse capabilities when passport was silent for so long. Default: go by what was last known.',
+      doc: 'Refuse capabilities after this time without an answer from passport. Default: use the last known revocations.',
     }),
   ),
 };

@@ -1,21 +1,22 @@
 /**
- * The key service as the holder of the root of all audience keys: `POST /v1/kms/derive`.
+ * Derives audience keys by kms, which holds their root: `POST /v1/kms/derive`.
  *
- * Promise: the capability is read anew for each question, so a renewed one counts at once. The text of the secret is not
- * kept. Bound: `POLICIES.kms` tries within the caller's signal and `DEADLINE_MS`. Cancellation: by the signal.
+ * Contract: the capability is read for each query, so a renewed one is used at once. The text of the secret is not kept.
+ * Bound: `POLICIES.kms` attempts within the caller's signal and `DEADLINE_MS`.
+ * Cancellation: the signal.
  */
 import { JsonCalls } from '@ron/client/calls';
 import { POLICIES, RonError } from '@ron/kernel';
-import { AUDIENCE_ROOT } from '../audience-names.ts';
-import type { Derived, KeyDeriver } from '../derived-keys.ts';
-import { SECRET_BYTES } from '../key-ring.ts';
+import { AUDIENCE_ROOT } from '../keys/audience-names.ts';
+import type { Derived, KeyDeriver } from '../keys/derived-keys.ts';
+import { SECRET_BYTES } from '../keys/key-ring.ts';
 
 const DEADLINE_MS = 2000;
 
 export interface KmsDeriverInit {
-  /** Asked before each question, like the capability: it may come to be known late. */
+  /** Called before each query, like the capability: it may become known late. */
   readonly url: () => Promise<string>;
-  /** With scope `kms:derive`. Asked before each question. */
+  /** With scope `kms:derive`. Called before each query. */
   readonly capability: () => Promise<string | undefined>;
 }
 
@@ -35,6 +36,7 @@ export class KmsDeriver implements KeyDeriver {
   async derive(label: string, version: number | undefined, signal: AbortSignal): Promise<Derived> {
     const url = await this.#init.url();
     const capability = await this.#init.capability();
+    // [storage I-4] A call to kms has a total deadline and few tries.
     const calls = new JsonCalls('v1/kms/', { url, capability, deadline_ms: DEADLINE_MS, policy: POLICIES.kms });
     const kid = version === undefined ? AUDIENCE_ROOT : `${AUDIENCE_ROOT}#v${version}`;
     return derivedFrom(await calls.post<Answer>('derive', 'derive', { kid, label }, signal));
@@ -45,8 +47,8 @@ function derivedFrom({ kid, min_version, secret_b64 }: Answer): Derived {
   const version = typeof kid === 'string' && kid.startsWith(`${AUDIENCE_ROOT}#v`) ? Number(kid.split('#v')[1]) : NaN;
   const secret = Buffer.from(typeof secret_b64 === 'string' ? secret_b64 : '', 'base64');
   const isWhole = Number.isSafeInteger(version) && Number.isSafeInteger(min_version) && secret.length === SECRET_BYTES;
-  if (!isWhole) throw new RonError('integrity', 'kms does not answer with a derived key', { op: 'derive' });
-  // A copy of its own: small buffers share memory with others, which zeroing must not touch and cannot rely on.
+  if (!isWhole) throw new RonError('integrity', 'the answer of kms is not a derived key', { op: 'derive' });
+  // A separate copy: small buffers share a pool with others, which zeroing must not affect.
   const own = Uint8Array.from(secret);
   secret.fill(0);
   return { version, version_min: min_version as number, secret: own };

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test, type TestContext } from 'node:test';
-import { NO_REVOCATIONS, subjectTag, type RevocationDocument } from '../revocations.ts';
+import { NO_REVOCATIONS, subjectTag, type RevocationDocument } from '../revocations/revocations.ts';
 import { RevocationWatch, type RevocationWatchInit } from './revocation-watch.ts';
 
 const revoked = (version: number, subjects: Record<string, number>, all = 0): RevocationDocument => ({
@@ -9,7 +9,7 @@ const revoked = (version: number, subjects: Record<string, number>, all = 0): Re
   subjects: Object.fromEntries(Object.entries(subjects).map(([name, epoch]) => [subjectTag(name), epoch])),
 });
 
-/** A passport that answers each question with what the test gives it, and remembers what it was asked. */
+/** A passport that answers each poll with a result of the test, and records the polls. */
 class Passport {
   readonly asked: (number | undefined)[] = [];
   readonly problems: unknown[] = [];
@@ -38,7 +38,7 @@ class Passport {
     return watch;
   }
 
-  /** Resolves when the answer was taken in and the next question is asked. */
+  /** Resolves when the answer was processed and the next poll has begun. */
   async answers(document: RevocationDocument): Promise<void> {
     await this.#question.promise;
     const answer = this.#answer;
@@ -49,7 +49,7 @@ class Passport {
   }
 }
 
-test('before passport is heard, what it issued is refused; what the node issued goes by what was known', async (t) => {
+test('before the first answer, capabilities of passport are refused; those of the node use the stored revocations', async (t) => {
   const passport = new Passport();
   const watch = passport.watch(t, { known: revoked(5, { alice: 100, root: 7 }) });
   for (const subject of ['alice', 'bob', '-']) assert.throws(() => watch.floor(subject), { code: 'not_ready' });
@@ -63,22 +63,18 @@ test('before passport is heard, what it issued is refused; what the node issued 
   assert.deepEqual(passport.kept.at(-1), revoked(6, { alice: 100, bob: 200, root: 7 }));
 });
 
-test('a passport that was put back undoes nothing, is told of once, and is good again when it knows as much', async (t) => {
+test('a restored passport undoes no revocation, is reported once, and recovers when its version has caught up', async (t) => {
   const passport = new Passport();
   const watch = passport.watch(t, { known: revoked(9, { alice: 100 }) });
   await passport.answers(revoked(4, { zoe: 3 }));
   assert.deepEqual([watch.floor('alice'), watch.floor('zoe')], [100, 3]);
-  assert.match(watch.problem!, /put back to an earlier state \(version 4 after 9\)/);
-  assert.equal(watch.isPutBack, true);
+  assert.match(watch.problem!, /restored to an earlier state \(version 4 after 9\)/);
+  assert.equal(watch.isRolledBack, true);
   await passport.answers(NO_REVOCATIONS);
   assert.equal(watch.floor('alice'), 100);
   assert.equal(passport.problems.length, 1, 'one line');
-  assert.deepEqual(
-    passport.asked,
-    [undefined, 4, 0],
-    'it is asked for news after what it has, and can hold the question',
-  );
-  assert.equal(passport.kept.at(-1)!.version, 9, 'the next start remembers, too');
+  assert.deepEqual(passport.asked, [undefined, 4, 0], 'the poll names the version of passport, which can hold it');
+  assert.equal(passport.kept.at(-1)!.version, 9, 'stored for the next start');
   await passport.answers(revoked(10, {}, 500));
   assert.equal(watch.problem, undefined);
   assert.equal(watch.floor('alice'), 500);

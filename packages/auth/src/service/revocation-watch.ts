@@ -1,44 +1,44 @@
 /**
- * Hears of revocations from passport: one question at a time, which passport answers when something changed, or after a
- * second with nothing new.
+ * Polls passport for revocations: one long poll at a time, which passport answers when a revocation was added, or after
+ * a second without one.
  *
- * Promise: a revocation is in force here within two seconds after passport acknowledged it, while passport answers. What
- * was heard is in force at once and kept for the next start.
- *   Before passport was heard for the first time after a start, what it issued is refused (`not_ready`): it may have been
- *   revoked while nobody listened here. What the node issued to its owner and services goes by what was known before, so
- *   that a node can start at all: passport itself needs keys from kms.
- *   While passport is away later on, the last known revocations hold and capabilities go on to be accepted: nobody else can
- *   revoke, so nothing is missed but what passport could not take either. With `max_age_ms` they are refused once nothing
- *   was heard for that long.
- *   A passport that tells of less than it told before was put back to an earlier state: nothing is forgotten here, and
- *   `problem` says so until it knows as much again.
- * Bound: one question, `ASK_MS` for it; a pause after a failure or a hasty answer. Cancellation: `run` ends by its signal.
+ * Contract: while passport answers, a revocation is in force here within two seconds after passport acknowledged it. A
+ * received revocation is in force at once and stored for the next start.
+ * Until the first answer after a start, capabilities issued by passport are refused (`not_ready`): they may have been
+ * revoked while this service was down. Capabilities that the node issued to its owner and services are checked against
+ * the stored revocations, so that a node can start at all: passport itself needs keys from kms.
+ * While passport is down later on, capabilities are accepted by the last known revocations: only passport can revoke, so
+ * no acknowledged revocation is missed. With `max_age_ms` they are refused after that time without an answer.
+ * If passport returns an older version than before, it was restored from an earlier state: no revocation is dropped
+ * here, and `problem` reports it until the version is as new again.
+ * Bound: one poll of at most `POLL_MS`; a pause after a failure or an early answer.
+ * Cancellation: the signal of `run`.
  */
 import { JsonCalls } from '@ron/client/calls';
 import { Deadline, RonError, sched, sleep } from '@ron/kernel';
-import type { RevocationEpochs } from '../epochs.ts';
-import { type RevocationDocument, requireDocument, Revocations } from '../revocations.ts';
-import { isNodeSubject } from '../subjects.ts';
+import type { RevocationEpochs } from '../revocations/epochs.ts';
+import { type RevocationDocument, requireDocument, Revocations } from '../revocations/revocations.ts';
+import { isNodeSubject } from '../capability/subjects.ts';
 
-/** Longer than passport holds a question; with the pause and the next one still below two seconds. */
-const ASK_MS = 1400;
+/** Longer than passport holds a poll; with the pause and the next poll still below two seconds. */
+const POLL_MS = 1400;
 export const HOLD_MS = 1000;
 const PAUSE_MS = 200;
-/** An answer with nothing new that comes sooner was not held. */
+/** An answer without news that arrives sooner was not held by passport. */
 const HASTY_MS = HOLD_MS / 2;
-/** From here on `/readyz` tells. */
+/** From here on `/readyz` reports it. */
 const QUIET_MS = 5000;
 const RETRY_AFTER_MS = 1000;
 
-/** Asks for what is newer than a version; undefined: nothing is. */
+/** Polls for revocations newer than a version; undefined: there are none. */
 export type AskRevocations = (after: number | undefined, signal: AbortSignal) => Promise<unknown>;
 
 export interface RevocationWatchInit {
   readonly ask: AskRevocations;
-  /** What an earlier life had heard. */
+  /** The revocations of an earlier run. */
   readonly known?: RevocationDocument | undefined;
   readonly keep?: ((document: RevocationDocument, signal: AbortSignal) => Promise<void>) | undefined;
-  /** Default: for ever. */
+  /** Default: no limit. */
   readonly max_age_ms?: number | undefined;
   readonly onProblem: (error: unknown) => void;
 }
@@ -47,8 +47,8 @@ export class RevocationWatch implements RevocationEpochs {
   readonly #init: RevocationWatchInit;
   readonly #revocations = new Revocations();
   #heard_ms: number;
-  /** What passport said last that it knows; undefined: nothing since the start. */
-  #told: number | undefined;
+  /** The version of the last answer of passport; undefined: no answer since the start. */
+  #passport_version: number | undefined;
 
   constructor(init: RevocationWatchInit) {
     this.#init = init;
@@ -57,37 +57,37 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   floor(subject: string): number {
-    if (this.#told === undefined && !isNodeSubject(subject)) {
-      throw unknown('passport was not heard of since the start: what it issued may have been revoked');
+    if (this.#passport_version === undefined && !isNodeSubject(subject)) {
+      throw unknown('no answer from passport since the start: its capabilities may have been revoked');
     }
     const { max_age_ms } = this.#init;
     if (max_age_ms !== undefined && this.age_ms > max_age_ms) {
-      throw unknown('passport was not heard of for too long to know what is revoked');
+      throw unknown('no answer from passport for too long: revocations may be missing');
     }
     return this.#revocations.floor(subject);
   }
 
-  /** Since passport was heard last, or since the start. */
+  /** Time since the last answer of passport, or since the start. */
   get age_ms(): number {
     return sched.now_ms() - this.#heard_ms;
   }
 
-  /** Subjects with a revocation that is known. */
+  /** Subjects with a known revocation. */
   get size(): number {
     return this.#revocations.size;
   }
 
-  /** Whether passport knows less than it told before. */
-  get isPutBack(): boolean {
-    return this.#told !== undefined && this.#told < this.#revocations.version;
+  /** Whether passport returned an older version than before. */
+  get isRolledBack(): boolean {
+    return this.#passport_version !== undefined && this.#passport_version < this.#revocations.version;
   }
 
-  /** Why a revocation may be unknown here, or elsewhere; undefined when passport was heard just now. */
+  /** The reason why a revocation may be unknown; undefined if passport answered recently. */
   get problem(): string | undefined {
-    if (this.#told === undefined) return 'passport was not heard of since the start';
-    if (this.age_ms >= QUIET_MS) return `passport was not heard of for ${Math.round(this.age_ms / 1000)} s`;
-    if (this.isPutBack) {
-      return `passport was put back to an earlier state (version ${this.#told} after ${this.version}): revoke all to be safe`;
+    if (this.#passport_version === undefined) return 'no answer from passport since the start';
+    if (this.age_ms >= QUIET_MS) return `no answer from passport for ${Math.round(this.age_ms / 1000)} s`;
+    if (this.isRolledBack) {
+      return `passport was restored to an earlier state (version ${this.#passport_version} after ${this.version}): revoke all to be safe`;
     }
     return undefined;
   }
@@ -100,7 +100,7 @@ export class RevocationWatch implements RevocationEpochs {
     for (let failures = 0; ;) {
       const began_ms = sched.now_ms();
       const news = await this.#askOnce(stopping).catch((error: unknown) => {
-        // One line for an outage, not one for each try.
+        // One line per outage, not one per attempt.
         if (!stopping.aborted && failures++ === 0) this.#init.onProblem(error);
         return 'failed' as const;
       });
@@ -112,18 +112,19 @@ export class RevocationWatch implements RevocationEpochs {
   }
 
   async #askOnce(stopping: AbortSignal): Promise<'news' | 'nothing'> {
-    using deadline = Deadline.after('revocations', ASK_MS, { signal: stopping });
-    const before = this.#told;
+    // [storage I-4] [kms I-4]
+    using deadline = Deadline.after('revocations', POLL_MS, { signal: stopping });
+    const before = this.#passport_version;
     const answer = await deadline.run((signal) => this.#init.ask(before, signal));
     const document = answer === undefined && before !== undefined ? undefined : requireDocument(answer);
     this.#heard_ms = sched.now_ms();
     if (document === undefined) return 'nothing';
-    const wasPutBack = this.isPutBack;
+    const wasRolledBack = this.isRolledBack;
     this.#revocations.apply(document);
-    this.#told = document.version;
-    if (this.isPutBack && !wasPutBack) this.#init.onProblem(new RonError('integrity', this.problem!));
+    this.#passport_version = document.version;
+    if (this.isRolledBack && !wasRolledBack) this.#init.onProblem(new RonError('integrity', this.problem!));
     if (document.version === before) return 'nothing';
-    // In force already; that it is also kept matters for the next start only.
+    // Already in force; storing it matters only for the next start.
     await this.#init.keep?.(this.#revocations.document(), stopping).catch(this.#init.onProblem);
     return 'news';
   }
@@ -133,11 +134,11 @@ function unknown(message: string): RonError {
   return new RonError('not_ready', message, { op: 'revocations', retry_after_ms: RETRY_AFTER_MS });
 }
 
-/** `GET /v1/passport/revocations`, held by passport until there is something to tell. */
+/** `GET /v1/passport/revocations`, a long poll that passport answers when a revocation was added. */
 export function askPassport(where: () => Promise<string>): AskRevocations {
   const policy = { tries_max: 1, backoff_ms: () => 0 };
   return async (after, signal) => {
-    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: ASK_MS, policy });
+    const calls = new JsonCalls('v1/passport/', { url: await where(), deadline_ms: POLL_MS, policy });
     return await calls.get('revocations', `revocations${after === undefined ? '' : `?after=${after}`}`, signal);
   };
 }

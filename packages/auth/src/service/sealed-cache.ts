@@ -1,16 +1,19 @@
 /**
- * What a service keeps so that it can check capabilities while kms and passport are away: its audience keys and the last
- * known revocations, in one sealed file; and marks: numbers that tell whether something else is as new as it was.
+ * The data with which a service can check capabilities while kms and passport are down: its audience keys and the last
+ * known revocations, in one sealed file. It also stores marks: version numbers by which an outdated copy of other data
+ * is detected.
  *
- * Promise: the file is sealed (AES-256-GCM) and for its owner alone; in memory the document holds no key in the clear.
- * Bound: `RING_KEYS_MAX` keys of an audience, one document of revocations. Cancellation: as the sealed file's.
+ * Contract: the file is sealed (AES-256-GCM) and readable by its owner only; in memory the document holds no key in the
+ * clear.
+ * Bound: `RING_KEYS_MAX` keys of an audience, one revocation document.
+ * Cancellation: that of the sealed file.
  */
 import { SealedFile, type Unlock } from '@ron/custody/sealed';
 import type { FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import type { KeyCache } from '../derived-keys.ts';
-import type { KeySet } from '../key-ring.ts';
-import { NO_REVOCATIONS, type RevocationDocument } from '../revocations.ts';
+import type { KeyCache } from '../keys/derived-keys.ts';
+import type { KeySet } from '../keys/key-ring.ts';
+import { NO_REVOCATIONS, type RevocationDocument } from '../revocations/revocations.ts';
 
 interface Kept {
   readonly format: 1;
@@ -18,7 +21,7 @@ interface Kept {
     Partial<Record<Service, readonly { readonly key_id: string; readonly sealed_b64: string }[]>>
   >;
   readonly revocations: RevocationDocument;
-  /** By name. Left out by versions that had none. */
+  /** By name. Absent in files of earlier versions. */
   readonly marks?: Readonly<Record<string, number>>;
 }
 
@@ -56,7 +59,7 @@ export class SealedCache implements KeyCache, AsyncDisposable {
     return { audience, keys };
   }
 
-  /** Writes only what differs: a file that is written each minute for nothing wears a disk. */
+  /** Writes only changes: rewriting the same file every minute would wear the disk. */
   async save({ audience, keys }: KeySet, signal: AbortSignal): Promise<void> {
     if (audience === 'root' || this.#holds(audience, keys)) return;
     const sealed = keys.map(({ key_id, secret }) => ({

@@ -3,13 +3,14 @@ import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
 import { hkdfSync } from 'node:crypto';
-import { Metrics, RonError } from '@ron/kernel';
+import { Metrics } from '@ron/telemetry';
+import { RonError } from '@ron/kernel';
 import { tempDirFor } from '@ron/testkit';
 import { signal } from '../../test/support.ts';
-import { mint } from '../capability.ts';
-import { Checker } from '../checker.ts';
-import type { DerivedKeySource, KeyDeriver } from '../derived-keys.ts';
-import { subjectTag } from '../revocations.ts';
+import { mint } from '../capability/capability.ts';
+import { Checker } from '../checker/checker.ts';
+import type { DerivedKeySource, KeyDeriver } from '../keys/derived-keys.ts';
+import { subjectTag } from '../revocations/revocations.ts';
 import { SealedCache } from './sealed-cache.ts';
 import { openServiceAuth, type ServiceAuth, type ServiceAuthInit } from './service-auth.ts';
 
@@ -19,7 +20,7 @@ const CLAIM = { audience: 'storage', scopes: ['storage:get'], ttl_ms: 60_000, su
 class Root implements KeyDeriver {
   away = false;
   async derive(label: string): ReturnType<KeyDeriver['derive']> {
-    if (this.away) throw new RonError('unreachable', 'nobody is there');
+    if (this.away) throw new RonError('unreachable', 'kms is down');
     return { version: 1, version_min: 1, secret: new Uint8Array(hkdfSync('sha256', 'root', '', label, 32)) };
   }
 }
@@ -60,7 +61,7 @@ async function accepts({ auth }: Opened, token: string): Promise<boolean> {
   return (await checker.checkHeaders(request, signal)).ok;
 }
 
-test('keys are kept sealed and for their owner alone, so a start without kms works', async (t) => {
+test('keys are stored sealed and for their owner only, so a start without kms works', async (t) => {
   const dir = await place(t);
   const deriver = new Root();
   const first = await opened(dir, { deriver });
@@ -86,14 +87,14 @@ test('keys are kept sealed and for their owner alone, so a start without kms wor
   await second.auth.close();
 });
 
-test('without a cache and without kms it starts, has no keys, and says so; nothing is kept in amnesia', async (t) => {
+test('without a cache and without kms it starts, reports that it has no keys, and stores nothing in amnesia', async (t) => {
   const deriver = Object.assign(new Root(), { away: true });
   const service = await opened(undefined, { deriver });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
-  assert.match(gates.get('capability_keys')!()!, /kms gave no keys yet: nobody is there/);
+  assert.match(gates.get('capability_keys')!()!, /no keys from kms yet: kms is down/);
   await assert.rejects(service.auth.keys.current('storage', signal), { code: 'not_ready' });
-  assert.ok(service.log.lines.includes('kms gave no keys of capabilities yet'));
+  assert.ok(service.log.lines.includes('no capability keys from kms yet'));
   deriver.away = false;
   await service.auth.close();
   const dir = await place(t);
@@ -104,7 +105,7 @@ test('without a cache and without kms it starts, has no keys, and says so; nothi
   assert.deepEqual(await readdir(dir), []);
 });
 
-test('without kms keys come from a file, which is said', async (t) => {
+test('without kms keys come from a file, which is reported', async (t) => {
   const dir = await place(t);
   const service = await opened(dir);
   const facts = new Map<string, () => string>();
@@ -118,7 +119,7 @@ test('without kms keys come from a file, which is said', async (t) => {
   await memory.auth.close();
 });
 
-test('what was revoked is known from the start, before passport is heard', async (t) => {
+test('stored revocations are in force from the start, before passport answers', async (t) => {
   const dir = await place(t);
   const path = join(dir, 'auth/cache');
   const cache = await SealedCache.open({ path, unlock: { kek: KEK }, signal });
@@ -131,11 +132,11 @@ test('what was revoked is known from the start, before passport is heard', async
   assert.equal(await accepts(service, await token(499)), false);
   assert.equal(await accepts(service, await token(500)), true);
   const alice = (await mint(service.auth.keys, CLAIM, signal)).token;
-  await assert.rejects(accepts(service, alice), { code: 'not_ready' }, 'what passport issued waits for passport');
+  await assert.rejects(accepts(service, alice), { code: 'not_ready' }, 'capabilities of passport wait for its answer');
   await service.auth.close();
 });
 
-test('a cache that was damaged, or that another key sealed, is refused with what it is; a capability file that is open is not used', async (t) => {
+test('a damaged cache, or one sealed with another key, is refused with the reason; a capability file that other users can read is not used', async (t) => {
   const dir = await place(t);
   const path = join(dir, 'cache');
   await (await SealedCache.open({ path, unlock: { kek: KEK }, signal })).close();
@@ -154,6 +155,6 @@ test('a cache that was damaged, or that another key sealed, is refused with what
   const service = await opened(undefined, { config, start_ms: 0 });
   const gates = new Map<string, () => string | undefined>();
   service.auth.report({ gate: (name, { sample }) => gates.set(name, sample), tell: () => undefined });
-  assert.match(gates.get('kms')!()!, /can be read by others: chmod 600/);
+  assert.match(gates.get('kms')!()!, /is open to other users .*run chmod 600/);
   await service.auth.close();
 });

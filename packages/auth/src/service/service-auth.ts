@@ -1,19 +1,21 @@
 /**
- * What a service needs to check capabilities: keys, revocations, and the two tasks that keep them fresh.
+ * Capability checks for a service: keys, revocations, and the two tasks that refresh them.
  *
- * Promise: with kms the keys are derived by it and kept in a sealed file, so the service also starts while kms is away; in
- * amnesia nothing is kept. Without kms they come from a file, and log, `/version` and `/readyz` say so. A service that
- * has no keys yet starts, is not ready, and says why.
- * Bound: `start_ms` at the start, and only when nothing is known. Cancellation: by the signal of the start; `close`.
+ * Contract: with kms, the keys are derived by kms and stored in a sealed file, so the service starts even if kms is
+ * down; in amnesia nothing is stored. Without kms they come from a file, which the log, `/version` and `/readyz` report.
+ * A service without keys starts, is not ready, and reports the reason.
+ * Bound: `start_ms` at the start, and only if no keys are known.
+ * Cancellation: the signal of the start; `close`.
  */
 import { join } from 'node:path';
 import { openUnlock, readSecretFile, type Unlock } from '@ron/custody/sealed';
-import { Deadline, sleep, type Log, type Metrics } from '@ron/kernel';
+import { Deadline, onAbort, sleep } from '@ron/kernel';
+import { type Log, type Metrics } from '@ron/telemetry';
 import { realFileSystem, type FileSystem } from '@ron/log';
 import type { Service } from '@ron/proto';
-import { DerivedKeySource, type KeyDeriver, type RunInit } from '../derived-keys.ts';
-import { NOTHING_REVOKED, type RevocationEpochs } from '../epochs.ts';
-import { FileKeySource, MemoryKeySource, type KeySource } from '../key-source.ts';
+import { DerivedKeySource, type KeyDeriver, type RunInit } from '../keys/derived-keys.ts';
+import { NOTHING_REVOKED, type RevocationEpochs } from '../revocations/epochs.ts';
+import { FileKeySource, MemoryKeySource, type KeySource } from '../keys/key-source.ts';
 import type { AuthConfig } from './auth-keys.ts';
 import { measureKeys, measureRevocations } from './auth-metrics.ts';
 import { KmsDeriver } from './kms-deriver.ts';
@@ -28,20 +30,20 @@ export type KeyOrigin = 'kms' | 'file' | 'memory';
 export interface ServiceAuthInit {
   readonly audience: Service;
   readonly config: { readonly auth: Partial<AuthConfig>; readonly amnesia: { readonly enabled: boolean } };
-  /** Where the service keeps its data; undefined in amnesia. */
+  /** The data directory of the service; undefined in amnesia. */
   readonly dir: string | undefined;
-  /** Kms has the root itself. Default: it is asked over HTTP. */
+  /** Kms holds the root itself. Default: queries kms over HTTP. */
   readonly deriver?: KeyDeriver | undefined;
-  /** What seals the cache. Default: from the environment, or a key beside it. */
+  /** Seals the cache. Default: from the environment, or a key next to it. */
   readonly unlock?: Unlock | undefined;
   readonly fs?: FileSystem | undefined;
   readonly env?: Readonly<Record<string, string | undefined>>;
-  /** How long a start without keys waits for kms, which may be starting, too. Default 10 000; for kms itself 0. */
+  /** How long a start without keys waits for kms, which may be starting too. Default 10 000; 0 for kms itself. */
   readonly start_ms?: number;
   readonly log: Pick<Log, 'info' | 'warn'>;
-  /** Default: nothing is counted. */
+  /** Default: no metrics. */
   readonly metrics?: Metrics | undefined;
-  /** Whether there are marks to keep, so that the sealed file is needed wherever keys come from. Default false. */
+  /** Whether there are marks to store, which need the sealed file whatever the source of keys. Default false. */
   readonly keepsMarks?: boolean;
   readonly signal: AbortSignal;
 }
@@ -77,23 +79,23 @@ export class ServiceAuth implements AsyncDisposable {
     return this.#watch ?? NOTHING_REVOKED;
   }
 
-  /** A number that was set down apart from what it is about, so that an older copy of that is noticed. */
+  /** A version number that is stored apart from its data, so that an outdated copy of the data is detected. */
   mark(name: string): number | undefined {
     return this.#cache?.mark(name);
   }
 
-  /** Sets it down; in amnesia nothing. */
+  /** Stores it; no effect in amnesia. */
   async setMark(name: string, value: number, signal: AbortSignal): Promise<void> {
     await this.#cache?.saveMark(name, value, signal);
   }
 
-  /** Adds what `/readyz` should show. */
+  /** Adds gates and facts to `/readyz`. */
   report(readiness: ReadinessLike): void {
     const { keys } = this;
     readiness.tell('capability_keys', () => this.origin);
     if (keys instanceof DerivedKeySource) {
       const missing = (): string | undefined =>
-        keys.has(this.#audience) ? undefined : `kms gave no keys yet: ${keys.problem(this.#audience) ?? 'not asked'}`;
+        keys.has(this.#audience) ? undefined : `no keys from kms yet: ${keys.problem(this.#audience) ?? 'not queried'}`;
       readiness.gate('capability_keys', { kind: 'hard', sample: missing });
       readiness.gate('kms', { kind: 'soft', sample: () => keys.problem(this.#audience) });
     }
@@ -101,13 +103,13 @@ export class ServiceAuth implements AsyncDisposable {
     if (watch !== undefined) readiness.gate('revocations', { kind: 'soft', sample: () => watch.problem });
   }
 
-  /** A task: asks kms for the keys regularly. Without kms it has nothing to do. */
+  /** A task: polls kms for the keys. Idle without kms. */
   async refreshKeys(refresh_ms: () => number, stopping: AbortSignal, init: RunInit = {}): Promise<void> {
     if (this.keys instanceof DerivedKeySource) return await this.keys.run(this.#audience, refresh_ms, stopping, init);
     await untilAborted(stopping);
   }
 
-  /** A task: hears of revocations. Without passport it has nothing to do. */
+  /** A task: polls passport for revocations. Idle without passport. */
   async watchRevocations(stopping: AbortSignal): Promise<void> {
     if (this.#watch !== undefined) return await this.#watch.run(stopping);
     await untilAborted(stopping);
@@ -141,7 +143,7 @@ export async function openServiceAuth(init: ServiceAuthInit): Promise<ServiceAut
             known: cache?.revocations,
             keep: cache && ((document, signal) => cache.saveRevocations(document, signal)),
             max_age_ms: revocations_max_age,
-            onProblem: (error) => log.warn({ err: error }, 'passport does not tell what is revoked'),
+            onProblem: (error) => log.warn({ err: error }, 'failed to poll passport for revocations'),
           });
     if (metrics !== undefined) measureKeys(metrics, audience, keys);
     if (metrics !== undefined && watch !== undefined) measureRevocations(metrics, watch);
@@ -159,17 +161,17 @@ async function derivedKeys(init: ServiceAuthInit, cache: SealedCache | undefined
   const keys = new DerivedKeySource({
     deriver: init.deriver ?? new KmsDeriver({ url: () => urlOf(kms_url!), capability }),
     cache,
-    onCacheProblem: (error) => log.warn({ err: error }, 'keys of capabilities could not be kept for the next start'),
+    onCacheProblem: (error) => log.warn({ err: error }, 'failed to store the capability keys for the next start'),
   });
-  // Who has the root itself need not go by what it knew before.
+  // The holder of the root does not need keys of an earlier run.
   if (keys.has(audience) && init.deriver === undefined) return keys;
   const { start_ms = init.deriver === undefined ? START_MS : 0 } = init;
   const error = await firstKeys(keys, audience, start_ms, signal);
-  if (error !== undefined) log.warn({ err: error }, 'kms gave no keys of capabilities yet');
+  if (error !== undefined) log.warn({ err: error }, 'no capability keys from kms yet');
   return keys;
 }
 
-/** Asks until there are keys: kms may be starting, too. Gives why there are none when the time is over. */
+/** Polls until there are keys: kms may be starting too. Returns the last error if the time runs out. */
 async function firstKeys(
   keys: DerivedKeySource,
   audience: Service,
@@ -189,12 +191,12 @@ async function firstKeys(
   }
 }
 
-/** A URL, or what a file says it is: where a service listens may be known only when it does. */
+/** A URL, or the contents of a file: the address of a service may be known only once it listens. */
 async function urlOf(text: string): Promise<string> {
   return text.startsWith('file:') ? await readSecretFile(text.slice('file:'.length)) : text;
 }
 
-/** A file beside the data, or in amnesia nothing that outlives the process. */
+/** A file next to the data; in amnesia, memory only. */
 async function plainKeys({ config, dir, signal }: ServiceAuthInit): Promise<KeySource> {
   const path = config.auth.key_file ?? (dir === undefined ? undefined : join(dir, 'keys'));
   if (path === undefined) return new MemoryKeySource();
@@ -212,6 +214,5 @@ async function openCache(init: ServiceAuthInit): Promise<SealedCache | undefined
 }
 
 async function untilAborted(signal: AbortSignal): Promise<void> {
-  if (signal.aborted) return;
-  await new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve(), { once: true }));
+  await new Promise<void>((resolve) => void onAbort(signal, () => resolve()));
 }

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { Bench } from '../../test/support.ts';
-import { attenuate } from '../capability.ts';
+import { attenuate } from '../capability/capability.ts';
 import { Leaks } from './leaks.ts';
 
-test('a secret is found in every spelling, and named without being repeated', () => {
+test('a secret is found in every encoding, and named without being repeated', () => {
   const key = Buffer.from('8f1e2d3c4b5a69788796a5b4c3d2e1f00f1e2d3c4b5a69788796a5b4c3d2e1f0', 'hex');
   const spellings = [key.toString('hex'), key.toString('base64'), key.toString('base64url'), key.toString('latin1')];
   for (const spelling of [...spellings, key.toString('hex').toUpperCase()]) {
@@ -19,7 +19,7 @@ test('a secret is found in every spelling, and named without being repeated', ()
   assert.deepEqual(leaks.findings(), []);
 });
 
-test('a capability is found whoever made it, whole or cut; its id, addresses and hashes are none', async () => {
+test('a capability is found whatever its issuer, whole or truncated; its id, addresses and hashes are not', async () => {
   const bench = new Bench();
   const token = await bench.token({ subject: 'alice' });
   for (const shown of [token, attenuate(token, ['bytes <= 1']), `Bearer ${token}`, token.slice(0, -10)]) {

@@ -1,32 +1,33 @@
 /**
- * Looks for secrets in everything that the services of a test file showed: log lines, output of processes, metrics, and
- * answers that say no.
+ * Searches for secrets in everything that the services of a test file revealed: log lines, output of processes, metrics,
+ * and refusals.
  *
- * Promise: importing this is enough for the check: it runs when the file ends, and fails it. A capability is recognised by
- * what it is, wherever it came from; keys and other bytes by being told to `secret`, in every usual spelling. A finding names
- * the secret and the place, and does not repeat the secret.
- * Bound: `SHOWN_CHARS_MAX` of each kind of place are kept, the newest.
+ * Contract: importing this module enables the check: it runs at the end of the file, and fails it on a finding.
+ * Capabilities are recognised by their form, whatever their origin; keys and other bytes must be registered with
+ * `secret`, and are found in every usual encoding. A finding names the secret and the place, without repeating the
+ * secret.
+ * Bound: the newest `SHOWN_CHARS_MAX` characters of each kind of place.
  */
 import assert from 'node:assert/strict';
 import { after } from 'node:test';
-import { decodeToken } from '../token.ts';
-import { readCapability } from '../capability.ts';
+import { decodeToken } from '../capability/token.ts';
+import { readCapability } from '../capability/capability.ts';
 
 const SHOWN_CHARS_MAX = 64 * 1024 * 1024;
-/** Fewer bytes are found by chance. */
+/** Fewer bytes would match by chance. */
 const SECRET_BYTES_MIN = 8;
-/** Base64url of a macaroon of version 2 whose identifier begins as ours do: `02 02 <length> ron1.` */
+/** Base64url of a macaroon of version 2 whose identifier begins with `ron1.`: `02 02 <length> ron1.` */
 const TOKEN = /Ag[IJKL][A-Za-z0-9_-]{60,}/g;
 
 export class Leaks {
-  /** Spelling to the name of the secret. */
+  /** By encoding: the name of the secret. */
   readonly #secrets = new Map<string, string>();
   readonly #shown = new Map<string, string>();
 
-  /** Bytes, or text as it is, that must not be seen. */
+  /** Bytes, or literal text, that must not be revealed. */
   secret(name: string, value: Uint8Array | string): void {
     const bytes = Buffer.from(value as Uint8Array);
-    assert.ok(bytes.length >= SECRET_BYTES_MIN, `${name} is too short to look for`);
+    assert.ok(bytes.length >= SECRET_BYTES_MIN, `${name} is too short to search for`);
     const spellings = [
       bytes.toString('latin1'),
       bytes.toString('utf8'),
@@ -38,13 +39,13 @@ export class Leaks {
     for (const spelling of spellings) this.#secrets.set(spelling, name);
   }
 
-  /** Something that anybody may have seen. */
+  /** A text that was revealed. */
   shown(where: string, text: string): void {
     const before = this.#shown.get(where) ?? '';
     this.#shown.set(where, `${before}\n${text}`.slice(-SHOWN_CHARS_MAX));
   }
 
-  /** What was found, a line each. */
+  /** The findings, one per line. */
   findings(): string[] {
     const found = new Set<string>();
     for (const [where, text] of this.#shown) {
@@ -55,14 +56,14 @@ export class Leaks {
   }
 }
 
-/** Also one that is cut off or followed by more of the same letters: whoever sees most of it has seen too much. */
+/** Matches a truncated token too, and one followed by more letters: a reader of most of it has seen too much. */
 function isCapability(text: string): boolean {
   const macaroon = decodeToken(text);
   if (macaroon.ok) return readCapability(macaroon.value).ok;
   return Buffer.from(text, 'base64url').subarray(3, 16).includes('ron1.');
 }
 
-/** Of this test file. */
+/** The collector of this test file. */
 export const leaks = new Leaks();
 
-after(() => assert.deepEqual(leaks.findings(), [], 'secrets were shown'));
+after(() => assert.deepEqual(leaks.findings(), [], 'secrets were revealed'));

@@ -4,15 +4,15 @@ import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
 import { isRonError } from '@ron/kernel';
 import { CrashFileSystem } from '@ron/log/testing';
+import { LocalVolume } from '../volume/local-volume.ts';
+import { RecordType } from '../volume/record-types.ts';
+import type { NewRecord } from '../volume/volume.ts';
 import { eventually } from '@ron/testkit';
-import { LocalVolume } from '../local-volume.ts';
-import { RecordType } from '../record-types.ts';
-import type { NewRecord } from '../volume.ts';
 import { memoryFiles } from './memory-files.ts';
 
 const { signal } = new AbortController();
 
-/** Records that take an entry of the index each. */
+/** Records with one index entry each. */
 function* manyRecords(): Generator<NewRecord[], never, void> {
   for (let key = 0; ;) {
     yield Array.from({ length: 20_000 }, () => {
@@ -22,7 +22,7 @@ function* manyRecords(): Generator<NewRecord[], never, void> {
   }
 }
 
-const name = 'an index that is overfull is flushed when that is possible again, without a caller';
+const name = 'an overfull index is flushed as soon as that is possible again, without a caller';
 test(name, { timeout: 120_000 }, async () => {
   const files = memoryFiles();
   let isBroken = true;

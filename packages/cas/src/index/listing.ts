@@ -4,8 +4,8 @@
  * Contract: in order of ids; entries that have ended are left out. Bound: one page of the index at a time.
  */
 import { ID_BYTES } from '@ron/log';
-import { isEnd } from '../record-types.ts';
-import type { Held, Kind } from '../volume.ts';
+import { isEnd } from '../volume/record-types.ts';
+import type { Held, Kind } from '../volume/volume.ts';
 import type { Place } from './entry.ts';
 import type { PlaceIndex } from './place-index.ts';
 
@@ -38,7 +38,7 @@ export async function listHeld(
   return held;
 }
 
-/** Ids alone, without those that are known to be damaged, as many as fit `into`: how many. */
+/** Only ids, without those that are known to be damaged, as many as fit `into`. Returns their number. */
 export async function listIds(
   index: PlaceIndex,
   kind: Kind,

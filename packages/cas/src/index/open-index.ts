@@ -10,7 +10,7 @@
 import { join } from 'node:path';
 import { RonError } from '@ron/kernel';
 import { isReadOnly, realFileSystem, SegmentLog, type FileSystem } from '@ron/log';
-import type { LocalVolumeInit } from '../local-volume.ts';
+import type { LocalVolumeInit } from '../volume/local-volume.ts';
 import { memoryFiles } from './memory-files.ts';
 import { PlaceIndex } from './place-index.ts';
 import { enter, enterReplayed, onDisk, placeOfAppended, placeOfHead } from './record-places.ts';
@@ -21,7 +21,7 @@ export interface IndexedLog {
   readonly log: SegmentLog;
   readonly index: PlaceIndex;
   readonly indexFs: FileSystem;
-  /** The log had records that neither it nor the index knows any more. */
+  /** Records were lost that neither the log nor the index can name. */
   readonly isDoubtful: boolean;
 }
 
@@ -99,7 +99,7 @@ export async function lockOf(
   { dir, fs = realFileSystem }: LocalVolumeInit,
   isWritable: boolean,
 ): Promise<Disposable | undefined> {
-  // Nothing to hold in a read-only directory, nor on a disk that no other process can see.
+  // A read-only directory, or one that no other process can see, needs no lock.
   if (fs.lock === undefined || !isWritable) return undefined;
   await fs.makeDir(dir);
   const lock = fs.lock(join(dir, 'lock'));

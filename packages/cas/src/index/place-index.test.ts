@@ -1,4 +1,4 @@
-/** An entry that was set is found wherever it is on its way to disk, and the index on disk never knows more than the log. */
+/** An entry is found at every stage of its flush, and the index on disk is never ahead of the log. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { blake3 } from '@napi-rs/blake-hash';
@@ -38,7 +38,7 @@ async function openIndex(fs: FileSystem): Promise<PlaceIndex> {
   return new PlaceIndex({ runs: await RunIndex.open({ fs, dir: '/index' }) });
 }
 
-test('an entry is found before, while and after it is flushed; the newest one counts', async () => {
+test('an entry is found before, while and after it is flushed; the newest one wins', async () => {
   const fs = gatedFiles();
   const index = await openIndex(fs);
   index.set('content', idOf(1), placeOf(10));

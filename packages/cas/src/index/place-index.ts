@@ -1,5 +1,5 @@
 /**
- * Where each record lies: a cache of the log, which can be thrown away at any time.
+ * The place of each record in the log. It can be discarded and rebuilt from the log at any time.
  *
  * Contract: an entry that was `set` is found at once, from memory until a flush has taken it to a run. Only durable
  * records are entered, so an entry never leads to a record that a crash could take. `tag` answers from memory alone;

@@ -6,8 +6,8 @@
  */
 import { assert } from '@ron/kernel';
 import { recordBytes, type Appended, type DurableRecord, type RecordHead, type RecordInput } from '@ron/log';
-import { isEnd, RecordType } from '../record-types.ts';
-import { shardIdsOf } from '../stripe.ts';
+import { isEnd, RecordType } from '../volume/record-types.ts';
+import { shardIdsOf } from '../volume/stripe.ts';
 import type { Place, Table } from './entry.ts';
 import type { PlaceIndex } from './place-index.ts';
 

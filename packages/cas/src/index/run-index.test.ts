@@ -83,7 +83,7 @@ const commandOf = (names: number): fc.Arbitrary<Command> =>
     { weight: 3, arbitrary: fc.record({ do: fc.constantFrom('flush' as const, 'merge' as const, 'reopen' as const) }) },
   );
 
-test('look-ups and listings agree with a map, whatever was flushed, merged and reopened', async () => {
+test('look-ups and listings agree with a map after flushes, merges and reopenings', async () => {
   const names = 24;
   await fc.assert(
     fc.asyncProperty(
@@ -201,7 +201,7 @@ test('a flush that was acknowledged survives every later crash', async () => {
   }
 });
 
-test('a flipped bit anywhere in a run is found, at open or at the read, and never gives a wrong place', async () => {
+test('a flipped bit anywhere in a run is detected, at open or at the read, and never yields a wrong place', async () => {
   const disk = new CrashFileSystem();
   const states = await writeSome(disk);
   const last = [...states.keys()].at(-1)!;
@@ -231,7 +231,7 @@ test('a flipped bit anywhere in a run is found, at open or at the read, and neve
   assert.equal(found, total);
 });
 
-test('a missing run is noticed; a lost newest run leaves the state before it', async () => {
+test('a missing run is detected; a lost newest run leaves the state before it', async () => {
   const disk = new CrashFileSystem();
   const index = await openIndex(disk);
   for (let seq = 1; seq <= 3; seq++) {
@@ -249,7 +249,7 @@ test('a missing run is noticed; a lost newest run leaves the state before it', a
   }
 });
 
-test('entries that hide others are kept by a merge without the oldest run, and go with it', async () => {
+test('entries that hide others are kept by a merge without the oldest run, and dropped by one with it', async () => {
   const index = await openIndex(memoryFiles());
   for (let name = 0; name < 2000; name++) index.set('content', idOf(name), placeOf(name + 1));
   await index.flush(() => appliedAt(2000));

@@ -26,6 +26,7 @@ async function sortInto<V>(entries: Iterable<Entry<V>>, depth: number, into: Ent
     const group = groups.get(prefix);
     if (group === undefined) groups.set(prefix, [entry]);
     else group.push(entry);
+    // [storage I-7] The event loop gets a turn after each slice.
     if (++count % SLICE_ENTRIES === 0) await sched.pause('index.sort');
   }
   let slice = 0;

@@ -1,8 +1,8 @@
-/** The numbers of PKCS #11 (version 2.40, and Edwards curves of 3.0) that are used here, by their names there. */
+/** The constants of PKCS #11 (version 2.40, and the Edwards curves of 3.0) that are used here, by their standard names. */
 
 export const CKR_OK = 0;
 
-/** Return values that are known by name; the others are shown as numbers. */
+/** Return values with a known name; others are shown as numbers. */
 export const CKR = {
   HOST_MEMORY: 0x02,
   SLOT_ID_INVALID: 0x03,

@@ -1,18 +1,19 @@
 /**
- * A PKCS #11 module of anybody, called through its function list.
+ * Calls any PKCS #11 module through its function list.
  *
- * Promise: every call either returns or throws a `CryptokiError` with the module's own result. Calls block: this file runs
- * in threads of their own only. Memory given to a call belongs to the caller and outlives it.
- * Bound: output buffers have fixed sizes; a module that wants more is refused by its own `CKR_BUFFER_TOO_SMALL`.
- * Cancellation: none; native code cannot be interrupted.
+ * Contract: every call returns or throws a `CryptokiError` with the module's return value. Calls block, so this file runs in
+ * dedicated threads only. Memory passed to a call belongs to the caller and outlives the call.
+ * Bound: output buffers have fixed sizes; a module that needs more fails with `CKR_BUFFER_TOO_SMALL`.
+ * Cancellation: native code cannot be interrupted.
  */
 import { RonError } from '@ron/kernel';
+// oxlint-disable-next-line ron/no-blocking-calls -- called in the threads of a BlockingPool only
 import koffi from 'koffi';
 import { CKF, CKR, CKR_OK, CKS_RW_USER_FUNCTIONS, nameOfResult } from './constants.ts';
 
 export type Handle = bigint;
 
-/** An attribute of a template: text and bytes as they are, numbers as CK_ULONG, truth as CK_BBOOL. */
+/** An attribute of a template. Numbers are encoded as CK_ULONG, booleans as CK_BBOOL. */
 export type Attribute = readonly [type: number, value: Uint8Array | number | boolean];
 
 export interface TokenInfo {
@@ -46,7 +47,7 @@ const MECHANISM_IN = koffi.pointer(MECHANISM);
 const TEMPLATE_IN = koffi.pointer(ATTRIBUTE);
 const TEMPLATE_INOUT = koffi.inout(koffi.pointer(ATTRIBUTE));
 
-/** Place in CK_FUNCTION_LIST, and arguments. All return CK_RV. */
+/** Index in CK_FUNCTION_LIST, and arguments. All return CK_RV. */
 const FUNCTIONS = {
   C_Initialize: [0, [P]],
   C_Finalize: [1, [P]],
@@ -71,7 +72,7 @@ const FUNCTIONS = {
 } as const;
 
 const FUNCTION_COUNT = 68;
-/** The function list begins with a version of two bytes, then pointers at their natural place. */
+/** The function list begins with a two-byte version, padded to pointer alignment. */
 const FUNCTIONS_AT = 8;
 const FOUND_MAX = 16;
 const MECHANISMS_MAX = 1024;
@@ -85,7 +86,7 @@ export class Cryptoki {
   readonly #functions: Record<Name, (...args: unknown[]) => number>;
 
   constructor(module: string) {
-    // On Windows CK_ULONG has 4 bytes and structures are packed: nothing here would fit.
+    // On Windows CK_ULONG has 4 bytes and structures are packed, so these layouts would be wrong.
     if (ULONG_BYTES !== 8) throw new RonError('unhealthy', 'tokens are supported on 64-bit Unix only');
     keepLoaded(module);
     const list: unknown[] = [null];
@@ -98,7 +99,7 @@ export class Cryptoki {
     this.#functions = Object.fromEntries(bound) as Record<Name, (...args: unknown[]) => number>;
   }
 
-  /** All threads of this process share one initialisation. Two must not be in here at once. */
+  /** All threads of this process share one initialisation. Two threads must not call this concurrently. */
   initialize(): void {
     const args = Buffer.alloc(6 * ULONG_BYTES);
     args.writeUInt32LE(CKF.OS_LOCKING_OK, 4 * ULONG_BYTES);
@@ -108,13 +109,13 @@ export class Cryptoki {
     }
   }
 
-  /** Ends what `initialize` began, for every thread of this process. None of them may be in a call. */
+  /** Reverts `initialize` for every thread of this process. No thread may be in a call. */
   finalize(): void {
     this.#call('C_Finalize', null);
   }
 
   slots(): Handle[] {
-    // Asked for the count first: that is when a module looks for tokens again.
+    // A module rescans for tokens when the count is requested, so request it first.
     const count = ulongs(1);
     this.#call('C_GetSlotList', 1, null, count);
     const slots = ulongs(SLOTS_MAX);
@@ -127,7 +128,7 @@ export class Cryptoki {
     const info = Buffer.alloc(512);
     this.#call('C_GetTokenInfo', slot, info);
     const text = (at: number, bytes: number): string => info.toString('utf8', at, at + bytes).replace(/[\0 ]+$/, '');
-    // The flags and ten more CK_ULONG lie between the serial number and the versions.
+    // The flags and ten more CK_ULONG are between the serial number and the versions.
     const versions_at = 96 + 11 * ULONG_BYTES;
     const version = (at: number): string => `${info[at]}.${info[at + 1]}`;
     return {
@@ -161,7 +162,7 @@ export class Cryptoki {
     this.#call('C_CloseAllSessions', slot);
   }
 
-  /** Whether the session is that of a user. Throws when it is dead. */
+  /** Whether a user is logged in. Throws if the session is dead. */
   isLoggedIn(session: Handle): boolean {
     const info = ulongs(4);
     this.#call('C_GetSessionInfo', session, info);
@@ -172,7 +173,7 @@ export class Cryptoki {
     const bytes = Buffer.from(pin);
     const result = this.#functions.C_Login(session, user, bytes, bytes.length);
     bytes.fill(0);
-    // The login belongs to the process: another session of it may have been faster.
+    // The login belongs to the process, so another session may have logged in first.
     if (result !== CKR_OK && result !== CKR.USER_ALREADY_LOGGED_IN) throw new CryptokiError('C_Login', result);
   }
 
@@ -187,13 +188,13 @@ export class Cryptoki {
     try {
       this.#call('C_FindObjects', session, found, FOUND_MAX, count);
     } finally {
-      // What went wrong before is what matters.
+      // Ignore the result: an earlier error takes precedence.
       this.#functions.C_FindObjectsFinal(session);
     }
     return [...found.subarray(0, Number(count[0]))];
   }
 
-  /** One attribute, of `bytes_max` bytes at most. */
+  /** Reads one attribute of at most `bytes_max` bytes. */
   attribute(session: Handle, object: Handle, type: number, bytes_max: number): Buffer {
     const value = Buffer.alloc(bytes_max);
     const asked = [{ type, value, value_bytes: bytes_max }];
@@ -249,9 +250,9 @@ export class Cryptoki {
 /** RTLD_NOW and RTLD_NODELETE. */
 const STAYS = process.platform === 'darwin' ? 0x82 : 0x1002;
 
-/** A library goes with the thread that loaded it, under whoever is still in it; one that stays does not. */
+/** Pins the library: otherwise it is unloaded with the thread that loaded it, while other threads are still in it. */
 function keepLoaded(module: string): void {
-  // What cannot be loaded says why when it is loaded to be used.
+  // If this fails, the regular load below reports the reason.
   koffi.load(null).func('dlopen', 'void *', ['str', 'int'])(module, STAYS);
 }
 

@@ -1,19 +1,19 @@
 /**
- * Objects in a token: how keys are made so that they stay there, and how they are found again.
+ * Objects in a token: templates that keep keys in the token, and lookups.
  *
- * Promise: a key is made private, sensitive and not extractable, under the name of its key in `CKA_ID`.
+ * Contract: a key is created private, sensitive and not extractable, with its name in `CKA_ID`.
  */
-import type { Alg } from '../algorithms.ts';
+import type { Alg } from '../algorithms/algorithms.ts';
 import { CKA, CKK, CKM, CKO, CKR } from './constants.ts';
 import { CryptokiError, type Attribute, type Cryptoki, type Handle } from './cryptoki.ts';
 
 export const HMAC_BYTES = 32;
 export const RSA_BITS = 2048;
-/** The curve by its object identifier, and by its name for modules that want that. */
+/** The curve as an object identifier, and as a name for modules that require that. */
 const CURVE_BY_OID = Buffer.from('06032b6570', 'hex');
 const CURVE_BY_NAME = Buffer.from('130c656477617264733235353139', 'hex');
 
-/** Results that say that the session, or something that hung on it, is gone. */
+/** Return values that mean that the session, or an object of it, is no longer valid. */
 export const LOST = new Set<number>([
   CKR.HOST_MEMORY,
   CKR.SLOT_ID_INVALID,
@@ -33,7 +33,7 @@ export const LOST = new Set<number>([
   CKR.USER_NOT_LOGGED_IN,
   CKR.CRYPTOKI_NOT_INITIALIZED,
 ]);
-/** What can be made of these mechanisms. */
+/** The algorithms that these mechanisms support. */
 export function algsOf(mechanisms: ReadonlySet<number>): Alg[] {
   const has = (...all: number[]): boolean => all.every((mechanism) => mechanisms.has(mechanism));
   const algs: Alg[] = [];
@@ -50,8 +50,8 @@ export const byName = (name: string): Attribute[] => [
 ];
 
 /**
- * All objects with these attributes. A token hides private objects from who is logged out, and hidden is not the same as
- * gone; so it is asked before and after, for others may log out and in meanwhile.
+ * Finds all objects with these attributes. A token hides private objects without a login, so a missing object proves nothing
+ * unless the session was logged in before and after the search: other threads may log out and in meanwhile.
  */
 export function search(cryptoki: Cryptoki, session: Handle, attributes: readonly Attribute[]): Handle[] {
   requireLogin(cryptoki, session);
@@ -69,7 +69,7 @@ export function findKey(cryptoki: Cryptoki, session: Handle, name: string): Hand
   return find(CKO.PRIVATE_KEY) ?? find(CKO.SECRET_KEY);
 }
 
-/** What makes a key one that never leaves. */
+/** Attributes that keep a key in the token. */
 const staying = (name: string, label: string): Attribute[] => [
   ...byName(name),
   [CKA.LABEL, Buffer.from(label)],

@@ -1,20 +1,20 @@
 /**
- * One session with one token, in a thread of its own. It is kept over calls and comes back when it dies.
+ * One session with one token, in a dedicated thread. It is kept across calls and reopened when it dies.
  *
- * Promise: a call that fails because the session, the login or a handle is no longer good is made once more in a new
- * session, and then, if it works for no other thread either, once more after the module was started anew; when that fails
- * too, the token is away (`not_ready`). The module is started and ended only while no thread is in it (module-gate.ts).
- * A PIN that the token refused is never tried again by this process, for the token would lock itself. Keys are made so
- * that the token never gives them out, and one that would is destroyed at once.
- * Bound: one session; `HANDLES_MAX` object handles are remembered. Cancellation: none; calls block.
+ * Contract: a call that fails because the session, the login or a handle is invalid is retried in a new session. If that
+ * fails too, and no other thread's calls succeed, it is retried once more after a restart of the module; then the token is
+ * unavailable (`not_ready`). The module is started and finalized only while no thread is in it (module-lock.ts).
+ * A PIN that the token refused is never sent again by this process, because the token would lock itself. Keys are created
+ * such that the token never exports them; a key that could be exported is destroyed immediately.
+ * Bound: one session; `HANDLES_MAX` cached object handles. Cancellation: calls block.
  */
 import { createHash, createHmac } from 'node:crypto';
 import { RonError } from '@ron/kernel';
-import type { Alg } from '../algorithms.ts';
-import { algOfName, awayError, noSuchKey, requireUse } from '../backend.ts';
+import type { Alg } from '../algorithms/algorithms.ts';
+import { algOfName, unavailable, noSuchKey, requireUse } from '../backend/backend.ts';
 import { CKA, CKK, CKM, CKO, CKR, CKU_USER, nameOfResult } from './constants.ts';
 import { Cryptoki, CryptokiError, type Handle, type TokenInfo } from './cryptoki.ts';
-import { ModuleGate } from './module-gate.ts';
+import { ModuleLock } from './module-lock.ts';
 import {
   algsOf,
   byName,
@@ -35,20 +35,20 @@ export interface TokenConfig {
   /** The label of the token. */
   readonly token: string;
   readonly pin: string;
-  /** Of the module, shared by all threads of this process: `gateOf`. */
-  readonly gate: SharedArrayBuffer;
-  /** One word: how the last call of any thread ended. */
+  /** The lock of the module, shared by all threads of this process: `lockOf`. */
+  readonly lock: SharedArrayBuffer;
+  /** One word: the outcome of the last call of any thread. */
   readonly outcome: Int32Array<SharedArrayBuffer>;
 }
 
-export const OUTCOME = { answered: 0, away: 1 } as const;
+export const OUTCOME = { answered: 0, unavailable: 1 } as const;
 
-/** What says something about the token, and not about the request. */
-const AWAY_CODES: readonly string[] = ['not_ready', 'timeout', 'internal', 'unhealthy'];
+/** Errors about the token rather than the request. */
+const UNAVAILABLE_CODES: readonly string[] = ['not_ready', 'timeout', 'internal', 'unhealthy'];
 
-export const isAway = (error: RonError): boolean => AWAY_CODES.includes(error.code);
+export const isUnavailable = (error: RonError): boolean => UNAVAILABLE_CODES.includes(error.code);
 
-/** With every call: a number that changes when a key was destroyed, for then handles may come to mean something else. */
+/** Sent with every call. The generation changes when a key is destroyed, because a token may reuse its handle. */
 export interface TokenCall {
   readonly config: TokenConfig;
   readonly generation: number;
@@ -60,8 +60,8 @@ export interface TokenFacts {
 }
 
 /**
- * How a token keeps a secret. One that makes no symmetric keys (a TPM behind tpm2-pkcs11) keeps an RSA key instead: its
- * signature of a fixed text is always the same and nobody else can make it, so its hash is a secret like any other.
+ * How a token stores a secret. A TPM behind tpm2-pkcs11 cannot create symmetric keys and stores an RSA key instead: its
+ * deterministic signature over a fixed text is known to the token only, so the hash of that signature serves as the secret.
  */
 type Kept = 'hmac' | 'rsa';
 
@@ -73,7 +73,7 @@ interface KeyObject {
 
 const HANDLES_MAX = 4096;
 const TRIES_MAX = 3;
-/** How long to wait until no other thread is in the module: to start it, to end it. */
+/** How long to wait until no other thread is in the module, to start it or to finalize it. */
 const START_WAIT_MS = 200;
 const END_WAIT_MS = 500;
 const SIGNATURE_BYTES = 64;
@@ -91,8 +91,8 @@ const REFUSED_PINS = new Set<number>([
 
 export class Token {
   readonly #config: TokenConfig;
-  readonly #gate: ModuleGate;
-  /** Of the module, when the session was opened. */
+  readonly #lock: ModuleLock;
+  /** Restarts of the module when the session was opened. */
   #restarts = 0;
   #cryptoki: Cryptoki | undefined;
   #session: Handle | undefined;
@@ -103,10 +103,10 @@ export class Token {
 
   constructor(config: TokenConfig) {
     this.#config = config;
-    this.#gate = new ModuleGate(config.gate);
+    this.#lock = new ModuleLock(config.lock);
   }
 
-  /** Forgets handles of an older generation. */
+  /** Drops cached handles of an older generation. */
   useGeneration(generation: number): void {
     if (generation !== this.#generation) this.#objects.clear();
     this.#generation = generation;
@@ -123,7 +123,7 @@ export class Token {
     this.#run(requireLogin);
   }
 
-  /** Makes a key with this name. */
+  /** Creates a key with this name. */
   create(name: string, alg: Alg, label: string): void {
     this.#run((cryptoki, session) => {
       this.#destroyAll(cryptoki, session, name);
@@ -134,11 +134,11 @@ export class Token {
       const leaks = isTrue(cryptoki, session, handle, CKA.EXTRACTABLE);
       if (!leaks && isTrue(cryptoki, session, handle, CKA.SENSITIVE)) return;
       this.#destroyAll(cryptoki, session, name);
-      throw new RonError('validation', `the token makes keys of ${alg} that it would give out: they are not used`);
+      throw new RonError('validation', `the token creates exportable keys of ${alg}, which are not used`);
     });
   }
 
-  /** The public key of a name in DER; empty for a secret key. Throws `not_found`. */
+  /** Returns the public key in DER; empty for a secret key. Throws `not_found`. */
   publicKey(name: string): Uint8Array {
     return this.#run((cryptoki, session) => {
       const { alg } = this.#find(cryptoki, session, name);
@@ -146,7 +146,7 @@ export class Token {
       const [handle] = search(cryptoki, session, [...byName(name), [CKA.CLASS, CKO.PUBLIC_KEY]]);
       if (handle === undefined) throw noSuchKey();
       const point = cryptoki.attribute(session, handle, CKA.EC_POINT, 64);
-      // An OCTET STRING by the standard; some modules give the bare point.
+      // The standard says OCTET STRING; some modules return the bare point.
       return Buffer.concat([SPKI_PREFIX, point.subarray(point.length - PUBLIC_BYTES)]);
     });
   }
@@ -180,39 +180,43 @@ export class Token {
   }
 
   /**
-   * Ends every session of this process with the token: those of threads that are gone would stay open otherwise. Not while
-   * another thread is in a call: it would lose its session under it.
+   * Closes every session of this process with the token, including those of exited threads. Waits until no other thread is in
+   * a call, because that call would lose its session.
    */
   close(): void {
     const slot = this.#slot;
-    if (slot !== undefined) this.#gate.alone(END_WAIT_MS, () => this.#cryptoki?.closeAllSessions(slot));
+    if (slot !== undefined) this.#lock.runExclusive(END_WAIT_MS, () => this.#cryptoki?.closeAllSessions(slot));
     this.#drop();
   }
 
-  /** Does the work, and leaves word of how the token took it. */
+  /** Runs the work and records the outcome. */
   #run<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
     const { outcome } = this.#config;
     try {
-      const done = this.#tries(work);
+      const done = this.#withRetries(work);
       Atomics.store(outcome, 0, OUTCOME.answered);
       return done;
     } catch (error) {
-      Atomics.store(outcome, 0, error instanceof RonError && !isAway(error) ? OUTCOME.answered : OUTCOME.away);
+      Atomics.store(
+        outcome,
+        0,
+        error instanceof RonError && !isUnavailable(error) ? OUTCOME.answered : OUTCOME.unavailable,
+      );
       throw error;
     }
   }
 
-  /** Every work can be repeated: `create` clears away what an earlier try may have left. */
-  #tries<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
-    const { worked, restarts } = this.#gate;
+  /** The work must be idempotent: `create` removes the objects of an earlier attempt. */
+  #withRetries<T>(work: (cryptoki: Cryptoki, session: Handle) => T): T {
+    const { worked, restarts } = this.#lock;
     for (let tries = 1; ; tries++) {
       try {
         return this.#attempt(work);
       } catch (error) {
         if (!(error instanceof CryptokiError)) throw error;
         if (!LOST.has(error.result) || tries === TRIES_MAX) throw this.#explain(error);
-        const isHopeless = tries > 1 && this.#gate.worked === worked && this.#gate.restarts === restarts;
-        if (isHopeless && !this.#startAnew()) throw this.#explain(error);
+        const isHopeless = tries > 1 && this.#lock.worked === worked && this.#lock.restarts === restarts;
+        if (isHopeless && !this.#restartModule()) throw this.#explain(error);
       }
     }
   }
@@ -221,8 +225,8 @@ export class Token {
     if (this.#pinRefused !== undefined) throw this.#pinRefused;
     const cryptoki = (this.#cryptoki ??= load(this.#config.module));
     if (this.#session === undefined) this.#start(cryptoki);
-    return this.#gate.among(() => {
-      if (this.#restarts !== this.#gate.restarts) this.#drop();
+    return this.#lock.runShared(() => {
+      if (this.#restarts !== this.#lock.restarts) this.#drop();
       try {
         return work(cryptoki, this.#open(cryptoki));
       } catch (error) {
@@ -232,14 +236,14 @@ export class Token {
     });
   }
 
-  /** Two that start a module at once may break it. If somebody stays in a call, then it has been started. */
+  /** Two concurrent starts may break a module. If a thread stays in a call, the module has already been started. */
   #start(cryptoki: Cryptoki): void {
-    this.#gate.alone(START_WAIT_MS, () => cryptoki.initialize());
+    this.#lock.runExclusive(START_WAIT_MS, () => cryptoki.initialize());
   }
 
   #open(cryptoki: Cryptoki): Handle {
     if (this.#session !== undefined) return this.#session;
-    const { restarts } = this.#gate;
+    const { restarts } = this.#lock;
     const slot = cryptoki.slots().find((each) => labelOf(cryptoki, each) === this.#config.token);
     if (slot === undefined) throw new CryptokiError('C_GetSlotList', CKR.TOKEN_NOT_PRESENT);
     const session = cryptoki.openSession(slot);
@@ -255,7 +259,7 @@ export class Token {
       cryptoki.login(session, CKU_USER, this.#config.pin);
     } catch (error) {
       if (error instanceof CryptokiError && REFUSED_PINS.has(error.result)) {
-        const message = `the token refused the PIN (${nameOfResult(error.result)}): it is not tried again`;
+        const message = `the token refused the PIN (${nameOfResult(error.result)}); it will not be sent again`;
         this.#pinRefused = new RonError('unhealthy', message, { op: 'login' });
         throw this.#pinRefused;
       }
@@ -263,7 +267,7 @@ export class Token {
     }
   }
 
-  /** The session is not good any more. */
+  /** Closes a session that is no longer valid. */
   #forget(): void {
     const session = this.#session;
     this.#drop();
@@ -271,36 +275,36 @@ export class Token {
     try {
       this.#cryptoki?.closeSession(session);
     } catch {
-      // It was dead already, which is why it is forgotten.
+      // The session was already dead.
     }
   }
 
-  /** There is no such session: its number may be another's by now. */
+  /** Drops the session without closing it: another session may have its number by now. */
   #drop(): void {
     this.#session = undefined;
     this.#slot = undefined;
     this.#objects.clear();
   }
 
-  /** Some modules keep what they should have let go of, and nothing else makes them. False when a call hangs in it. */
-  #startAnew(): boolean {
-    return this.#gate.alone(END_WAIT_MS, () => {
-      this.#gate.restarted();
+  /** Restarts the module, which is the only way to make some modules release stale state. Returns false if a call hangs. */
+  #restartModule(): boolean {
+    return this.#lock.runExclusive(END_WAIT_MS, () => {
+      this.#lock.restarted();
       try {
         this.#cryptoki?.finalize();
       } catch {
-        // It had not begun.
+        // The module was not initialised.
       }
     });
   }
 
   #explain(error: CryptokiError): RonError {
     if (error.result === CKR.TOKEN_NOT_PRESENT) {
-      return awayError(`no token with the label ${this.#config.token} is present`);
+      return unavailable(`no token with the label ${this.#config.token} is present`);
     }
-    if (LOST.has(error.result)) return awayError(`the token does not answer as it should (${error.message})`);
-    if (error.result === CKR.DEVICE_MEMORY) return new RonError('storage_full', 'the token holds no more keys');
-    return new RonError('validation', `the token refuses this (${error.message})`);
+    if (LOST.has(error.result)) return unavailable(`the token is unavailable (${error.message})`);
+    if (error.result === CKR.DEVICE_MEMORY) return new RonError('storage_full', 'the token is full');
+    return new RonError('validation', `the token refused the operation (${error.message})`);
   }
 
   #find(cryptoki: Cryptoki, session: Handle, name: string): KeyObject {
@@ -327,7 +331,7 @@ function load(module: string): Cryptoki {
     return new Cryptoki(module);
   } catch (error) {
     if (error instanceof CryptokiError || error instanceof RonError) throw error;
-    throw new RonError('unhealthy', `${module} is not a PKCS #11 module that can be loaded`, { cause: error });
+    throw new RonError('unhealthy', `${module} cannot be loaded as a PKCS #11 module`, { cause: error });
   }
 }
 
@@ -335,7 +339,7 @@ function labelOf(cryptoki: Cryptoki, slot: Handle): string | undefined {
   try {
     return cryptoki.tokenInfo(slot).label;
   } catch {
-    // A slot whose token cannot be read now is not the one.
+    // A slot whose token cannot be read is not a match.
     return undefined;
   }
 }

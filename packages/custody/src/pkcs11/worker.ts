@@ -1,14 +1,10 @@
-/**
- * What the threads of a PKCS #11 backend run: one session each, kept between calls.
- *
- * Bound: one token for a thread; calls come one at a time.
- */
-import type { Alg } from '../algorithms.ts';
+/** The entry point of a PKCS #11 thread: one token and one session, kept between calls, which arrive one at a time. */
+import type { Alg } from '../algorithms/algorithms.ts';
 import { Token, type TokenCall, type TokenFacts } from './token.ts';
 
 let token: Token | undefined;
 
-/** Every thread of a pool is given the same configuration with every call. */
+/** Every call of a pool carries the same configuration. */
 function tokenOf(call: TokenCall): Token {
   token ??= new Token(call.config);
   token.useGeneration(call.generation);

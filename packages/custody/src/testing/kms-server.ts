@@ -1,6 +1,6 @@
 /**
- * A server on this machine that speaks the part of the AWS KMS protocol that `CloudBackend` uses: JSON 1.1 over HTTP,
- * signed requests, the service's own errors. Its keys are real; it checks that requests are signed, not the signature.
+ * A local server for the part of the AWS KMS protocol that `CloudBackend` uses: JSON 1.1 over HTTP, signed requests, the
+ * service's error types. Its keys are real. It requires that requests are signed but does not verify the signature.
  */
 import { createCipheriv, createDecipheriv, createHmac } from 'node:crypto';
 import { once } from 'node:events';
@@ -17,7 +17,7 @@ const randomBytes = (count: number): Buffer => Buffer.from(sched.randomBytes(cou
 
 type Fields = Record<string, unknown>;
 
-/** As the service answers: a type and a message with status 400. */
+/** An error response of the service: a type and a message with status 400. */
 class ServiceError extends Error {
   readonly type: string;
   constructor(type: string) {
@@ -29,11 +29,11 @@ class ServiceError extends Error {
 export class KmsServer implements AsyncDisposable {
   readonly #server: Server;
   readonly #keys = new Map<string, CloudKey>();
-  /** Targets and bodies in the order in which they came. */
+  /** Targets and bodies in the order of arrival. */
   readonly requests: string[] = [];
   readonly bodies: string[] = [];
-  /** What happens to the next requests. `throttled` and `broken` are answers; `silent` is none. */
-  mood: 'well' | 'throttled' | 'broken' | 'silent' = 'well';
+  /** The fault injected into requests. `throttled` and `broken` respond with an error; `silent` never responds. */
+  fault: 'none' | 'throttled' | 'broken' | 'silent' = 'none';
 
   private constructor() {
     this.#server = createServer((request, response) => void this.#answer(request, response));
@@ -48,7 +48,7 @@ export class KmsServer implements AsyncDisposable {
 
   get endpoint(): string {
     const address = this.#server.address();
-    assert(address !== null && typeof address === 'object', 'it listens');
+    assert(address !== null && typeof address === 'object', 'the server listens');
     return `http://127.0.0.1:${address.port}`;
   }
 
@@ -69,10 +69,10 @@ export class KmsServer implements AsyncDisposable {
     const body = Buffer.concat(pieces).toString();
     this.requests.push(target);
     this.bodies.push(body);
-    if (this.mood === 'silent') return;
-    if (this.mood === 'broken') return reply(response, 500, { __type: 'KMSInternalException' });
+    if (this.fault === 'silent') return;
+    if (this.fault === 'broken') return reply(response, 500, { __type: 'KMSInternalException' });
     try {
-      if (this.mood === 'throttled') throw new ServiceError('ThrottlingException');
+      if (this.fault === 'throttled') throw new ServiceError('ThrottlingException');
       if (request.headers.authorization?.startsWith('AWS4-HMAC-SHA256 Credential=') !== true) {
         throw new ServiceError('MissingAuthenticationTokenException');
       }

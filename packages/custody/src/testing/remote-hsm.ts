@@ -1,6 +1,6 @@
 /**
- * A SoftHSM2 token in a process of its own, reached through the remote module of p11-kit: a token that can die and come
- * back while whoever uses it lives on.
+ * A SoftHSM2 token in its own process, reached through p11-kit's remote module: a token that can die and return while its
+ * client keeps running.
  */
 import { existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -11,7 +11,7 @@ import { SoftHsm } from './soft-hsm.ts';
 import { P11_KIT_MODULES, whereIs } from './tools.ts';
 
 const START_MS_MAX = 5000;
-const LOOK_AGAIN_MS = 5;
+const POLL_MS = 5;
 
 export class RemoteHsm implements AsyncDisposable {
   readonly module: string;
@@ -42,13 +42,13 @@ export class RemoteHsm implements AsyncDisposable {
     return this.#hsm.pin;
   }
 
-  /** The process of the token ends at once, in the middle of whatever it does. */
+  /** Kills the token's process immediately. */
   async kill(): Promise<void> {
     await this.#server?.kill();
     rmSync(this.#socket, { force: true });
   }
 
-  /** It answers no more, and does not end either: calls hang until it is killed. */
+  /** Stops the token's process without ending it: calls hang until it is killed. */
   freeze(): void {
     this.#server?.freeze();
   }
@@ -57,7 +57,7 @@ export class RemoteHsm implements AsyncDisposable {
     const args = ['server', '--foreground', '--provider', this.#hsm.module, '--name', this.#socket];
     this.#server = new BackgroundProgram('p11-kit', [...args, `pkcs11:token=${this.token}`]);
     const deadline = Deadline.after('start', START_MS_MAX);
-    while (!existsSync(this.#socket)) await sleep(LOOK_AGAIN_MS, deadline.signal);
+    while (!existsSync(this.#socket)) await sleep(POLL_MS, deadline.signal);
     deadline.cancel();
   }
 

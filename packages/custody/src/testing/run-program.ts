@@ -1,7 +1,7 @@
 /**
- * Programs that tests start: run to their end, or kept in the background until they are stopped.
+ * Programs that tests start: run to completion, or kept in the background until they are stopped.
  *
- * Bound: `RUN_MS_MAX` for a run; a program in the background is killed when it does not end by itself within a second.
+ * Bound: `RUN_MS_MAX` per run; a background program is killed if it does not exit within a second after SIGTERM.
  */
 import { execFile, spawn, type ChildProcess } from 'node:child_process';
 import { once } from 'node:events';
@@ -12,7 +12,7 @@ import { whereIs } from './tools.ts';
 const RUN_MS_MAX = 20_000;
 const STOP_MS_MAX = 1000;
 
-/** Runs a program to its end; rejects with what it said when it fails. */
+/** Runs a program to completion; rejects with its output if it fails. */
 export async function runProgram(name: string, args: readonly string[]): Promise<string> {
   const { stdout } = await promisify(execFile)(whereIs([name]) ?? name, [...args], { timeout: RUN_MS_MAX });
   return stdout;
@@ -22,9 +22,9 @@ export class BackgroundProgram implements AsyncDisposable {
   readonly #child: ChildProcess;
 
   constructor(name: string, args: readonly string[]) {
-    // In a group of its own, so that `kill` reaches what it starts itself.
+    // In its own process group, so that `kill` reaches its children.
     this.#child = spawn(whereIs([name]) ?? name, [...args], { stdio: 'ignore', detached: true });
-    // It must not keep the tests from ending; they stop it themselves.
+    // It must not keep the test process alive; tests stop it themselves.
     this.#child.unref();
   }
 
@@ -41,12 +41,12 @@ export class BackgroundProgram implements AsyncDisposable {
     deadline.cancel();
   }
 
-  /** It and all that it started stand still, until they are killed. */
+  /** Stops the program and its children (SIGSTOP) until they are killed. */
   freeze(): void {
     if (this.isRunning && this.#child.pid !== undefined) process.kill(-this.#child.pid, 'SIGSTOP');
   }
 
-  /** Ends it and all that it started, without a chance to say anything. */
+  /** Kills the program and its children. */
   async kill(): Promise<void> {
     if (!this.isRunning || this.#child.pid === undefined) return;
     const exited = once(this.#child, 'exit');

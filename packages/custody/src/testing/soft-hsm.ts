@@ -1,7 +1,7 @@
 /**
- * A real SoftHSM2 with a token of its own, in a directory that goes with the process.
+ * A real SoftHSM2 with its own token, in a directory that is removed when the process exits.
  *
- * SoftHSM reads where its tokens are once in a process, so all tokens of a process lie together; each has its own label.
+ * SoftHSM reads its configuration once per process, so all tokens of a process share a directory; each has its own label.
  */
 import { mkdirSync, mkdtempSync, renameSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
@@ -54,13 +54,13 @@ export class SoftHsm {
     return hsm;
   }
 
-  /** Ends every session behind the back of whoever uses them, as a token does that was reset. */
+  /** Closes every session without the knowledge of their owners, like a token that was reset. */
   killSessions(): void {
     const { cryptoki, slot } = this.#slot();
     cryptoki.closeAllSessions(slot);
   }
 
-  /** Logs everybody in this process out; their sessions stay. */
+  /** Logs out all sessions of this process; they stay open. */
   logOut(): void {
     const { cryptoki, slot } = this.#slot();
     const session = cryptoki.openSession(slot);
@@ -68,12 +68,12 @@ export class SoftHsm {
     cryptoki.closeSession(session);
   }
 
-  /** Takes the module away from everybody in this process, as a driver does that is restarted. */
+  /** Finalizes the module for the whole process, like a driver that was restarted. */
   finalize(): void {
     new Cryptoki(this.module).finalize();
   }
 
-  /** Pulls the token out: together with `finalize`, nothing is left of it until `plugIn`. */
+  /** Removes the token. After `finalize` it cannot be found until `plugIn`. */
   pullOut(): void {
     renameSync(join(this.#dir, 'tokens'), join(this.#dir, 'pulled'));
     mkdirSync(join(this.#dir, 'tokens'));

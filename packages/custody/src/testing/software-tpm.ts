@@ -1,8 +1,8 @@
 /**
- * A software TPM (swtpm) behind a resource manager (tpm2-abrmd on a bus of its own) and tpm2-pkcs11: what a machine with a
- * real TPM and `/dev/tpmrm0` has.
+ * A software TPM (swtpm) behind a resource manager (tpm2-abrmd on its own bus) and tpm2-pkcs11, like a machine with a real
+ * TPM and `/dev/tpmrm0`.
  *
- * The module reads its environment once in a process: one for a process.
+ * The module reads its environment once per process, so a process can have only one.
  */
 import { mkdirSync, mkdtempSync, rmSync } from 'node:fs';
 import { createServer } from 'node:net';
@@ -14,7 +14,7 @@ import { BackgroundProgram, runProgram } from './run-program.ts';
 import { TPM_MODULES, whereIs } from './tools.ts';
 
 const START_MS_MAX = 15_000;
-const LOOK_AGAIN_MS = 50;
+const POLL_MS = 50;
 const STARTS_MAX = 5;
 const SO_PIN = '5678';
 
@@ -39,7 +39,7 @@ export class SoftwareTpm implements AsyncDisposable {
     process.env.DBUS_SESSION_BUS_ADDRESS = `unix:path=${join(dir, 'bus')}`;
     process.env.TPM2_PKCS11_STORE = join(dir, 'store');
     process.env.TPM2_PKCS11_TCTI = 'tabrmd:bus_type=session';
-    // Both warn on stderr about what is expected here: a store that is new, a TPM that is full.
+    // Both log expected conditions to stderr: a new store, a full TPM.
     process.env.TSS2_LOG = 'all+none';
     process.env.TPM2_PKCS11_LOG_LEVEL = '0';
     const { swtpm, port } = await startTpm(join(dir, 'state'));
@@ -63,7 +63,7 @@ export class SoftwareTpm implements AsyncDisposable {
     return this.close();
   }
 
-  /** Waits for the resource manager, which says nowhere that it is ready: the first command that works does. */
+  /** Waits for the resource manager. It does not signal readiness, so the first command that succeeds does. */
   async #initialise(): Promise<void> {
     const tool = ['--module', this.module];
     await eventually(() =>
@@ -85,12 +85,12 @@ export class SoftwareTpm implements AsyncDisposable {
 
 async function startTpm(state: string): Promise<{ swtpm: BackgroundProgram; port: number }> {
   for (let start = 0; start < STARTS_MAX; start++) {
-    // The client expects the control channel on the next port; both may be taken before it binds them.
+    // The client expects the control channel on the next port. Either port may be taken before swtpm binds it.
     const port = await freePort();
     const channel = (at: number): string => `type=tcp,port=${at},bindaddr=127.0.0.1`;
     const args = ['socket', '--tpm2', '--tpmstate', `dir=${state}`, '--flags', 'not-need-init,startup-clear'];
     const swtpm = new BackgroundProgram('swtpm', [...args, '--server', channel(port), '--ctrl', channel(port + 1)]);
-    await sleep(LOOK_AGAIN_MS, new AbortController().signal);
+    await sleep(POLL_MS, new AbortController().signal);
     if (swtpm.isRunning) return { swtpm, port };
   }
   throw new RonError('not_ready', 'swtpm does not start');
@@ -114,7 +114,7 @@ async function eventually(attempt: () => Promise<unknown>): Promise<void> {
       return;
     } catch (error) {
       if (deadline.expired) throw error;
-      await sleep(LOOK_AGAIN_MS, deadline.signal);
+      await sleep(POLL_MS, deadline.signal);
     }
   }
 }

@@ -1,13 +1,11 @@
-/**
- * Programs that tests of real backends need, and the Debian packages that bring them.
- */
+/** Programs that tests of real backends need, and the Debian packages that provide them. */
 import { existsSync } from 'node:fs';
 import { delimiter, join } from 'node:path';
 
 export interface TestTools {
   /** Packages to install. */
   readonly packages: readonly string[];
-  /** Programs and libraries that have to be there: of each row, one. */
+  /** Programs and libraries that must exist: one of each row. */
   readonly needs: readonly (readonly string[])[];
 }
 
@@ -56,15 +54,15 @@ export const TEST_TOOLS = {
   strace: { packages: ['strace'], needs: [['strace']] },
 } as const satisfies Record<string, TestTools>;
 
-/** Where a program or a library is; undefined when it is nowhere. */
+/** The path of a program or library; undefined if it is not installed. */
 export function whereIs(names: readonly string[]): string | undefined {
   const dirs = [...(process.env.PATH ?? '').split(delimiter), ...SBIN_DIRS];
   const places = names.flatMap((name) => (name.startsWith('/') ? [name] : dirs.map((dir) => join(dir, name))));
   return places.find((place) => existsSync(place));
 }
 
-/** What to install before tests with these tools can run; undefined when all is there. For `skip` of a test. */
+/** The packages to install before tests with these tools can run; undefined if all are installed. For `skip` of a test. */
 export function missing(tools: TestTools): string | undefined {
   const isThere = tools.needs.every((names) => whereIs(names) !== undefined);
-  return isThere ? undefined : `needs other programs: apt-get install ${tools.packages.join(' ')}`;
+  return isThere ? undefined : `missing programs: apt-get install ${tools.packages.join(' ')}`;
 }

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { LocalVolume, type LocalVolumeInit } from '@ron/cas';
-import { VolumeSet, type VolumeSetInit } from '../volume-set.ts';
+import { VolumeSet, type VolumeSetInit } from '../set/volume-set.ts';
 
 const { signal } = new AbortController();
 

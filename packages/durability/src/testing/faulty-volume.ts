@@ -1,13 +1,13 @@
-/** A volume that fails when it is told to, for tests. */
+/** A volume with injected faults, for tests. */
 import type { Volume } from '@ron/cas';
 
 type Call = 'put' | 'get' | 'getMany' | 'sync' | 'inventory' | 'listIds' | 'scrub';
 
 export interface Faulty {
   readonly volume: Volume;
-  /** What it would be without faults. */
+  /** The volume without faults. */
   readonly inner: Volume;
-  /** What calls fail with, from now on; undefined ends it. */
+  /** The error of calls from now on; undefined ends it. */
   fail(call: Call, error: (() => Error) | undefined): void;
   /** Waits for this before each put. */
   delay: (() => Promise<void>) | undefined;

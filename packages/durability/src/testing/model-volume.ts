@@ -1,4 +1,4 @@
-/** A volume for models: what it is told takes effect when the explorer says so. */
+/** A volume for models: its operations take effect when the explorer says so. */
 import { MemoryVolume, RecordType, type Kind, type NewRecord, type StoredRecord } from '@ron/cas';
 import { RonError } from '@ron/kernel';
 
@@ -9,7 +9,7 @@ interface Clock {
   io(label: string): Promise<void>;
 }
 
-/** A volume that does what it is told in the order in which it was told, and takes its time. */
+/** A volume whose operations take effect in order, each after a delay. */
 export class ModelVolume extends MemoryVolume {
   isLive = false;
   moved_bytes = 0;
@@ -51,7 +51,7 @@ export class ModelVolume extends MemoryVolume {
     return record;
   }
 
-  /** Unlike memory it could come back. */
+  /** Unlike a volume in memory, it may be reopened. */
   override wasRemoved(id?: Uint8Array): boolean {
     return id !== undefined && this.#removed.has(Buffer.from(id).toString('hex'));
   }

@@ -10,8 +10,8 @@
  *   policy.refusal('10.20.1.1'); // undefined: may be dialled
  *   policy.refusal('10.21.1.1'); // 'private'
  */
+import { contains, parseAddress, parseNetwork, type Address, type Network } from '@ron/http/networks';
 import { RonError } from '@ron/kernel/core';
-import { contains, parseAddress, parseNetwork, type Address, type Network } from './address.ts';
 import { classify, type AddressKind } from './classify.ts';
 
 const NETWORKS_MAX = 256;

@@ -9,8 +9,8 @@
  *   classify(parseAddress('169.254.169.254')!); // 'metadata'
  *   classify(parseAddress('8.8.8.8')!); // 'public'
  */
+import { contains, parseNetwork, type Address, type Network } from '@ron/http/networks';
 import { assert } from '@ron/kernel/core';
-import { contains, parseNetwork, type Address, type Network } from './address.ts';
 
 export type AddressKind =
   | 'public'

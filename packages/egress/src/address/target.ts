@@ -16,8 +16,8 @@ import { RonError } from '@ron/kernel/core';
 const URL_CHARS_MAX = 8192;
 const NAME_CHARS_MAX = 253;
 const NAME = /^(?!-)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*$/;
-// oxlint-disable-next-line no-control-regex
-const REWRITTEN = /[\u0000-\u0020\u007f\\]/;
+/** Not printable ASCII, or a blank or a backslash. Characters beyond ASCII are left to the parser. */
+const REWRITTEN = /[^!-[\]-~\u0080-\u{10ffff}]/u;
 
 export type Scheme = 'https' | 'http';
 
@@ -74,7 +74,7 @@ function hostnameOf(url: URL): string | undefined {
 }
 
 /**
- * The `hostname` that targets of this host have, so that a configured host is found whatever its spelling. Undefined
+ * The `hostname` that targets of this host have, so that a configured host is found in any spelling. Undefined
  * when the text is more or less than a host: with a port, a scheme, a path or a last dot.
  */
 export function parseHostname(text: string): string | undefined {

@@ -1,8 +1,8 @@
 /**
  * The connection pool: an `http.Agent` of its own whose connections come from the `Dialer`.
  *
- * Contract: one agent serves both schemes; a connection is reused only for its own origin. No proxy is used, whatever
- * the environment says. A connection is kept for another request only if `canKeep` allows it. Bytes that a server sends
+ * Contract: one agent serves both schemes; a connection is reused only for its own origin. Proxy variables of
+ * the environment are ignored. A connection is kept for another request only if `canKeep` allows it. Bytes that a server sends
  * without a request close a kept connection if they reached this host before its next request began: Node's agent reads
  * idle connections, and `readIdle` lets it read once more before a request takes one. Bytes that arrive later cannot be
  * distinguished from the answer to that request.

@@ -12,7 +12,7 @@
  */
 import { connect as connectTcp, type Socket, type TcpNetConnectOpts } from 'node:net';
 import { connect as connectTls, type TLSSocket } from 'node:tls';
-import { RonError, type Deadline } from '@ron/kernel/core';
+import { onAbort, RonError, type Deadline } from '@ron/kernel/core';
 import type { AddressPolicy } from '../address/address-policy.ts';
 import type { Target } from '../address/target.ts';
 import type { EgressLimits } from '../limits.ts';
@@ -158,13 +158,12 @@ function judgeTls(hostname: string, error: unknown): RonError {
 /** Resolves at the event. Rejects at an error, at the end of the socket, or with the signal's reason. */
 function untilEvent(socket: Socket, event: 'connect' | 'secureConnect', signal: AbortSignal): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>();
-  const onAbort = (): void => reject(signal.reason);
   const onClose = (): void => reject(Object.assign(new Error('the connection was closed'), { code: 'ECONNRESET' }));
   // The error listener stays: an error without a listener would end the process.
   socket.on('error', reject).once('close', onClose).once(event, resolve);
-  signal.addEventListener('abort', onAbort, { once: true });
+  const registration = onAbort(signal, reject);
   return promise.finally(() => {
     socket.off('close', onClose).off(event, resolve);
-    signal.removeEventListener('abort', onAbort);
+    registration[Symbol.dispose]();
   });
 }

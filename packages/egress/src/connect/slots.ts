@@ -9,7 +9,7 @@
  *   const release = await slots.acquire(target.origin, signal);
  *   release();
  */
-import { RonError, sched, type Parked } from '@ron/kernel/core';
+import { onAbort, RonError, sched, type Parked } from '@ron/kernel/core';
 import type { EgressLimits } from '../limits.ts';
 
 type SlotLimits = Pick<EgressLimits, 'sockets_per_origin' | 'sockets_max' | 'waiting_max'>;
@@ -50,17 +50,12 @@ export class Slots {
     if (this.#waiting.size >= this.#limits.waiting_max)
       throw new RonError('busy', 'too many requests wait for a connection', { op: 'egress_slot' });
     const parked = sched.park<void>('egress_slot');
-    // A waiter that was given its slot is no longer in the map, so an abort after that changes nothing.
-    const onAbort = (): void => {
-      if (this.#waiting.delete(parked)) parked.fail(signal.reason);
-    };
     this.#waiting.set(parked, origin);
-    signal.addEventListener('abort', onAbort, { once: true });
-    try {
-      await parked.promise;
-    } finally {
-      signal.removeEventListener('abort', onAbort);
-    }
+    // A waiter that was given its slot is no longer in the map, so an abort after that changes nothing.
+    using _ = onAbort(signal, (reason) => {
+      if (this.#waiting.delete(parked)) parked.fail(reason);
+    });
+    await parked.promise;
   }
 
   #hasRoom(origin: string): boolean {

@@ -14,7 +14,7 @@
 import type { ClientRequest, IncomingMessage } from 'node:http';
 import { Readable } from 'node:stream';
 import { isRonError, RonError, type Deadline } from '@ron/kernel/core';
-import { decodeBody } from '@ron/kernel/decompress';
+import { decodeBody } from '@ron/http';
 import type { EgressLimits } from '../limits.ts';
 import { badAnswer, judgeWire } from './errors.ts';
 import type { Framing } from './framing.ts';

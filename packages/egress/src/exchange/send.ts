@@ -1,7 +1,7 @@
 /**
  * Sends one request on a connection of the agent and reads the header section of its answer.
  *
- * Contract: the answer is whatever the server says, redirects included: none is followed. No cookie is kept. Interim
+ * Contract: the answer is returned as the server sent it; redirects are not followed. No cookie is kept. Interim
  * answers (1xx) are dropped, an upgrade is refused. The parser is strict.
  * Bound: `header_bytes_max`, `informational_max`; the final header section must be complete `first_byte_ms` after the
  * connection is there (`timeout`, op `egress_first_byte`). Cancellation: by `total`; the connection is then closed.
@@ -11,7 +11,7 @@
  */
 import { request as httpRequest, type ClientRequest, type IncomingMessage, type RequestOptions } from 'node:http';
 import type { Socket } from 'node:net';
-import { isRonError, RonError, sched, type Deadline } from '@ron/kernel/core';
+import { isRonError, onAbort, RonError, sched, type Deadline } from '@ron/kernel/core';
 import type { Target } from '../address/target.ts';
 import type { DialOptions, EgressAgent } from '../connect/agent.ts';
 import type { Peer } from '../connect/dial.ts';
@@ -62,9 +62,7 @@ export async function send(init: SendInit): Promise<Answer> {
   req.once('socket', (socket) => {
     closeOnExcess(req, socket);
     stage = total.child('egress_first_byte', limits.first_byte_ms);
-    const { signal } = stage;
-    if (signal.aborted) fail(signal.reason);
-    else signal.addEventListener('abort', () => fail(signal.reason), { once: true });
+    onAbort(stage.signal, fail);
   });
   req.on('information', () => {
     if (++interim > limits.informational_max) fail(badAnswer('interim', 'the server sends interim answers only'));

@@ -1,10 +1,10 @@
 /**
- * Abort signals are shared objects that the kernel does not announce. While footprints are recorded, this does: looking
- * at a signal reads it, aborting writes it. A signal made by `AbortSignal.any` stands for those it was made from.
+ * Abort signals are shared objects that the kernel does not announce. While footprints are recorded, this does: a use of
+ * a signal reads it, an abort writes it. A signal made by `AbortSignal.any` stands for those it was made from.
  */
 import type { Footprint } from './footprint.ts';
 
-const LOOKS = ['aborted', 'reason', 'throwIfAborted', 'addEventListener', 'removeEventListener'] as const;
+const READS = ['aborted', 'reason', 'throwIfAborted', 'addEventListener', 'removeEventListener'] as const;
 
 /** Announces signals to `recorder()` until the returned function is called. */
 export function watchSignals(recorder: () => Footprint | undefined): () => void {
@@ -13,7 +13,7 @@ export function watchSignals(recorder: () => Footprint | undefined): () => void 
     for (const source of sources.get(signal) ?? []) read(source);
     recorder()?.reads(signal);
   };
-  const undo = LOOKS.map((name) => intercept(AbortSignal.prototype, name, read));
+  const undo = READS.map((name) => intercept(AbortSignal.prototype, name, read));
   undo.push(intercept(AbortController.prototype, 'abort', ({ signal }) => recorder()?.writes(signal)));
 
   const any = Object.getOwnPropertyDescriptor(AbortSignal, 'any') as PropertyDescriptor;

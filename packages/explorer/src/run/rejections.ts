@@ -1,36 +1,43 @@
 /**
- * Rejections that a model leaves unhandled fail its schedule, where in production they would end the process.
+ * Errors that a model leaves to the process fail its schedule; in production they would end the process. They are rejections
+ * without a handler, and exceptions of event listeners, such as abort listeners.
  *
- * Node reports them only after the macrotask, in the async context of the promise, which identifies the schedule. While an
- * exploration runs, the process's own listeners are set aside, and get only the rejections of other code.
+ * Node reports them only after the macrotask, in the async context of the promise or listener, which identifies the
+ * schedule. While an exploration runs, the process's own listeners are removed, and get only the errors of other code.
  */
 import { Run } from './run.ts';
 
-type Listener = (reason: unknown, promise: Promise<unknown>) => void;
+type Listener = (...args: readonly unknown[]) => void;
 
-const EVENT = 'unhandledRejection';
+const EVENTS = ['unhandledRejection', 'uncaughtException'] as const;
+const NAMES = ['unhandled rejection', 'uncaught exception'] as const;
 let explorations = 0;
-let setAside: Listener[] = [];
+let removed: readonly (readonly Listener[])[] = [];
 
-/** Routes unhandled rejections to their runs until `release`. May be nested. */
+const routes = EVENTS.map((_event, index) => (error: unknown, ...rest: readonly unknown[]): void => {
+  const run = Run.current();
+  if (run !== undefined) return run.leaveUnhandled(NAMES[index]!, error);
+  const listeners = removed[index] ?? [];
+  // Without a listener Node would have thrown it.
+  if (listeners.length === 0) throw error;
+  for (const listener of listeners) listener(error, ...rest);
+});
+
+/** Routes such errors to their runs until `releaseRejections`. May be nested. */
 export function trapRejections(): void {
   if (explorations++ > 0) return;
-  setAside = process.rawListeners(EVENT);
-  process.removeAllListeners(EVENT);
-  process.on(EVENT, route);
+  removed = EVENTS.map((event) => process.rawListeners(event) as Listener[]);
+  EVENTS.forEach((event, index) => {
+    process.removeAllListeners(event);
+    process.on(event, routes[index]!);
+  });
 }
 
 export function releaseRejections(): void {
   if (--explorations > 0) return;
-  process.off(EVENT, route);
-  for (const listener of setAside) process.on(EVENT, listener);
-  setAside = [];
-}
-
-function route(reason: unknown, promise: Promise<unknown>): void {
-  const run = Run.current();
-  if (run !== undefined) return run.leaveUnhandled(reason);
-  // Without a listener Node would have thrown it.
-  if (setAside.length === 0) throw reason;
-  for (const listener of setAside) listener(reason, promise);
+  EVENTS.forEach((event, index) => {
+    process.off(event, routes[index]!);
+    for (const listener of removed[index] ?? []) process.on(event, listener);
+  });
+  removed = [];
 }

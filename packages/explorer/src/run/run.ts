@@ -22,8 +22,8 @@ export interface RunHost {
   choose(label: string, count: number): number;
   /** `task` went through `event`: it may remember that. */
   remember(task: Task, event: string): void;
-  /** A promise was left rejected in `run`, which has ended by now. */
-  onUnhandled(run: Run, reason: unknown): void;
+  /** Code of `run`, which has ended by now, left a promise rejected or an exception uncaught. `what` names it. */
+  onUnhandled(run: Run, what: string, error: unknown): void;
 }
 
 export interface RunInit {
@@ -60,7 +60,7 @@ export class Run {
   /** The first error that a task ended with. */
   rejection: { readonly error: unknown } | undefined;
 
-  /** Whatever runs outside a task: the building of the model. */
+  /** Code outside of a task: the construction of the model. */
   readonly root: Task;
   /** It ran to its end and nothing was wrong. */
   isSound = false;
@@ -126,8 +126,8 @@ export class Run {
     return taskOfCode.run(task, work);
   }
 
-  leaveUnhandled(reason: unknown): void {
-    this.#host.onUnhandled(this, reason);
+  leaveUnhandled(what: string, error: unknown): void {
+    this.#host.onUnhandled(this, what, error);
   }
 
   /** A step of the current task, not yet offered. */

@@ -20,7 +20,7 @@ export interface SearchInit {
   readonly schedules_max: number;
   /** Choices to make instead of searching, by position; missing ones are 0. */
   readonly script?: ReadonlyMap<number, number>;
-  /** Told how each schedule that is not cut ends. Then a failure is just another end, and the search goes on. */
+  /** Called with the end of each schedule that is not cut. Then a failure is just another end, and the search goes on. */
   readonly onEnd?: (outcome: string) => void;
 }
 

@@ -105,11 +105,10 @@ export class Search implements RunHost {
     if (this.#init.hash) task.history = this.#seen.historyAfter(task.history, event);
   }
 
-  onUnhandled(run: Run, reason: unknown): void {
+  onUnhandled(run: Run, what: string, cause: unknown): void {
     // In a schedule that was cut or failed, the handler may not have been reached.
     if (this.broken !== undefined || !run.isSound) return;
-    const error = new Error(`unhandled rejection: ${messageOf(reason)}`, { cause: reason });
-    this.#fail('task', error, run);
+    this.#fail('task', new Error(`${what}: ${messageOf(cause)}`, { cause }), run);
   }
 
   #runOnce(): void {

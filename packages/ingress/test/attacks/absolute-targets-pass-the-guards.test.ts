@@ -1,10 +1,23 @@
 /**
- * A target in absolute form (RFC 9112, section 3.2.2) ends in the same answer as its origin form: by the same guards, the
- * same lookups in RAM and the same routes. Its authority replaces the Host header and is judged in its place.
+ * A target in absolute form (RFC 9112, section 3.2.2) gets the same answer as its origin form, by the same guards,
+ * lookups in RAM and routes. Its authority replaces the Host header and is checked instead.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
 import { Target, raw } from './target.ts';
+
+interface Answer {
+  readonly status: number;
+  readonly text: string;
+}
+
+async function answerOf(target: Target, line: string, headers: readonly string[]): Promise<Answer> {
+  const wire = await target.open();
+  wire.write(raw(`${line} HTTP/1.1`, [...headers, 'Connection: close']));
+  await wire.rest();
+  assert.equal(wire.statuses.length, 1, wire.received);
+  return { status: wire.statuses[0]!, text: wire.received };
+}
 
 for (const [name, flag] of [
   ['with the fast path', '--notes.ram_bytes=1MiB'],
@@ -18,15 +31,9 @@ for (const [name, flag] of [
     });
     after(() => target[Symbol.asyncDispose]());
 
-    const answer = async (line: string, ...headers: string[]): Promise<{ status: number; text: string }> => {
-      const wire = await target.open();
-      wire.write(raw(`${line} HTTP/1.1`, [...headers, 'Connection: close']));
-      await wire.rest();
-      assert.equal(wire.statuses.length, 1, wire.received);
-      return { status: wire.statuses[0]!, text: wire.received };
-    };
+    const answer = (line: string, ...headers: string[]): Promise<Answer> => answerOf(target, line, headers);
 
-    test('an authority that is ours is served, whatever the Host header says', async () => {
+    test('a known authority is served, whatever the Host header is', async () => {
       for (const authority of ['localhost', 'LOCALHOST:1', '127.0.0.1', `[::1]:${target.port}`]) {
         for (const host of ['localhost', 'evil.example']) {
           const { status, text } = await answer(`GET http://${authority}/notes/secret`, `Host: ${host}`);
@@ -37,16 +44,16 @@ for (const [name, flag] of [
       assert.equal((await answer('GET HTTP://localhost/greeting?', 'Host: localhost')).status, 200);
     });
 
-    test('an authority that is not ours is refused, whatever the Host header says', async () => {
+    test('a foreign authority is refused, whatever the Host header is', async () => {
       for (const authority of ['evil.example', 'localhost.evil.example', 'user@localhost', 'localhost:99999', '[::1']) {
         const { status, text } = await answer(`GET http://${authority}/notes/secret`, 'Host: localhost');
-        // Some of them the parser refuses.
+        // The parser refuses some of them.
         assert.ok(status === 421 || status === 400, text);
         assert.doesNotMatch(text, /the secret note/);
       }
     });
 
-    test('exactly one Host header is needed all the same', async () => {
+    test('exactly one Host header is still required', async () => {
       assert.equal((await answer('GET http://localhost/greeting')).status, 400);
       assert.equal((await answer('GET http://localhost/greeting', 'Host: localhost', 'Host: localhost')).status, 400);
     });
@@ -66,7 +73,7 @@ for (const [name, flag] of [
       await wire.rest();
       const answers = wire.received.split('the secret note');
       assert.equal(answers.length, 3, wire.received);
-      // The order of the headers is that of the writer.
+      // The order of the headers depends on the writer.
       const lines_of = (text: string): string[] => text.split('\r\n').filter((line) => !line.startsWith('Date:'));
       assert.deepEqual(lines_of(answers[1]!).toSorted(), lines_of(answers[0]!).toSorted());
     });

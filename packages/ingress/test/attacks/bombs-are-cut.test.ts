@@ -1,4 +1,4 @@
-/** Compressed bodies that unfold into gigabytes: cut at the cap, for buffered and streamed routes, alone and in numbers. */
+/** Decompression bombs are cut at the limit, on buffered and streamed routes, alone and in numbers. */
 import assert from 'node:assert/strict';
 import { request } from 'node:http';
 import { Readable } from 'node:stream';
@@ -18,7 +18,7 @@ after(() => target[Symbol.asyncDispose]());
 const CODINGS = ['gzip', 'br', 'zstd'] as const;
 type Coding = (typeof CODINGS)[number];
 
-/** A gigabyte of zeros. Made once for each coding. */
+/** A gigabyte of zeros. Created once for each coding. */
 const bombs = new Map<Coding, Buffer>();
 
 async function bomb(coding: Coding): Promise<Buffer> {
@@ -40,7 +40,7 @@ interface Outcome {
   readonly code: string | undefined;
 }
 
-/** Sends a body; the answer may come before all of it is sent. */
+/** Sends a body; the answer may arrive before all of it is sent. */
 function post(method: string, path: string, coding: string, body: Buffer): Promise<Outcome> {
   return new Promise((resolve, reject) => {
     const headers = { 'content-encoding': coding, ...capability(), 'transfer-encoding': 'chunked' };
@@ -69,15 +69,16 @@ const ROUTES = [
 ] as const;
 
 for (const coding of CODINGS) {
-  test(`a gigabyte of zeros as ${coding} is cut at the cap`, async () => {
+  test(`a gigabyte of zeros as ${coding} is cut at the limit`, async () => {
     const body = await bomb(coding);
     await withstands(
       target,
       async () => {
         for (const [method, path] of ROUTES) {
           const from_ms = performance.now();
+          // [storage I-10] [kms I-10]
           assert.deepEqual(await post(method, path, coding, body), CAP, path);
-          assert.ok(performance.now() - from_ms < 4000, 'it was cut, not unfolded');
+          assert.ok(performance.now() - from_ms < 4000, 'it was cut, not decoded');
         }
       },
       { counters: ['rejected_total{reason="decompress_cap"}'], growth_bytes_max: 48 * MIB },
@@ -85,7 +86,7 @@ for (const coding of CODINGS) {
   });
 }
 
-test('forty of them at once: memory stays flat and others are served', async () => {
+test('forty bombs at once: memory stays flat and others are served', async () => {
   const bodies = await Promise.all(CODINGS.map(async (coding) => [coding, await bomb(coding)] as const));
   const attack = async (): Promise<void> => {
     const all = Array.from({ length: 40 }, (_, i) => {
@@ -100,7 +101,7 @@ test('forty of them at once: memory stays flat and others are served', async () 
   await withstands(target, attack, { growth_bytes_max: 64 * MIB });
 });
 
-test('nested encodings are refused before anything is unfolded', async () => {
+test('nested codings are refused before anything is decoded', async () => {
   const inner = await bomb('gzip');
   const nested = zlib.gzipSync(inner);
   await withstands(
@@ -119,7 +120,7 @@ test('nested encodings are refused before anything is unfolded', async () => {
           { status: 415, code: 'unsupported_media' },
           coding,
         );
-      // One layer is unfolded, and what is inside is bytes like any other.
+      // One layer is decoded, and its content is ordinary bytes.
       const small = zlib.gzipSync('inner');
       const reply = await target.send('POST', '/raw', {
         body: zlib.gzipSync(small),
@@ -131,7 +132,7 @@ test('nested encodings are refused before anything is unfolded', async () => {
   );
 });
 
-test('codings that nobody asked for are 415', async () => {
+test('unsupported codings are 415', async () => {
   for (const coding of ['deflate', 'compress', 'lzma', '', '*', 'gzip;q=0'])
     assert.deepEqual(
       await post('POST', '/raw', coding, Buffer.from('x')),
@@ -140,7 +141,7 @@ test('codings that nobody asked for are 415', async () => {
     );
 });
 
-test('broken, cut and padded bodies are 400', async () => {
+test('malformed, truncated and padded bodies are 400', async () => {
   await withstands(
     target,
     async () => {
@@ -168,7 +169,7 @@ test('broken, cut and padded bodies are 400', async () => {
   );
 });
 
-test('a zstd frame that asks for a window of 128 MiB is refused', async () => {
+test('a zstd frame with a window of 128 MiB is refused', async () => {
   const encoder = zlib.createZstdCompress({ params: { [zlib.constants.ZSTD_c_windowLog]: 27 } });
   encoder.write(Buffer.alloc(200_000, 'window'));
   encoder.end(Buffer.alloc(200_000, 'window'));
@@ -179,7 +180,7 @@ test('a zstd frame that asks for a window of 128 MiB is refused', async () => {
   );
 });
 
-test('honest compressed bodies are read', async () => {
+test('ordinary compressed bodies are read', async () => {
   const text = Buffer.from(JSON.stringify({ name: 'a'.repeat(60), tags: ['x', 'y'] }));
   for (const [coding, encode] of Object.entries({
     gzip: zlib.gzipSync,

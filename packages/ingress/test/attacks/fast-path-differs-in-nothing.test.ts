@@ -1,4 +1,4 @@
-/** Fuzzed reads of the same notes with the fast path on and off: byte for byte the same answers, less what must differ. */
+/** Fuzzed reads of the same notes with the fast path on and off: the answers are identical, except for headers that must differ. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
@@ -63,7 +63,7 @@ async function ask(wire: Wire, request: string, head_only: boolean): Promise<Ans
   };
 }
 
-/** Times and ids that we made up differ from one answer to the next. */
+/** Generated times and ids differ between answers. */
 function comparable(line: string): string {
   const ulid = /^(x-corr-id): [0-9A-HJKMNP-TV-Z]{26}$/i.exec(line);
   return (ulid === null ? line : `${ulid[1]}: (made up)`)
@@ -200,7 +200,7 @@ test('the answers are the same with the fast path on and off', async () => {
     );
 });
 
-test('the fast path is what was compared: with every worker busy, only what lies in RAM is answered', async () => {
+test('the fast path was active: with every worker busy, only bytes in RAM are answered', async () => {
   for (const target of [fast, routed]) {
     const busy = Array.from({ length: 4 }, () => target.send('GET', '/slow/1200'));
     await eventually('all workers busy', async () => (await target.metric('http_requests_inflight')) === 4);

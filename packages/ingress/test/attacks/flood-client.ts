@@ -1,6 +1,7 @@
 /**
- * Repeats one request on many connections of one address as fast as the answers come, and reconnects when it is cut: a
- * process of its own, so that it takes no time from the test. Arguments: port, address, connections, path, and how many
+ * Repeats one request on many connections of one address as fast as the answers arrive, and reconnects when it is cut.
+ * A separate process, so that it takes no time from the test. Arguments: port, address, connections, path, and how
+ * many
  * requests each packet holds (default 1). Prints a line when all are connected; ends when its input does, or after a
  * minute.
  */

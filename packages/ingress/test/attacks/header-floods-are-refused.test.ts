@@ -1,4 +1,4 @@
-/** Headers without end, in number, size or trailers, and chunk extensions without end. */
+/** Endless headers, in number, size or trailers, and endless chunk extensions are refused. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { KIB, MIB } from '@ron/testkit';
@@ -35,6 +35,7 @@ test('too many header lines, and too many bytes of them, are 431', async () => {
       const wire = await target.open();
       wire.write(raw('GET /greeting HTTP/1.1', ['Host: localhost', ...many]));
       await wire.until(() => wire.received.includes('headers_too_large'));
+      // [storage I-10] [kms I-10]
       assert.deepEqual(wire.statuses, [431]);
       wire.destroy();
       const large = [
@@ -60,7 +61,7 @@ test('exactly the limits pass', async () => {
   wire.destroy();
 });
 
-test('a header line without end is refused at the limit, while it is still being sent', async () => {
+test('an endless header line is refused at the limit, while it is still being sent', async () => {
   const flood = async (start: string): Promise<void> => {
     const wire = await target.open();
     wire.write(start);
@@ -86,7 +87,7 @@ test('a header line without end is refused at the limit, while it is still being
 
 const CHUNKED = ['Host: localhost', AUTHORIZATION, 'Transfer-Encoding: chunked'];
 
-test('chunk extensions without end are 413, a short one is fine', async () => {
+test('endless chunk extensions are 413, a short one is accepted', async () => {
   const fine = await target.open();
   fine.write(raw('POST /raw HTTP/1.1', CHUNKED, '5;name=value\r\nhello\r\n0\r\n\r\n'));
   assert.ok(await fine.until(() => fine.received.includes('"bytes":5')), fine.received);
@@ -110,7 +111,7 @@ test('chunk extensions without end are 413, a short one is fine', async () => {
   );
 });
 
-test('trailers without end are refused, a few are fine', async () => {
+test('endless trailers are refused, a few are accepted', async () => {
   const fine = await target.open();
   fine.write(raw('POST /raw HTTP/1.1', CHUNKED, '5\r\nhello\r\n0\r\nX-After: 1\r\n\r\n'));
   assert.ok(await fine.until(() => fine.received.includes('"bytes":5')), fine.received);
@@ -123,7 +124,7 @@ test('trailers without end are refused, a few are fine', async () => {
   });
 });
 
-test('empty chunks, tiny chunks and leading zeros do not hold the service up', async () => {
+test('empty chunks, tiny chunks and leading zeros do not block the service', async () => {
   await withstands(target, async () => {
     const tiny = await target.open();
     tiny.write(raw('POST /raw HTTP/1.1', CHUNKED, `${'1\r\nx\r\n'.repeat(100_000)}0\r\n\r\n`));
@@ -136,7 +137,7 @@ test('empty chunks, tiny chunks and leading zeros do not hold the service up', a
   });
 });
 
-test('a buffered body beyond its cap is refused while it is still being sent, declared or not', async () => {
+test('a buffered body over its limit is refused while it is still being sent, declared or not', async () => {
   await withstands(
     target,
     async () => {
@@ -155,7 +156,7 @@ test('a buffered body beyond its cap is refused while it is still being sent, de
         await wire.until(() => wire.closed || wire.socket.writableLength === 0, 20);
       }
       assert.ok(sent_bytes < 16 * MIB, `${sent_bytes} bytes were taken`);
-      // Who goes on sending after the answer may lose it to the reset that follows.
+      // A client that keeps sending after the answer may lose it to the following reset.
       assert.match(wire.received, /^(?:$|HTTP\/1\.1 413 )/);
     },
     { counters: ['rejected_total{reason="payload_too_large"}'], growth_bytes_max: 48 * MIB },

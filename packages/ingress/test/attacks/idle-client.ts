@@ -1,7 +1,7 @@
 /**
- * Opens many connections from several loopback addresses and holds them: a process of its own, so that the descriptors of
- * the test are not what gives out first. Arguments: port, count, first address, addresses. Once every connect
- * has ended one way or the other, prints a line of JSON, and another whenever something changes; ends when its input does.
+ * Opens many connections from several loopback addresses and holds them. A separate process, so that the descriptors
+ * of the test do not run out first. Arguments: port, count, first address, addresses. Once every connect
+ * has succeeded or failed, prints a line of JSON, and another on every change; ends when its input does.
  */
 import { connect } from 'node:net';
 
@@ -30,7 +30,7 @@ for (let i = 0; i < count; i += 1) {
     const status = /^HTTP\/1\.1 (\d{3})/.exec(text)?.[1];
     if (status !== undefined) refusals[`${status} ${code}`] = (refusals[`${status} ${code}`] ?? 0) + 1;
   });
-  // In small groups: the kernel drops what does not fit the queue of connections not yet accepted.
+  // In small groups: the kernel drops connections beyond its accept queue.
   if (i % 200 === 199) await new Promise((resolve) => setTimeout(resolve, 10));
 }
 

@@ -15,7 +15,7 @@ const MAX_CONNS = 1024;
 const PER_IP = 256;
 /** The longest ones: on a busy machine it takes minutes to open all connections. */
 const LONG_TIMEOUTS = ['--server.header_timeout=5m', '--idle_timeout=1h'];
-/** Connections above the limit of their address that may still show a capability. */
+/** Connections above the limit of their address that may still present a capability. */
 const PROBATION_MAX = 64;
 
 interface State {

@@ -1,4 +1,4 @@
-/** Whatever one address does, a client of another address keeps its p95, and the places come back. */
+/** Whatever one address does, a client of another address keeps its p95, and all permits are released. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';
@@ -34,7 +34,7 @@ async function p95(target: Target): Promise<number> {
 
 type Attack = () => Promise<() => Promise<void>>;
 
-/** Measures in turns without and with the attack. `begin` resolves when it is under way, to the function that ends it. */
+/** Measures alternately without and with the attack. `begin` resolves once it is under way, to the function that ends it. */
 async function keepsLatency(target: Target, begin: Attack): Promise<void> {
   const ratios: number[] = [];
   await withstands(
@@ -54,7 +54,7 @@ async function keepsLatency(target: Target, begin: Attack): Promise<void> {
   );
   const best = Math.min(...ratios);
   assert.ok(best <= RATIO_MAX, `p95 grew by the factors ${ratios.map((ratio) => ratio.toFixed(2)).join(', ')}`);
-  await eventually('all places are free', async () => (await target.metric('http_requests_inflight')) === 0);
+  await eventually('all permits are free', async () => (await target.metric('http_requests_inflight')) === 0);
 }
 
 async function wires(target: Target, count: number, text: string): Promise<Wire[]> {
@@ -73,12 +73,12 @@ test('seventeen sockets that pipeline slow requests', async () => {
     await eventually('each has one request in processing', async () => (await count()) === 17);
     return async () => {
       for (const wire of attackers) wire.destroy();
-      await eventually('their places are free', async () => (await count()) === 0);
+      await eventually('their permits are free', async () => (await count()) === 0);
     };
   });
 });
 
-test('as many slow requests as one address can send take its share, not the rest', async () => {
+test('slow requests of one address take at most its share', async () => {
   await using target = await Target.start('--server.max_inflight=64');
   await keepsLatency(target, async () => {
     const attackers = await wires(target, 200, raw('GET /inline/4000 HTTP/1.1'));
@@ -88,13 +88,13 @@ test('as many slow requests as one address can send take its share, not the rest
     await eventually('the others are refused', () => refused() === 200 - 32);
     return async () => {
       for (const wire of attackers) wire.destroy();
-      await eventually('their places are free', async () => (await count()) === 0);
+      await eventually('their permits are free', async () => (await count()) === 0);
     };
   });
   assert.ok((await target.metric('rejected_total{reason="address_limit"}')) >= 168);
 });
 
-test('a flood of quick requests from one address, with a rate for each', async () => {
+test('a flood of quick requests from one address, with a rate limit per address', async () => {
   await using target = await Target.start('--server.max_rps_per_ip=400');
   await keepsLatency(target, async () => {
     const args = [FLOOD, String(target.port), '127.0.0.3', '64', '/greeting'];
@@ -154,7 +154,7 @@ test('clients that never read', async () => {
     await eventually('they hold their share', async () => (await inflight(target)()) === 16);
     return async () => {
       for (const wire of attackers) wire.destroy();
-      await eventually('their places are free', async () => (await inflight(target)()) === 0);
+      await eventually('their permits are free', async () => (await inflight(target)()) === 0);
     };
   });
 });

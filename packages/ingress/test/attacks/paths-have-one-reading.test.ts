@@ -1,4 +1,4 @@
-/** Targets that a proxy and we could read differently are refused, on every route and also when the bytes lie in RAM. */
+/** Targets that a proxy and the listener could read differently are refused, on every route and even if the bytes are in RAM. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { KIB } from '@ron/testkit';
@@ -87,7 +87,7 @@ test('every trick is refused as bad_path or by the parser, and none reads the no
   );
 });
 
-test('the plain path, and harmless encodings of it, still work', async () => {
+test('the literal path, and harmless encodings of it, still work', async () => {
   for (const path of ['/notes/secret', '/notes/%73ecret', '/notes/secret?x=%2F..%2f//']) {
     const reply = await target.send('GET', path);
     assert.equal(reply.text, 'the secret note', path);
@@ -106,7 +106,7 @@ test('a target that is too long is 414', async () => {
   );
 });
 
-test('a Host that is not ours is refused: another name may have been pointed at this machine', async () => {
+test('a foreign Host is refused, because another name may resolve to this machine', async () => {
   await withstands(
     target,
     async () => {

@@ -1,4 +1,4 @@
-/** Thousands of requests in one packet: the first few are answered, the rest is refused without being read. */
+/** Thousands of requests in one packet: the first few are answered, the rest is refused without being parsed. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { eventually, KIB, MIB } from '@ron/testkit';
@@ -50,7 +50,7 @@ test('a flood is answered for a while, refused once, and closed', async () => {
   }
 });
 
-test('a flood of what is refused anyway gets a handful of refusals, not thousands', async () => {
+test('a flood of invalid requests gets a few refusals, not thousands', async () => {
   const refused = [
     raw('GET /a//b HTTP/1.1'),
     raw('GET /greeting HTTP/1.1', ['Host: evil.example']),
@@ -79,7 +79,7 @@ test('forty floods of scrapes that are not read: health answers, memory stays fl
     assert.equal((await target.send('GET', '/healthz')).status, 200);
     const took_ms = target.cpu_ms - from_ms;
     assert.ok(took_ms < 4000, `the service worked for ${took_ms} ms before it answered a health probe`);
-    // The probe is answered before the floods have had all their turns.
+    // The probe is answered before all requests of the floods have started.
     await eventually('they are refused', async () => (await target.metric(SERIES)) > refused);
     for (const wire of wires) wire.destroy();
   };
@@ -87,10 +87,10 @@ test('forty floods of scrapes that are not read: health answers, memory stays fl
   await withstands(target, attack, REFUSED);
 });
 
-test('after a refusal that closes, what still comes is not carried out', async () => {
+test('after a refusal that closes the connection, later requests are not executed', async () => {
   await withstands(target, async () => {
     const wire = await target.open();
-    // The first is refused with its body unread; the second would be carried out if the stream were still parsed.
+    // The first is refused with its body unread; the second would be executed if the stream were still parsed.
     wire.write(raw('POST /a//b HTTP/1.1', ['Host: localhost', `Content-Length: ${200 * KIB}`]));
     await wire.until(() => wire.received.includes('bad_path'));
     wire.write('a'.repeat(200 * KIB) + raw('GET /notes/small HTTP/1.1').repeat(FLOOD));
@@ -101,7 +101,7 @@ test('after a refusal that closes, what still comes is not carried out', async (
   assert.equal(await target.metric('http_requests_total{route="GET /notes/:name",class="aborted"}'), 0);
 });
 
-test('garbage behind a request in flight does not take its answer away', async () => {
+test('garbage behind a request in flight does not suppress its answer', async () => {
   const garbage = [
     '\0\0\0',
     'GET / HTTP/9.9\r\n\r\n',

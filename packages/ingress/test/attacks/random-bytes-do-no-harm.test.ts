@@ -1,4 +1,4 @@
-/** Bytes of all kinds on a socket: the service answers or closes, and nothing of it is left. */
+/** Arbitrary bytes on a socket: the service answers or closes, and leaks nothing. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import fc from 'fast-check';
@@ -65,7 +65,7 @@ const pieces = fc
     { maxLength: 60 },
   )
   .map((parts) => parts.join(''));
-/** A good request with something cut out, doubled, put in or turned over. */
+/** A valid request with bytes removed, doubled, inserted or reversed. */
 const mutated = fc
   .tuple(
     fc.constantFrom(...REQUESTS),
@@ -86,7 +86,7 @@ const mutated = fc
     return text.slice(0, i) + instead + text.slice(i + length);
   });
 
-test('whatever is sent, it is answered as HTTP or the connection ends', async () => {
+test('any input is answered as HTTP or the connection ends', async () => {
   const input = fc.array(fc.oneof(bytes, pieces, mutated, mutated, fc.constantFrom(...REQUESTS)), {
     minLength: 1,
     maxLength: 4,
@@ -110,7 +110,7 @@ test('whatever is sent, it is answered as HTTP or the connection ends', async ()
                 if (half_close) wire.socket.end();
                 await wire.rest();
                 if (wire.received !== '') assert.match(wire.received, /^HTTP\/1\.1 [1-5]\d\d /);
-                assert.doesNotMatch(wire.received, /HTTP\/1\.1 5\d\d /, 'a defect of ours');
+                assert.doesNotMatch(wire.received, /HTTP\/1\.1 5\d\d /, 'a defect of the service');
               }),
             );
             assert.ok(target.up);
@@ -123,7 +123,7 @@ test('whatever is sent, it is answered as HTTP or the connection ends', async ()
   assert.equal((await target.send('GET', '/notes/note')).text, 'a note');
 });
 
-test('connections that come and go at once leave nothing', async () => {
+test('connections that close at once leak nothing', async () => {
   await withstands(target, async () => {
     for (let round = 0; round < 10; round += 1) {
       const wires = await Promise.all(Array.from({ length: 50 }, () => target.open()));

@@ -1,4 +1,4 @@
-/** Clients that reset their connection, at any moment: the service stays up, and they gain nothing by it. */
+/** Clients that reset their connection at any moment do not harm the service. */
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { test } from 'node:test';
@@ -18,7 +18,7 @@ const FIRST_PACKETS = {
   'nothing at all': '',
 };
 
-// Each without and with bytes in RAM: the plain front has listeners of its own.
+// Each without and with bytes in RAM: the socket fast path has listeners of its own.
 for (const ram of ['1MiB', '0']) {
   test(`no client ends the process by resetting its connection, with ${ram} of RAM`, async () => {
     await using target = await Target.start(`--notes.ram_bytes=${ram}`);
@@ -46,7 +46,7 @@ const RESETTER = `
   }
 `;
 
-test('a client that resets before it is accepted is not taken for a peer of a Unix socket', async () => {
+test('a client that resets before it is accepted is not treated as a peer of a Unix socket', async () => {
   const callers: string[] = [];
   const handler = ({ ip }: { ip: string }): ReturnType<typeof json> => {
     callers.push(ip);

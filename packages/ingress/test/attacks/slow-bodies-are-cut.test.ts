@@ -1,4 +1,4 @@
-/** A body that comes too slowly: in total when it is buffered, by progress and average when it is streamed. */
+/** Slow bodies are cut: a buffered one by its total time, a streamed one by progress and average. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { KIB } from '@ron/testkit';
@@ -32,7 +32,7 @@ function assertCut(wire: Wire, from_ms: number): void {
   assert.ok(took_ms >= LIMIT_MS * 0.9 && took_ms < LIMIT_MS + 5000, `cut after ${took_ms} ms`);
 }
 
-test('a buffered body that keeps coming, but not within the total, is cut', async () => {
+test('a buffered body that keeps coming, but exceeds the total time, is cut', async () => {
   await withstands(
     target,
     async () => {
@@ -53,6 +53,7 @@ test('a buffered body that keeps coming, but not within the total, is cut', asyn
           wire.write(head);
           await drip(wire, piece, 50);
           await wire.rest();
+          // [storage I-4] [kms I-4]
           assertCut(wire, from_ms);
         }),
       );
@@ -81,7 +82,7 @@ test('a streamed body that stops is cut', async () => {
   assert.equal((await target.send('GET', '/notes/stops')).status, 404, 'nothing of it is kept');
 });
 
-test('a streamed body below the minimum average is cut although it never stops', async () => {
+test('a streamed body below the minimum average is cut even if it never stops', async () => {
   await withstands(
     target,
     async () => {
@@ -96,7 +97,7 @@ test('a streamed body below the minimum average is cut although it never stops',
   );
 });
 
-test('the body of a refused request is discarded no more slowly than another body is read', async () => {
+test('the discarded body of a refused request has the same limits as any other body', async () => {
   await withstands(
     target,
     async () => {
@@ -141,7 +142,7 @@ test('a streamed body that is slow but steady goes on for far longer than the li
   wire.destroy();
 });
 
-test('a hundred of them do not keep others from being served', async () => {
+test('a hundred slow bodies do not keep others from being served', async () => {
   await withstands(target, async () => {
     const wires = await Promise.all(Array.from({ length: 100 }, () => target.open()));
     for (const wire of wires) wire.write(raw('POST /raw HTTP/1.1', ['Host: localhost', 'Content-Length: 10'], 'a'));

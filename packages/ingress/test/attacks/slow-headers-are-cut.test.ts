@@ -24,12 +24,12 @@ async function trickle(wire: Wire, text: string): Promise<void> {
 
 function assertCut(wire: Wire, from_ms: number, limit_ms: number): void {
   assert.ok(wire.closed, 'cut');
-  assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s, 'told why');
+  assert.match(wire.received, /^HTTP\/1\.1 408 .*"code":"request_timeout"/s, 'with the reason');
   const took_ms = wire.closed_ms! - from_ms;
   assert.ok(took_ms >= limit_ms * 0.9 && took_ms < limit_ms + 4000, `cut after ${took_ms} ms, not ${limit_ms}`);
 }
 
-test('headers that come byte by byte are cut after the total, not after the last byte', async () => {
+test('headers that arrive byte by byte are cut at the total time, not after the last byte', async () => {
   await withstands(
     target,
     async () => {
@@ -37,16 +37,17 @@ test('headers that come byte by byte are cut after the total, not after the last
       const wires = await Promise.all(Array.from({ length: 50 }, () => target.open()));
       const slow = `GET /greeting HTTP/1.1\r\nHost: localhost\r\nX-Slow: ${'a'.repeat(10_000)}`;
       await Promise.all(wires.map((wire) => trickle(wire, slow)));
+      // [storage I-4] [kms I-4]
       for (const wire of wires) assertCut(wire, from_ms, LIMIT_MS);
     },
     COUNTED,
   );
 });
 
-test('the clock starts with the connect: a client that waits first has only the rest of the time', async () => {
+test('the timeout starts with the connect: a client that waits first has only the remaining time', async () => {
   const limit_ms = 3000;
   const silent_ms = 2700;
-  // Without bytes in RAM Node's parser has the connection from its start.
+  // Without bytes in RAM Node's parser reads the connection from its start.
   for (const ram of ['1MiB', '0']) {
     await using patient = await Target.start(`--server.header_timeout=${limit_ms}ms`, `--notes.ram_bytes=${ram}`);
     const from_ms = performance.now();
@@ -59,7 +60,7 @@ test('the clock starts with the connect: a client that waits first has only the 
   }
 });
 
-test('so are a request line without end, and a header section that ends in the last line but one', async () => {
+test('an endless request line, and a header section without its last line, are cut too', async () => {
   await withstands(
     target,
     async () => {
@@ -95,7 +96,7 @@ test('a connection that never sends anything is cut too', async () => {
   });
 });
 
-test('the second request of a connection has the same clock', async () => {
+test('the second request of a connection has the same timeout', async () => {
   await withstands(
     target,
     async () => {
@@ -111,7 +112,7 @@ test('the second request of a connection has the same clock', async () => {
   );
 });
 
-test('others are served while 200 slow ones hang', async () => {
+test('others are served while 200 slow clients are connected', async () => {
   await withstands(target, async () => {
     const wires = await Promise.all(Array.from({ length: 200 }, () => target.open()));
     for (const wire of wires) wire.write('GET /greeting HTTP/1.1\r\n');

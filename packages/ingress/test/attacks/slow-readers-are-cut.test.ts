@@ -1,4 +1,4 @@
-/** Clients that ask for much and read little: they hold one chunk each, and are cut. */
+/** Clients that request much and read little hold one chunk each, and are cut. */
 import assert from 'node:assert/strict';
 import { after, before, test } from 'node:test';
 import { eventually, KIB, MIB } from '@ron/testkit';
@@ -37,6 +37,7 @@ async function starve(count: number, request: string, answer_bytes: number): Pro
   }
   await eventually('some cut', () => target.descriptors < idle + count, CUT_MS_MAX);
   const first_ms = performance.now() - from_ms;
+  // [storage I-4] [kms I-4]
   await eventually('all cut', () => target.descriptors <= idle, CUT_MS_MAX);
   assert.ok(first_ms >= LIMIT_MS * 0.9, `the first was cut after ${first_ms} ms`);
   for (const wire of wires) {
@@ -49,16 +50,16 @@ test('a client that reads nothing of a large answer is cut', async () => {
   await withstands(target, () => starve(60, raw('GET /notes/large HTTP/1.1'), LARGE_BYTES), CUT);
 });
 
-test('even if the bytes come from RAM by the fast path', async () => {
+test('a client that reads nothing of an answer from RAM is cut', async () => {
   await withstands(target, () => starve(60, raw('GET /notes/hot HTTP/1.1'), 8 * MIB), CUT);
 });
 
-test('even if it pipelines small ones until nothing more fits', async () => {
+test('a client that pipelines small requests until the buffers are full is cut', async () => {
   const answers_bytes = 31 * 200 * KIB;
   await withstands(target, () => starve(30, raw('GET /notes/small HTTP/1.1').repeat(31), answers_bytes), CUT);
 });
 
-/** Takes what comes, with a pause after each piece of at most 64 KiB. Gives back how much it was. */
+/** Reads with a pause after each piece of at most 64 KiB. Returns the number of bytes. */
 async function sip(from: Target, pause_ms: number): Promise<number> {
   const wire = await from.open();
   let taken_bytes = 0;
@@ -72,12 +73,12 @@ async function sip(from: Target, pause_ms: number): Promise<number> {
   return taken_bytes;
 }
 
-test('a client that never stops, but takes too little on average, is cut', async () => {
+test('a client that never stops, but reads too little on average, is cut', async () => {
   await using impatient = await Target.start(`--write_timeout=${LIMIT_MS}ms`, '--server.rate_min=1000MiB/s');
   await impatient.put('large', Buffer.alloc(LARGE_BYTES));
   await withstands(impatient, async () => assert.ok((await sip(impatient, 20)) < LARGE_BYTES), CUT);
 });
 
-test('one that is slow but fair gets all of it', async () => {
+test('a slow client above the minimum rate gets the whole answer', async () => {
   assert.ok((await sip(target, 2)) > LARGE_BYTES);
 });

@@ -11,7 +11,7 @@ const LARGE_BYTES = 24 * MIB;
 const LIMITS = { rate_bytes_per_s: 256 * KIB, object_bytes: 6 * MIB };
 const REQUEST = ['Host: localhost', 'Connection: close'];
 
-/** A client that takes `rate_bytes_per_s` on average, in pieces of at most 64 KiB. */
+/** A client that reads `rate_bytes_per_s` on average, in pieces of at most 64 KiB. */
 class Reader {
   taken_bytes = 0;
   readonly #wire: Wire;
@@ -28,7 +28,7 @@ class Reader {
     wire.write(raw('GET /notes/large HTTP/1.1', REQUEST));
   }
 
-  /** Everything that came until the connection closed. */
+  /** Everything received until the connection closed. */
   async all(): Promise<number> {
     await this.#wire.rest(120_000);
     return this.taken_bytes;
@@ -58,7 +58,7 @@ describe('slow readers', { concurrency: true }, () => {
       for (const curl of curls) curl.stdout.resume();
       const readers: Reader[] = [];
       for (const kib of [2, 16, 128, 300]) readers.push(new Reader(await defaults.open(), kib * KIB));
-      // Until then the server waits for the slowest for twice the no-progress limit.
+      // By then the server has waited for the slowest client for twice the no-progress limit.
       await eventually('the fastest took 3.5 MiB', () => readers[3]!.taken_bytes >= 3.5 * MIB, 60_000);
       // A client that was cut still reads from its own buffer, so the server's counter decides.
       assert.equal(await defaults.metric('io_timeouts_total{op="write"}'), 0);
@@ -69,12 +69,12 @@ describe('slow readers', { concurrency: true }, () => {
   });
 
   for (const times of [2, 8])
-    test(`a reader at ${times} times the minimum rate gets all of it`, async () => {
+    test(`a reader at ${times} times the minimum rate gets the whole answer`, async () => {
       const reader = new Reader(await scaled.open(), LIMITS.rate_bytes_per_s * times);
       assert.ok((await reader.all()) > LIMITS.object_bytes, `cut after ${reader.taken_bytes} bytes`);
     });
 
-  test('a reader at a quarter of the minimum rate does not', async () => {
+  test('a reader at a quarter of the minimum rate is cut', async () => {
     const reader = new Reader(await scaled.open(), LIMITS.rate_bytes_per_s / 4);
     const series = 'io_timeouts_total{op="write"}';
     await eventually('cut', async () => (await scaled.metric(series)) === 1, 60_000);

@@ -1,7 +1,7 @@
 /**
- * Requests whose end two readers could see in different places. Each hides a second request, for a note that nobody else
- * asks for: whatever happens, that note must never come back, and what follows on the connection must never be answered
- * as if it belonged to something else.
+ * Request smuggling: requests whose end two implementations could see in different places. Each hides a second request
+ * for a note that no other request names. That note must never be returned, and later bytes on the connection must never
+ * be answered as part of another request.
  */
 import assert from 'node:assert/strict';
 import { after, before, describe, test } from 'node:test';
@@ -18,13 +18,13 @@ after(() => target[Symbol.asyncDispose]());
 const HIDDEN = 'GET /notes/smuggled HTTP/1.1\r\nHost: localhost\r\n\r\n';
 const FOLLOW_UP = raw('GET /greeting HTTP/1.1', ['Host: localhost', 'X-Corr-ID: follow-up', 'Connection: close']);
 
-/** The head of a POST with these lines, then the hidden request as (part of) its body, chunked in the second form. */
+/** The head of a POST with these lines, then the hidden request as (part of) its body, or as a chunked body. */
 const post = (lines: readonly string[], body: string = HIDDEN): string =>
   raw('POST /raw HTTP/1.1', ['Host: localhost', ...lines], body);
 const CHUNKED_HIDDEN = `0\r\n\r\n${HIDDEN}`;
 const n = HIDDEN.length;
 
-/** Framing that is ambiguous or broken: one refusal, then the connection ends, and nothing that follows is answered. */
+/** Ambiguous or malformed framing: one refusal, then the connection ends, and later bytes are not answered. */
 const REFUSED: Readonly<Record<string, string>> = {
   'length and encoding': post(['Content-Length: 4', 'Transfer-Encoding: chunked'], CHUNKED_HIDDEN),
   'encoding and length': post(['Transfer-Encoding: chunked', 'Content-Length: 4'], CHUNKED_HIDDEN),
@@ -141,7 +141,7 @@ const REFUSED: Readonly<Record<string, string>> = {
   'a trailer with a bare line feed': post(['Transfer-Encoding: chunked'], `0\r\nX: y\n\r\n${HIDDEN}`),
 };
 
-describe('what is ambiguous is refused once, and the connection ends', () => {
+describe('ambiguous framing is refused once, and the connection ends', () => {
   for (const [name, request] of Object.entries(REFUSED)) {
     test(name, async () => {
       const wire = await target.open();
@@ -149,6 +149,7 @@ describe('what is ambiguous is refused once, and the connection ends', () => {
       await wire.until(() => wire.statuses.length > 0);
       wire.write(FOLLOW_UP);
       await wire.rest();
+      // [storage I-10] [kms I-10]
       assert.equal(wire.statuses.length, 1, wire.received);
       const [status] = wire.statuses;
       assert.ok(status === 400 || status === 405 || status === 408 || status === 413, wire.received.slice(0, 200));
@@ -159,7 +160,7 @@ describe('what is ambiguous is refused once, and the connection ends', () => {
   }
 });
 
-/** Framing with one reading only: the hidden request is body, and the follow-up gets its own answer. */
+/** Unambiguous framing: the hidden request is body, and the follow-up gets its own answer. */
 const PLAIN: Readonly<Record<string, readonly [request: string, status: number]>> = {
   'a length': [post([`Content-Length: ${n}`]), 200],
   'a length with space around': [post([`Content-Length: \t ${n} \t`]), 200],
@@ -188,7 +189,7 @@ const PLAIN: Readonly<Record<string, readonly [request: string, status: number]>
   ],
 };
 
-describe('what has one reading is read so, and the next request has its own answer', () => {
+describe('unambiguous framing is read correctly, and the next request has its own answer', () => {
   for (const [name, [request, status]] of Object.entries(PLAIN)) {
     test(name, async () => {
       const wire = await target.open();
@@ -196,7 +197,7 @@ describe('what has one reading is read so, and the next request has its own answ
       await wire.rest();
       assert.equal(wire.statuses[0], status, wire.received);
       assert.doesNotMatch(wire.received, /THE HIDDEN ANSWER/);
-      // A refusal may end the connection; an answer to the follow-up must be the follow-up's.
+      // A refusal may end the connection; an answer to the follow-up must belong to it.
       if (wire.statuses.length > 1 || status < 400) {
         assert.deepEqual(wire.statuses, [status, 200], wire.received);
         assert.match(wire.received, /X-Corr-ID: follow-up[^]*"greeting":"hello"/);
@@ -259,7 +260,7 @@ test('a streamed body is framed the same way', async () => {
   assert.equal((await target.send('GET', '/notes/framed')).text, HIDDEN);
 });
 
-test('a request that asks for leave to send its body is not answered twice, nor its body taken for a request', async () => {
+test('a request with Expect: 100-continue is not answered twice, nor its body parsed as a request', async () => {
   const wire = await target.open();
   const lines = ['Host: localhost', 'Expect: 100-continue', `Content-Length: ${n}`];
   wire.write(raw('POST /raw HTTP/1.1', lines));
@@ -269,7 +270,7 @@ test('a request that asks for leave to send its body is not answered twice, nor 
   assert.deepEqual(wire.statuses, [100, 200, 200]);
   assert.doesNotMatch(wire.received, /THE HIDDEN ANSWER/);
 
-  // Refused before it was asked for: whether the client sends the body or not, the next bytes are not a request.
+  // Refused without 100 Continue: whether the client sends the body or not, the next bytes are not a request.
   const refused = await target.open();
   refused.write(raw('POST /a//b HTTP/1.1', lines));
   assert.ok(await refused.until(() => refused.statuses.length > 0));
@@ -286,7 +287,7 @@ test('a request that asks for leave to send its body is not answered twice, nor 
   assert.doesNotMatch(odd.received, /THE HIDDEN ANSWER/);
 });
 
-test('all of it at once, cut into bytes, leaves nothing behind', async () => {
+test('all cases at once, split into single bytes, leave nothing behind', async () => {
   await withstands(
     target,
     async () => {

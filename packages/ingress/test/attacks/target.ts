@@ -185,7 +185,7 @@ export interface AttackInit {
   live_growth_bytes_max?: number;
   /** Series that must have increased. */
   counters?: readonly string[];
-  /** Descriptors that may still be open afterwards. Default 1: the probe's own connection. */
+  /** Descriptors that may still be open afterwards. Default 1: the connection of the probe. */
   descriptors_max?: number;
 }
 
@@ -218,7 +218,7 @@ export async function withstands(target: Target, attack: () => Promise<void>, in
   assert.doesNotMatch(target.log, /"level":(?:50|60|"error"|"fatal")/, 'an attack must not be logged as an error');
 }
 
-/** A request as it goes over the wire. */
+/** A request in wire format. */
 export function raw(request_line: string, headers: readonly string[] = ['Host: localhost'], body = ''): string {
   return `${[request_line, ...headers].join('\r\n')}\r\n\r\n${body}`;
 }

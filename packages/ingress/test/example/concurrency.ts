@@ -1,9 +1,11 @@
 /** Everything that runs, waits or is shared in the example service. */
-import { declareConcurrency } from '@ron/kernel';
+import { configChannel, declareConcurrency, SHELL_TASKS, shutdownChannel } from '@ron/service';
 
 export const concurrency = declareConcurrency({
   service: 'notes',
   channels: {
+    shutdown: shutdownChannel('config_watch'),
+    config: configChannel('pool'),
     work: {
       kind: 'work',
       capacity: 64,
@@ -14,13 +16,14 @@ export const concurrency = declareConcurrency({
     },
   },
   tasks: {
+    config_watch: SHELL_TASKS.config_watch,
     pool: {
       count: 4,
       config_key: 'notes.workers',
       criticality: 'critical',
       does: 'takes requests from the work queue',
     },
-    ticker: { count: 1, criticality: 'critical', does: 'counts; crashes when it is told to' },
+    ticker: { count: 1, criticality: 'critical', does: 'counts; crashes on request' },
   },
   locks: {
     shelf: { rank: 1, guards: 'the notes and the byte count of those in RAM' },

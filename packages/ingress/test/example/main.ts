@@ -1,6 +1,5 @@
 /** Process entry of the example service. */
-import { runProcess } from '@ron/kernel';
+import { runService } from '@ron/service';
 import { schema } from './config.ts';
-import { startNotes } from './service.ts';
 
-await runProcess({ name: 'notes', schema, start: startNotes });
+await runService({ name: 'notes', config: schema, load: async () => (await import('./service.ts')).notes });

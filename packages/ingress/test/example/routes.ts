@@ -2,7 +2,7 @@
 import { orAborted, RonError, sleep } from '@ron/kernel';
 import { bytes, empty, events, json, route } from '@ron/ingress';
 import type { Route, ServerSentEvent } from '@ron/ingress';
-import { Type } from 'typebox';
+import { Type } from '@ron/ingress';
 import type { NotesConfig } from './config.ts';
 import type { Shelf } from './shelf.ts';
 
@@ -16,7 +16,7 @@ const Order = Type.Object(
   { additionalProperties: false },
 );
 
-/** Greets, and says nothing more until the client leaves. */
+/** Greets, then stays quiet until the client leaves. */
 async function* greetings(signal: AbortSignal): AsyncGenerator<ServerSentEvent, void, void> {
   yield { event: 'greeting', data: 'hello' };
   await orAborted(new Promise<never>(() => undefined), signal).catch(() => undefined);
@@ -28,7 +28,11 @@ export interface RouteInit {
   readonly crash: () => void;
 }
 
-export function routes({ shelf, config, crash }: RouteInit): Route[] {
+export function routes(init: RouteInit): Route[] {
+  return [...noteRoutes(init), ...bodyRoutes(), ...waitingRoutes(), ...stateRoutes(init)];
+}
+
+function noteRoutes({ shelf }: RouteInit): Route[] {
   return [
     route({
       method: 'GET',
@@ -58,6 +62,11 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
         return json(created ? 201 : 200, { name: params.name, etag, size: whole.byteLength });
       },
     }),
+  ];
+}
+
+function bodyRoutes(): Route[] {
+  return [
     route({
       method: 'POST',
       path: '/orders',
@@ -77,6 +86,11 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
       body: 'buffered',
       handler: ({ body_bytes }) => json(200, { bytes: body_bytes?.byteLength ?? 0 }),
     }),
+  ];
+}
+
+function waitingRoutes(): Route[] {
+  return [
     route({
       method: 'GET',
       path: '/slow/:ms',
@@ -94,7 +108,7 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
     route({
       method: 'GET',
       path: '/inline/:ms',
-      summary: 'Answers after a while, in no queue: holds an in-flight place.',
+      summary: 'Answers after a while, in no queue: holds an in-flight permit.',
       schema: { params: Type.Object({ ms: Type.String({ pattern: '^[0-9]{1,5}$' }) }) },
       scope: null,
       lane: 'inline',
@@ -113,6 +127,11 @@ export function routes({ shelf, config, crash }: RouteInit): Route[] {
       body: 'none',
       handler: ({ gone }) => events(greetings(gone)),
     }),
+  ];
+}
+
+function stateRoutes({ config, crash }: RouteInit): Route[] {
+  return [
     route({
       method: 'GET',
       path: '/greeting',

@@ -1,88 +1,68 @@
-/** Wires the tasks, the queue and the routes of the example service: this file is its topology. */
+/** The topology of the example service. */
 import { Checker, MemoryKeySource } from '@ron/auth';
-import { ServiceRuntime, sleep } from '@ron/kernel';
-import type { Log, Metrics, Service, TaskContext } from '@ron/kernel';
-import { createIngress, ingressConfigOf, Readiness, serviceOf } from '@ron/ingress';
-import type { Gate, Ingress, IngressConfig } from '@ron/ingress';
+import { Readiness, type IngressConfig } from '@ron/ingress';
+import { sleep, type TaskContext } from '@ron/kernel';
+import { defineService, startService, type OpenContext, type StartInit } from '@ron/service';
 import { concurrency } from './concurrency.ts';
-import type { NotesConfig } from './config.ts';
+import { schema, type NotesConfig } from './config.ts';
 import { routes } from './routes.ts';
 import { emptyShelf, Shelf } from './shelf.ts';
 
-export interface NotesInit {
-  readonly config: NotesConfig;
-  /** The config in force; may change while the service runs. */
-  readonly source?: { readonly value: NotesConfig };
-  readonly metrics: Metrics;
-  readonly log: Log;
-  readonly onFatal?: (kind: string, error: unknown) => void;
-  /** Limits that tests set without going through keys. */
-  readonly override?: Partial<IngressConfig>;
-}
-
-export interface Notes extends Service, AsyncDisposable {
-  readonly ingress: Ingress;
-  readonly runtime: ServiceRuntime<typeof concurrency>;
-  readonly shelf: Shelf;
-  readonly gates: { readonly replay: Gate; readonly brownout: Gate };
-}
-
 const TICK_MS = 10;
+const DENIED = { ok: false, code: 'unauthorized', reason: 'this service has no key' } as const;
 
-export async function startNotes(init: NotesInit): Promise<Notes> {
-  const { config, metrics, log, onFatal } = init;
-  const source = init.source ?? { value: config };
-  const runtime = new ServiceRuntime(concurrency, { metrics, log, config: source, ...(onFatal && { onFatal }) });
-  const work = runtime.workQueue('work');
-  const shelf = new Shelf(runtime.cell('shelf', emptyShelf()), config.notes.ram_bytes);
-  const readiness = new Readiness();
-  const gates = {
-    replay: readiness.gate('replay', { kind: 'hard', refuses_work: true }),
-    brownout: readiness.gate('brownout', { kind: 'soft', lanes: ['bridge'] }),
-  };
-  readiness.gate('overload', { kind: 'soft', sample: () => (work.overloaded ? 'the work queue is late' : undefined) });
+type Context = OpenContext<NotesConfig, typeof concurrency, never, object>;
 
-  let crash = false;
-  const key = config.notes.key_hex;
-  const keys =
-    key === undefined
-      ? undefined
-      : new MemoryKeySource({ audience: 'root', keys: [{ key_id: 'k1', secret: Buffer.from(key, 'hex') }] });
-  const ingress = await createIngress({
-    service: 'notes',
-    version: '0.1.0',
-    metrics,
-    counters: runtime,
-    deadlines: runtime,
-    config: ingressConfigOf(config, init.override),
-    routes: routes({ shelf, config: () => source.value, crash: () => (crash = true) }),
-    lanes: { get: work, put: work, slow: work },
-    access: keys === undefined ? { checkHeaders: () => DENIED } : new Checker({ audience: 'storage', keys }),
-    ...(config.notes.ram_bytes > 0 && {
-      fast: { route: 'GET /notes/:name', lookup: (target: string) => shelf.hot(target) },
-    }),
-    readiness,
-    health: () => {
-      const { fatal } = runtime.supervisor;
-      return fatal === undefined ? { ok: true } : { ok: false, details: { task: fatal.kind } };
-    },
-    log,
-  });
+export const notes = defineService({
+  name: 'notes',
+  config: schema,
+  concurrency,
+  async open({ config, current, runtime }: Context) {
+    const work = runtime.workQueue('work');
+    const shelf = new Shelf(runtime.cell('shelf', emptyShelf()), config.notes.ram_bytes);
+    const readiness = new Readiness();
+    const gates = {
+      replay: readiness.gate('replay', { kind: 'hard', refuses_work: true }),
+      brownout: readiness.gate('brownout', { kind: 'soft', lanes: ['bridge'] }),
+    };
+    let crash = false;
+    return {
+      routes: routes({ shelf, config: () => current.value, crash: () => (crash = true) }),
+      lanes: { get: work, put: work, slow: work },
+      access: accessOf(config),
+      ...(config.notes.ram_bytes > 0 && {
+        fast: { route: 'GET /notes/:name', lookup: (target: string) => shelf.hot(target) },
+      }),
+      readiness,
+      gates: {
+        overload: { kind: 'soft', sample: () => (work.overloaded ? 'the work queue is late' : undefined) },
+      },
+      tasks: {
+        pool: (task) => work.serve(task),
+        ticker: async ({ signal, stopping }: TaskContext) => {
+          const ends = AbortSignal.any([signal, stopping]);
+          for (;;) {
+            await sleep(TICK_MS, ends, 'ticker');
+            if (!crash) continue;
+            crash = false;
+            throw new Error('told to crash');
+          }
+        },
+      },
+      parts: { shelf, gates },
+    };
+  },
+});
 
-  runtime.spawn('pool', (task) => work.serve(task));
-  runtime.spawn('ticker', async ({ signal, stopping }: TaskContext) => {
-    const ends = AbortSignal.any([signal, stopping]);
-    for (;;) {
-      await sleep(TICK_MS, ends, 'ticker');
-      if (crash) {
-        crash = false;
-        throw new Error('told to crash');
-      }
-    }
-  });
-  await ingress.listen();
-  const service = serviceOf({ ingress, runtime, drain_ms: () => source.value.drain_deadline, log });
-  return { ...service, ingress, runtime, shelf, gates };
+function accessOf({ notes: { key_hex } }: NotesConfig) {
+  if (key_hex === undefined) return { checkHeaders: () => DENIED };
+  const secret = Buffer.from(key_hex, 'hex');
+  const keys = new MemoryKeySource({ audience: 'root', keys: [{ key_id: 'k1', secret }] });
+  return new Checker({ audience: 'storage', keys });
 }
 
-const DENIED = { ok: false, code: 'unauthorized', reason: 'this service has no key' } as const;
+export type Notes = Awaited<ReturnType<typeof startNotes>>;
+
+export function startNotes({ override, ...init }: StartInit<NotesConfig> & { override?: Partial<IngressConfig> }) {
+  return startService(notes, { ...init, listener: override });
+}

@@ -1,8 +1,8 @@
 /**
- * Notes by name, pure of HTTP.
+ * Notes by name, independent of HTTP.
  *
- * Promise: a note is there whole or not at all. Bound: `notes_max` notes; the newest stay in RAM up to `ram_bytes`, all
- * others are "cold" and come in chunks with a pause in between, as if from a disk.
+ * Contract: a note is stored completely or not at all. Bound: `notes_max` notes; the newest stay in RAM up to
+ * `ram_bytes`, all others are "cold" and are read in chunks with a pause in between, as if from a disk.
  */
 import { createHash } from 'node:crypto';
 import { RonError, sched } from '@ron/kernel';
@@ -32,7 +32,7 @@ const HEADERS = { 'Cache-Control': 'no-cache', Vary: 'Accept-Encoding' };
 export class Shelf {
   readonly #state: Cell<ShelfState>;
   readonly #ram_bytes: number;
-  /** Set by tests: the next cold read breaks off after this many chunks. */
+  /** Set by tests: the next cold read fails after this many chunks. */
   break_after_chunks: number | undefined;
 
   constructor(state: Cell<ShelfState>, ram_bytes: number) {

@@ -1,9 +1,9 @@
 /**
  * Jobs of a batch queue, the requests that they are pieces of, and the batch that a worker makes of them.
  *
- * Promise: a piece waits, or is in a batch, or was answered. A request is followed once for all of its pieces.
+ * Contract: a piece waits, or is in a batch, or was answered. A request is followed once for all of its pieces.
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { RonError } from '../errors.ts';
 import { sched, type Parked } from '../sched.ts';
 import { FairEntry } from './fair-queue.ts';

@@ -29,6 +29,7 @@ for (const [name, shape] of Object.entries(MODELS)) {
 const FILES = {
   queue: import.meta.resolve('./batch-queue.ts'),
   fair: import.meta.resolve('./fair-queue.ts'),
+  served: import.meta.resolve('../work/served-queue.ts'),
 };
 
 const MUTANTS: {
@@ -41,7 +42,8 @@ const MUTANTS: {
 }[] = [
   {
     name: 'close does not wake the workers that wait',
-    find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(false);\n    this.#workers.close();',
+    file: 'served',
+    find: 'while (this.workers.size > 0) this.workers.wakeFirst(undefined);\n    this.workers.close();',
     replace: '',
     shape: CLOSING,
     expected: /^deadlock/,
@@ -50,7 +52,7 @@ const MUTANTS: {
     name: 'a worker of a closed queue ends although a job waits',
     find: 'if (this.#jobs.size > this.#promised) {\n      this.#promised += 1;\n      return Promise.resolve(true);',
     replace:
-      'if (!this.#closed && this.#jobs.size > this.#promised) {\n      this.#promised += 1;\n      return Promise.resolve(true);',
+      'if (!this.isClosed && this.#jobs.size > this.#promised) {\n      this.#promised += 1;\n      return Promise.resolve(true);',
     shape: CLOSING,
     expected: /the worker ended although jobs wait/,
   },

@@ -1,6 +1,6 @@
 /** Submitters, workers, deadlines and a stop against each other, on the real batch queue, under every schedule. */
 import type { Build } from '@ron/explorer';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, isRonError, RonError } from '../errors.ts';
 import { touch } from '../sched.ts';
 import type { BatchQueue } from './batch-queue.ts';

@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { BatchQueue } from './batch-queue.ts';
 
@@ -70,6 +70,7 @@ test('a full queue refuses at once, with a time to retry, and another key still 
     queue.submit('acme', 1, soon(), work),
     (error) => isRonError(error, 'busy') && error.retry_after_ms! > 0,
   );
+  // [kms I-3] [kms I-9]
   assert.equal(queue.busy_total, 1);
   accepted.push(queue.submit('zoo', 1, soon(), work));
   queue.close();

@@ -1,7 +1,7 @@
 /**
  * A queue whose workers take many small jobs at a time, fair by key: for a backend that does a batch faster than its parts.
  *
- * Promise: every accepted job is answered exactly once. A job that waits is answered on time: with the reason of its
+ * Contract: every accepted job is answered exactly once. A job that waits is answered on time: with the reason of its
  * deadline, with `busy` if it was displaced, or with the error of another piece of its request; its work does not begin
  * then. Work that has begun is
  * never dropped: its submitter gets its outcome, even if that comes late. A worker takes jobs in the order of `FairQueue`,
@@ -23,12 +23,12 @@
  *   const signature = await queue.submit(tenant, 40, deadline, (calls) => calls.sign(message));
  *   await queue.serve(task);                          // in each worker
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import { sched, touch } from '../sched.ts';
-import type { TaskContext } from '../supervisor.ts';
-import { WaitList } from '../wait-list.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import { DeadlineSweep } from '../work/deadline-sweep.ts';
+import { ServedQueue } from '../work/served-queue.ts';
 import { BatchJob, BatchRequest, RunningBatch, type Batch, type Piece } from './batch-job.ts';
 import { FairQueue } from './fair-queue.ts';
 import { ServiceRate } from './service-rate.ts';
@@ -54,28 +54,23 @@ export interface BatchQueueInit<B extends Batch> {
   readonly newBatch: () => B;
 }
 
-export class BatchQueue<B extends Batch> implements AsyncDisposable {
-  readonly name: string;
+export class BatchQueue<B extends Batch> extends ServedQueue<true> {
   readonly #init: BatchQueueInit<B>;
   readonly #jobs: FairQueue<BatchJob<B>>;
   readonly #rate = new ServiceRate();
   readonly #sweep: DeadlineSweep;
-  /** Woken with true: one job is promised. With false: the queue is closed. */
-  readonly #workers: WaitList<boolean, undefined>;
   /** Jobs that wait for workers which were woken and have not taken theirs. */
   #promised = 0;
-  #closed = false;
   /** Requests answered with `busy`. */
   busy_total = 0;
 
   constructor(name: string, init: BatchQueueInit<B>) {
     const { capacity, batch_max, keys_max = KEYS_MAX_DEFAULT } = init;
     assert(Number.isSafeInteger(batch_max) && batch_max >= 1, `queue ${name}: batch_max is a whole number, at least 1`);
-    this.name = name;
+    super(name);
     this.#init = init;
     this.#jobs = new FairQueue({ capacity, keys_max, quantum: QUANTUM_US });
     this.#sweep = new DeadlineSweep(`${name}.deadlines`, (now_ms) => this.#expireJobs(now_ms));
-    this.#workers = new WaitList({ owner: this, label: `${name}.take` });
   }
 
   get capacity(): number {
@@ -86,12 +81,6 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
   get depth(): number {
     touch(this);
     return this.#jobs.size;
-  }
-
-  /** Workers that wait for a job. Never while an unpromised job waits. */
-  get idle(): number {
-    touch(this);
-    return this.#workers.size;
   }
 
   /** Most pieces that one request may have. */
@@ -110,34 +99,6 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     return (await Promise.all(this.#accept(key, pieces, deadline))) as A[];
   }
 
-  /** The life of one worker. Ends when the queue is closed and drained, or rejects when the task is aborted. */
-  async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
-    const close = (): void => this.close();
-    if (stopping.aborted) close();
-    else stopping.addEventListener('abort', close, { once: true });
-    try {
-      while (await this.#promise(signal)) {
-        // Jobs that arrive in the same turn of the event loop go with it.
-        await sched.pause(`${this.name}.gather`);
-        // Even if the worker was aborted meanwhile: the job that was promised to it is left alone by others.
-        await this.#serveBatch(this.#take(), signal);
-      }
-    } finally {
-      stopping.removeEventListener('abort', close);
-    }
-  }
-
-  /** Refuses new requests. Accepted jobs are still served; a worker that finds none ends. Idempotent. */
-  close(): void {
-    touch(this);
-    if (this.#closed) return;
-    this.#closed = true;
-    while (this.#workers.size > 0) this.#workers.wakeFirst(false);
-    this.#workers.close();
-    this.#restIfDone();
-  }
-
-  /** Answers every job that no worker has taken; returns their number. */
   abortQueued(error: unknown): number {
     touch(this);
     const jobs = this.#jobs.entries();
@@ -145,10 +106,17 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     return jobs.length;
   }
 
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    this.abortQueued(new RonError('draining', `queue ${this.name} was closed`));
-    return Promise.resolve();
+  protected async serveNext(signal: AbortSignal): Promise<boolean> {
+    if (!(await this.#promise(signal))) return false;
+    // Jobs that arrive in the same turn of the event loop join the batch.
+    await sched.pause(`${this.name}.gather`);
+    // Even if the worker was aborted meanwhile: other workers leave the job alone that was promised to it.
+    await this.#serveBatch(this.#take(), signal);
+    return true;
+  }
+
+  protected stopIfDone(): void {
+    if (this.isClosed && this.#jobs.size === 0) this.#sweep.stop();
   }
 
   #accept(key: string, pieces: readonly Piece<B, unknown>[], deadline: Deadline): Promise<unknown>[] {
@@ -157,7 +125,7 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
       pieces.length >= 1 && pieces.length <= this.pieces_max,
       `queue ${this.name}: 1 to ${this.pieces_max} pieces`,
     );
-    if (this.#closed) throw new RonError('draining', `queue ${this.name} takes no more work`);
+    if (this.isClosed) throw this.drainingError();
     const remaining_ms = deadline.remaining_ms;
     if (remaining_ms <= 0) throw deadline.signal.reason;
     const cost_us = pieces.reduce((sum, piece) => sum + piece.cost_us, 0);
@@ -170,9 +138,9 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     for (const job of request.jobs) this.#jobs.push(key, job);
     request.unfollow = deadline.onOver((reason) => this.#over(request, reason));
     this.#sweep.by(request.expires_ms, now_ms);
-    while (this.#workers.size > 0 && this.#jobs.size > this.#promised) {
+    while (this.workers.size > 0 && this.#jobs.size > this.#promised) {
       this.#promised += 1;
-      this.#workers.wakeFirst(true);
+      this.workers.wakeFirst(true);
     }
     return request.jobs.map(({ answer }) => answer.promise);
   }
@@ -183,21 +151,22 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     const wait_ms = this.#wait_ms(key, cost_us);
     for (let freed = 0; freed < count; freed = size - this.#jobs.size) {
       const job = this.#jobs.displaceable(key, count, count - freed);
+      // [kms I-3] [kms I-9] A full queue refuses at once; it never grows.
       if (job === undefined) throw this.#busy(key, wait_ms);
       const busy = this.#busy(key, wait_ms);
       for (const piece of job.request.jobs) if (piece.bucket !== undefined) this.#drop(piece, busy);
     }
   }
 
-  /** Waits until a job is promised to the caller. False: the queue is closed, and other workers have the rest. */
-  #promise(signal: AbortSignal): Promise<boolean> {
+  /** Waits until a job is promised to the caller. Undefined: the queue is closed, and other workers have the rest. */
+  #promise(signal: AbortSignal): Promise<true | undefined> {
     touch(this);
     if (signal.aborted) return Promise.reject(signal.reason);
     if (this.#jobs.size > this.#promised) {
       this.#promised += 1;
       return Promise.resolve(true);
     }
-    return this.#closed ? Promise.resolve(false) : this.#workers.park(signal, undefined);
+    return this.isClosed ? Promise.resolve(undefined) : this.workers.park(signal, undefined);
   }
 
   /** The job that was promised, and as many more as fit. None if it was answered in the meantime. */
@@ -216,7 +185,7 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
       batch.push(job);
       cost_us += job.cost;
     }
-    this.#restIfDone();
+    this.stopIfDone();
     return batch;
   }
 
@@ -283,7 +252,7 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
   #drop(job: BatchJob<B>, error: unknown): void {
     this.#jobs.remove(job);
     this.#answered(job);
-    this.#restIfDone();
+    this.stopIfDone();
     job.answer.fail(error);
   }
 
@@ -295,10 +264,6 @@ export class BatchQueue<B extends Batch> implements AsyncDisposable {
     job.request.open -= 1;
     if (job.request.open === 0) job.request.unfollow();
     job.running?.ended(job.isAbandoned);
-  }
-
-  #restIfDone(): void {
-    if (this.#closed && this.#jobs.size === 0) this.#sweep.stop();
   }
 
   #expireJobs(now_ms: number): number {
@@ -341,13 +306,12 @@ function untilAborted(working: readonly Promise<void>[], signal: AbortSignal, la
   if (signal.aborted) return Promise.reject(signal.reason);
   if (working.length === 0) return Promise.resolve();
   const parked = sched.park<void>(label);
-  const onAbort = (): void => parked.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
+  const registration = onAbort(signal, parked.fail);
   let left = working.length;
   const onEnd = (): void => {
     left -= 1;
     if (left > 0) return;
-    signal.removeEventListener('abort', onAbort);
+    registration[Symbol.dispose]();
     parked.wake();
   };
   for (const work of working) work.then(onEnd, onEnd);

@@ -45,7 +45,7 @@ test('a flood does not delay another key: its entries are served within a turn',
   assert.equal(served.filter((key) => key === 'zoo').length, 8);
 });
 
-test('keys get equal shares of the cost, whatever an entry costs', () => {
+test('keys get equal shares of the cost, even if entries differ in cost', () => {
   const queue = newQueue(3000);
   for (let at = 0; at < 900; at++) add(queue, new Item('single', 40));
   for (let at = 0; at < 900; at++) add(queue, new Item('batch', 7200));

@@ -1,13 +1,13 @@
 /**
- * A queue that is fair by key (tenant, provider, client address): keys take turns, whatever each of them has queued.
+ * A queue that is fair by key (tenant, provider, client address): keys take turns, regardless of their queue lengths.
  *
- * Promise: deficit round robin. Each turn grants a key `quantum` of cost, and an unused part is kept for a dearer entry;
+ * Contract: deficit round robin. Each turn grants a key `quantum` of cost, and an unused part is kept for a dearer entry;
  * so over time keys with entries get equal shares of the served cost. A key that gets its first entry has its turn after
  * one turn of each other key. The entries of a key stay in the order of arrival, and either end of it can be served.
  * Bound: `capacity` entries and `keys_max` buckets. A key has a bucket of its own while one of its `PROBES` candidate
  * buckets is free; otherwise it shares one, and the keys of a bucket share one turn. The candidates follow from a hash
  * with a random seed, so a client cannot choose a key that shares the bucket of another. All operations are O(1) or
- * O(keys_max), whatever an entry costs.
+ * O(keys_max), regardless of cost.
  * Overflow: the owner calls `admits` before it pushes. It leaves as many places free as one key holds: a key alone gets half
  * of the queue, the next key a quarter. Several keys can fill the queue so; `displaceable` then names the entry of the
  * longest key to drop, so that a key with fewer entries always finds room.

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import { FairSemaphore } from './fair-semaphore.ts';
 
 const COST = 100;

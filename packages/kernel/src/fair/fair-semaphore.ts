@@ -1,7 +1,7 @@
 /**
  * A semaphore by cost whose waiters take turns by key: limits the work in progress, for example in a pool of threads.
  *
- * Promise: work begins while the cost in progress is below `limit`; so it exceeds the limit by less than the cost of one
+ * Contract: work begins while the cost in progress is below `limit`; so it exceeds the limit by less than the cost of one
  * call. Calls beyond that wait and begin in the order of `FairQueue`: a key with a flood of calls delays another by a few
  * turns, not by all of its calls. No permit is lost, however a call ends. Every call is answered once: with the outcome
  * of its work, or with the reason why that did not begin.
@@ -16,6 +16,7 @@
  */
 import { assert, RonError } from '../errors.ts';
 import { sched, touch, type Parked } from '../sched.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import { FairEntry, FairQueue, type FairQueueInit } from './fair-queue.ts';
 
 export interface FairSemaphoreInit extends FairQueueInit {
@@ -25,12 +26,10 @@ export interface FairSemaphoreInit extends FairQueueInit {
 
 class Waiter extends FairEntry {
   readonly parked: Parked<void>;
-  onAbort: (() => void) | undefined;
-  readonly signal: AbortSignal;
+  registration: Disposable | undefined;
 
-  constructor(cost: number, signal: AbortSignal, label: string) {
+  constructor(cost: number, label: string) {
     super(cost);
-    this.signal = signal;
     this.parked = sched.park(label);
   }
 }
@@ -99,12 +98,11 @@ export class FairSemaphore implements AsyncDisposable {
 
   #wait(key: string, cost: number, signal: AbortSignal): Promise<void> {
     if (!this.#waiters.admits(key, 1)) this.#displaceFor(key);
-    const waiter = new Waiter(cost, signal, `${this.name}.permit`);
-    waiter.onAbort = () => {
+    const waiter = new Waiter(cost, `${this.name}.permit`);
+    waiter.registration = onAbort(signal, (reason) => {
       touch(this);
-      this.#leave(waiter).fail(signal.reason);
-    };
-    signal.addEventListener('abort', waiter.onAbort, { once: true });
+      this.#leave(waiter).fail(reason);
+    });
     this.#waiters.push(key, waiter);
     return waiter.parked.promise;
   }
@@ -126,7 +124,7 @@ export class FairSemaphore implements AsyncDisposable {
       const waiter = this.#waiters.peek();
       if (waiter === undefined) return;
       this.#waiters.take(waiter);
-      waiter.signal.removeEventListener('abort', waiter.onAbort!);
+      waiter.registration?.[Symbol.dispose]();
       this.#in_progress += waiter.cost;
       waiter.parked.wake();
     }
@@ -134,7 +132,7 @@ export class FairSemaphore implements AsyncDisposable {
 
   #leave(waiter: Waiter): Parked<void> {
     this.#waiters.remove(waiter);
-    waiter.signal.removeEventListener('abort', waiter.onAbort!);
+    waiter.registration?.[Symbol.dispose]();
     return waiter.parked;
   }
 

@@ -1,7 +1,7 @@
 /**
  * The speed at which a queue is worked off, measured while jobs wait.
  *
- * Promise: cost served per millisecond, over stretches in which jobs always waited and none failed: a queue that is mostly
+ * Contract: cost served per millisecond, over stretches in which jobs always waited and none failed: a queue that is mostly
  * empty says nothing about the speed, and an outage says nothing about the time after it. A faster stretch counts at
  * once, a slower one by WEIGHT, so that one bad moment of the machine refuses no request. Unknown until STRETCHES_MIN.
  * Bound: a few numbers.

@@ -1,7 +1,7 @@
 /** Brownout beside its recorder and its sentinel, with every outcome. The model takes the class for mutants. */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
-import { NEVER } from '../never.ts';
+import { NEVER } from '../sync/never.ts';
 import { sleep } from '../sched.ts';
 import type { Brownout } from './brownout.ts';
 

@@ -16,7 +16,7 @@
  *     if (brownout.isActive) throw new RonError('backpressure', 'storage is degraded');
  */
 import { assert } from '../errors.ts';
-import { RollingWindow } from '../rolling-window.ts';
+import { RollingWindow } from './rolling-window.ts';
 import { sched, touch } from '../sched.ts';
 import { LatencyWindow } from './latency-window.ts';
 

@@ -32,8 +32,8 @@ const MUTANTS = [
   },
   {
     bug: 'the timer goes on after the answer',
-    find: 'this.#timer?.cancel();\n    this.#timer = undefined;\n    this.#signal',
-    replace: 'this.#isAnswered = false;\n    this.#signal',
+    find: 'this.#timer?.cancel();\n    this.#timer = undefined;\n    this.#registration',
+    replace: 'this.#isAnswered = false;\n    this.#registration',
     model: LEAVES,
     caught: /began after the answer/,
   },

@@ -2,8 +2,8 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { isRonError } from '../errors.ts';
-import { RetryBudget } from '../retry-budget.ts';
-import { idempotent } from '../retry.ts';
+import { RetryBudget } from '../retry/retry-budget.ts';
+import { idempotent } from '../retry/retry.ts';
 import type { Hedge } from './hedge.ts';
 
 const DELAY_MS = 100;

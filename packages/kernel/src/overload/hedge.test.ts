@@ -2,9 +2,9 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
-import { RetryBudget } from '../retry-budget.ts';
-import { idempotent } from '../retry.ts';
+import { NEVER } from '../sync/never.ts';
+import { RetryBudget } from '../retry/retry-budget.ts';
+import { idempotent } from '../retry/retry.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { Hedge, type HedgeInit } from './hedge.ts';
 

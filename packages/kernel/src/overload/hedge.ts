@@ -17,11 +17,12 @@
  *     const bytes = await hedge.run(read, deadline.signal);
  */
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
-import type { RetryBudget } from '../retry-budget.ts';
-import type { Idempotent } from '../retry.ts';
+import { NEVER } from '../sync/never.ts';
+import type { RetryBudget } from '../retry/retry-budget.ts';
+import type { Idempotent } from '../retry/retry.ts';
 import { sched, touch, type Parked, type Timer } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { onAbort } from '../sync/on-abort.ts';
+import { WaitList } from '../sync/wait-list.ts';
 
 export interface HedgeInit {
   /**
@@ -129,7 +130,7 @@ class Call<T> {
   readonly parked: Parked<T>;
   readonly #hedge: Hedge;
   readonly #work: Idempotent<T>;
-  readonly #signal: AbortSignal;
+  readonly #registration: Disposable;
   readonly #running = new Set<AbortController>();
   #attempts = 0;
   #failure: { readonly error: unknown } | undefined;
@@ -140,8 +141,10 @@ class Call<T> {
     this.parked = sched.park<T>(`hedge ${work.op}`);
     this.#hedge = hedge;
     this.#work = work;
-    this.#signal = signal;
-    signal.addEventListener('abort', this.#onAbort, { once: true });
+    this.#registration = onAbort(signal, (reason) => {
+      touch(hedge);
+      this.fail(reason);
+    });
   }
 
   /** Starts an attempt, and the timer for the next one. */
@@ -198,17 +201,12 @@ class Call<T> {
     if (this.#running.size === 0) this.fail(this.#failure.error);
   }
 
-  readonly #onAbort = (): void => {
-    touch(this.#hedge);
-    this.fail(this.#signal.reason);
-  };
-
   /** Aborts the attempts under way with `reason`; no other starts. */
   #end(reason: unknown): void {
     this.#isAnswered = true;
     this.#timer?.cancel();
     this.#timer = undefined;
-    this.#signal.removeEventListener('abort', this.#onAbort);
+    this.#registration[Symbol.dispose]();
     this.#hedge.onAnswered(this as Call<unknown>);
     for (const cancel of this.#running) cancel.abort(reason);
   }

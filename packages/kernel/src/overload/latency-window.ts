@@ -3,14 +3,14 @@
  *
  * Contract: `record` is O(1) and allocates nothing. `quantile_ms` is within 2.3 % of a latency at that rank among those of
  * the last `window_ms` less one slot, for latencies from 0.125 ms to 131 s; others count as the nearest of these.
- * Bound: 321 counters for each slot, whatever the traffic.
+ * Bound: 321 counters for each slot, regardless of traffic.
  *
  *     const window = new LatencyWindow({ window_ms: 60_000 });
  *     window.record(sched.now_ms() - begun_ms);
  *     const p95_ms = window.quantile_ms(0.95); // undefined without calls
  */
 import { assert } from '../errors.ts';
-import { RollingWindow } from '../rolling-window.ts';
+import { RollingWindow } from './rolling-window.ts';
 import { sched, touch } from '../sched.ts';
 
 /** Latencies below 2^LOW ms, and those of 2^HIGH ms and more, share a bucket. */

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { isRonError, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import type { KeyedMutex } from './keyed-mutex.ts';
 
 export interface KeyedMutexModelInit {

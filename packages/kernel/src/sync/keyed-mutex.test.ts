@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { isRonError, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { KeyedMutex } from './keyed-mutex.ts';
 
 const aborted = (signal: AbortSignal): Promise<void> =>

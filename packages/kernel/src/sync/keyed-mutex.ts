@@ -15,7 +15,7 @@
  *     });
  */
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
 import { Mutex } from './mutex.ts';
 

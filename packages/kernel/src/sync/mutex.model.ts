@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
 import type { Mutex } from './mutex.ts';
 
@@ -65,6 +65,7 @@ export function mutexModel(Class: typeof Mutex, init: MutexModelInit): Build {
         );
         const refused_max = Math.max(init.callers - 1 - init.waiters_max, 0) + (init.leaves === true ? 1 : 0);
         if (init.closes !== true) assert.ok(refused.length <= refused_max, 'a caller was refused without need');
+        // [storage I-1] [kms I-1]
         assert.ok(!mutex.isHeld && mutex.waiters === 0, 'the mutex is still held');
       },
     };

@@ -16,9 +16,9 @@
  *     });
  */
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { touch } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { WaitList } from './wait-list.ts';
 
 const RETRY_AFTER_MS = 1000;
 
@@ -63,6 +63,8 @@ export class Mutex implements AsyncDisposable {
     touch(this);
     signal.throwIfAborted();
     if (this.#isClosed) throw new RonError('closed', `${this.name} is closed`);
+    // [storage I-1] [kms I-1] Sections await, so this orders operations and guards no state: readers never take it, and
+    // waiters are bounded and leave by their signal.
     if (this.#isHeld) await this.#wait(signal);
     this.#isHeld = true;
     try {

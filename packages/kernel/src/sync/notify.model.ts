@@ -1,7 +1,7 @@
 /** Notify under every schedule. The model takes the class, so that a mutant can replace it. */
 import assert from 'node:assert/strict';
 import type { Build } from '@ron/explorer';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import type { Notify } from './notify.ts';
 
 export interface NotifyModelInit {

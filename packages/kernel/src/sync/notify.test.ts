@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { Notify } from './notify.ts';
 

@@ -16,7 +16,7 @@
  */
 import { RonError } from '../errors.ts';
 import { touch } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { WaitList } from './wait-list.ts';
 
 const WAITERS_MAX = 64;
 

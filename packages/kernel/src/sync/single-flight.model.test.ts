@@ -34,8 +34,8 @@ const MUTANTS = [
   },
   {
     bug: 'a caller joins an aborted run',
-    find: 'this.#detach(run);\n    run.abort(caller.signal.reason);',
-    replace: 'run.abort(caller.signal.reason);',
+    find: 'this.#detach(run);\n    run.abort(reason);',
+    replace: 'run.abort(reason);',
     model: LEAVES,
     caught: /could not join/,
   },
@@ -47,7 +47,7 @@ const MUTANTS = [
     caught: /aborted too early/,
   },
   {
-    bug: 'a run whose deadline was over before it began is counted for ever',
+    bug: 'a run whose deadline was over before it began is counted permanently',
     find: 'if (!hasBegun) this.#onEnd(run);',
     replace: '',
     model: OUTLIVES,
@@ -69,8 +69,8 @@ const MUTANTS = [
   },
   {
     bug: 'a caller that joined gets no answer',
-    find: 'for (const { parked, signal, onAbort } of this.callers) {',
-    replace: 'for (const { parked, signal, onAbort } of [...this.callers].slice(0, 1)) {',
+    find: 'for (const { parked, registration } of this.callers) {',
+    replace: 'for (const { parked, registration } of [...this.callers].slice(0, 1)) {',
     model: SHARED,
     caught: 'deadlock' as const,
   },

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import { isRonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { SingleFlight, type Flight } from './single-flight.ts';
 

@@ -18,11 +18,12 @@
  *       return payload;
  *     });
  */
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
-import { NEVER } from '../never.ts';
+import { NEVER } from './never.ts';
 import { sched, touch, type Parked } from '../sched.ts';
-import { WaitList } from '../wait-list.ts';
+import { onAbort } from './on-abort.ts';
+import { WaitList } from './wait-list.ts';
 
 const RETRY_AFTER_MS = 1000;
 
@@ -41,8 +42,7 @@ export interface Flight {
 
 interface Caller<T> {
   readonly parked: Parked<T>;
-  readonly signal: AbortSignal;
-  readonly onAbort: () => void;
+  readonly registration: Disposable;
 }
 
 class Run<T> implements Flight {
@@ -69,8 +69,8 @@ class Run<T> implements Flight {
 
   /** Gives the outcome to every caller. */
   settle(give: (parked: Parked<T>) => void): void {
-    for (const { parked, signal, onAbort } of this.callers) {
-      signal.removeEventListener('abort', onAbort);
+    for (const { parked, registration } of this.callers) {
+      registration[Symbol.dispose]();
       give(parked);
     }
     this.callers.clear();
@@ -107,8 +107,8 @@ export class SingleFlight<T> implements AsyncDisposable {
     const known = this.#joinable.get(key);
     const run = known ?? this.#add(key);
     const parked = sched.park<T>(this.name);
-    const caller: Caller<T> = { parked, signal, onAbort: () => this.#leave(run, caller) };
-    signal.addEventListener('abort', caller.onAbort, { once: true });
+    const registration = onAbort(signal, (reason) => this.#leave(run, caller, reason));
+    const caller: Caller<T> = { parked, registration };
     run.callers.add(caller);
     if (known === undefined) this.#start(run, start);
     return await parked.promise;
@@ -177,14 +177,14 @@ export class SingleFlight<T> implements AsyncDisposable {
     run.settle(give);
   }
 
-  #leave(run: Run<T>, caller: Caller<T>): void {
+  #leave(run: Run<T>, caller: Caller<T>, reason: unknown): void {
     touch(this);
     run.callers.delete(caller);
-    caller.parked.fail(caller.signal.reason);
+    caller.parked.fail(reason);
     if (run.callers.size > 0 || run.deadline !== undefined) return;
     // The next caller must not join a run that is being aborted.
     this.#detach(run);
-    run.abort(caller.signal.reason);
+    run.abort(reason);
   }
 
   #detach(run: Run<T>): void {

@@ -1,7 +1,7 @@
 /**
  * One timer for the deadlines of many jobs, in place of one for each.
  *
- * Promise: `sweep` is called no later than the earliest time that `by` was given, and at most once per SWEEP_MS_MIN. It
+ * Contract: `sweep` is called no later than the earliest time that `by` was given, and at most once per SWEEP_MS_MIN. It
  * checks the deadlines and returns when the next one expires, Infinity for none.
  * Bound: one timer. While jobs come and go it is left to fire in vain, which is cheaper than one timer for each job.
  * Cancellation: `stop` cancels the timer; the next `by` sets it again.

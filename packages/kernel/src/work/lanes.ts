@@ -1,9 +1,9 @@
 /**
  * The lanes of a work queue: which of them has room, and which is served next.
  *
- * Promise: strict priority with a minimum share. The lane of the highest priority that has jobs is next; lanes of equal
- * priority take turns. A lane that was passed over PASSED_OVER_MAX times while it had jobs is next whatever its priority,
- * and several such lanes take turns.
+ * Contract: strict priority with a minimum share. The lane of the highest priority that has jobs is next; lanes of equal
+ * priority take turns. A lane that was passed over PASSED_OVER_MAX times while it had jobs is next regardless of
+ * its priority, and several such lanes take turns.
  * Bound: `capacity` jobs over all lanes. Each lane may use its reserve, which no other lane can take, and the shared rest.
  *
  *   capacity  [get: reserve][put: reserve][shared by all lanes .........]

@@ -1,9 +1,9 @@
 /**
  * A job of a work queue: as its worker sees it, and as the queue and its lanes see it.
  *
- * Promise: a job waits in one lane, or a worker has it, or it was answered. Only the queue answers it.
+ * Contract: a job waits in one lane, or a worker has it, or it was answered. Only the queue answers it.
  */
-import type { Deadline } from '../deadline.ts';
+import type { Deadline } from '../time/deadline.ts';
 import { FairEntry } from '../fair/fair-queue.ts';
 import type { Parked } from '../sched.ts';
 import type { Lane } from './work-lane.ts';

@@ -1,7 +1,7 @@
 /**
  * One lane of a work queue: the jobs that wait in it, fair by key, and whether it is in standing overload.
  *
- * Promise: keys take turns (`fair-queue.ts`); within a key the oldest job is next, in standing overload the newest. The
+ * Contract: keys take turns (`fair-queue.ts`); within a key the oldest job is next, in standing overload the newest. The
  * lane is in standing overload when its jobs waited longer than their target (10 % of their budget) for a whole interval
  * (5 targets); it leaves that state when its oldest job is under its target again, or when it runs empty. The oldest job
  * decides and not the one that is taken: in overload that is the newest, which never waited.
@@ -100,7 +100,7 @@ export class Lane extends FairQueue<QueuedJob> {
   }
 
   /** Brings the state up to date. Called before a job is taken. */
-  look(now_ms: number): void {
+  update(now_ms: number): void {
     const oldest = this.oldest;
     if (oldest === undefined) return this.#leaveOverload();
     const target_ms = this.#target_ms(oldest);

@@ -2,7 +2,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError } from '../errors.ts';
 import { installSched, realSched } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
@@ -143,7 +143,7 @@ test(
 );
 
 test(
-  'a lane without a key serves in the order of arrival, whatever key a job names',
+  'a lane without a key serves in the order of arrival, even if jobs name keys',
   bench(64, ['get'], async (b) => {
     times(3, (at) => b.submit(`a ${at}`, 'get', 'a'));
     b.submit('b', 'get', 'b');
@@ -188,7 +188,7 @@ test(
 );
 
 test(
-  'lanes that were passed over too often take turns, whatever their priority',
+  'lanes that were passed over too often take turns, regardless of priority',
   bench(
     200,
     Array.from({ length: 20 }, (_, at) => ({ name: `lane${at}`, priority: at })),

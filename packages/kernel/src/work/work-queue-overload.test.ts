@@ -1,8 +1,8 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { RonError } from '../errors.ts';
-import { Mpsc } from '../mpsc.ts';
+import { Mpsc } from '../channels/mpsc.ts';
 import { sched, sleep } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { WorkQueue } from './work-queue.ts';
@@ -59,7 +59,6 @@ test(
     await b.serve(2);
     assert.equal(b.queue.overloaded, false);
     assert.deepEqual(b.ran, ['a', 'b']);
-    assert.equal(b.queue.oldest_ms, TARGET_MS + INTERVAL_MS - 1);
   }),
 );
 
@@ -197,7 +196,7 @@ test(
 );
 
 test(
-  'one very slow job does not make the lane refuse for ever: its estimate halves with each budget of silence',
+  'one very slow job does not make the lane refuse permanently: its estimate halves with each budget of silence',
   bench(async (b) => {
     b.submit('slow', BUDGET_MS, 4000);
     await b.serve();

@@ -62,6 +62,7 @@ const FILES = {
   lanes: import.meta.resolve('./lanes.ts'),
   lane: import.meta.resolve('./work-lane.ts'),
   fair: import.meta.resolve('../fair/fair-queue.ts'),
+  served: import.meta.resolve('./served-queue.ts'),
 };
 
 interface Mutant {
@@ -116,22 +117,23 @@ const MUTANTS: Mutant[] = [
   },
   {
     name: 'close does not wake the workers that wait',
-    find: 'while (this.#workers.size > 0) this.#workers.wakeFirst(undefined);\n    this.#workers.close();',
+    file: 'served',
+    find: 'while (this.workers.size > 0) this.workers.wakeFirst(undefined);\n    this.workers.close();',
     replace: '',
     model: DRAIN,
     expected: /^deadlock/,
   },
   {
-    name: 'a worker of a closed queue goes home although jobs wait',
-    find: 'const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.#closed)',
+    name: 'a worker of a closed queue ends although jobs wait',
+    find: 'const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.isClosed)',
     replace:
-      'if (this.#closed) return Promise.resolve(undefined);\n    const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.#closed)',
+      'if (this.isClosed) return Promise.resolve(undefined);\n    const job = this.#next();\n    if (job !== undefined) return Promise.resolve(job);\n    if (this.isClosed)',
     model: DRAIN,
-    expected: /a worker went home although jobs wait/,
+    expected: /a worker ended although jobs wait/,
   },
   {
     name: 'a new job is not given to a worker that waits',
-    find: 'if (this.#workers.size > 0) this.#handOver();',
+    find: 'if (this.workers.size > 0) this.#handOver();',
     replace: '',
     model: DRAIN,
     expected: /a job waits, and so does a worker/,
@@ -180,8 +182,8 @@ const MUTANTS: Mutant[] = [
   },
   {
     name: 'a job of a worker that dies is not answered for it',
-    find: 'this.#over(job, signal!.reason);\n      ended.wake();',
-    replace: 'this.#taken.delete(job);\n      ended.wake();',
+    find: 'this.#over(job, reason);\n        ended.wake();',
+    replace: 'this.#taken.delete(job);\n        ended.wake();',
     model: DYING,
     expected: /^deadlock/,
   },

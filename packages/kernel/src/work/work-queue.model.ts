@@ -1,6 +1,6 @@
 /** Clients, workers, deadlines and shutdown against each other, under every schedule. */
 import type { Build, World } from '@ron/explorer';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, RonError } from '../errors.ts';
 import type { LaneDeclaration, WorkQueue } from './work-queue.ts';
 
@@ -140,6 +140,7 @@ export function answersOnce({ WorkQueue }: WorkQueueModule, shape: Shape): Build
       final() {
         const count = (answer: Answer): number => clients.filter((client) => client.answer === answer).length;
         for (const client of clients) client.check();
+        // [storage I-5]
         assert(clients.every(({ answer }) => answer !== undefined) && live === 0, 'all are answered, all have ended');
         assert(queue.depth === 0 && queue.running === 0, 'nothing is left');
         assert(count('busy') === queue.busy_total, 'busy answers are counted once');
@@ -161,7 +162,7 @@ function totals(queue: WorkQueue): number[] {
 async function serve(queue: WorkQueue, signal: AbortSignal): Promise<void> {
   try {
     for (let job = await queue.take(signal); job !== undefined; job = await queue.take(signal)) await job.run(signal);
-    assert(queue.depth === 0, 'a worker went home although jobs wait');
+    assert(queue.depth === 0, 'a worker ended although jobs wait');
   } catch (error) {
     assert(signal.aborted && error === signal.reason, `a worker ends by itself: ${String(error)}`);
   }

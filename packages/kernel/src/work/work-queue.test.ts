@@ -3,37 +3,12 @@ import { execFileSync } from 'node:child_process';
 import { getEventListeners } from 'node:events';
 import { test } from 'node:test';
 import fc from 'fast-check';
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { isRonError, RonError } from '../errors.ts';
-import { sched, sleep } from '../sched.ts';
+import { sleep } from '../sched.ts';
 import { VirtualSched } from '../virtual-sched.ts';
 import { WorkQueue } from './work-queue.ts';
-
-const never = new AbortController().signal;
-const after = (budget_ms: number, signal?: AbortSignal): Deadline =>
-  Deadline.after('request', budget_ms, signal === undefined ? {} : { signal });
-const code = (wanted: string) => (error: unknown) => error instanceof RonError && error.code === wanted;
-
-/** Runs a test on a virtual clock, with a queue of one lane. */
-function onQueue(capacity: number, use: (queue: WorkQueue, time: VirtualSched) => Promise<void>): () => Promise<void> {
-  const time = new VirtualSched();
-  return () => time.during(() => use(new WorkQueue('work', { capacity, lanes: ['get'] }), time));
-}
-
-/** The state of a promise so far. */
-function outcome(promise: Promise<unknown>): { value: unknown; at_ms: number } {
-  const seen = { value: undefined as unknown, at_ms: Number.NaN };
-  const note = (value: unknown): void => {
-    seen.value = value;
-    seen.at_ms = sched.now_ms();
-  };
-  promise.then(note, (error: unknown) => note(error instanceof RonError ? error.code : error));
-  return seen;
-}
-
-async function work(queue: WorkQueue, signal: AbortSignal = never): Promise<void> {
-  for (let job = await queue.take(signal); job !== undefined; job = await queue.take(signal)) await job.run(signal);
-}
+import { after, code, never, onQueue, outcome, sleeper, work } from '../../test/work-queue-support.ts';
 
 test(
   'a submitter gets the result or the error of its work',
@@ -206,7 +181,7 @@ test(
     leaving.abort(new Error('stop'));
     await assert.rejects(left, /stop/);
     const answer = queue.submit('get', after(100), () => Promise.resolve('done'));
-    // From the hand-over on the job is the worker's, whatever its signal does.
+    // After the hand-over the job belongs to the worker, even if its signal aborts.
     staying.abort(new Error('stop'));
     await (await stayed)!.run();
     assert.equal(await answer, 'done');
@@ -290,63 +265,6 @@ test(
   }),
 );
 
-test(
-  'close refuses new jobs, lets queued ones drain, and then sends the workers home',
-  onQueue(8, async (queue, time) => {
-    const workers = [work(queue), work(queue)];
-    const answers = [1, 2, 3, 4].map((value) =>
-      queue.submit('get', after(100), async () => {
-        await sleep(10, never);
-        return value;
-      }),
-    );
-    queue.close();
-    queue.close();
-    await assert.rejects(queue.submit('get', after(100), sleeper(0)), code('draining'));
-    await time.advance(20);
-    assert.deepEqual(await Promise.all(answers), [1, 2, 3, 4]);
-    await Promise.all(workers);
-    assert.deepEqual(time.timers, []);
-  }),
-);
-
-test(
-  'close wakes workers that wait',
-  onQueue(8, async (queue) => {
-    const waiting = [queue.take(never), queue.take(never)];
-    queue.close();
-    assert.deepEqual(await Promise.all(waiting), [undefined, undefined]);
-  }),
-);
-
-test(
-  'abortQueued answers every job whose work has not begun, and only those',
-  onQueue(8, async (queue, time) => {
-    const running = queue.submit('get', after(100), () => Promise.resolve('done'));
-    const queued = [1, 2, 3].map(() => queue.submit('get', after(100), () => assert.fail('it ran')));
-    const ran = (await queue.take(never))!.run();
-    const taken = await queue.take(never);
-    assert.equal(queue.abortQueued(new RonError('draining', 'stopping')), 3);
-    for (const answer of queued) await assert.rejects(answer, /stopping/);
-    assert.equal(await running, 'done');
-    await ran;
-    await taken!.run();
-    queue.close();
-    assert.deepEqual(time.timers, []);
-    assert.equal(queue.canceled_total, 3);
-  }),
-);
-
-test(
-  'disposing closes and sends away who still waits',
-  onQueue(8, async (queue) => {
-    const answer = queue.submit('get', after(100), sleeper(0));
-    await queue[Symbol.asyncDispose]();
-    await assert.rejects(answer, code('draining'));
-    assert.equal(await queue.take(never), undefined);
-  }),
-);
-
 test('a queue has a capacity and lanes, and knows only its own', () => {
   assert.throws(() => new WorkQueue('work', { capacity: 0, lanes: ['get'] }), /capacity/);
   assert.throws(() => new WorkQueue('work', { capacity: 1, lanes: [] }), /has a lane/);
@@ -421,7 +339,7 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
   // In a process of its own: the test runner's hooks on every promise would dominate the measurement.
   const url = (file: string): string => new URL(file, import.meta.url).href;
   const program = `
-    import { Deadline } from '${url('../deadline.ts')}';
+    import { Deadline } from '${url('../time/deadline.ts')}';
     import { WorkQueue } from '${url('./work-queue.ts')}';
     const queue = new WorkQueue('work', { capacity: 512, lanes: ['get', 'put'] });
     const stop = new AbortController();
@@ -450,26 +368,4 @@ test('finished jobs leave nothing behind, and a job costs microseconds', (t) => 
   t.diagnostic(`160 000 jobs: the heap grew by ${grown_bytes} bytes; ${each_us!.toFixed(2)} us each`);
   assert.equal(accepted, 192_000);
   assert.ok(grown_bytes! < 256 * 1024, `the heap grew by ${grown_bytes} bytes`);
-});
-
-function sleeper(work_ms: number): (deadline: Deadline) => Promise<void> {
-  return () => sleep(work_ms, never);
-}
-
-test('a worker whose task stops closes the queue and still serves accepted jobs', async () => {
-  const queue = new WorkQueue('work', { capacity: 8, lanes: ['get'] });
-  const stop = new AbortController();
-  const served: number[] = [];
-  const jobs = [1, 2, 3].map((number) =>
-    queue.submit('get', Deadline.after('get', 10_000), async () => void served.push(number)),
-  );
-  stop.abort();
-  await queue.serve({ signal: new AbortController().signal, stopping: stop.signal });
-  await Promise.all(jobs);
-  assert.deepEqual(served, [1, 2, 3]);
-  await assert.rejects(
-    queue.submit('get', Deadline.after('get', 10_000), async () => undefined),
-    RonError,
-  );
-  assert.equal(getEventListeners(stop.signal, 'abort').length, 0);
 });

@@ -1,7 +1,7 @@
 /**
  * The queue between the listener and the workers of a service: requests wait here until one of a few workers is free.
  *
- * Promise: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
+ * Contract: every accepted job is answered exactly once: with the result of its work, `busy` if it was dropped before its
  * work began, `timeout` if its deadline passed, or the reason of its cancellation. It is answered on time, even while it
  * waits. Work that has begun is never dropped; its deadline governs it. A job whose deadline has passed when it is
  * submitted is refused with `timeout`: it counts in `timeout_total`, but was not accepted.
@@ -26,14 +26,14 @@
  *   const bytes = await queue.submit('get', deadline, (scope) => read(path, scope.signal), address);
  *   await queue.serve(task);                          // in each worker
  */
-import { Deadline } from '../deadline.ts';
+import { Deadline } from '../time/deadline.ts';
 import { assert, isRonError, RonError } from '../errors.ts';
 import { sched, touch, type Parked } from '../sched.ts';
-import type { TaskContext } from '../supervisor.ts';
-import { WaitList } from '../wait-list.ts';
+import { onAbort } from '../sync/on-abort.ts';
 import { DeadlineSweep } from './deadline-sweep.ts';
 import { QueuedJob, type Job, type Run, type Work } from './work-job.ts';
 import { Lanes } from './lanes.ts';
+import { ServedQueue } from './served-queue.ts';
 import type { Lane, LaneDeclaration } from './work-lane.ts';
 
 export type { Job } from './work-job.ts';
@@ -51,16 +51,13 @@ export interface WorkQueueInit {
   budget_ms?: number;
 }
 
-export class WorkQueue implements AsyncDisposable {
-  readonly name: string;
+export class WorkQueue extends ServedQueue<Job> {
   readonly capacity: number;
   readonly #lanes: Lanes;
   /** Jobs that workers took and that are not answered yet: the sweep watches their deadlines too. */
   readonly #taken = new Set<QueuedJob>();
-  readonly #workers: WaitList<Job | undefined, undefined>;
   readonly #sweep: DeadlineSweep;
   #running = 0;
-  #closed = false;
 
   /** Jobs answered with `busy`: refused because there was no room, or dropped. */
   busy_total = 0;
@@ -73,14 +70,13 @@ export class WorkQueue implements AsyncDisposable {
   accepted_total = 0;
 
   constructor(name: string, init: WorkQueueInit) {
+    super(name);
     const { capacity, lanes, budget_ms } = init;
     assert(Number.isSafeInteger(capacity) && capacity >= 1, `queue ${name}: capacity is a whole number, at least 1`);
     assert(budget_ms === undefined || budget_ms > 0, `queue ${name}: the budget is positive`);
-    this.name = name;
     this.capacity = capacity;
     this.#lanes = new Lanes(`queue ${name}`, capacity, lanes, budget_ms);
     this.#sweep = new DeadlineSweep(`${name}.deadlines`, (now_ms) => this.#expireJobs(now_ms));
-    this.#workers = new WaitList({ owner: this, label: `${name}.take` });
   }
 
   /** Jobs that wait. */
@@ -93,22 +89,6 @@ export class WorkQueue implements AsyncDisposable {
   get running(): number {
     touch(this);
     return this.#running;
-  }
-
-  /** Workers that wait for a job. Never while a job waits. */
-  get idle(): number {
-    touch(this);
-    return this.#workers.size;
-  }
-
-  /** How long the job that came first has been waiting; 0 when none waits. */
-  get oldest_ms(): number {
-    touch(this);
-    const now_ms = sched.now_ms();
-    return this.#lanes.all.reduce(
-      (oldest_ms, lane) => Math.max(oldest_ms, now_ms - (lane.oldest?.queued_ms ?? now_ms)),
-      0,
-    );
   }
 
   /** Whether a lane is in standing overload. */
@@ -135,10 +115,11 @@ export class WorkQueue implements AsyncDisposable {
   submit<R>(lane: string, deadline: Deadline, work: (deadline: Deadline) => Promise<R>, key = ''): Promise<R> {
     touch(this);
     const into = this.#lanes.named(lane);
-    if (this.#closed) return Promise.reject(new RonError('draining', `queue ${this.name} takes no more work`));
+    if (this.isClosed) return Promise.reject(this.drainingError());
     const remaining_ms = deadline.remaining_ms;
     if (remaining_ms <= 0) return Promise.reject(this.#tooLate(deadline));
     const now_ms = sched.now_ms();
+    // [storage I-3] [storage I-9] A full queue refuses at once; it never grows.
     if (!this.#lanes.hasRoom(into) && !this.#displaceFor(into, key, now_ms)) {
       return Promise.reject(
         this.#busy(into, now_ms, into.isKeyed && into.size > 0 ? 'has no room for this key' : 'is full'),
@@ -153,7 +134,7 @@ export class WorkQueue implements AsyncDisposable {
     // Last: a displaced job may have ended a deadline above both, and `onOver` answers this job at once then.
     open.unfollow = deadline.onOver((reason) => this.#over(job, reason));
     this.#sweep.by(job.expires_ms, now_ms);
-    if (this.#workers.size > 0) this.#handOver();
+    if (this.workers.size > 0) this.#handOver();
     return answer.promise as Promise<R>;
   }
 
@@ -163,36 +144,10 @@ export class WorkQueue implements AsyncDisposable {
     if (signal.aborted) return Promise.reject(signal.reason);
     const job = this.#next();
     if (job !== undefined) return Promise.resolve(job);
-    if (this.#closed) return Promise.resolve(undefined);
-    return this.#workers.park(signal, undefined);
+    if (this.isClosed) return Promise.resolve(undefined);
+    return this.workers.park(signal, undefined);
   }
 
-  /**
-   * The life of one worker: runs jobs until the queue is closed and drained, or the task is aborted. When the task
-   * stops, the queue closes and accepted jobs are still served.
-   */
-  async serve({ signal, stopping }: Pick<TaskContext, 'signal' | 'stopping'>): Promise<void> {
-    const close = (): void => this.close();
-    if (stopping.aborted) close();
-    else stopping.addEventListener('abort', close, { once: true });
-    try {
-      for (let job = await this.take(signal); job !== undefined; job = await this.take(signal)) await job.run(signal);
-    } finally {
-      stopping.removeEventListener('abort', close);
-    }
-  }
-
-  /** Refuses new jobs. Those that wait are still served; a worker that finds none ends. Idempotent. */
-  close(): void {
-    touch(this);
-    if (this.#closed) return;
-    this.#closed = true;
-    while (this.#workers.size > 0) this.#workers.wakeFirst(undefined);
-    this.#workers.close();
-    this.#restIfDone();
-  }
-
-  /** Answers every job whose work has not begun with `error`; gives how many there were. */
   abortQueued(error: unknown): number {
     touch(this);
     const queued = this.#jobs().filter((job) => !job.begun);
@@ -201,18 +156,21 @@ export class WorkQueue implements AsyncDisposable {
     return queued.length;
   }
 
-  /** Closes, and rejects the jobs that wait. Work in progress goes on. */
-  [Symbol.asyncDispose](): Promise<void> {
-    this.close();
-    this.abortQueued(new RonError('draining', `queue ${this.name} was closed`));
-    return Promise.resolve();
+  protected async serveNext(signal: AbortSignal): Promise<boolean> {
+    const job = await this.take(signal);
+    await job?.run(signal);
+    return job !== undefined;
+  }
+
+  protected stopIfDone(): void {
+    if (this.isClosed && this.#lanes.depth + this.#taken.size === 0) this.#sweep.stop();
   }
 
   /** Gives the job that has just come to the worker that has waited longest. */
   #handOver(): void {
     const job = this.#next();
     // None when its deadline passed in this very moment: then it is answered already.
-    if (job !== undefined) this.#workers.wakeFirst(job);
+    if (job !== undefined) this.workers.wakeFirst(job);
   }
 
   /** Takes the next job out. */
@@ -231,7 +189,7 @@ export class WorkQueue implements AsyncDisposable {
 
   /** The job of a lane to serve now, after dropping those that are not worth it. */
   #pick(lane: Lane, now_ms: number): QueuedJob | undefined {
-    lane.look(now_ms);
+    lane.update(now_ms);
     if (lane.overloaded) this.#shedOldest(lane, now_ms);
     for (;;) {
       const job = lane.peek(lane.overloaded ? 'newest' : 'oldest');
@@ -287,12 +245,8 @@ export class WorkQueue implements AsyncDisposable {
     job.open = undefined;
     open.unfollow();
     if (!this.#taken.delete(job)) this.#lanes.remove(job);
-    this.#restIfDone();
+    this.stopIfDone();
     return open.answer;
-  }
-
-  #restIfDone(): void {
-    if (this.#closed && this.#lanes.depth + this.#taken.size === 0) this.#sweep.stop();
   }
 
   readonly #run: Run = (job, signal) => {
@@ -312,13 +266,9 @@ export class WorkQueue implements AsyncDisposable {
   #work(job: QueuedJob, work: Work, scope: Deadline, signal: AbortSignal | undefined): Promise<void> {
     const began_ms = sched.now_ms();
     const ended = sched.park<void>(`${this.name}.run`);
-    const onAbort = (): void => {
-      this.#over(job, signal!.reason);
-      ended.wake();
-    };
     const onEnd = (): Parked<unknown> | undefined => {
       touch(this);
-      signal?.removeEventListener('abort', onAbort);
+      registration?.[Symbol.dispose]();
       if (signal !== undefined) scope[Symbol.dispose]();
       const now_ms = sched.now_ms();
       job.in.sample(now_ms - began_ms, now_ms);
@@ -326,7 +276,12 @@ export class WorkQueue implements AsyncDisposable {
       ended.wake();
       return this.#conclude(job);
     };
-    signal?.addEventListener('abort', onAbort, { once: true });
+    const registration =
+      signal &&
+      onAbort(signal, (reason) => {
+        this.#over(job, reason);
+        ended.wake();
+      });
     start(work, scope).then(
       (value) => onEnd()?.wake(value),
       (error: unknown) => {

@@ -1,11 +1,11 @@
 /**
  * A file system in memory that can lose power.
  *
- * It keeps what was done and what was made durable apart. `imagesAt(n)` gives the disks that a machine could wake up with
- * if the power went after the first `n` operations: of each write that no sync covers, all, nothing, or the part before
- * some 512-byte border is there, in any combination; of each name that no directory sync covers, the same. A real disk
- * does nothing worse that a log could survive. What a sync did not manage to write stays unwritten, also when a later sync
- * of the same file succeeds: that is what operating systems do.
+ * It separates operations from their durability. `imagesAt(n)` returns the disks that a machine could restart with if the
+ * power failed after the first `n` operations: each write that no sync covers is complete, missing, or cut at a 512-byte
+ * boundary, in any combination; the same for each name that no directory sync covers. A real disk does nothing worse that a
+ * log could survive. Bytes that a failed sync did not write stay unwritten even if a later sync of the file succeeds, as in
+ * real operating systems.
  *
  * Bound: at most `images_max` disks for each crash point; when there are more, a sample drawn by `random`.
  */
@@ -18,7 +18,7 @@ type Effect =
   | { readonly kind: 'write'; readonly at: number; readonly bytes: Uint8Array }
   | { readonly kind: 'truncate'; readonly bytes: number };
 
-/** What can happen to an effect that no sync covers: all of it (Infinity), or its first bytes only (0: none). */
+/** The surviving part of an effect that no sync covers: all of it (Infinity), or its first bytes (0: none). */
 type Fate = number;
 
 type Operation =
@@ -30,7 +30,7 @@ type Operation =
   | { readonly kind: 'syncDir'; readonly dir: string };
 
 export interface Faults {
-  /** Called before each operation with its name and path; what it throws is what the caller gets. */
+  /** Called before each operation with its name and path. The caller gets the error that it throws. */
   before?(operation: string, path: string): void;
 }
 
@@ -76,12 +76,12 @@ export class CrashFileSystem implements FileSystem {
     return this.#operations.length;
   }
 
-  /** What a reader without a crash would find. */
+  /** The contents without a crash. */
   files(): Map<string, Uint8Array> {
     return new Map([...this.#names].map(([path, inode]) => [path, this.#contents.get(inode) ?? new Uint8Array(0)]));
   }
 
-  /** Changes bytes behind everybody's back, as rot does. */
+  /** Changes bytes without an operation, as bit rot does. */
   damage(path: string, change: (bytes: Uint8Array) => Uint8Array): void {
     const inode = this.#inodeAt(path);
     this.#contents.set(inode, change(Uint8Array.from(this.#contents.get(inode) ?? [])));
@@ -134,7 +134,7 @@ export class CrashFileSystem implements FileSystem {
     return this.#do('syncDir', dir, () => void this.#operations.push({ kind: 'syncDir', dir }));
   }
 
-  /** The disks that a machine could wake up with after the first `operations` operations. */
+  /** The disks that a machine could restart with after the first `operations` operations. */
   *imagesAt(operations: number, images_max: number, random: () => number): Generator<Map<string, Uint8Array>> {
     const history = this.#operations.slice(0, operations);
     const open = unsynced(history);
@@ -207,7 +207,7 @@ export class CrashFileSystem implements FileSystem {
   }
 }
 
-/** The operations that the power cut may undo: nothing after them made them durable. */
+/** The operations that the power failure may undo, because no later operation made them durable. */
 function unsynced(history: readonly Operation[]): number[] {
   return [...history.keys()].filter((index) => !isDurable(history[index] as Operation, history.slice(index + 1)));
 }

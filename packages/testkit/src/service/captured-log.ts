@@ -1,5 +1,5 @@
 /** A log whose lines a test can read. */
-import { createLog, type Log } from '@ron/kernel';
+import { createLog, type Log } from '@ron/telemetry';
 
 export interface CapturedLog {
   readonly log: Log;

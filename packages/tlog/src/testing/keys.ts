@@ -1,6 +1,6 @@
-/** Signers whose keys lie in memory. */
+/** Signers with keys in memory. */
 import { generateKeyPairSync, sign } from 'node:crypto';
-import { KeyType, noteSigner, type NoteSigner } from '../note-key.ts';
+import { KeyType, noteSigner, type NoteSigner } from '../note/note-key.ts';
 
 /** A signer with a new key. */
 export function memorySigner(name: string, type: NoteSigner['type'] = KeyType.ed25519): NoteSigner {

@@ -1,4 +1,4 @@
-/** RFC 6962, section 2.1, word for word: slow, and written without a look at the code that it checks. */
+/** RFC 6962, section 2.1, transcribed literally: slow, and independent of the code under test. */
 import { createHash } from 'node:crypto';
 
 const sha256 = (...parts: readonly Uint8Array[]): Buffer => {

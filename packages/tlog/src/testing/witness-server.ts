@@ -1,21 +1,21 @@
-/** A witness in memory, strict about its protocol (C2SP tlog-witness), for tests. */
-import { generateKeyPairSync, sign } from 'node:crypto';
+/** A strict in-memory witness (C2SP tlog-witness) for tests. */
+import { generateKeyPairSync, sign, type KeyObject } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
-import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../checkpoint.ts';
-import { EMPTY_ROOT } from '../hash.ts';
-import { formatVkey, KeyType, parseVkey, verifyNote } from '../note-key.ts';
-import { formatSignature, parseNote } from '../note.ts';
-import { isSame, verifyConsistency } from '../tree.ts';
+import { decodeCheckpoint, encodeCheckpoint, fromBase64, type Checkpoint } from '../note/checkpoint.ts';
+import { EMPTY_ROOT } from '../tree/hash.ts';
+import { formatVkey, KeyType, parseVkey, verifyNote } from '../note/note-key.ts';
+import { formatSignature, parseNote } from '../note/note.ts';
+import { isSame, verifyConsistency } from '../tree/tree.ts';
 
 export interface WitnessServer extends AsyncDisposable {
   readonly url: string;
   readonly vkey: string;
-  /** What it has cosigned last; can be set, as somebody else would have shown it. */
+  /** The last checkpoint that it cosigned. Tests set it to simulate a submission by another client. */
   latest: Checkpoint | undefined;
-  /** Every answer: its status. */
+  /** The status of every response. */
   readonly answers: number[];
-  /** What it gives instead of its own answer. */
+  /** A response that replaces its own. */
   override: { status: number; text: string } | undefined;
 }
 
@@ -51,12 +51,7 @@ export async function startWitness(origin: string, log_vkeys: readonly string[])
     };
     if (!verifyConsistency(consistency)) return { status: 422, text: '' };
     witness.latest = checkpoint;
-    const time_s = 1_679_315_147n;
-    const message = `cosignature/v1\ntime ${time_s}\n${encodeCheckpoint(checkpoint)}`;
-    const time = Buffer.alloc(8);
-    time.writeBigUInt64BE(time_s);
-    const signature = Buffer.concat([time, sign(null, Buffer.from(message), privateKey)]);
-    return { status: 200, text: formatSignature({ name, key_id, signature }) };
+    return { status: 200, text: formatSignature({ name, key_id, signature: cosignature(checkpoint, privateKey) }) };
   };
 
   const server = createServer((request, response) => void serve(request, response));
@@ -81,6 +76,14 @@ export async function startWitness(origin: string, log_vkeys: readonly string[])
     [Symbol.asyncDispose]: () => closed(server),
   };
   return witness;
+}
+
+function cosignature(checkpoint: Checkpoint, key: KeyObject): Buffer {
+  const time_s = 1_679_315_147n;
+  const message = `cosignature/v1\ntime ${time_s}\n${encodeCheckpoint(checkpoint)}`;
+  const time = Buffer.alloc(8);
+  time.writeBigUInt64BE(time_s);
+  return Buffer.concat([time, sign(null, Buffer.from(message), key)]);
 }
 
 function parseRequest(body: string): { old: number; proof: Buffer[]; note: ReturnType<typeof parseNote> } | undefined {

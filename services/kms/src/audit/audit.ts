@@ -1,20 +1,22 @@
 /**
- * The audit side of kms, put together: events come in, a signed log comes out.
+ * Assembles the audit pipeline of kms.
  *
  *     operations --> trail --> appender --> log --> checkpointer --> anchor --> published --> witness
  */
-import { NEVER, sched, type Log, type ServiceRuntime, type Watch } from '@ron/kernel';
+import { NEVER, sched, type Watch } from '@ron/kernel';
+import { type Log } from '@ron/telemetry';
+import { type ServiceRuntime } from '@ron/service';
 import { Witness, type WitnessInit } from '@ron/tlog';
 import type { concurrency } from '../concurrency.ts';
 import type { KmsConfig } from '../config.ts';
 import type { KmsCounters } from '../metrics.ts';
-import { proofOf } from '../routes/audit.ts';
-import { notSound, type Vault } from '../vault.ts';
+import { proofOf } from './proof.ts';
+import { notSound, type Vault } from '../vault/vault.ts';
 import { Auditor, type Caller } from './auditor.ts';
 import { Checkpointer, type CheckpointLog } from './checkpointer.ts';
 import { encodeInterruption } from './event.ts';
 import { AuditTrail, type AppendLog, type Queued } from './trail.ts';
-import { WitnessWatch } from './witness-watch.ts';
+import { WitnessClient } from './witness-client.ts';
 
 export interface AuditEventOut {
   readonly kind: 'audit';
@@ -24,10 +26,10 @@ export interface AuditEventOut {
 export interface AuditInit {
   readonly runtime: ServiceRuntime<typeof concurrency>;
   readonly vault: Vault;
-  /** In force now. */
+  /** The configuration in force. */
   readonly config: { readonly value: KmsConfig };
   readonly counters: KmsCounters;
-  /** How the witness may be reached. */
+  /** The networks through which the witness may be reached. */
   readonly egress: NonNullable<WitnessInit['egress']>;
   readonly log: Log;
   readonly publish: (event: AuditEventOut) => void;
@@ -37,44 +39,35 @@ export interface Audit {
   readonly auditor: Auditor;
   readonly trail: AuditTrail;
   readonly checkpointer: Checkpointer;
-  readonly witnesses: WitnessWatch;
+  readonly witnesses: WitnessClient;
   /** Entries that a checkpoint covers. */
   readonly covered: Watch<number>;
-  /** Why nothing may be signed: something is older than it was. */
+  /** Why nothing may be signed: some state was rolled back. */
   readonly unsound: string | undefined;
-  /** Why the log is not to be relied upon at present. */
+  /** Why the log is currently unreliable. */
   readonly problem: string | undefined;
-  /** Waits for the checkpoint that covers an entry, and proves that it is there. */
+  /** Waits for the checkpoint that covers an entry, and returns the inclusion proof. */
   prove(index: number, caller: Caller): Promise<unknown>;
-  /** Writes the waiting entries and signs the last checkpoint. For the shutdown, when no more entries are recorded. */
+  /** Writes the waiting entries and signs the final checkpoint. Call it when no more entries are recorded. */
   close(): Promise<void>;
 }
 
 export function openAudit({ runtime, vault, config, counters, egress, log, publish }: AuditInit): Audit {
-  let unsound: string | undefined;
-  const onUnsound = (problem: string): void => {
-    if (unsound !== undefined) return;
-    unsound = problem;
-    vault.freeze(problem);
-    counters.integrity_failed();
-    log.error({ problem }, 'nothing will be signed: something is older than it was');
-  };
-  if (vault.problem !== undefined) onUnsound(vault.problem);
+  const rollback = rollbackLatch({ vault, counters, log });
   const mode = (): KmsConfig['audit']['mode'] => config.value.audit.mode;
   const covered = runtime.watch('checkpoint', vault.log?.checkpoint?.size ?? 0);
-  const { interrupted_ms } = vault;
-  const auditLog = guarded(vault, () => unsound);
+  const auditLog = guarded(vault, () => rollback.problem);
   const trail = new AuditTrail({
     queue: runtime.mpsc<Queued>('audit'),
-    lead: interrupted_ms === undefined ? undefined : encodeInterruption({ from: interrupted_ms, to: sched.wall_ms() }),
+    first_entry: interruptionOf(vault),
     log: auditLog,
     mode,
     appendDeadline: () => runtime.deadline('audit'),
     onDropped: (count) => counters.audit_dropped(count),
     onAppended: () => checkpointer.appended(),
     onProblem: (error) => {
-      log.error({ err: error }, 'the audit log cannot be written');
-      publish({ kind: 'audit', problem: 'it cannot be written' });
+      log.error({ err: error }, 'failed to write the audit log');
+      publish({ kind: 'audit', problem: 'the audit log cannot be written' });
     },
   });
   const checkpointer: Checkpointer = new Checkpointer({
@@ -85,16 +78,15 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     deadline: () => runtime.deadline('checkpoint'),
     interval_ms: () => config.value.audit.checkpoint_interval,
     every_ops: () => config.value.audit.checkpoint_ops,
-    memory: vault.memory,
+    recorder: vault.recorder,
     onMissed: (error) => {
       counters.integrity_failed();
       log.error({ err: error }, 'an audit checkpoint was missed');
       publish({ kind: 'audit', problem: 'a checkpoint was missed' });
     },
   });
-  const { witness_url: url, witness_key } = config.value.audit;
-  const witness = url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
-  const witnesses = new WitnessWatch({ witness, log: vault.log, covered, onRolledBack: onUnsound });
+  const witness = witnessOf(config.value, egress);
+  const witnesses = new WitnessClient({ witness, log: vault.log, covered, onRolledBack: rollback.report });
   return {
     auditor: new Auditor(trail, mode),
     trail,
@@ -102,25 +94,61 @@ export function openAudit({ runtime, vault, config, counters, egress, log, publi
     witnesses,
     covered,
     get unsound() {
-      return unsound;
+      return rollback.problem;
     },
     get problem() {
-      return unsound ?? checkpointer.problem ?? trail.problem;
+      return rollback.problem ?? checkpointer.problem ?? trail.problem;
     },
     async prove(index, { deadline }) {
-      await checkpointer.covers(index, deadline.signal);
+      await checkpointer.waitUntilCovered(index, deadline.signal);
       return await proofOf(vault.log!, index);
     },
     async close() {
+      // [kms I-6] Waiting entries are written before the last checkpoint covers them.
       await trail.close();
       if (vault.log !== undefined && vault.log.size > covered.value) await checkpointer.write();
-      const isWhole = vault.log?.size === covered.value && trail.problem === undefined && unsound === undefined;
+      const isWhole =
+        vault.log?.size === covered.value && trail.problem === undefined && rollback.problem === undefined;
       if (isWhole) await vault.end(NEVER);
     },
   };
 }
 
-/** A log that takes nothing while something is not sound, and says why. */
+/** The entry for a process that did not shut down cleanly. */
+function interruptionOf({ interrupted_ms: from }: Vault): Buffer | undefined {
+  return from === undefined ? undefined : encodeInterruption({ from, to: sched.wall_ms() });
+}
+
+function witnessOf({ audit }: KmsConfig, egress: AuditInit['egress']): Witness | undefined {
+  const { witness_url: url, witness_key } = audit;
+  return url === undefined ? undefined : new Witness({ url, vkeys: [witness_key!], egress });
+}
+
+interface RollbackLatch {
+  readonly problem: string | undefined;
+  readonly report: (problem: string) => void;
+}
+
+/** Keeps the first rollback that is reported, and stops all writes from then on. */
+function rollbackLatch({ vault, counters, log }: Pick<AuditInit, 'vault' | 'counters' | 'log'>): RollbackLatch {
+  let first: string | undefined;
+  const report = (problem: string): void => {
+    if (first !== undefined) return;
+    first = problem;
+    vault.freeze(problem);
+    counters.integrity_failed();
+    log.error({ problem }, 'kms refuses to sign: some of its state was rolled back');
+  };
+  if (vault.problem !== undefined) report(vault.problem);
+  return {
+    get problem() {
+      return first;
+    },
+    report,
+  };
+}
+
+/** A log that refuses writes with the reason while the vault is not sound. */
 function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & CheckpointLog {
   const { log } = vault;
   const whenSound = <A>(work: (sound: NonNullable<Vault['log']>) => Promise<A>): Promise<A> => {
@@ -136,6 +164,6 @@ function guarded(vault: Vault, unsound: () => string | undefined): AppendLog & C
         await vault.begin(signal);
         return await sound.append(entries, signal);
       }),
-    writeCheckpoint: (signal, memory) => whenSound((sound) => sound.writeCheckpoint(signal, memory)),
+    writeCheckpoint: (signal, recorder) => whenSound((sound) => sound.writeCheckpoint(signal, recorder)),
   };
 }

@@ -1,26 +1,26 @@
 /**
- * Puts every operation into the audit log, however it ended: done, refused, or failed.
+ * Records every operation in the audit log, whether it succeeded, was refused or failed.
  *
- * Promise: an operation that did something is told about only after its entry was recorded; where nothing may happen
- * without an entry (`strict`), one whose entry cannot be written fails. One that was refused or failed leaves an entry
- * with its code. Only what was turned away at the door leaves none: nothing was tried, and a flood must not fill the log.
+ * Contract: the result of an operation is returned only after its entry was recorded; in mode `strict` the operation fails
+ * if its entry cannot be written. A refused or failed operation leaves an entry with its error code. Only requests that
+ * were rejected at a full queue or during a drain leave none: nothing was attempted, and a flood must not fill the log.
  * Bound, overflow, cancellation: as the trail's.
  */
 import { isAlg } from '@ron/custody';
 import { isRonError, sched, type Deadline } from '@ron/kernel';
 import type { KeyRecord } from '../keys/key-record.ts';
-import { parseKid } from '../kid.ts';
+import { parseKid } from '../keys/kid.ts';
 import type { AuditEvent, AuditOp } from './event.ts';
 import type { AuditMode, AuditTrail } from './trail.ts';
 
-/** Who asks, and until when. */
+/** The client of an operation. */
 export interface Caller {
   /** The id of the capability. */
   readonly actor: string;
   readonly deadline: Deadline;
 }
 
-/** What is known of an operation before it is done. */
+/** The facts about an operation that are known before it runs. */
 export interface Attempt {
   readonly op: AuditOp;
   /** As the caller wrote it. */
@@ -30,7 +30,7 @@ export interface Attempt {
   readonly input_bytes?: number | undefined;
 }
 
-/** The key and the version that an operation used. */
+/** The key and version that an operation used. */
 export interface Used {
   readonly kid: string;
   readonly record: Pick<KeyRecord, 'tenant' | 'purpose' | 'alg'>;
@@ -48,10 +48,10 @@ export class Auditor {
   }
 
   /**
-   * Does the work in its turn and records it; gives what it gave and its place in the log, if it has one. `turn` may
-   * refuse to let the work begin.
+   * Runs the work through `turn` and records it. Returns the answer and its log index, if it has one. `turn` may refuse to
+   * start the work.
    */
-  async entered<A>(
+  async runRecorded<A>(
     caller: Caller,
     attempt: Attempt,
     turn: (work: () => Promise<A>) => Promise<A>,
@@ -67,40 +67,40 @@ export class Auditor {
         return work();
       });
     } catch (error) {
-      this.failed(caller, attempt, error, wasTried);
+      this.recordFailure(caller, attempt, error, wasTried);
       throw error;
     }
-    return { answer, log_index: await this.done(caller, attempt, used(answer)) };
+    return { answer, log_index: await this.recordSuccess(caller, attempt, used(answer)) };
   }
 
-  /** So many operations begin: `done` or `failed` follows for each. Throws when none may begin any more. */
+  /** Begins `count` operations; `recordSuccess` or `recordFailure` must follow for each. Throws after a close. */
   begin(count: number): void {
     this.#trail.begin(count);
   }
 
-  /** The place of an operation that went well. */
-  done(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
+  /** Records a success. Returns its log index. */
+  recordSuccess(caller: Caller, attempt: Attempt, used: Used): Promise<number | undefined> {
     return this.#trail.record(eventOf(caller, attempt, used, 'ok'), caller.deadline.signal);
   }
 
-  /** `wasTried`: whether it got further than the door. */
-  failed(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
+  /** `wasTried`: whether the work began. */
+  recordFailure(caller: Caller, attempt: Attempt, error: unknown, wasTried: boolean): void {
     const code = codeOf(error);
-    const used = claimed(attempt.kid);
-    // What is no kid at all names no key, and what strangers write does not go into the log.
+    const used = keyNamedBy(attempt.kid);
+    // Text that is not a kid names no key, and arbitrary client input does not belong in the log.
     if (used === undefined || (!wasTried && (code === 'busy' || code === 'draining'))) this.#trail.cancel();
     else this.#trail.note(eventOf(caller, attempt, used, code));
   }
 
-  /** An operation that was not allowed to begin. */
-  refused(caller: Caller, attempt: Attempt, error: unknown): void {
+  /** Records an operation that was not allowed to begin. */
+  recordRefusal(caller: Caller, attempt: Attempt, error: unknown): void {
     if (codeOf(error) === 'draining') return;
     this.begin(1);
-    this.failed(caller, attempt, error, false);
+    this.recordFailure(caller, attempt, error, false);
   }
 
-  /** For operations that change nothing: only a strict log is waited for. */
-  looked(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
+  /** Records an operation without side effects: only a strict log makes the caller wait. */
+  recordRead(caller: Caller, attempt: Attempt, used: Used, result: string): Promise<unknown> | undefined {
     this.begin(1);
     const event = eventOf(caller, attempt, used, result);
     if (this.#mode() === 'strict') return this.#trail.record(event, caller.deadline.signal);
@@ -119,12 +119,12 @@ function eventOf({ actor }: Caller, attempt: Attempt, { kid, record }: Used, res
   return { op, op_id, input_hash, input_bytes, actor, kid, alg, purpose, tenant, result, time_ms: sched.wall_ms() };
 }
 
-/** The key that the caller meant, from its name alone. */
-function claimed(kid: string): Used | undefined {
+/** The key that the kid claims to name, from the text alone. */
+function keyNamedBy(kid: string): Used | undefined {
   try {
     return { kid, record: parseKid(kid) };
   } catch {
-    // A key that is yet to be made: `<tenant>/<purpose>/<alg>/`.
+    // A key that does not exist yet: `<tenant>/<purpose>/<alg>/`.
     const [, tenant, purpose, alg] = TO_BE_MADE.exec(kid) ?? [];
     if (tenant === undefined || purpose === undefined || !isAlg(alg)) return undefined;
     return { kid, record: { tenant, purpose, alg } };

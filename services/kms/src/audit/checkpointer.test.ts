@@ -7,7 +7,7 @@ import { Checkpointer } from './checkpointer.ts';
 const INTERVAL_MS = 1000;
 const DEADLINE_MS = 1000;
 
-/** A checkpointer whose log takes `takes_ms` for each, or fails. */
+/** A checkpointer whose log takes `takes_ms` per checkpoint, or fails. */
 function setUp() {
   const log = { size: 0 };
   const state = { takes_ms: 10, failure: undefined as RonError | undefined, tried: 0, missed: 0, isDeaf: false };
@@ -31,7 +31,7 @@ function setUp() {
     deadline: () => Deadline.after('checkpoint', DEADLINE_MS),
     interval_ms: () => INTERVAL_MS,
     every_ops: () => 100,
-    memory: { before: async () => undefined },
+    recorder: { beforePublish: async () => undefined },
     onMissed: () => (state.missed += 1),
   });
   const stop = new AbortController();
@@ -39,7 +39,7 @@ function setUp() {
   return { log, state, covered, checkpointer, start, stop };
 }
 
-test('under a steady load none is late while each keeps its deadline, and an entry waits an interval and a deadline at most', async () => {
+test('under load no checkpoint is late if each meets its deadline, and an entry waits at most an interval and a deadline', async () => {
   await new VirtualSched().during(async () => {
     const clock = sched as VirtualSched;
     const { log, state, covered, checkpointer, start, stop } = setUp();
@@ -62,7 +62,7 @@ test('under a steady load none is late while each keeps its deadline, and an ent
   });
 });
 
-test('one that is missed is told, is tried again soon but not by every append, and readiness comes back with the next', async () => {
+test('a missed checkpoint is reported and retried soon, but not on every append; the next success restores readiness', async () => {
   await new VirtualSched().during(async () => {
     const clock = sched as VirtualSched;
     const { log, state, checkpointer, start, stop } = setUp();
@@ -84,11 +84,11 @@ test('one that is missed is told, is tried again soon but not by every append, a
   });
 });
 
-test('under a steady load on a disk that is too slow each is told as missed, and what it covers is covered all the same', async () => {
+test('on a disk that is too slow each checkpoint is reported as missed but still takes effect', async () => {
   await new VirtualSched().during(async () => {
     const clock = sched as VirtualSched;
     const { log, state, covered, checkpointer } = setUp();
-    // As a file call that has begun: it ends by itself.
+    // Like a file operation that has begun: it runs to its end.
     state.isDeaf = true;
     state.takes_ms = DEADLINE_MS + 200;
     for (let step = 1; step <= 3; step++) {
@@ -100,7 +100,7 @@ test('under a steady load on a disk that is too slow each is told as missed, and
       assert.deepEqual([state.missed, covered.value], [step, log.size - 10]);
       assert.match(checkpointer.problem ?? '', /the last checkpoint failed/);
       await clock.advance(200);
-      assert.equal(covered.value, log.size, 'it is there, and nobody knows');
+      assert.equal(covered.value, log.size, 'a completed checkpoint takes effect');
       assert.equal(checkpointer.problem, undefined);
     }
   });

@@ -1,48 +1,48 @@
 /**
- * Signs the log again and again, and says when it is late.
+ * Signs checkpoints of the log periodically, and reports when one is late.
  *
- * Promise: an entry is covered by a checkpoint at most `interval_ms` and one deadline after it was written, or `problem`
- * says by how much it is late. A checkpoint covers every event that was recorded before it was asked for, and is remembered
- * before it is published: whatever others have seen of the log, the keystore knows of. One that is late is told as missed,
- * and counts all the same when it is there in the end: a slow disk makes checkpoints late, and not none.
+ * Contract: a checkpoint covers an entry at most `interval_ms` plus one deadline after it was written, or `problem` states
+ * the delay. A checkpoint covers every event that was recorded before the call. The anchor stores it before it is
+ * published, so no published checkpoint is unknown to the anchor. A late checkpoint is reported as missed but still takes
+ * effect when it completes.
  * Bound: one checkpoint at a time. Cancellation: each is bounded by its deadline; waiters by their signals.
  */
-import type { CheckpointMemory, SignedCheckpoint } from '@ron/tlog';
+import type { CheckpointRecorder, SignedCheckpoint } from '@ron/tlog';
 import { Deadline, isRonError, sched, sleep, type Mpsc, type Watch } from '@ron/kernel';
 
 export interface CheckpointLog {
   readonly size: number;
-  writeCheckpoint(signal: AbortSignal, memory: CheckpointMemory): Promise<SignedCheckpoint>;
+  writeCheckpoint(signal: AbortSignal, recorder: CheckpointRecorder): Promise<SignedCheckpoint>;
 }
 
 export interface CheckpointerInit {
   readonly log: CheckpointLog;
-  /** Resolves when all that was recorded before is in the log. */
+  /** Resolves when every event recorded so far is in the log. */
   readonly flushed: (signal: AbortSignal) => Promise<void>;
-  /** Asks for one now. */
+  /** Requests a checkpoint now. */
   readonly due: Mpsc<'due'>;
   /** Entries that the last checkpoint covers. */
   readonly covered: Watch<number>;
   readonly deadline: () => Deadline;
   readonly interval_ms: () => number;
-  /** So many entries ask for one at once. */
+  /** The number of entries that triggers a checkpoint immediately. */
   readonly every_ops: () => number;
-  /** Knows of each before it is published. */
-  readonly memory: CheckpointMemory;
+  /** Stores each checkpoint before it is published. */
+  readonly recorder: CheckpointRecorder;
   readonly onMissed: (error: unknown) => void;
 }
 
-/** How soon after one that was asked for the next may come: the waiters of a moment share one. */
+/** Delay of a requested checkpoint, so that concurrent waiters share one. */
 const GATHER_MS = 20;
-/** Until one that was missed is tried again. */
+/** Delay before a retry after a missed checkpoint. */
 const RETRY_MS = 200;
 
 export class Checkpointer {
   readonly #init: CheckpointerInit;
-  /** Since when an entry waits for a checkpoint. */
+  /** Since when an entry has been waiting for a checkpoint. */
   #uncovered_ms: number | undefined;
   #failure: string | undefined;
-  /** When the last one was due: intervals count from there, so that an entry waits no longer than one and a deadline. */
+  /** When the last checkpoint was due. Counting from there, an entry waits at most one interval and one deadline. */
   #due_ms = sched.now_ms();
 
   constructor(init: CheckpointerInit) {
@@ -50,7 +50,7 @@ export class Checkpointer {
     if (init.log.size > init.covered.value) this.#uncovered_ms = sched.now_ms();
   }
 
-  /** Why the log is not to be relied upon at present. */
+  /** Why the log is currently unreliable. */
   get problem(): string | undefined {
     if (this.#uncovered_ms === undefined) return undefined;
     const waited_ms = sched.now_ms() - this.#uncovered_ms;
@@ -60,22 +60,22 @@ export class Checkpointer {
     return this.#failure === undefined ? undefined : `the last checkpoint failed${why}`;
   }
 
-  /** The appender wrote entries. */
+  /** The appender calls it after it wrote entries. */
   appended(): void {
     this.#uncovered_ms ??= sched.now_ms();
-    if (this.#init.log.size - this.#init.covered.value >= this.#init.every_ops()) this.ask();
+    if (this.#init.log.size - this.#init.covered.value >= this.#init.every_ops()) this.request();
   }
 
-  ask(): void {
+  request(): void {
     this.#init.due.trySend('due');
   }
 
-  /** Waits until entry `index` is covered; the size of the checkpoint that does. */
-  async covers(index: number, signal: AbortSignal): Promise<number> {
+  /** Waits until entry `index` is covered; returns the size of that checkpoint. */
+  async waitUntilCovered(index: number, signal: AbortSignal): Promise<number> {
     const covered = this.#init.covered.subscribe();
     try {
       while (covered.value <= index) {
-        this.ask();
+        this.request();
         await covered.changed(signal);
       }
       return covered.value;
@@ -89,24 +89,25 @@ export class Checkpointer {
       await this.#untilDue(stopping);
       this.#due_ms = sched.now_ms();
       if (this.#init.log.size <= this.#init.covered.value || (await this.write())) continue;
-      // A disk that fails is not asked again by every append.
+      // A failing disk is not retried on every append.
       await sleep(RETRY_MS, stopping, 'checkpoint.retry');
     }
   }
 
-  /** One checkpoint, now. Never rejects; false when it was missed. */
+  /** Writes one checkpoint now. Never rejects; returns false if it was missed. */
   async write(): Promise<boolean> {
-    const { log, deadline, flushed, memory, onMissed } = this.#init;
+    const { log, deadline, flushed, recorder, onMissed } = this.#init;
     const began_ms = sched.now_ms();
     using budget = deadline();
     try {
+      // [kms I-4]
       await budget.run(async (signal) => {
         await flushed(signal);
-        this.#written(await log.writeCheckpoint(signal, memory), began_ms);
+        this.#written(await log.writeCheckpoint(signal, recorder), began_ms);
       });
       return true;
     } catch (error) {
-      this.#failure = isRonError(error) ? error.message : 'it could not be written';
+      this.#failure = isRonError(error) ? error.message : 'the checkpoint could not be written';
       onMissed(error);
       return false;
     }
@@ -126,7 +127,7 @@ export class Checkpointer {
       await this.#init.due.recv(interval.signal);
       await sleep(GATHER_MS, stopping, 'checkpoint.gather');
     } catch (error) {
-      // The interval is over: that is what was waited for.
+      // The interval elapsed without a request.
       if (stopping.aborted) throw error;
     }
   }

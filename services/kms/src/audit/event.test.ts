@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { encodeEvent, encodeGap, ENTRY_BYTES_MAX, inputOf, merged, type AuditEvent } from './event.ts';
+import { encodeEvent, encodeGap, ENTRY_BYTES_MAX, inputOf, mergeGaps, type AuditEvent } from './event.ts';
 
 const EVENT: AuditEvent = {
   op: 'sign',
@@ -15,7 +15,7 @@ const EVENT: AuditEvent = {
   actor: 'c4p4b1l1ty',
 };
 
-/** Keys sorted, no spaces: what a reader would write who parsed it. */
+/** The canonical form: sorted keys, no spaces. */
 const canonical = (bytes: Buffer): string => {
   const value = JSON.parse(bytes.toString()) as Record<string, unknown>;
   return JSON.stringify(Object.fromEntries(Object.entries(value).toSorted(([a], [b]) => (a < b ? -1 : 1))));
@@ -29,28 +29,28 @@ test('entries are canonical JSON', () => {
   ]) {
     const bytes = encodeEvent(event);
     assert.equal(bytes.toString(), canonical(bytes));
-    const told = JSON.parse(bytes.toString()) as AuditEvent;
-    assert.deepEqual(told, JSON.parse(JSON.stringify(event)));
+    const recorded = JSON.parse(bytes.toString()) as AuditEvent;
+    assert.deepEqual(recorded, JSON.parse(JSON.stringify(event)));
   }
   assert.equal(encodeGap({ count: 3, from: 1, to: 2 }).toString(), '{"count":3,"from":1,"op":"gap","to":2}');
 });
 
-test('the longest entry fits the log', () => {
+test('the longest entry fits into the log format', () => {
   const kid = `${'t'.repeat(64)}/${'p'.repeat(64)}/aes-256-gcm/0b0c3f0e-1f5e-4c57-9c32-3a3f5a3d9a10#v999999`;
   const long = { ...EVENT, kid, op_id: 'o'.repeat(128), actor: 'a'.repeat(128), result: 'verify_cache_expired' };
   assert.ok(encodeEvent(long).length < ENTRY_BYTES_MAX);
 });
 
-test('gaps that come together cover the times of both', () => {
-  const first = merged(undefined, { count: 1, from: 20, to: 20 });
-  assert.deepEqual(merged(merged(first, { count: 1, from: 10, to: 10 }), { count: 2, from: 25, to: 30 }), {
+test('merged gaps cover the times of both', () => {
+  const first = mergeGaps(undefined, { count: 1, from: 20, to: 20 });
+  assert.deepEqual(mergeGaps(mergeGaps(first, { count: 1, from: 10, to: 10 }), { count: 2, from: 25, to: 30 }), {
     count: 4,
     from: 10,
     to: 30,
   });
 });
 
-test('of an input its hash is told, of bytes their length too', () => {
+test('an input is recorded by its hash, and bytes also by their length', () => {
   assert.deepEqual(inputOf({ payload_b3: 'ab' }), { input_hash: 'b3:ab' });
   const { input_hash, input_bytes } = inputOf({ message: Buffer.from('abc') });
   assert.equal(input_bytes, 3);

@@ -1,12 +1,12 @@
 /**
- * What the audit log says about one operation, as canonical JSON: keys in order, no spaces, one spelling.
+ * Audit events in canonical JSON: sorted keys, no spaces, one encoding per event.
  *
- * Promise: an entry holds names, hashes, lengths and outcomes; never a payload, a plaintext, a secret or a capability.
- * Bound: an entry has at most `ENTRY_BYTES_MAX` bytes, because every field is bounded where it comes in.
+ * Contract: an entry contains names, hashes, lengths and outcomes; never a payload, a plaintext, a secret or a capability.
+ * Bound: an entry has at most `ENTRY_BYTES_MAX` bytes, because every field is bounded at its entry point.
  */
 import { hash } from 'node:crypto';
 
-/** What the log format allows. */
+/** The limit of the log format. */
 export const ENTRY_BYTES_MAX = 65_535;
 
 export type AuditOp =
@@ -26,23 +26,23 @@ export type AuditOp =
 export interface AuditEvent {
   readonly op: AuditOp;
   readonly tenant: string;
-  /** With the version that was used, where one was. */
+  /** Includes the version if one was used. */
   readonly kid: string;
   readonly alg: string;
   readonly purpose: string;
-  /** `b3:` and the hash that the caller gave, or `sha256:` and that of the bytes; of secrets only their length is told. */
+  /** `b3:` and the caller's hash, or `sha256:` and the hash of the bytes. For secrets only the length is recorded. */
   readonly input_hash?: string | undefined;
   readonly input_bytes?: number | undefined;
   readonly op_id?: string | undefined;
-  /** Unix time. */
+  /** Unix time in ms. */
   readonly time_ms: number;
-  /** `ok`, or the code of the error. */
+  /** `ok`, or the error code. */
   readonly result: string;
-  /** The id of the capability; not the capability. */
+  /** The id of the capability, not the capability itself. */
   readonly actor: string;
 }
 
-/** Operations that got no place in the log. */
+/** Operations without an entry in the log. */
 export interface Gap {
   readonly count: number;
   /** Unix time in ms of the first and the last of them. */
@@ -50,10 +50,10 @@ export interface Gap {
   readonly to: number;
 }
 
-/** The members in the order of their names; those that are not there are left out. */
+/** Writes the members sorted by name; absent members are omitted. */
 export function encodeEvent(event: AuditEvent): Buffer {
   const { actor, alg, input_bytes, input_hash, kid, op, op_id, purpose, result, tenant, time_ms } = event;
-  // All of these are checked where they come in: letters, digits and -._:/# only. Nothing needs an escape.
+  // All fields were validated as letters, digits and -._:/#, so none needs an escape.
   let text = `{"actor":"${actor}","alg":"${alg}"`;
   if (input_bytes !== undefined) text += `,"input_bytes":${input_bytes}`;
   if (input_hash !== undefined) text += `,"input_hash":"${input_hash}"`;
@@ -67,19 +67,19 @@ export function encodeGap({ count, from, to }: Gap): Buffer {
   return Buffer.from(`{"count":${count},"from":${from},"op":"gap","to":${to}}`, 'latin1');
 }
 
-/** A process ended without a stop in good order: what it did in between may have no entry. Times as in a gap. */
+/** Records that a process ended without a clean shutdown: its last operations may have no entry. Times as in a gap. */
 export function encodeInterruption({ from, to }: Omit<Gap, 'count'>): Buffer {
   return Buffer.from(`{"from":${from},"op":"interrupted","to":${to}}`, 'latin1');
 }
 
-/** Both as one. */
-export function merged(some: Gap | undefined, more: Gap): Gap {
+/** Combines two gaps. */
+export function mergeGaps(some: Gap | undefined, more: Gap): Gap {
   if (some === undefined) return more;
   const { count, from, to } = some;
   return { count: count + more.count, from: Math.min(from, more.from), to: Math.max(to, more.to) };
 }
 
-/** What the entry says about the input of a signature. */
+/** The fields of an entry that describe the input of a signature. */
 export function inputOf(payload: {
   readonly payload_b3?: string | undefined;
   readonly message?: Uint8Array | undefined;

@@ -1,8 +1,7 @@
 /**
- * Files that are never written anywhere: for amnesia.
+ * An in-memory file system for amnesia mode.
  *
- * Promise: as `FileSystem`, until the process ends. Bound: `bytes_max` in all files together. Overflow: as a full disk.
- * Cancellation: nothing waits.
+ * Contract: as `FileSystem`, until the process ends. Bound: `bytes_max` in all files. Overflow: `ENOSPC`, as on a full disk.
  */
 import type { File, FileSystem } from '@ron/log';
 

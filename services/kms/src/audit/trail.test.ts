@@ -16,7 +16,7 @@ const event = (time_ms: number): AuditEvent => ({
   actor: 'a',
 });
 
-/** A log whose appends end when the test says so. */
+/** A log whose appends end when the test ends them. */
 class SlowLog {
   readonly entries: { op: string; time_ms?: number; count?: number }[] = [];
   readonly #held: (() => void)[] = [];
@@ -52,7 +52,7 @@ function setUp(mode: AuditMode, capacity = 4, append_ms = 10_000) {
   });
   const stop = new AbortController();
   const running = trail.run(stop.signal).catch(() => undefined);
-  /** An operation that begins and ends at once. */
+  /** An operation that begins and ends immediately. */
   const record = (time_ms: number, signal = NEVER): Promise<number | undefined> => {
     trail.begin();
     return trail.record(event(time_ms), signal);
@@ -66,7 +66,7 @@ function setUp(mode: AuditMode, capacity = 4, append_ms = 10_000) {
 
 const turn = (): Promise<void> => new Promise((resolve) => setImmediate(resolve));
 
-test('events get consecutive places in the order in which they were recorded', async () => {
+test('events get consecutive indexes in the order of recording', async () => {
   const { record, log, stop } = setUp('strict', 64);
   const places = await Promise.all(Array.from({ length: 40 }, (_, at) => record(at)));
   assert.deepEqual(
@@ -80,24 +80,25 @@ test('events get consecutive places in the order in which they were recorded', a
   await stop();
 });
 
-test('continue: when the log stands still the oldest events go, and stand in the log as a gap', async () => {
+test('continue: if the log stalls, the oldest events are dropped and recorded as a gap', async () => {
   const { record, log, seen, stop } = setUp('continue', 4);
   log.isHeld = true;
   const first = record(0);
   await turn();
   const rest = Array.from({ length: 6 }, (_, at) => record(at + 1));
-  // Two more than fit: after their wait they push out the two that came first.
+  // Two more than fit: after their wait they displace the two oldest.
   assert.deepEqual(await Promise.race([rest[0], rest[1]]), undefined);
   assert.equal(await rest[1], undefined);
   log.release();
   assert.equal(await first, 0);
   assert.deepEqual(await Promise.all(rest.slice(2)), [2, 3, 4, 5]);
   assert.deepEqual(log.entries[1], { op: 'gap', count: 2, from: 1, to: 2 });
+  // [kms I-3]
   assert.equal(seen.dropped, 2);
   await stop();
 });
 
-test('continue: an append that takes too long lets operations go on, and its entries still come', async () => {
+test('continue: operations proceed without a slow append, and its entries are still written', async () => {
   const { record, log, stop } = setUp('continue', 4, 20);
   log.isHeld = true;
   assert.equal(await record(0), undefined);
@@ -107,7 +108,7 @@ test('continue: an append that takes too long lets operations go on, and its ent
   await stop();
 });
 
-test('a log that fails: strict refuses, continue goes on and logs the gap later', async () => {
+test('a failing log: strict refuses, continue proceeds and records the gap later', async () => {
   for (const mode of ['strict', 'continue'] as const) {
     const { trail, record, log, seen, stop } = setUp(mode);
     log.failure = new RonError('storage_full', 'the disk is full');
@@ -124,7 +125,7 @@ test('a log that fails: strict refuses, continue goes on and logs the gap later'
   }
 });
 
-test('who waits for all before takes no place in the queue, and does not wait for what comes after', async () => {
+test('flushed occupies no slot in the queue and does not wait for later events', async () => {
   const { trail, log, seen, record, stop } = setUp('strict', 2);
   log.isHeld = true;
   const first = record(0);
@@ -145,7 +146,7 @@ test('who waits for all before takes no place in the queue, and does not wait fo
   await stop();
 });
 
-test('whoever leaves while it waits for room was done all the same, and is told of', async () => {
+test('an operation whose caller aborts while it waits for room is still recorded', async () => {
   for (const mode of ['strict', 'continue'] as const) {
     const { log, seen, record, stop } = setUp(mode, 1);
     log.isHeld = true;
@@ -156,7 +157,7 @@ test('whoever leaves while it waits for room was done all the same, and is told 
     const third = record(2, leaving.signal);
     leaving.abort(new Error('its time is over'));
     if (mode === 'strict') await assert.rejects(third, /its time is over/);
-    else assert.equal(await second, undefined, 'it made room for the third');
+    else assert.equal(await second, undefined, 'it was dropped for the third');
     log.release();
     assert.equal(await first, 0);
     assert.equal(await (mode === 'strict' ? second : third), 2);
@@ -171,7 +172,7 @@ test('whoever leaves while it waits for room was done all the same, and is told 
   }
 });
 
-test('strict: when the log stands still nothing more is taken in; what was done and found no room is told of', async () => {
+test('strict: if the log stalls, new events are refused; completed operations without room are recorded as a gap', async () => {
   const { log, seen, record, note, stop } = setUp('strict', 1);
   log.isHeld = true;
   const first = record(0);
@@ -186,7 +187,7 @@ test('strict: when the log stands still nothing more is taken in; what was done 
   await stop();
 });
 
-test('a gap is written when the log takes entries again, also when nothing else happens', async () => {
+test('a gap is written once the log recovers, even if no event follows', async () => {
   const { trail, log, record, stop } = setUp('continue');
   log.failure = new RonError('storage_full', 'the disk is full');
   assert.equal(await record(5), undefined);
@@ -197,11 +198,11 @@ test('a gap is written when the log takes entries again, also when nothing else 
   await stop();
 });
 
-test('what is in hand when the trail closes stands in the last gap, and is refused afterwards in either mode', async () => {
+test('operations that are pending at close are recorded in the last gap and refused afterwards, in both modes', async () => {
   for (const mode of ['strict', 'continue'] as const) {
     const { trail, log, record, stop } = setUp(mode, 4);
     assert.equal(await record(1), 0);
-    // One that will have been done, one that waits for nothing, one that does not happen after all.
+    // One that completes, one whose result is not awaited, one that is cancelled.
     trail.begin(3);
     await stop();
     const closing = trail.close();
@@ -216,7 +217,7 @@ test('what is in hand when the trail closes stands in the last gap, and is refus
   }
 });
 
-test('close writes what waits, and the last gap', async () => {
+test('close writes the waiting events and the last gap', async () => {
   const { trail, note, log, queue, stop } = setUp('continue', 2);
   await stop();
   for (let at = 0; at < 5; at++) note(at);

@@ -1,8 +1,8 @@
 /**
- * What the backend attests about itself, renewed in the background.
+ * Refreshes the attestation of the backend in the background.
  *
- * Promise: `current` is the last one that was got; `problem` says that the last try failed. A backend that attests
- * nothing has neither. Bound: one renewal at a time, within its deadline. Cancellation: by the signal.
+ * Contract: `current` is the latest attestation; `problem` is the reason if the last refresh failed. A backend without
+ * attestation has neither. Bound: one refresh at a time, within its deadline. Cancellation: by the signal.
  */
 import type { Attestation, Backend } from '@ron/custody';
 import { isRonError, sched, sleep, type Deadline } from '@ron/kernel';
@@ -34,7 +34,7 @@ export class AttestationRefresher {
   async run(stopping: AbortSignal): Promise<void> {
     while (!this.#init.isStopping()) {
       await this.refresh();
-      // Slightly uneven, so that several nodes do not ask at once.
+      // Jitter, so that several nodes do not refresh at the same time.
       await sleep(this.#init.interval_ms() * (0.9 + sched.random() / 10), stopping, 'attestation_refresher');
     }
   }
@@ -45,10 +45,11 @@ export class AttestationRefresher {
     if (backend.attest === undefined) return;
     try {
       using budget = deadline();
+      // [kms I-2] The refresher is the only writer, and it replaces the attestation as a whole.
       this.#current = await budget.run((signal) => backend.attest!(signal));
       this.#problem = undefined;
     } catch (error) {
-      this.#problem = isRonError(error) ? error.message : 'the backend does not attest';
+      this.#problem = isRonError(error) ? error.message : 'the backend returned no attestation';
     }
   }
 }

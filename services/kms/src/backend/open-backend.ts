@@ -1,10 +1,11 @@
 /**
- * The configured place of private keys.
+ * Opens the configured key backend.
  *
- * Promise: one backend, and no other in its stead: a token that is away is an outage, not a reason to sign elsewhere. The
- * PIN comes from a file of ours alone or from the environment, and is nowhere shown.
+ * Contract: there is no fallback: if a token is unavailable, kms does not sign with another backend. The PIN comes from a
+ * private file or from the environment, and never appears in logs or errors. The code of a token or of the cloud is
+ * loaded only if it is configured.
  */
-import { CloudBackend, MemoryBackend, Pkcs11Backend, type Backend } from '@ron/custody';
+import { MemoryBackend, type Backend } from '@ron/custody';
 import { RonError } from '@ron/kernel';
 import type { KmsConfig } from '../config.ts';
 import { egressOf } from '../egress.ts';
@@ -15,7 +16,7 @@ export const PIN_VARIABLE = 'RON_PIN';
 export interface BackendInit {
   readonly config: KmsConfig;
   readonly env: Readonly<Record<string, string | undefined>>;
-  /** The sealed file, which is there in any case: the keys of the audit log are in it. */
+  /** The sealed file. It is always open, because it holds the keys of the audit log. */
   readonly file: Backend;
   readonly signal: AbortSignal;
 }
@@ -27,6 +28,7 @@ export async function openBackend({ config, env, file, signal }: BackendInit): P
   if (backend === 'cloud') {
     const { region, endpoint } = config.cloud;
     const egress = await egressOf(config);
+    const { CloudBackend } = await import('@ron/custody/cloud');
     return await CloudBackend.open({
       region: region!,
       ...(endpoint === undefined ? {} : { endpoint }),
@@ -36,8 +38,9 @@ export async function openBackend({ config, env, file, signal }: BackendInit): P
   }
   const { module, token, sessions } = config.pkcs11;
   const pin = await pinOf(config, env);
-  // A TPM does one thing at a time.
+  // A TPM processes one command at a time.
   const count = backend === 'tpm' ? 1 : sessions;
+  const { Pkcs11Backend } = await import('@ron/custody/pkcs11');
   return await Pkcs11Backend.open({ name: backend, module: module!, token: token!, pin, sessions: count, signal });
 }
 

@@ -1,10 +1,10 @@
 /**
- * All keys at one moment, by name.
+ * An immutable snapshot of all keys, by name.
  *
- * Promise: never changes; a change makes a new one. What a reader looked up belongs together.
+ * Contract: a change makes a new snapshot, so lookups in one snapshot are consistent.
  */
 import { RonError } from '@ron/kernel';
-import { nameOf, parseKid } from '../kid.ts';
+import { nameOf, parseKid } from './kid.ts';
 import { headOf, versionOf, type KeyDocument, type KeyRecord, type KeyVersion } from './key-record.ts';
 
 /** A key and one of its versions. */
@@ -15,7 +15,7 @@ export interface Found {
 
 export class KeyIndex {
   readonly #records: ReadonlyMap<string, KeyRecord>;
-  /** Made when a list is asked for. */
+  /** Sorted on first use. */
   #sorted: readonly KeyRecord[] | undefined;
 
   private constructor(records: ReadonlyMap<string, KeyRecord>) {
@@ -38,7 +38,7 @@ export class KeyIndex {
     return this.#records.values();
   }
 
-  /** In the order of their names. */
+  /** Sorted by name. */
   sorted(): readonly KeyRecord[] {
     this.#sorted ??= [...this.#records.values()].toSorted((a, b) => (a.name < b.name ? -1 : 1));
     return this.#sorted;
@@ -48,20 +48,20 @@ export class KeyIndex {
     return this.#records.get(name);
   }
 
-  /** With one key added or replaced. */
+  /** A snapshot with one key added or replaced. */
   with(record: KeyRecord): KeyIndex {
     return new KeyIndex(new Map(this.#records).set(record.name, record));
   }
 
-  /** The key of a kid; 400 when it is none, 404 when there is no such key. */
+  /** The key of a kid. Throws `validation` if the text is not a kid, and `not_found` if the key does not exist. */
   record(kid: string): KeyRecord {
     const record = this.#records.get(nameOf(kid));
     if (record !== undefined) return record;
     const { name } = parseKid(kid);
-    throw new RonError('not_found', `there is no key ${name}`);
+    throw new RonError('not_found', `the key ${name} does not exist`);
   }
 
-  /** A version by its kid; the current one when the kid names none. Also a deleted one, and one below `min_version`. */
+  /** The version of a kid, or the current one if it has none. Includes deleted versions and those below `min_version`. */
   find(kid: string): Found {
     const record = this.record(kid);
     const head = headOf(record);
@@ -72,19 +72,19 @@ export class KeyIndex {
     return { record, version };
   }
 
-  /** The current version, which alone signs, wraps and is rotated. 409 when the kid names another. */
+  /** The current version, the only one that signs, wraps and can be rotated. Throws `conflict` if the kid names another. */
   current(kid: string): Found {
     const found = this.find(kid);
     const head = headOf(found.record);
     if (found.version === head) return found;
     throw new RonError(
       'conflict',
-      `version ${found.version.version} is retired, ${found.record.name} is at #v${head.version}`,
+      `version ${found.version.version} is retired: ${found.record.name} is at #v${head.version}`,
     );
   }
 }
 
-/** Whether `kid` is the name and number of this version; without taking the text apart. */
+/** Whether `kid` names this version; does not parse the text. */
 function isVersion(kid: string, { name }: KeyRecord, { version }: KeyVersion): boolean {
   return kid.endsWith(`#v${version}`) && kid.length === name.length + 2 + String(version).length;
 }

@@ -1,27 +1,25 @@
-/** A key as it is kept: public facts and the names under which the backend knows its versions. Nothing here is secret. */
+/** A stored key: public facts, and the handles of its versions in the backend. It contains no secrets. */
 import type { Alg, PublicPart } from '@ron/custody';
-
-/** How many of a key's signatures must be good: one, the post-quantum one, all. */
-export type VerifyMode = 'or' | 'pq_only' | 'and';
+import type { VerifyMode } from '@ron/proto';
 
 export interface OpMark {
   readonly op_id: string;
-  /** Of the request, so that the same id with another request is found out. */
+  /** Detects the reuse of an id for another request. */
   readonly request_hash: string;
 }
 
 export interface KeyVersion {
   readonly version: number;
-  /** The key in its backend; undefined for an imported public key, and when a deleted version was destroyed there. */
+  /** The key's handle in the backend; undefined for an imported key and after a deleted version was destroyed. */
   readonly handle?: string;
   readonly public: readonly PublicPart[];
-  /** Unix time. */
+  /** Unix time in ms. */
   readonly created_ms: number;
-  /** What made it, when that had an id: so that it is made once, whatever happens in between. */
+  /** The operation that created it, if it had an id; makes the operation idempotent across crashes. */
   readonly made_by?: OpMark;
-  /** Set by the first step of a deletion: the second may come from then on. */
+  /** Set by the first call of a deletion: the second may follow from then on. */
   readonly deletable_ms?: number;
-  /** Set by the second step, for ever. */
+  /** Set by the second call, permanently. */
   readonly deleted?: true;
 }
 
@@ -34,11 +32,11 @@ export interface KeyRecord {
   /** Older versions do not verify. */
   readonly min_version: number;
   readonly imported: boolean;
-  /** In order; the last one is current. Never empty. */
+  /** Ordered; the last one is current. Never empty. */
   readonly versions: readonly KeyVersion[];
 }
 
-/** What is written down. */
+/** The stored document. */
 export interface KeyDocument {
   readonly format: 1;
   readonly keys: readonly KeyRecord[];
@@ -51,6 +49,6 @@ export function headOf(record: KeyRecord): KeyVersion {
 }
 
 export function versionOf(record: KeyRecord, version: number): KeyVersion | undefined {
-  // Versions are numbered from 1 without gaps: deleted ones leave their place.
+  // Versions are numbered from 1 without gaps: deleted versions keep their number.
   return record.versions[version - 1];
 }

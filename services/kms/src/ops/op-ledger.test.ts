@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { installSched, isRonError, sched } from '@ron/kernel';
 import { MemoryDisk } from '../audit/memory-disk.ts';
-import { KEPT_MS, OP_KEY_BYTES, OpLedger, requestHash, type OpLedgerInit } from './op-ledger.ts';
+import { RETENTION_MS, OP_KEY_BYTES, OpLedger, requestHash, type OpLedgerInit } from './op-ledger.ts';
 
 const NEVER = new AbortController().signal;
 const KEY = new Uint8Array(OP_KEY_BYTES).fill(7);
@@ -11,7 +11,7 @@ const open = (fs: MemoryDisk, entries_max = 100, more: Partial<OpLedgerInit> = {
 const op = (op_id: string, request: unknown = { a: 1 }, tenant = 'acme') => ({ tenant, op_id, request });
 const isConflict = (error: unknown): boolean => isRonError(error, 'conflict');
 
-test('an operation is done once, also over a restart; another request under its id is refused', async () => {
+test('an operation runs once, even across a restart; another request with its id is refused', async () => {
   const fs = new MemoryDisk(1 << 20);
   let done = 0;
   const work = async () => ({ kid: `key ${++done}` });
@@ -28,25 +28,25 @@ test('an operation is done once, also over a restart; another request under its 
   assert.equal(done, 2);
 });
 
-test('those who come while it is done wait for its answer, and leave by their signal', async () => {
+test('concurrent requests wait for the answer and can be aborted', async () => {
   const ledger = await open(new MemoryDisk(1 << 20));
   const { promise, resolve } = Promise.withResolvers<string>();
   const first = ledger.once(op('x'), () => promise, NEVER);
-  const second = ledger.once(op('x'), () => assert.fail('it is done once'), NEVER);
+  const second = ledger.once(op('x'), () => assert.fail('it runs once'), NEVER);
   const left = AbortSignal.abort(new Error('left'));
   await assert.rejects(
-    ledger.once(op('x'), () => assert.fail('it is done once'), left),
+    ledger.once(op('x'), () => assert.fail('it runs once'), left),
     /left/,
   );
   await assert.rejects(
-    ledger.once(op('x', 'other'), () => assert.fail('it is done once'), NEVER),
+    ledger.once(op('x', 'other'), () => assert.fail('it runs once'), NEVER),
     isConflict,
   );
   resolve('answer');
   assert.deepEqual(await Promise.all([first, second]), ['answer', 'answer']);
 });
 
-test('what failed leaves nothing, and whoever waited tries itself', async () => {
+test('a failed operation leaves no record, and a waiting request runs it again', async () => {
   const ledger = await open(new MemoryDisk(1 << 20));
   const failing = ledger.once(op('x'), () => Promise.reject(new Error('not now')), NEVER);
   const waiting = ledger.once(op('x'), async () => 'second', NEVER);
@@ -55,41 +55,41 @@ test('what failed leaves nothing, and whoever waited tries itself', async () => 
   assert.equal(ledger.size, 1);
 });
 
-test('ids are kept thirty days and then forgotten, on disk too', async () => {
+test('ids are stored for thirty days and then removed, on disk too', async () => {
   const fs = new MemoryDisk(1 << 20);
   let now_ms = Date.now();
   const previous = installSched({ ...sched, wall_ms: () => now_ms });
   try {
     const ledger = await open(fs, 2);
     assert.equal(await ledger.once(op('old'), async () => 'first', NEVER), 'first');
-    now_ms += KEPT_MS - 2000;
+    now_ms += RETENTION_MS - 2000;
     assert.equal(await ledger.once(op('old'), async () => 'again', NEVER), 'first');
     now_ms += 4000;
     assert.equal(await ledger.once(op('old'), async () => 'again', NEVER), 'again');
     await ledger.close();
-    now_ms += KEPT_MS + 2000;
+    now_ms += RETENTION_MS + 2000;
     assert.equal((await open(fs)).size, 0);
   } finally {
     installSched(previous);
   }
 });
 
-test('when there is no room nothing is done', async () => {
+test('nothing runs if the ledger is full', async () => {
   const ledger = await open(new MemoryDisk(1 << 20), 4);
   for (const id of ['a', 'b']) await ledger.once(op(id), async () => id, NEVER);
   await assert.rejects(
-    ledger.once(op('c'), () => assert.fail('nothing is done'), NEVER),
+    ledger.once(op('c'), () => assert.fail('nothing runs'), NEVER),
     (error) => isRonError(error, 'storage_full'),
   );
   assert.equal(await ledger.once(op('c', 1, 'zoo'), async () => 'room for another', NEVER), 'room for another');
 });
 
-test('a request is the same however its members are ordered', () => {
+test('the order of the members of a request does not matter', () => {
   assert.equal(requestHash({ a: 1, b: [{ c: 2, d: undefined }] }), requestHash({ b: [{ c: 2 }], a: 1 }));
   assert.notEqual(requestHash({ a: [1, 2] }), requestHash({ a: [2, 1] }));
 });
 
-test('what is missing, of another node, or written by somebody else shows', async () => {
+test('missing, foreign and forged records are detected', async () => {
   const fs = new MemoryDisk(1 << 20);
   const ledger = await open(fs);
   for (const id of ['a', 'b', 'c']) await ledger.once(op(id), async () => id, NEVER);
@@ -103,11 +103,14 @@ test('what is missing, of another node, or written by somebody else shows', asyn
   };
   assert.equal(await problemWith({}), undefined);
   assert.equal(await problemWith({ known }), undefined);
-  assert.match((await problemWith({ known: { ...known, last: 7, count: 7 } }))!, /3 of 7 operations/);
-  assert.match((await problemWith({ key: new Uint8Array(OP_KEY_BYTES) }))!, /4 of its records .* not of this node/);
+  assert.match((await problemWith({ known: { ...known, last: 7, count: 7 } }))!, /3 of 7 completed operations/);
+  assert.match(
+    (await problemWith({ key: new Uint8Array(OP_KEY_BYTES) }))!,
+    /4 of its records .* belong to another node/,
+  );
 });
 
-test('segments go when it was remembered that nothing in them is needed', async () => {
+test('segments are removed once the stored extent no longer needs them', async () => {
   const fs = new MemoryDisk(64 << 20);
   const segments = async (): Promise<number> => (await fs.list('/ops/segments')).length;
   let now_ms = Date.now();
@@ -117,11 +120,11 @@ test('segments go when it was remembered that nothing in them is needed', async 
     const large = 'x'.repeat(1_000_000);
     for (let at = 0; at < 20; at++) await ledger.once(op(`old ${at}`), async () => large, NEVER);
     assert.equal(await segments(), 3);
-    now_ms += KEPT_MS + 2000;
+    now_ms += RETENTION_MS + 2000;
     await ledger.once(op('new'), async () => 'new', NEVER);
     const known = ledger.extent;
     assert.deepEqual([known.first, known.last, known.count], [21, 21, 1]);
-    assert.equal(await segments(), 3, 'not before that');
+    assert.equal(await segments(), 3, 'segments are removed too early');
     await ledger.prune(known);
     assert.equal(await segments(), 1);
     await ledger.close();

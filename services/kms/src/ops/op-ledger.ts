@@ -1,18 +1,19 @@
 /**
- * Operations that were asked for with an id: done once, and answered the same way again.
+ * Makes operations idempotent by id: an operation runs once, and repeated requests get the stored answer.
  *
- * Promise: for `KEPT_MS` after an operation was answered, the same id with the same request gets the same answer, over
- * restarts too; with another request it is refused (`conflict`). Two at the same time are one. An operation that failed
- * leaves nothing: it may be tried again. Whoever remembers `extent` elsewhere sees that answers are missing, were changed,
- * or that an older ledger was put back (`problem`): records are numbered, and authenticated with a key.
+ * Contract: for `RETENTION_MS` after an operation completed, the same id with the same request gets the same answer, across
+ * restarts too; with another request it is refused (`conflict`). Concurrent requests with one id are coalesced. A failed
+ * operation leaves no record and may be retried. Records are numbered and authenticated, so an owner that stores `extent`
+ * elsewhere detects missing or modified records and a rollback (`problem`).
  * Bound: `entries_max` ids, of which one tenant holds at most as many as are still free; an answer of `ANSWER_BYTES_MAX`.
- * Overflow: `storage_full` before anything is done. Cancellation: whoever waits for another's operation leaves by its signal.
+ * Overflow: `storage_full` before the operation runs. Cancellation: a caller that waits for a concurrent request leaves with
+ * its signal's reason.
  */
 import { createHmac, hash, timingSafeEqual } from 'node:crypto';
 import { SegmentLog, type FileSystem, type Position } from '@ron/log';
-import { RonError, sched, type Parked } from '@ron/kernel';
+import { orAborted, RonError, sched, type Parked } from '@ron/kernel';
 
-export const KEPT_MS = 30 * 24 * 3600 * 1000;
+export const RETENTION_MS = 30 * 24 * 3600 * 1000;
 export const OP_ID_PATTERN = '^[A-Za-z0-9][A-Za-z0-9._:-]{0,127}$';
 export const ANSWER_BYTES_MAX = 1024 * 1024;
 
@@ -20,27 +21,27 @@ export interface OpLedgerInit {
   readonly dir: string;
   readonly fs?: FileSystem | undefined;
   readonly entries_max: number;
-  /** Authenticates what is kept; secret. */
+  /** Authenticates the records; secret. */
   readonly key: Uint8Array;
-  /** The `extent` that somebody else remembers. Default: nobody does. */
+  /** The `extent` stored elsewhere. Default: none. */
   readonly known?: OpExtent | undefined;
   readonly signal: AbortSignal;
 }
 
-/** What is kept, as others remember it: `count` records with numbers from `first` to `last`. */
+/** The extent of the records, for storage elsewhere: `count` records with numbers from `first` to `last`. */
 export interface OpExtent {
   readonly first: number;
   readonly last: number;
   readonly count: number;
-  /** What lies before this segment is not needed any more. */
+  /** Segments before this one are no longer needed. */
   readonly segment: number;
 }
 
-/** What is written down beside an answer. */
+/** The metadata of a stored answer. */
 interface Meta {
   readonly tenant: string;
   readonly request_hash: string;
-  /** Records are numbered from 1 in the order in which they are written. */
+  /** Records are numbered from 1 in the order of writing. */
   readonly number: number;
   readonly time_ms: number;
 }
@@ -57,8 +58,8 @@ interface Running {
   readonly waiting: Parked<void>[];
 }
 
-/** One answer that is kept: any JSON. */
-export type Kept = unknown;
+/** A stored answer: any JSON. */
+export type StoredAnswer = unknown;
 
 const RECORD_TYPE = 1;
 const MAC_BYTES = 32;
@@ -67,19 +68,19 @@ const SEGMENT_BYTES = 8 * 1024 * 1024;
 
 interface Found {
   readonly done: Map<string, Done>;
-  /** Of all that are there, also those whose time is over. */
+  /** The numbers of all valid records, including expired ones. */
   readonly numbers: readonly number[];
-  /** Records that we did not write. */
+  /** Records without a valid MAC. */
   readonly forged: number;
 }
 
 export class OpLedger implements AsyncDisposable {
-  /** Why it is not to be relied upon; undefined when it is all there. */
+  /** Why the ledger is unreliable; undefined if it is complete. */
   readonly problem: string | undefined;
   readonly #log: SegmentLog;
   readonly #entries_max: number;
   readonly #key: Uint8Array;
-  /** In order of time, the oldest first. */
+  /** Oldest first. */
   readonly #done: Map<string, Done>;
   readonly #running = new Map<string, Running>();
   readonly #held = new Map<string, number>();
@@ -120,30 +121,30 @@ export class OpLedger implements AsyncDisposable {
     return new OpLedger(log, init, { done, numbers: numbers.toSorted((a, b) => a - b), forged });
   }
 
-  /** Ids that are kept. */
+  /** The number of stored ids. */
   get size(): number {
     return this.#done.size;
   }
 
-  /** For whoever remembers it elsewhere, and then lets `prune` go on. */
+  /** The owner stores it elsewhere before it calls `prune`. */
   get extent(): OpExtent {
-    this.#forgetExpired();
+    this.#evictExpired();
     const [oldest] = this.#done.values();
     const { number, place } = oldest ?? { number: this.#number_last + 1, place: { segment: this.#log.active ?? 0 } };
     return { first: number, last: this.#number_last, count: this.#done.size, segment: place.segment };
   }
 
-  /** Removes the segments that are not needed any more, which must have been remembered by now. */
+  /** Removes segments that are no longer needed. The extent must have been stored elsewhere before. */
   async prune({ segment: needed }: OpExtent): Promise<void> {
     for (const segment of this.#log.files.numbers()) {
       if (segment >= needed || segment === this.#log.active) break;
-      // Losing the race with another removal, or the disk, costs only room.
+      // If the removal fails, the segment only occupies disk space.
       await this.#log.remove(segment).catch(() => undefined);
     }
   }
 
-  /** Does `work` unless it was done under this id, and gives its answer. */
-  async once<A extends Kept>(
+  /** Runs `work` unless this id has already completed. Returns its answer. */
+  async once<A extends StoredAnswer>(
     op: { readonly tenant: string; readonly op_id: string; readonly request: unknown },
     work: () => Promise<A>,
     signal: AbortSignal,
@@ -176,16 +177,16 @@ export class OpLedger implements AsyncDisposable {
     work: () => Promise<A>,
     signal: AbortSignal,
   ): Promise<A> {
-    this.#forgetExpired();
+    this.#evictExpired();
     const held = this.#held.get(tenant) ?? 0;
     const free = this.#entries_max - this.#done.size - this.#running.size;
-    if (held >= free) throw new RonError('storage_full', 'no room for another op_id: as many are kept as allowed');
+    if (held >= free) throw new RonError('storage_full', 'the limit of stored op_ids is reached (kms.ops_max)');
     const running: Running = { tenant, request_hash, waiting: [] };
     this.#running.set(id, running);
     this.#hold(tenant, 1);
     try {
       const answer = await work();
-      await this.#keep(id, running, answer, signal);
+      await this.#store(id, running, answer, signal);
       return answer;
     } catch (error) {
       this.#hold(tenant, -1);
@@ -196,23 +197,28 @@ export class OpLedger implements AsyncDisposable {
     }
   }
 
-  async #keep(id: string, { tenant, request_hash }: Running, answer: Kept, signal: AbortSignal): Promise<void> {
+  async #store(
+    id: string,
+    { tenant, request_hash }: Running,
+    answer: StoredAnswer,
+    signal: AbortSignal,
+  ): Promise<void> {
     const payload = Buffer.from(JSON.stringify(answer));
-    if (payload.length > ANSWER_BYTES_MAX) throw new RonError('payload_too_large', 'the answer is too large to keep');
+    if (payload.length > ANSWER_BYTES_MAX) throw new RonError('payload_too_large', 'the answer is too large to store');
     this.#number_last += 1;
     const fields: Meta = { tenant, request_hash, number: this.#number_last, time_ms: sched.wall_ms() };
     const meta = sealMeta(this.#key, id, payload, fields);
     const record = { type: RECORD_TYPE, id: Buffer.from(id, 'base64'), payload, meta };
     const [place] = await this.#log.append([record], signal);
-    // The last one counts, and stands where it belongs in time.
+    // The latest record replaces an expired one and moves to the end of the order.
     this.#done.delete(id);
     this.#done.set(id, { ...fields, place: place!, payload_bytes: payload.length, meta_bytes: meta.length });
   }
 
-  async #answer({ place, payload_bytes, meta_bytes }: Done): Promise<Kept> {
+  async #answer({ place, payload_bytes, meta_bytes }: Done): Promise<StoredAnswer> {
     const record = await this.#log.read(place, payload_bytes, meta_bytes);
-    if (record === undefined) throw new RonError('integrity', 'the kept answer of this op_id is damaged');
-    return JSON.parse(Buffer.from(record.payload).toString()) as Kept;
+    if (record === undefined) throw new RonError('integrity', 'the stored answer of this op_id is damaged');
+    return JSON.parse(Buffer.from(record.payload).toString()) as StoredAnswer;
   }
 
   #known(id: string): Done | undefined {
@@ -220,8 +226,8 @@ export class OpLedger implements AsyncDisposable {
     return done === undefined || isExpired(done) ? undefined : done;
   }
 
-  /** The oldest stand first. */
-  #forgetExpired(): void {
+  /** The oldest are first. */
+  #evictExpired(): void {
     for (const [id, done] of this.#done) {
       if (!isExpired(done)) break;
       this.#done.delete(id);
@@ -237,15 +243,15 @@ export class OpLedger implements AsyncDisposable {
 }
 
 function isExpired({ time_ms }: Meta): boolean {
-  return sched.wall_ms() - time_ms > KEPT_MS;
+  return sched.wall_ms() - time_ms > RETENTION_MS;
 }
 
 function problemOf({ numbers, forged }: Found, known: OpExtent | undefined): string | undefined {
-  if (forged > 0) return `${forged} of its records were changed, or are not of this node`;
+  if (forged > 0) return `${forged} of its records were modified or belong to another node`;
   if (known === undefined) return undefined;
   const { first, last, count } = known;
   const there = new Set(numbers.filter((number) => number >= first && number <= last)).size;
-  return there < count ? `${count - there} of ${count} operations that were done are missing from it` : undefined;
+  return there < count ? `${count - there} of ${count} completed operations are missing` : undefined;
 }
 
 function macOf(key: Uint8Array, id: string, payload: Uint8Array, fields: string): Buffer {
@@ -257,7 +263,7 @@ function sealMeta(key: Uint8Array, id: string, payload: Uint8Array, fields: Meta
   return Buffer.concat([macOf(key, id, payload, text), Buffer.from(text)]);
 }
 
-/** Undefined when it was not sealed with this key for this id and answer. */
+/** Undefined if it was not sealed with this key for this id and answer. */
 function openMeta(key: Uint8Array, id: string, payload: Uint8Array, meta: Buffer): Meta | undefined {
   const text = meta.toString('utf8', MAC_BYTES);
   const mac = macOf(key, id, payload, text);
@@ -268,17 +274,11 @@ function openMeta(key: Uint8Array, id: string, payload: Uint8Array, meta: Buffer
 async function waitFor(running: Running, signal: AbortSignal): Promise<void> {
   signal.throwIfAborted();
   const parked = sched.park<void>('op.running');
-  const onAbort = (): void => parked.fail(signal.reason);
-  signal.addEventListener('abort', onAbort, { once: true });
   running.waiting.push(parked);
-  try {
-    await parked.promise;
-  } finally {
-    signal.removeEventListener('abort', onAbort);
-  }
+  await orAborted(parked.promise, signal);
 }
 
-/** Of a request, however its members are ordered. */
+/** The hash of a request, independent of the order of its members. */
 export function requestHash(request: unknown): string {
   return hash('sha256', canonical(request), 'hex');
 }

@@ -1,261 +1,124 @@
-/** Keys: made, imported, listed, rotated, retired. Public parts only; no route gives out a private key. */
+/** Handlers for the life of a key. They return public parts only; no handler returns a private key. */
 import type { Alg, PublicPart } from '@ron/custody';
-import { json, route, type Route, type RouteContext } from '@ron/ingress';
-import { Type } from 'typebox';
+import { json, type RouteAnswer, type RouteContext } from '@ron/ingress';
 import type { Auditor } from '../audit/auditor.ts';
 import type { AuditOp } from '../audit/event.ts';
-import type { KeyBook } from '../keys/key-book.ts';
-import { headName, type KeyDesk } from '../keys/key-desk.ts';
 import { headOf, type KeyRecord, type KeyVersion } from '../keys/key-record.ts';
-import { formatKid, nameOf, PURPOSE_PATTERN, RAW_PURPOSE, TENANT_PATTERN, tenantOf } from '../kid.ts';
-import {
-  AlgName,
-  allowed,
-  base64,
-  BASE,
-  callerOf,
-  KidParam,
-  KidText,
-  Mode,
-  NO_STORE,
-  OpId,
-  Public,
-  strict,
-} from './schemas.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
+import { headName, type KeyService } from '../keys/key-service.ts';
+import { formatKid, nameOf, RAW_PURPOSE, tenantOf } from '../keys/kid.ts';
+import { callerOf, requireAllowed } from './caller.ts';
+import { NO_STORE } from './no-store.ts';
+import type * as schemas from './schemas.ts';
 
 export interface KeyRoutesInit {
-  readonly book: KeyBook;
-  readonly keys: KeyDesk;
-  readonly auditor: Pick<Auditor, 'refused'>;
+  readonly registry: KeyRegistry;
+  readonly keys: KeyService;
+  readonly auditor: Pick<Auditor, 'recordRefusal'>;
   /** Of the backend that holds the keys. */
   readonly attestation_class: string;
   readonly attestation: () => unknown;
 }
 
-const Tenant = Type.String({ pattern: TENANT_PATTERN });
-const Version = Type.Integer({ minimum: 1, maximum: 999_999 });
-const CreateBody = Type.Object(
-  {
-    tenant: Tenant,
-    purpose: Type.String({ pattern: PURPOSE_PATTERN }),
-    alg: AlgName,
-    op_id: Type.Optional(OpId),
-    policy: Type.Optional(
-      Type.Object({ verify_mode: Type.Optional(Mode), min_version: Type.Optional(Type.Literal(1)) }, strict),
-    ),
-  },
-  strict,
-);
-const ImportBody = Type.Object(
-  { tenant: Tenant, purpose: Type.Literal(RAW_PURPOSE), alg: AlgName, pubkey_b64: base64(4096) },
-  strict,
-);
-const RotateBody = Type.Union([Type.Object({ op_id: Type.Optional(OpId) }, strict), Type.Null()]);
-const Made = Type.Object({ kid: Type.String(), alg: Type.String(), public: Public }, strict);
-const Shown = Type.Object(
-  {
-    kid: Type.String(),
-    alg: Type.String(),
-    versions: Type.Array(Type.String()),
-    public: Public,
-    attestation_class: Type.String(),
-    verify_mode: Mode,
-    min_version: Type.Integer(),
-    deleting: Type.Optional(Type.Array(Type.Object({ version: Type.String(), deletable_ms: Type.Integer() }, strict))),
-  },
-  strict,
-);
-const ListQuery = Type.Object(
-  {
-    tenant: Type.Optional(Tenant),
-    after: Type.Optional(KidText),
-    limit: Type.Optional(Type.String({ pattern: '^(?:[1-9][0-9]{0,2}|1000)$' })),
-  },
-  strict,
-);
 const LIST_DEFAULT = 100;
-const Deletion = Type.Object(
-  { kid: Type.String(), state: Type.String(), deletable_ms: Type.Optional(Type.Integer()) },
-  strict,
-);
 
-const common = { lane: 'inline', body: 'none', deadline: 'verify', scope: 'kms:read' } as const;
-const change = { lane: 'inline', deadline: 'sign', scope: 'kms:rotate', method: 'POST', encoded_slash: true } as const;
-
-export function keyRoutes(init: KeyRoutesInit): Route[] {
-  return [...makeRoutes(init), ...readRoutes(init), ...retireRoutes(init)];
+export async function createKey(
+  { registry, keys, auditor }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.CREATE>,
+): Promise<RouteAnswer> {
+  const { tenant, purpose, alg, op_id, policy } = context.body;
+  requireAllowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
+  const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
+  const kid = await keys.create(request, op_id, callerOf(context));
+  return json(201, createdView(registry, kid), NO_STORE);
 }
 
-function makeRoutes({ book, keys, auditor }: KeyRoutesInit): Route[] {
-  return [
-    route({
-      method: 'POST',
-      path: `${BASE}/keys`,
-      summary: 'Makes a key. Its private part stays in the backend for ever.',
-      scope: 'kms:create',
-      lane: 'inline',
-      deadline: 'sign',
-      body: 'buffered',
-      facts_later: ['tenant'],
-      schema: { body: CreateBody, response: { 201: Made } },
-      handler: async (context) => {
-        const { tenant, purpose, alg, op_id, policy } = context.body;
-        allowed(auditor, context, { tenant }, () => [{ op: 'create', kid: `${tenant}/${purpose}/${alg}/`, op_id }]);
-        const request = { tenant, purpose, alg, verify_mode: policy?.verify_mode };
-        const kid = await keys.create(request, op_id, callerOf(context));
-        return json(201, made(book, kid), NO_STORE);
-      },
-    }),
-    route({
-      method: 'POST',
-      path: `${BASE}/keys/import`,
-      summary: 'Keeps a public key of somebody else, to verify with.',
-      scope: 'kms:create',
-      lane: 'inline',
-      deadline: 'sign',
-      body: 'buffered',
-      facts_later: ['tenant'],
-      schema: { body: ImportBody, response: { 201: Made } },
-      handler: async (context) => {
-        const { tenant, alg, pubkey_b64 } = context.body;
-        allowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
-        const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
-        return json(201, made(book, headName(record)), NO_STORE);
-      },
-    }),
-    route({
-      ...change,
-      path: `${BASE}/keys/:kid/rotate`,
-      summary: 'Makes a new version, which signs from now on. Older ones verify down to min_version.',
-      body: 'buffered',
-      facts_later: ['tenant'],
-      schema: {
-        params: KidParam,
-        body: RotateBody,
-        response: {
-          200: Type.Object({ kid: Type.String(), previous: Type.String(), alg: Type.String(), public: Public }, strict),
-        },
-      },
-      handler: async (context) => {
-        const op_id = context.body?.op_id;
-        byKid(auditor, context, 'rotate', op_id);
-        const kid = await keys.rotate(context.params.kid, op_id, callerOf(context));
-        const { record, version } = book.index.find(kid);
-        const previous = formatKid(record.name, version.version - 1);
-        return json(200, { ...made(book, kid), previous }, NO_STORE);
-      },
-    }),
-  ];
+export async function importKey(
+  { registry, keys, auditor }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.IMPORT>,
+): Promise<RouteAnswer> {
+  const { tenant, alg, pubkey_b64 } = context.body;
+  requireAllowed(auditor, context, { tenant }, () => [{ op: 'import', kid: `${tenant}/${RAW_PURPOSE}/${alg}/` }]);
+  const record = await keys.import({ tenant, alg, pubkey_b64 }, callerOf(context));
+  return json(201, createdView(registry, headName(record)), NO_STORE);
 }
 
-function readRoutes({ book, attestation_class, attestation }: KeyRoutesInit): Route[] {
-  return [
-    route({
-      ...common,
-      method: 'GET',
-      path: `${BASE}/keys`,
-      summary: 'Keys in the order of their names; `after` goes on where a list ended.',
-      facts: ({ query }) => ({ tenant: query['tenant'] }),
-      schema: {
-        query: ListQuery,
-        response: { 200: Type.Object({ keys: Type.Array(Shown), next: Type.Optional(Type.String()) }, strict) },
-      },
-      handler: ({ query }) => {
-        const limit = Number(query.limit ?? LIST_DEFAULT);
-        const after = query.after === undefined ? '' : nameOf(query.after);
-        const found = book.index
-          .sorted()
-          .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
-        const page = found.slice(0, limit);
-        const next = found.length > limit ? page.at(-1)?.name : undefined;
-        const shownKeys = page.map((record) => shown(record, headOf(record), attestation_class));
-        return json(200, { keys: shownKeys, ...(next === undefined ? {} : { next }) }, NO_STORE);
-      },
-    }),
-    route({
-      ...common,
-      method: 'GET',
-      path: `${BASE}/keys/:kid`,
-      encoded_slash: true,
-      summary: 'A key: its versions and the public part of the one that is named, or of the current one.',
-      facts: ({ params }) => ({ tenant: tenantOf(params['kid'] ?? '') }),
-      schema: { params: KidParam, response: { 200: Shown } },
-      handler: ({ params }) => {
-        const { record, version } = book.index.find(params.kid);
-        return json(200, shown(record, version, attestation_class), NO_STORE);
-      },
-    }),
-    route({
-      ...common,
-      method: 'GET',
-      path: `${BASE}/attestation`,
-      summary: 'What the backend attests about itself, where it does.',
-      schema: {
-        response: { 200: Type.Object({ attestation_class: Type.String(), attestation: Type.Unsafe({}) }, strict) },
-      },
-      handler: () => json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE),
-    }),
-  ];
+export function listKeys(
+  { registry, attestation_class }: KeyRoutesInit,
+  { query }: RouteContext<typeof schemas.LIST>,
+): RouteAnswer {
+  const limit = Number(query.limit ?? LIST_DEFAULT);
+  const after = query.after === undefined ? '' : nameOf(query.after);
+  const found = registry.index
+    .sorted()
+    .filter(({ tenant, name }) => (query.tenant === undefined || tenant === query.tenant) && name > after);
+  const page = found.slice(0, limit);
+  const next = found.length > limit ? page.at(-1)?.name : undefined;
+  const keys = page.map((record) => keyView(record, headOf(record), attestation_class));
+  return json(200, { keys, ...(next === undefined ? {} : { next }) }, NO_STORE);
 }
 
-function retireRoutes({ book, keys, auditor, attestation_class }: KeyRoutesInit): Route[] {
-  return [
-    route({
-      ...change,
-      path: `${BASE}/keys/:kid/policy`,
-      summary: 'Raises min_version: older versions no longer verify.',
-      body: 'buffered',
-      facts_later: ['tenant'],
-      schema: { params: KidParam, body: Type.Object({ min_version: Version }, strict), response: { 200: Shown } },
-      handler: async (context) => {
-        byKid(auditor, context, 'policy');
-        const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
-        return json(200, shown(record, headOf(record), attestation_class), NO_STORE);
-      },
-    }),
-    route({
-      ...change,
-      path: `${BASE}/keys/:kid/delete`,
-      summary: 'Deletes a version that is not current, in two steps: the second comes after the waiting period.',
-      body: 'none',
-      facts_later: ['tenant'],
-      schema: { params: KidParam, response: { 200: Deletion, 202: Deletion } },
-      handler: async (context) => {
-        byKid(auditor, context, 'delete');
-        const version = await keys.delete(context.params.kid, callerOf(context));
-        return json(version.deleted === true ? 200 : 202, deletion(book, context.params.kid, version), NO_STORE);
-      },
-    }),
-    route({
-      ...change,
-      path: `${BASE}/keys/:kid/restore`,
-      summary: 'Takes the first step of a deletion back.',
-      body: 'none',
-      facts_later: ['tenant'],
-      schema: { params: KidParam, response: { 200: Deletion } },
-      handler: async (context) => {
-        byKid(auditor, context, 'restore');
-        const version = await keys.restore(context.params.kid, callerOf(context));
-        return json(200, deletion(book, context.params.kid, version), NO_STORE);
-      },
-    }),
-  ];
+export function readKey(
+  { registry, attestation_class }: KeyRoutesInit,
+  { params }: RouteContext<typeof schemas.READ>,
+): RouteAnswer {
+  const { record, version } = registry.index.find(params.kid);
+  return json(200, keyView(record, version, attestation_class), NO_STORE);
 }
 
-/** A capability may be limited to one tenant: the one that the kid in the path names. */
-function byKid(
+export function readAttestation({ attestation_class, attestation }: KeyRoutesInit): RouteAnswer {
+  return json(200, { attestation_class, attestation: attestation() ?? null }, NO_STORE);
+}
+
+export async function rotateKey(
+  { registry, keys, auditor }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.ROTATE>,
+): Promise<RouteAnswer> {
+  const op_id = context.body?.op_id;
+  requireAllowedKid(auditor, context, 'rotate', op_id);
+  const kid = await keys.rotate(context.params.kid, op_id, callerOf(context));
+  const { record, version } = registry.index.find(kid);
+  const previous = formatKid(record.name, version.version - 1);
+  return json(200, { ...createdView(registry, kid), previous }, NO_STORE);
+}
+
+export async function setPolicy(
+  { keys, auditor, attestation_class }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.POLICY>,
+): Promise<RouteAnswer> {
+  requireAllowedKid(auditor, context, 'policy');
+  const record = await keys.setMinVersion(context.params.kid, context.body.min_version, callerOf(context));
+  return json(200, keyView(record, headOf(record), attestation_class), NO_STORE);
+}
+
+export async function deleteVersion(
+  { registry, keys, auditor }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.DELETE>,
+): Promise<RouteAnswer> {
+  requireAllowedKid(auditor, context, 'delete');
+  const version = await keys.delete(context.params.kid, callerOf(context));
+  const status = version.deleted === true ? 200 : 202;
+  return json(status, deletionView(registry, context.params.kid, version), NO_STORE);
+}
+
+export async function restoreVersion(
+  { registry, keys, auditor }: KeyRoutesInit,
+  context: RouteContext<typeof schemas.RESTORE>,
+): Promise<RouteAnswer> {
+  requireAllowedKid(auditor, context, 'restore');
+  const version = await keys.restore(context.params.kid, callerOf(context));
+  return json(200, deletionView(registry, context.params.kid, version), NO_STORE);
+}
+
+/** A capability may be limited to one tenant: the tenant of the kid in the path. */
+function requireAllowedKid(
   auditor: KeyRoutesInit['auditor'],
   context: Pick<RouteContext, 'actsOn' | 'grant' | 'deadline'> & { readonly params: { readonly kid: string } },
   op: AuditOp,
   op_id?: string,
 ): void {
   const { kid } = context.params;
-  allowed(auditor, context, { tenant: tenantOf(kid) }, () => [{ op, kid, op_id }]);
-}
-
-function made(book: KeyBook, kid: string): { kid: string; alg: Alg; public: PublicView } {
-  const { record, version } = book.index.find(kid);
-  return { kid, alg: record.alg, public: publicOf(record.alg, version.public) };
+  requireAllowed(auditor, context, { tenant: tenantOf(kid) }, () => [{ op, kid, op_id }]);
 }
 
 interface PublicView {
@@ -264,20 +127,25 @@ interface PublicView {
   readonly parts?: readonly PublicPart[];
 }
 
-function publicOf(alg: Alg, parts: readonly PublicPart[]): PublicView {
+function createdView(registry: KeyRegistry, kid: string): { kid: string; alg: Alg; public: PublicView } {
+  const { record, version } = registry.index.find(kid);
+  return { kid, alg: record.alg, public: publicView(record.alg, version.public) };
+}
+
+function publicView(alg: Alg, parts: readonly PublicPart[]): PublicView {
   if (parts.length > 1) return { alg, parts };
   const [only] = parts;
   return only === undefined ? { alg } : { alg, pubkey_b64: only.pubkey_b64 };
 }
 
-function shown(record: KeyRecord, version: KeyVersion, attestation_class: string): Record<string, unknown> {
+function keyView(record: KeyRecord, version: KeyVersion, attestation_class: string): Record<string, unknown> {
   const { name, alg, versions, imported, verify_mode, min_version } = record;
   const deleting = versions.filter((each) => each.deletable_ms !== undefined && each.deleted !== true);
   return {
     kid: formatKid(name, version.version),
     alg,
     versions: versions.filter((each) => each.deleted !== true).map((each) => `#v${each.version}`),
-    public: publicOf(alg, version.public),
+    public: publicView(alg, version.public),
     attestation_class: imported ? 'imported' : attestation_class,
     verify_mode,
     min_version,
@@ -287,9 +155,9 @@ function shown(record: KeyRecord, version: KeyVersion, attestation_class: string
   };
 }
 
-function deletion(book: KeyBook, kid: string, version: KeyVersion): Record<string, unknown> {
+function deletionView(registry: KeyRegistry, kid: string, version: KeyVersion): Record<string, unknown> {
   const { deletable_ms, deleted } = version;
   const state = deleted === true ? 'deleted' : deletable_ms === undefined ? 'kept' : 'pending';
-  const name = formatKid(book.index.record(kid).name, version.version);
+  const name = formatKid(registry.index.record(kid).name, version.version);
   return { kid: name, state, ...(deletable_ms !== undefined && { deletable_ms }) };
 }

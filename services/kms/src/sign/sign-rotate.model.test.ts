@@ -1,46 +1,46 @@
 import { test } from 'node:test';
 import { assertCaught, assertHolds, mutant } from '@ron/explorer';
-import { KeyBook } from '../keys/key-book.ts';
-import { KeyWork } from '../keys/key-work.ts';
+import { KeyRegistry } from '../keys/key-registry.ts';
+import { KeyOperations } from '../keys/key-operations.ts';
 import { signAgainstRotate, type Parts } from './sign-rotate.model.ts';
 import { Signer } from './signer.ts';
 
-const REAL: Parts = { KeyBook, KeyWork, Signer };
+const REAL: Parts = { KeyRegistry, KeyOperations, Signer };
 
-test('once a rotation was answered, the retired version signs no more', async () => {
+test('once a rotation was acknowledged, the retired version no longer signs', async () => {
   await assertHolds(signAgainstRotate(REAL, { rotators: 1, signers: ['any version', 'version 1'] }), {
     name: 'sign against rotate',
   });
 });
 
-test('rotations at the same time make versions of their own', async () => {
+test('concurrent rotations create separate versions', async () => {
   await assertHolds(signAgainstRotate(REAL, { rotators: 2, signers: ['any version'] }), { name: 'two rotations' });
 });
 
 const MUTANTS = [
   {
-    bug: 'it does not look again after signing',
+    bug: 'the version is not checked again after signing',
     part: 'Signer',
     module: import.meta.resolve('./signer.ts'),
-    find: 'if (this.#book.index.current(request.kid).version.version === version.version) return',
+    find: 'if (this.#registry.index.current(request.kid).version.version === version.version)\n        return',
     replace: 'return',
-    caught: /after the rotation to 2 was answered/,
+    caught: /after the rotation to 2 was acknowledged/,
   },
   {
     bug: 'a version signs before it is on disk',
-    part: 'KeyBook',
-    module: import.meta.resolve('../keys/key-book.ts'),
+    part: 'KeyRegistry',
+    module: import.meta.resolve('../keys/key-registry.ts'),
     find: 'await this.#store.replace(next.document, NEVER);\n      this.#index.swap(next);',
     replace: 'this.#index.swap(next);\n      await this.#store.replace(next.document, NEVER);',
     caught: /is not on disk/,
   },
   {
-    bug: 'a rotation builds upon what it saw before it waited',
-    part: 'KeyWork',
-    module: import.meta.resolve('../keys/key-work.ts'),
+    bug: 'a rotation builds on a record from before it waited',
+    part: 'KeyOperations',
+    module: import.meta.resolve('../keys/key-operations.ts'),
     find: 'const current = index.current(kid).record;',
     replace: 'const current = record;',
-    caught: /a version of its own/,
+    caught: /its own version/,
   },
 ];
 
@@ -48,7 +48,7 @@ for (const { bug, part, module, find, replace, caught } of MUTANTS) {
   test(`caught: ${bug}`, async () => {
     const broken = await mutant<Parts>(module, find, replace);
     const parts = { ...REAL, [part]: broken[part as keyof Parts] };
-    const init = { rotators: part === 'KeyWork' ? 2 : 1, signers: ['any version'] } as const;
+    const init = { rotators: part === 'KeyOperations' ? 2 : 1, signers: ['any version'] } as const;
     await assertCaught(signAgainstRotate(parts, init), {}, caught);
   });
 }

@@ -1,23 +1,23 @@
 /**
- * Signing against rotation, on the real key book, key work and signer: the backend and the disk answer when the explorer
- * says so.
+ * Model of signing against rotation, on the real key registry, key operations and signer. The explorer decides when the
+ * backend and the disk respond.
  *
- * Once a rotation was answered, nobody gets a signature of the version that it retired. A version that signs is on disk,
- * and its name belongs to its key. Rotations at the same time make versions of their own.
+ * Once a rotation has been acknowledged, no request gets a signature of the version that it retired. A version that signs is
+ * on disk, and its kid belongs to its key. Concurrent rotations create separate versions.
  */
 import assert from 'node:assert/strict';
-import type { Build } from '@ron/explorer';
+import type { Build, World } from '@ron/explorer';
 import type { Backend } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
-import type { KeyBook, KeyStore } from '../keys/key-book.ts';
+import type { KeyRegistry, KeyDocumentStore } from '../keys/key-registry.ts';
 import { headOf, type KeyDocument } from '../keys/key-record.ts';
-import type { KeyWork } from '../keys/key-work.ts';
-import type { Signer } from './signer.ts';
+import type { KeyOperations } from '../keys/key-operations.ts';
+import type { SignBatch, Signed, Signer } from './signer.ts';
 
-/** The classes under test; one of them a mutant in the tests of the model. */
+/** The classes under test; the mutation tests replace one of them. */
 export interface Parts {
-  readonly KeyBook: typeof KeyBook;
-  readonly KeyWork: typeof KeyWork;
+  readonly KeyRegistry: typeof KeyRegistry;
+  readonly KeyOperations: typeof KeyOperations;
   readonly Signer: typeof Signer;
 }
 
@@ -46,10 +46,10 @@ const START: KeyDocument = {
   ],
 };
 
-export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }: Parts, init: SignRotateInit): Build {
+export function signAgainstRotate(parts: Parts, init: SignRotateInit): Build {
   return (world) => {
     let durable = START;
-    const store: KeyStore = {
+    const store: KeyDocumentStore = {
       value: START,
       version: 1,
       replace: async (next) => {
@@ -57,55 +57,69 @@ export function signAgainstRotate({ KeyBook: Book, KeyWork: Work, Signer: Sign }
         durable = next;
       },
     };
-    let made = 1;
-    const backend = {
-      create: async () => {
-        await world.io('make a key');
-        made += 1;
-        return { key: `key ${made}`, alg: 'ed25519', public: [] };
-      },
-      destroy: async () => undefined,
-    } as unknown as Backend;
-    const book = new Book({ store, keys_max: 10 });
-    const work = new Work(book, backend, () => 0);
-    const signer = new Sign(book);
-    const round = {
-      sign: async (handle: string) => {
-        await world.io(`sign with ${handle}`);
-        return [{ alg: 'ed25519' as const, signature: Buffer.from(handle) }];
-      },
-    };
-    /** The highest version whose rotation was answered. */
-    let answered = 1;
+    const registry = new parts.KeyRegistry({ store, keys_max: 10 });
+    const operations = new parts.KeyOperations(registry, modelBackend(world), () => 0);
+    const signer = new parts.Signer(registry);
+    const batch = modelBatch(world);
+    /** The highest version whose rotation was acknowledged. */
+    let acknowledged = 1;
     const versions: number[] = [];
     for (let at = 0; at < init.rotators; at++) {
       world.task(`rotator ${at}`, async () => {
-        const { version } = headOf(await work.rotate(NAME, undefined, NEVER));
+        const { version } = headOf(await operations.rotate(NAME, undefined, NEVER));
         versions.push(version);
-        answered = Math.max(answered, version);
+        acknowledged = Math.max(acknowledged, version);
       });
     }
     init.signers.forEach((which, at) => {
       world.task(`signer ${at}`, async () => {
         const kid = which === 'any version' ? NAME : `${NAME}#v1`;
         try {
-          const signed = await signer.sign({ kid, payload_b3: '0' }, round);
-          const { version, handle } = signed.found.version;
-          assert.ok(version >= answered, `version ${version} signed after the rotation to ${answered} was answered`);
-          assert.equal(signed.kid, `${NAME}#v${version}`);
-          assert.equal(Buffer.from(signed.signatures[0]!.signature).toString(), handle, 'the name is of another key');
-          assert.ok(headOf(durable.keys[0]!).version >= version, `version ${version} signed and is not on disk`);
+          assertValid(await signer.sign({ kid, payload_b3: '0' }, batch), acknowledged, durable);
         } catch (error) {
           if (!isRonError(error, 'conflict')) throw error;
-          assert.equal(which, 'version 1', 'only who names a version is refused when it is retired');
+          assert.equal(which, 'version 1', 'only a request that names a version is refused after its rotation');
         }
       });
     });
     return {
       final: () => {
-        assert.equal(new Set(versions).size, init.rotators, 'each rotation makes a version of its own');
+        assert.equal(new Set(versions).size, init.rotators, 'each rotation creates its own version');
         assert.equal(headOf(durable.keys[0]!).version, 1 + init.rotators);
       },
     };
   };
 }
+
+/** The version is not retired, its kid belongs to its key, and it is on disk. */
+function assertValid(signed: Signed, acknowledged: number, durable: KeyDocument): void {
+  const { version, handle } = signed.found.version;
+  const late = `version ${version} signed after the rotation to ${acknowledged} was acknowledged`;
+  assert.ok(version >= acknowledged, late);
+  // [kms I-1] [kms I-2]
+  assert.equal(signed.kid, `${NAME}#v${version}`);
+  const signature = Buffer.from(signed.signatures[0]!.signature).toString();
+  assert.equal(signature, handle, 'the kid belongs to another key');
+  assert.ok(headOf(durable.keys[0]!).version >= version, `version ${version} signed and is not on disk`);
+}
+
+function modelBackend(world: World): Backend {
+  let created = 1;
+  const backend = {
+    create: async () => {
+      await world.io('create a key');
+      created += 1;
+      return { key: `key ${created}`, alg: 'ed25519', public: [] };
+    },
+    destroy: async () => undefined,
+  };
+  return backend as unknown as Backend;
+}
+
+/** A signature is the handle of the key that made it. */
+const modelBatch = (world: World): Pick<SignBatch, 'sign'> => ({
+  sign: async (handle) => {
+    await world.io(`sign with ${handle}`);
+    return [{ alg: 'ed25519', signature: Buffer.from(handle) }];
+  },
+});

@@ -1,34 +1,33 @@
 /**
- * Signs with the current version of a key, and with no other.
+ * Signs with the current version of a key only.
  *
- * Promise: a signature is given out only if its version was still the current one when it was done. A rotation that came
- * in between makes it sign again with the new version, or refuse when the caller had named the old one: once a rotation
- * was answered, no request gets a signature of the retired version any more. The kid in the signed bytes is that of the key
- * that signed.
- * Bound: `ROTATIONS_MAX` tries. Cancellation: by the budget of the round that the work belongs to.
+ * Contract: a signature is returned only if its version was still current when it was made. After a concurrent rotation it
+ * signs again with the new version, or refuses if the caller named the old one: once a rotation has been acknowledged, no
+ * request gets a signature of the retired version. The kid in the signed bytes is that of the signing key.
+ * Bound: `ROTATIONS_MAX` attempts. Cancellation: by the budget of the batch that the work belongs to.
  */
 import { BATCH_MAX, signCost_us, type Backend, type Signature } from '@ron/custody';
 import { RonError, sched, type Batch, type Parked } from '@ron/kernel';
-import type { KeyBook } from '../keys/key-book.ts';
+import type { KeyRegistry } from '../keys/key-registry.ts';
 import type { Found } from '../keys/key-index.ts';
-import { formatKid } from '../kid.ts';
+import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from './message.ts';
 
-/** A key that is rotated more often than this while it signs is being attacked or misused. */
+/** A key that is rotated more often than this during one signature is being attacked or misused. */
 const ROTATIONS_MAX = 4;
 export interface SignRequest extends Payload {
-  /** With a version: only if that is current. */
+  /** If it has a version, that version must be current. */
   readonly kid: string;
 }
 
 export interface Signed {
-  /** Of the version that signed. */
+  /** The kid of the version that signed. */
   readonly kid: string;
   readonly found: Found;
   readonly signatures: readonly Signature[];
 }
 
-/** What a signature needs of a backend. */
+/** The part of a backend that signs. */
 export type SigningBackend = Pick<Backend, 'sign' | 'signMany'>;
 
 interface Waiting {
@@ -37,12 +36,12 @@ interface Waiting {
 }
 
 /**
- * The signatures that the jobs of one round ask for: they leave when all jobs have begun, those of one key together.
+ * Collects the signatures of one batch of jobs and sends them once all jobs have begun, grouped by key.
  *
- * Promise: each is answered once, with its own signatures or the error of its call.
- * Bound: `BATCH_MAX` messages in a call. Cancellation: by the signal of the round.
+ * Contract: each request settles once, with its own signatures or the error of its call.
+ * Bound: `BATCH_MAX` messages per call. Cancellation: by the signal of the batch.
  */
-export class SignRound implements Batch {
+export class SignBatch implements Batch {
   readonly #backend: SigningBackend;
   readonly #lines = new Map<string, Waiting[]>();
   /** Set when all jobs have begun. */
@@ -64,7 +63,7 @@ export class SignRound implements Batch {
   begun(signal: AbortSignal): void {
     this.#signal = signal;
     for (const [handle, line] of this.#lines) {
-      // It never rejects: each message is answered.
+      // Never rejects: each request gets its own error.
       for (let at = 0; at < line.length; at += BATCH_MAX)
         void this.#call(handle, line.slice(at, at + BATCH_MAX), signal);
     }
@@ -82,33 +81,34 @@ export class SignRound implements Batch {
 }
 
 export class Signer {
-  readonly #book: Pick<KeyBook, 'index'>;
+  readonly #registry: Pick<KeyRegistry, 'index'>;
 
-  constructor(book: Pick<KeyBook, 'index'>) {
-    this.#book = book;
+  constructor(registry: Pick<KeyRegistry, 'index'>) {
+    this.#registry = registry;
   }
 
-  /** What signing so many bytes costs. Throws when there is no such key, or it does not sign. */
+  /** The cost of signing so many bytes. Throws if the key does not exist or cannot sign. */
   cost_us(kid: string, message_bytes: number): number {
-    const { record, version } = this.#book.index.current(kid);
+    const { record, version } = this.#registry.index.current(kid);
     if (version.handle === undefined) throw verifyOnly(record.name);
     return signCost_us(record.alg, message_bytes);
   }
 
-  async sign(request: SignRequest, round: Pick<SignRound, 'sign'>): Promise<Signed> {
+  async sign(request: SignRequest, batch: Pick<SignBatch, 'sign'>): Promise<Signed> {
     for (let tries = 0; tries < ROTATIONS_MAX; tries++) {
-      const found = this.#book.index.current(request.kid);
+      const found = this.#registry.index.current(request.kid);
       const { record, version } = found;
       if (version.handle === undefined) throw verifyOnly(record.name);
       const kid = formatKid(record.name, version.version);
-      const signatures = await round.sign(version.handle, signedBytes(record.purpose, kid, request));
-      // Loaded anew: the key may have been rotated in the meantime.
-      if (this.#book.index.current(request.kid).version.version === version.version) return { kid, found, signatures };
+      const signatures = await batch.sign(version.handle, signedBytes(record.purpose, kid, request));
+      // Load it again: the key may have been rotated meanwhile.
+      if (this.#registry.index.current(request.kid).version.version === version.version)
+        return { kid, found, signatures };
     }
-    throw new RonError('busy', 'the key was rotated again and again while it signed', { op: 'sign' });
+    throw new RonError('busy', 'the key was rotated too often during the signature', { op: 'sign' });
   }
 }
 
 export function verifyOnly(name: string): RonError {
-  return new RonError('conflict', `${name} is a public key that was imported: it verifies, and nothing else`);
+  return new RonError('conflict', `${name} is an imported public key and can only verify`);
 }

@@ -1,19 +1,19 @@
 /**
- * What kms remembers of everything that it keeps, so that what was put back to an earlier state shows.
+ * Cross-references between the parts of the vault, which make a rollback of some of them detectable.
  *
- *     anchor --remembers--> versions of custody and index, operations in ops, the last checkpoint, what was published
- *     index, custody, ops/head --remember--> the last checkpoint that the anchor had when they were written
+ *     anchor --records--> versions of custody and index, operations in ops, the last checkpoint, the published size
+ *     index, custody, ops/head --record--> the last checkpoint that the anchor had when they were written
  *
- * A checkpoint is durable in the anchor before it is written to ops/head and to the file `checkpoint`, where everybody sees
- * it; and in both of them before the anchor calls it published. So after a crash they may lag behind the anchor, and never
- * behind what it calls published. A log may always be longer than what is remembered of it: entries come first.
+ * A checkpoint is durable in the anchor before it is written to ops/head and to the public file `checkpoint`, and in both of
+ * them before the anchor records it as published. After a crash they may therefore lag behind the anchor, but never behind
+ * its published size. The log may always be longer than any record of it, because entries are written first.
  */
 import { SealedFile, type Unlock } from '@ron/custody';
 import type { FileSystem } from '@ron/log';
 import type { Checkpoint, SignedCheckpoint } from '@ron/tlog';
 import type { OpExtent } from '../ops/op-ledger.ts';
 
-/** Which log it was, how long, and what was in it. */
+/** The identity, size and root of a log. */
 export interface LogHead {
   readonly origin: string;
   readonly size: number;
@@ -22,20 +22,20 @@ export interface LogHead {
 
 export interface Anchor {
   readonly origin: string;
-  /** The log's own keys, in the backend that holds them. */
+  /** Handles of the log's own keys in the file backend. */
   readonly log_keys: { readonly ed25519: string; readonly ml_dsa_44: string };
   /** Authenticates the operations in ops. */
   readonly ops_key_b64: string;
-  /** Signed, and published unless a crash came between. */
+  /** Signed, and published unless a crash intervened. */
   readonly checkpoint?: LogHead;
   /** Entries of the last checkpoint that is known to be in ops/head and published. */
   readonly published: number;
   readonly index_version: number;
   readonly custody_version: number;
   readonly ops?: OpExtent;
-  /** Unix time of this state. */
+  /** Unix time of this state, in ms. */
   readonly time_ms: number;
-  /** Set by a stop in good order, when everything that was done is in the log; taken back before anything else is done. */
+  /** Set by a clean shutdown, once everything is in the log; removed before any other operation. */
   readonly is_closed?: true;
 }
 
@@ -57,23 +57,23 @@ export function checkpointOf({ size, root_b64 }: LogHead): Pick<Checkpoint, 'siz
 
 export interface OpenStoreInit<T> {
   readonly path: string;
-  /** Undefined: it is kept in memory. */
+  /** Undefined: the document is kept in memory. */
   readonly unlock: Unlock | undefined;
   readonly purpose: string;
   readonly initial: T;
-  /** An older one, or none, is refused. Default 0. */
+  /** An older or missing file is refused. Default 0. */
   readonly version_min?: number;
   readonly fs: FileSystem;
   readonly signal: AbortSignal;
 }
 
-/** Opens a sealed document, or makes it. */
+/** Opens or creates a sealed document. */
 export async function openStore<T>({ unlock, initial, ...rest }: OpenStoreInit<T>): Promise<Store<T>> {
   if (unlock === undefined) return memoryStore(initial);
   return await SealedFile.open<T>({
     unlock,
     initial,
-    // JSON knows no undefined.
+    // JSON has no undefined.
     codec: {
       encode: (value) => Buffer.from(JSON.stringify(value ?? null)),
       decode: (bytes) => (JSON.parse(Buffer.from(bytes).toString()) as T | null) ?? (undefined as T),
@@ -82,7 +82,7 @@ export async function openStore<T>({ unlock, initial, ...rest }: OpenStoreInit<T
   });
 }
 
-/** Lives as long as the process. */
+/** A store that is lost when the process exits. */
 function memoryStore<T>(initial: T): Store<T> {
   const store = {
     value: initial,

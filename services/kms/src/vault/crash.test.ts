@@ -1,15 +1,15 @@
-/** A power cut at any moment of the vault's life, its first one included: it opens, is sound, and has what was acknowledged. */
+/** A power cut at any moment, including the first start: the vault opens, is sound, and has everything acknowledged. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { CrashFileSystem } from '@ron/log/testing';
 import { openOn, doOnce, log, makeKey, sign } from './testing.ts';
-import type { Vault } from '../vault.ts';
+import type { Vault } from './vault.ts';
 
 const IMAGES_MAX = 3;
-/** Of so many disks one is opened a second time. */
+/** One in so many disk images is opened a second time. */
 const AGAIN_EVERY = 3;
 
-/** What was acknowledged when so many operations on the disk had been done. */
+/** The acknowledged state after so many disk operations. */
 interface Acknowledged {
   readonly at: number;
   readonly entries: number;
@@ -28,7 +28,7 @@ async function write(disk: CrashFileSystem): Promise<Acknowledged[]> {
   const vault = await openOn(disk);
   const tell = (): void => {
     const { size, checkpoint } = vault.log!;
-    const [keys, done] = [vault.book.index.size, vault.ledger.size];
+    const [keys, done] = [vault.registry.index.size, vault.ledger.size];
     acknowledged.push({ at: disk.operations, entries: size, signed: checkpoint?.size ?? 0, keys, done });
   };
   const steps: ((round: string) => Promise<unknown>)[] = [
@@ -52,15 +52,15 @@ async function write(disk: CrashFileSystem): Promise<Acknowledged[]> {
 
 async function assertGoesOn(vault: Vault, known: Acknowledged | undefined, point: number): Promise<void> {
   assert.equal(vault.problem, undefined, `after ${point} operations`);
-  assert.ok(vault.log!.size >= (known?.entries ?? 0), 'an acknowledged entry is gone');
-  assert.ok((vault.log!.checkpoint?.size ?? 0) >= (known?.signed ?? 0), 'a published checkpoint is gone');
-  assert.ok(vault.book.index.size >= (known?.keys ?? 0), 'a key is gone');
-  assert.ok(vault.ledger.size >= (known?.done ?? 0), 'an operation is forgotten');
+  assert.ok(vault.log!.size >= (known?.entries ?? 0), 'an acknowledged entry is lost');
+  assert.ok((vault.log!.checkpoint?.size ?? 0) >= (known?.signed ?? 0), 'a published checkpoint is lost');
+  assert.ok(vault.registry.index.size >= (known?.keys ?? 0), 'a key is lost');
+  assert.ok(vault.ledger.size >= (known?.done ?? 0), 'an operation is lost');
   await log(vault);
   await sign(vault);
 }
 
-test('wherever the power goes, the next start finds it sound and goes on, and so does the one after', async () => {
+test('after a power cut at any moment the next start is sound and usable, and so is the one after', async () => {
   const disk = new CrashFileSystem();
   const acknowledged = await write(disk);
   const random = randomFrom(11);

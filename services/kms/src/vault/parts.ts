@@ -1,35 +1,35 @@
 /**
- * The parts of the vault, opened one by one on a disk that is frozen until all of them are known to belong together.
+ * Opens the parts of the vault on a disk that stays frozen until all of them are known to be consistent.
  *
- * Promise: what is there is opened and read; what is missing although it was there is refused or told as a problem, and
- * never made anew in silence. A first start that a crash ended goes on where it was: it makes the anchor, the private
- * keys, the anchor's content, the list of keys and the rest, in this order, and nothing is used before all of it is there.
+ * Contract: existing parts are opened and read. A part that is missing but existed before is refused or reported as a
+ * problem, and never created again silently. A first start that crashed is resumed: it creates the anchor, the private keys,
+ * the content of the anchor, the list of keys and the rest, in this order, and uses nothing before all of it exists.
  */
 import { FileBackend, MemoryBackend, type Backend, type Unlock } from '@ron/custody';
 import { isRonError, RonError, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { EMPTY_DOCUMENT, type KeyDocument } from '../keys/key-record.ts';
-import type { KeyStore } from '../keys/key-book.ts';
+import type { KeyDocumentStore } from '../keys/key-registry.ts';
 import { OP_KEY_BYTES, OpLedger } from '../ops/op-ledger.ts';
 import { openStore, type Anchor, type LogHead, type Store } from './anchor.ts';
-import type { FreezingDisk } from './freezing-disk.ts';
+import type { FreezableDisk } from './freezable-disk.ts';
 
-/** What is shared while parts are being opened. */
+/** State that is shared while the parts are opened. */
 export interface Opening {
-  readonly disk: FreezingDisk;
-  /** Undefined in amnesia: then everything is in memory. */
+  readonly disk: FreezableDisk;
+  /** Undefined in amnesia mode: then everything is in memory. */
   readonly unlock: Unlock | undefined;
-  /** Names of the parts that were there before. */
+  /** The parts that existed before. */
   readonly there: ReadonlySet<string>;
   readonly signal: AbortSignal;
   readonly at: (name: string) => string;
-  /** What is not as it was; grows. */
+  /** Inconsistencies found so far. */
   readonly problems: string[];
-  /** Closes it at the end. */
-  readonly kept: <T extends { close(): Promise<void> }>(part: T) => T;
+  /** Registers a part to be closed at the end. */
+  readonly adopt: <T extends { close(): Promise<void> }>(part: T) => T;
 }
 
-/** The list of keys, and what it remembers of the log. */
+/** The list of keys, and the log head that it records. */
 export interface IndexDocument extends KeyDocument {
   readonly log_head?: LogHead | undefined;
 }
@@ -37,7 +37,7 @@ export interface IndexDocument extends KeyDocument {
 const FILES = ['anchor', 'custody', 'index', 'ops/head'];
 const DIRECTORIES = ['audit', 'ops/segments'];
 
-/** Which parts there are. */
+/** Lists the existing parts. */
 export async function partsIn(fs: FileSystem, dir: string): Promise<Set<string>> {
   const names = async (below: string): Promise<string[]> => {
     try {
@@ -56,40 +56,42 @@ export async function partsIn(fs: FileSystem, dir: string): Promise<Set<string>>
 }
 
 export interface Keys {
-  /** Undefined when it is missing. */
+  /** Undefined if it is missing. */
   readonly anchors: Store<Anchor | undefined> | undefined;
-  /** What it held, or holds now that it was made; undefined when it was lost. */
+  /** Its content, read or newly created; undefined if it was lost. */
   readonly anchor: Anchor | undefined;
   readonly custody: Backend;
   readonly index: Store<IndexDocument>;
-  /** The list of keys; each write of it remembers how long the log was. */
-  readonly store: KeyStore;
+  /** The list of keys. Each write of it records the log head. */
+  readonly store: KeyDocumentStore;
 }
 
 export async function openKeys(opening: Opening, origin: string | undefined): Promise<Keys> {
-  const { disk, there, problems, signal, kept } = opening;
+  const { disk, there, problems, signal, adopt } = opening;
   const anchors =
     there.size === 0 || there.has('anchor')
-      ? kept(await openDocument<Anchor | undefined>(opening, 'anchor', 'kms-anchor', undefined, 0))
+      ? adopt(await openDocument<Anchor | undefined>(opening, 'anchor', 'kms-anchor', undefined, 0))
       : undefined;
   const before = anchors?.value;
   if (before !== undefined && before.ops_key_b64 === undefined) throw tooOld(opening.at('anchor'));
   const note = (): LogHead | undefined => anchors?.value?.checkpoint;
-  const found = there.has('custody') ? kept(await openCustody(opening, before?.custody_version ?? 0, note)) : undefined;
+  const found = there.has('custody')
+    ? adopt(await openCustody(opening, before?.custody_version ?? 0, note))
+    : undefined;
   const isUsed = [...there].some((part) => part !== 'anchor' && part !== 'custody') || notedBy(found) !== undefined;
   if (anchors !== undefined && before?.checkpoint === undefined && !isUsed) await disk.thaw();
-  else if (before === undefined) problems.push(`anchor is ${anchors === undefined ? 'missing' : 'empty'}: put it back`);
-  const custody = found ?? kept(await openCustody(opening, before?.custody_version ?? 0, note));
+  else if (before === undefined) problems.push(`anchor is ${anchors === undefined ? 'missing' : 'empty'}: restore it`);
+  const custody = found ?? adopt(await openCustody(opening, before?.custody_version ?? 0, note));
   const anchor = before ?? (disk.isFrozen ? undefined : await newAnchor(custody, origin, signal));
   if (anchor !== before) await anchors!.replace(anchor, signal);
-  const index = kept(
+  const index = adopt(
     await newest(
       (version_min) => openDocument<IndexDocument>(opening, 'index', 'kms-index', EMPTY_DOCUMENT, version_min),
       before?.index_version ?? 0,
       problems,
     ),
   );
-  const store: KeyStore = {
+  const store: KeyDocumentStore = {
     get value() {
       return index.value;
     },
@@ -102,7 +104,7 @@ export async function openKeys(opening: Opening, origin: string | undefined): Pr
 }
 
 export interface Ops {
-  /** The last checkpoint that it was told of; undefined when it is not there. */
+  /** Records the last checkpoint; undefined if it is missing. */
   readonly head: Store<LogHead | undefined> | undefined;
   readonly ledger: OpLedger | undefined;
   readonly problem: string | undefined;
@@ -111,16 +113,16 @@ export interface Ops {
 }
 
 export async function openOps(opening: Opening, anchor: Anchor | undefined, entries_max: number): Promise<Ops> {
-  const { there, disk, signal, kept, at } = opening;
+  const { there, disk, signal, adopt, at } = opening;
   const known = anchor?.ops;
   const key = anchor === undefined ? sched.randomBytes(OP_KEY_BYTES) : Buffer.from(anchor.ops_key_b64, 'base64');
   const openHead = async (): Promise<Store<LogHead | undefined>> =>
-    kept(await openDocument<LogHead | undefined>(opening, 'ops/head', 'kms-ops-head', undefined, 0));
+    adopt(await openDocument<LogHead | undefined>(opening, 'ops/head', 'kms-ops-head', undefined, 0));
   const openLedger = async (fs: FileSystem): Promise<OpLedger> =>
-    kept(await OpLedger.open({ dir: at('ops'), fs, entries_max, key, known, signal }));
+    adopt(await OpLedger.open({ dir: at('ops'), fs, entries_max, key, known, signal }));
   const head = there.has('ops/head') ? await openHead() : undefined;
   const ledger = there.has('ops/segments') && anchor !== undefined ? await openLedger(disk) : undefined;
-  const lost = (known?.count ?? 0) > 0 ? 'it is missing: put it back' : undefined;
+  const lost = (known?.count ?? 0) > 0 ? 'it is missing: restore it' : undefined;
   return { head, ledger, problem: ledger === undefined ? lost : ledger.problem, openHead, openLedger };
 }
 
@@ -145,7 +147,7 @@ async function openCustody(
   return await newest(open, version_min, problems);
 }
 
-/** Opens a file that should have at least this version; an older one opens too, but is a problem. */
+/** Opens a file that should have at least this version. An older one opens too, but is reported as a problem. */
 async function newest<T>(
   open: (version_min: number) => Promise<T>,
   version_min: number,
@@ -175,10 +177,10 @@ async function newAnchor(custody: Backend, origin: string | undefined, signal: A
 }
 
 function tooOld(path: string): RonError {
-  return new RonError('not_ready', `${path} was written by an earlier version, which this one cannot go on from`);
+  return new RonError('not_ready', `${path} was written by an earlier version and cannot be upgraded`);
 }
 
-/** What the file of private keys remembers of the log. */
+/** The log head that the file of private keys records. */
 export function notedBy(custody: Backend | undefined): LogHead | undefined {
   return custody instanceof FileBackend ? (custody.noted as LogHead | undefined) : undefined;
 }

@@ -1,4 +1,4 @@
-/** Every set of parts that can be put back to an earlier state, and who finds it: the start, the full audit, a witness. */
+/** Every set of parts that can be rolled back, and who detects it: the start, the full audit, or a witness. */
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { NEVER } from '@ron/kernel';
@@ -23,26 +23,26 @@ const SUBSETS = Array.from({ length: 2 ** NAMES.length }, (_, bits) => NAMES.fil
 const isOf = (path: string, parts: readonly Part[]): boolean =>
   parts.some((part) => PARTS[part].test(path.slice(DATA.length + 1)));
 
-/** The disk as it is now, but for some parts, which are as they were. */
+/** The current disk, with some parts rolled back. */
 function putBack(now: Image, before: Image, parts: readonly Part[]): Map<string, Uint8Array> {
   const kept = [...now].filter(([path]) => !isOf(path, parts));
   return new Map([...kept, ...[...before].filter(([path]) => isOf(path, parts))]);
 }
 
-/** What the start finds wrong; twice the same, and nothing is written in between. Rejects when it does not open at all. */
+/** The problem that a start finds: the same one twice, without a write in between. Rejects if the vault does not open. */
 async function found(image: Image): Promise<string | undefined> {
   const disk = new CrashFileSystem(image);
-  const told: (string | undefined)[] = [];
+  const problems: (string | undefined)[] = [];
   for (let start = 0; start < 2; start++) {
     const vault = await openOn(disk);
-    told.push(vault.problem);
+    problems.push(vault.problem);
     assert.equal(vault.log === undefined, vault.problem !== undefined);
     await vault.close();
     if (vault.problem === undefined) return undefined;
     assert.equal(disk.operations, 0, `${vault.problem}: nothing is written`);
   }
-  assert.equal(told[0], told[1]);
-  return told[0];
+  assert.equal(problems[0], problems[1]);
+  return problems[0];
 }
 
 async function isWhole(image: Image): Promise<boolean> {
@@ -71,24 +71,24 @@ async function moments(between: 'everything' | 'signatures'): Promise<{ before: 
   return { before, now: disk.files() };
 }
 
-/** Nothing that remembers is left as it was: whatever else is, cannot know. Entries without a checkpoint are what a crash leaves. */
+/** Every part that records something was rolled back, so no other part can detect it: it looks like a crash. */
 const isForgotten = (parts: readonly Part[], changed: readonly Part[]): boolean =>
   changed.every((part) => part === 'log' || parts.includes(part));
 
-test('whatever is put back without the rest is found at every start, and nothing is written; all together is not', async () => {
+test('a partial rollback is detected at every start and nothing is written; a full rollback is not detected', async () => {
   const { before, now } = await moments('everything');
   for (const parts of SUBSETS) {
     const image = putBack(now, before, parts);
     const problem = await found(image);
     const isExpected = parts.length > 0 && !isForgotten(parts, NAMES);
     assert.equal(problem !== undefined, isExpected, `${parts.join(' ')}: ${problem}`);
-    // The full audit looks at the log alone: it sees that it is shorter than its own checkpoint says.
+    // The full audit reads only the log, and detects that it is shorter than its own checkpoint.
     const isCut = parts.includes('log') && !parts.includes('checkpoint');
     assert.equal(await isWhole(image), !isCut, `${parts.join(' ')}: full audit`);
   }
 });
 
-test('when only signatures were made in between, the same holds for what changed', async () => {
+test('the same holds for the changed parts if only signatures were made in between', async () => {
   const { before, now } = await moments('signatures');
   const changed = ['anchor', 'checkpoint', 'log', 'ops'] as const;
   for (const parts of SUBSETS.filter((each) => each.every((part) => (changed as readonly Part[]).includes(part)))) {
@@ -98,22 +98,22 @@ test('when only signatures were made in between, the same holds for what changed
   }
 });
 
-test('entries behind what a stop in good order left are of somebody else', async () => {
+test('entries after a clean shutdown are reported as foreign', async () => {
   const { now } = await moments('signatures');
   const disk = new CrashFileSystem(now);
   const vault = await openOn(disk);
   await log(vault, 2);
   await vault.close();
-  assert.match((await found(disk.files()))!, /audit has 2 entries that were written after it was closed/);
+  assert.match((await found(disk.files()))!, /audit has 2 entries that were appended after the last clean shutdown/);
   const crashed = new CrashFileSystem(now);
   const again = await openOn(crashed);
   await again.begin(NEVER);
   await log(again, 2);
   await again.close();
-  assert.equal(await found(crashed.files()), undefined, 'as a crash leaves it');
+  assert.equal(await found(crashed.files()), undefined, 'the state after a crash');
 });
 
-test('what was removed is not made anew', async () => {
+test('a removed part is not created again', async () => {
   const { now } = await moments('everything');
   for (const parts of SUBSETS.filter(({ length }) => length > 0 && length < NAMES.length)) {
     const disk = new CrashFileSystem(putBack(now, new Map(), parts));
@@ -125,12 +125,12 @@ test('what was removed is not made anew', async () => {
     } catch (error) {
       problem = (error as Error).message;
     }
-    assert.match(problem ?? 'accepted', /put (it )?back|put in (its )?place|was cut|missing/, parts.join(' '));
+    assert.match(problem ?? 'accepted', /rolled back|restore it|was truncated|missing/, parts.join(' '));
     assert.equal(disk.operations, 0, `${parts.join(' ')}: nothing is written`);
   }
 });
 
-test('the parts of another node do not fit', async () => {
+test('parts of another node are refused', async () => {
   const ours = (await moments('everything')).now;
   const theirs = (await moments('everything')).now;
   for (const part of NAMES) {
@@ -144,8 +144,8 @@ test('the parts of another node do not fit', async () => {
   }
 });
 
-/** What the start says: its problem, why it does not start, or nothing. */
-async function toldBy(disk: CrashFileSystem): Promise<string | undefined> {
+/** The problem of a start, or the reason why it does not start, or nothing. */
+async function startProblem(disk: CrashFileSystem): Promise<string | undefined> {
   try {
     const vault = await openOn(disk);
     await vault.close();
@@ -171,7 +171,7 @@ function flipped(bytes: Buffer, at: number): Buffer {
   return copy;
 }
 
-test('whatever is done to a file is found, or does no harm', async () => {
+test('any modification of a file is detected or harmless', async () => {
   const { now } = await moments('everything');
   const files = [...now.keys()].filter((path) => isOf(path, NAMES));
   assert.ok(files.length >= 8, files.join(' '));
@@ -180,16 +180,16 @@ test('whatever is done to a file is found, or does no harm', async () => {
     const other = Buffer.from(now.get(files[(at + 1) % files.length]!)!);
     for (const [harm, change] of Object.entries(HARMS)) {
       const disk = new CrashFileSystem(new Map(now).set(path, change(Buffer.from(now.get(path)!), other)));
-      const told = await toldBy(disk);
-      if (told === undefined) await assertNoHarm(disk, `${name}: ${harm}`);
+      const problem = await startProblem(disk);
+      if (problem === undefined) await assertNoHarm(disk, `${name}: ${harm}`);
       else assert.equal(disk.operations, 0, `${name}: ${harm}: nothing is written`);
       const isSealed = isOf(path, ['anchor', 'custody', 'index', 'checkpoint']) || name === 'ops/head';
-      if (isSealed) assert.match(told ?? 'nothing', new RegExp(name.replace('audit/', '')), `${name}: ${harm}`);
+      if (isSealed) assert.match(problem ?? 'nothing', new RegExp(name.replace('audit/', '')), `${name}: ${harm}`);
     }
   }
 });
 
-/** Everything that was signed and done is there, and the full audit agrees. */
+/** Asserts that everything signed and completed is there, and that the full audit passes. */
 async function assertNoHarm(disk: CrashFileSystem, what: string): Promise<void> {
   const vault = await openOn(disk);
   for (const id of ['first', 'second']) assert.equal(await doOnce(vault, id, 'again'), id, what);
@@ -198,7 +198,7 @@ async function assertNoHarm(disk: CrashFileSystem, what: string): Promise<void> 
   assert.ok(await isWhole(disk.files()), what);
 }
 
-test('an operation that was done is not done again from an older ledger, nor from a changed one', async () => {
+test('a completed operation is not repeated from a ledger that was rolled back or modified', async () => {
   const disk = new CrashFileSystem();
   const vault = await openOn(disk);
   await log(vault);
@@ -210,37 +210,37 @@ test('an operation that was done is not done again from an older ledger, nor fro
   await log(vault);
   await sign(vault);
   await vault.close();
-  assert.match((await found(putBack(disk.files(), before, ['ops'])))!, /ops: 1 of 2 operations .* missing/);
+  assert.match((await found(putBack(disk.files(), before, ['ops'])))!, /ops: 1 of 2 completed operations are missing/);
   const [path] = [...disk.files().keys()].filter((each) => each.includes('/ops/segments/'));
   const changed = new Map(disk.files());
   const bytes = Buffer.from(changed.get(path!)!);
-  // An answer under a checksum that fits: records begin at multiples of 64 bytes.
+  // A forged answer with a valid checksum: records begin at multiples of 64 bytes.
   changed.set(path!, bytes.subarray(0, bytes.length - 64));
-  assert.match((await found(changed))!, /ops: 1 of 2 operations .* missing/);
+  assert.match((await found(changed))!, /ops: 1 of 2 completed operations are missing/);
   const again = await openOn(new CrashFileSystem(disk.files()));
   assert.equal(await doOnce(again, 'late', 'twice'), 'once');
   await again.close();
 });
 
-test('no nonce comes twice, whatever was put back', async () => {
+test('no nonce repeats, whatever was rolled back', async () => {
   const disk = new CrashFileSystem();
   const vault = await openOn(disk);
   await use(vault, 'first');
   const before = disk.files();
-  const { handle } = vault.book.index.get('acme/docs/aes-256-gcm/first')!.versions[0]!;
+  const { handle } = vault.registry.index.get('acme/docs/aes-256-gcm/first')!.versions[0]!;
   const nonces = new Set<string>();
   const wrapOn = async (image: Image): Promise<void> => {
     const restored = await openOn(new CrashFileSystem(image));
     for (let uses = 0; uses < 3; uses++) {
       const wrapped = await restored.backend.wrap(handle!, new Uint8Array(16), new Uint8Array(0), NEVER);
       const nonce = Buffer.from(wrapped.subarray(1, 13)).toString('hex');
-      assert.ok(!nonces.has(nonce), 'a nonce came twice');
+      assert.ok(!nonces.has(nonce), 'a nonce repeats');
       nonces.add(nonce);
     }
     await restored.close();
   };
   await vault.close();
-  // All of it put back, again and again: the counter is the same each time, and nobody can know.
+  // Repeated full rollbacks: the counter is the same each time, and no part can detect it.
   for (let times = 0; times < 8; times++) await wrapOn(before);
   assert.equal(nonces.size, 24);
 });

@@ -1,33 +1,33 @@
 /**
- * Whether the parts of the vault are of one moment: each remembers something of the others.
+ * Checks whether the parts of the vault belong to the same moment: each records something about the others.
  *
- * Promise: what a crash leaves, at whatever point, is sound. When some parts were put back to an earlier state and others
- * were not, one of those that were not tells it (services/kms/README.md has the table). All of them put back together are
- * of one moment, too: then only a witness knows. Reads only.
+ * Contract: the state after a crash at any point is sound. If only some parts were rolled back, one of the others reveals it
+ * (see the table in services/kms/README.md). If all parts were rolled back together they are consistent, and only a witness
+ * can detect it. Reads only.
  */
 import type { InspectedLog } from '@ron/tlog';
 import type { Anchor, LogHead } from './anchor.ts';
 
-/** What the parts beside the anchor remember of the log; undefined when they remember nothing. */
+/** The log heads recorded by the parts other than the anchor; undefined if a part records none. */
 export type Heads = { readonly [part in 'index' | 'custody' | 'ops/head']: LogHead | undefined };
 
-/** What was found on disk. */
+/** The state found on disk. */
 export interface Parts {
   readonly anchor: Anchor;
   readonly heads: Heads;
-  /** Undefined when it could not be read as a log of ours: that is told already. */
+  /** Undefined if it is not a valid log; that has already been reported. */
   readonly log: InspectedLog | undefined;
-  /** What the ledger of operations finds wrong with itself. */
+  /** The ledger's own report. */
   readonly ops_problem: string | undefined;
 }
 
-/** What is older than it was; empty when all is well. */
+/** The parts that were rolled back; empty if the vault is sound. */
 export function problemsOf({ anchor, heads, log, ops_problem }: Parts): string[] {
   const problems: string[] = [];
   const anchored = anchor.checkpoint?.size ?? 0;
   for (const [part, head] of Object.entries(heads)) {
     if (head === undefined) continue;
-    if (head.origin !== anchor.origin) problems.push(`${part} is of another node: its log is ${head.origin}`);
+    if (head.origin !== anchor.origin) problems.push(`${part} belongs to another node: its log is ${head.origin}`);
     else if (head.size > anchored) problems.push(older('anchor', anchored, part, head.size));
   }
   const published = log?.checkpoint?.size ?? 0;
@@ -35,16 +35,16 @@ export function problemsOf({ anchor, heads, log, ops_problem }: Parts): string[]
   if (log !== undefined && published < anchor.published) {
     problems.push(older('audit/checkpoint', published, 'anchor', anchor.published));
   }
-  const told = heads['ops/head']?.size ?? 0;
-  if (told < anchor.published) problems.push(older('ops/head', told, 'anchor', anchor.published));
-  // A stop in good order leaves nothing behind the last checkpoint.
+  const recorded = heads['ops/head']?.size ?? 0;
+  if (recorded < anchor.published) problems.push(older('ops/head', recorded, 'anchor', anchor.published));
+  // A clean shutdown leaves no entries after the last checkpoint.
   if (anchor.is_closed === true && log !== undefined && log.size > anchored) {
-    problems.push(`audit has ${log.size - anchored} entries that were written after it was closed, by somebody else`);
+    problems.push(`audit has ${log.size - anchored} entries that were appended after the last clean shutdown`);
   }
   if (ops_problem !== undefined) problems.push(`ops: ${ops_problem}`);
   return problems;
 }
 
 function older(part: string, knows: number, other: string, remembers: number): string {
-  return `${part} knows of ${knows} signed entries and ${other} of ${remembers}: an older copy of ${part} was put in place`;
+  return `${part} was rolled back: it records ${knows} signed entries, but ${other} records ${remembers}`;
 }

@@ -1,8 +1,9 @@
-/** A vault on a disk in memory, and something to do with it. For tests. */
-import { loadConfig, NEVER, sched } from '@ron/kernel';
+/** A vault on an in-memory disk, and operations on it, for tests. */
+import { loadConfig } from '@ron/config';
+import { NEVER, sched } from '@ron/kernel';
 import type { FileSystem } from '@ron/log';
 import { schema } from '../config.ts';
-import { openVault, type Vault } from '../vault.ts';
+import { openVault, type Vault } from './vault.ts';
 
 export const DATA = '/data';
 const KEK = '00'.repeat(32);
@@ -12,13 +13,13 @@ export function openOn(fs: FileSystem): Promise<Vault> {
   return openVault({ config, env: { RON_KEK: KEK }, fs, signal: NEVER, warn: () => undefined });
 }
 
-/** Makes a key, as its owner would: in the backend and in the list. Its name, and its name in the backend. */
+/** Creates a key in the backend and the registry. Returns its name and its handle. */
 export async function makeKey(vault: Vault, id: string): Promise<{ name: string; handle: string }> {
   const name = `acme/docs/aes-256-gcm/${id}`;
   const { key: handle } = await vault.backend.create('aes-256-gcm', name, NEVER);
   const version = { version: 1, handle, public: [], created_ms: sched.wall_ms() };
   const record = { name, tenant: 'acme', purpose: 'docs', alg: 'aes-256-gcm', verify_mode: 'and' } as const;
-  await vault.book.change(() => ({ ...record, min_version: 1, imported: false, versions: [version] }), NEVER);
+  await vault.registry.change(() => ({ ...record, min_version: 1, imported: false, versions: [version] }), NEVER);
   return { name, handle };
 }
 
@@ -30,14 +31,14 @@ export async function log(vault: Vault, count = 1): Promise<void> {
 }
 
 export async function sign(vault: Vault): Promise<void> {
-  await vault.log!.writeCheckpoint(NEVER, vault.memory);
+  await vault.log!.writeCheckpoint(NEVER, vault.recorder);
 }
 
 export async function doOnce(vault: Vault, op_id: string, answer: string): Promise<string> {
   return await vault.ledger.once({ tenant: 'acme', op_id, request: op_id }, async () => answer, NEVER);
 }
 
-/** A little of everything, up to a published checkpoint. */
+/** Uses every part of the vault, up to a published checkpoint. */
 export async function use(vault: Vault, id: string): Promise<void> {
   await log(vault, 3);
   await sign(vault);

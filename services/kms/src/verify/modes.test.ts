@@ -3,14 +3,14 @@ import { test } from 'node:test';
 import { ALGORITHMS, type SigningAlg } from '@ron/custody';
 import { isRonError } from '@ron/kernel';
 import fc from 'fast-check';
-import type { VerifyMode } from '../keys/key-record.ts';
+import type { VerifyMode } from '@ron/proto';
 import { defaultMode, effectiveMode, lacking, requireMode, type Checked } from './modes.ts';
 
 const HYBRID = ALGORITHMS.hybrid.signs;
 const good = (...algs: SigningAlg[]): Checked[] => algs.map((alg) => ({ alg, ok: true }));
 const ORDER: readonly VerifyMode[] = ['or', 'pq_only', 'and'];
 
-test('what is enough for a stronger mode is enough for a weaker one', () => {
+test('signatures that satisfy a stronger mode satisfy a weaker one', () => {
   const checked = fc.array(fc.record({ alg: fc.constantFrom(...HYBRID), ok: fc.boolean() }), { maxLength: 4 });
   fc.assert(
     fc.property(checked, (signatures) => {
@@ -30,7 +30,7 @@ test('each mode of a hybrid key', () => {
   assert.match(lacking('pq_only', ['ed25519'], good('ed25519'))!, /post-quantum/);
 });
 
-test('a request strengthens and never weakens', () => {
+test('a request can strengthen the mode but not weaken it', () => {
   for (const [at, verify_mode] of ORDER.entries()) {
     const key = { name: 'k', verify_mode };
     assert.equal(effectiveMode(key, undefined), verify_mode);
@@ -47,7 +47,7 @@ test('a request strengthens and never weakens', () => {
   assert.equal(defaultMode('ed25519'), 'or');
 });
 
-test('a key gets no mode that its signatures cannot meet', () => {
+test('a key cannot have a mode that its signatures cannot satisfy', () => {
   const isRefused = (error: unknown): boolean => isRonError(error, 'validation');
   for (const mode of ORDER) {
     requireMode('hybrid', mode);

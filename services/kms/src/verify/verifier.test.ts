@@ -20,7 +20,7 @@ const keyOf = (tenant: string): KeyRecord => ({
   ] as KeyRecord['versions'],
 });
 
-/** A verifier whose threads end a check when the test says so. */
+/** A verifier whose threads end a check when the test ends it. */
 function setUp() {
   const begun: { bytes: number; end: () => void }[] = [];
   const limit = checkSemaphore(512);
@@ -54,7 +54,7 @@ function setUp() {
   return { begun, verify, endAll };
 }
 
-test('long messages count by their cost: fewer of them are with the threads at a time', async () => {
+test('long messages count by their cost: fewer of them are in the threads at a time', async () => {
   const atOnce = async (bytes: number): Promise<number> => {
     const { begun, verify, endAll } = setUp();
     const all = Array.from({ length: 200 }, () => verify('flood', bytes));
@@ -68,7 +68,7 @@ test('long messages count by their cost: fewer of them are with the threads at a
   assert.ok(2 * long < short, `${long} long ones at once, ${short} short ones`);
 });
 
-test('a tenant is served between the checks of another that floods', async () => {
+test('a tenant is served between the verifications of another that floods', async () => {
   const { begun, verify, endAll } = setUp();
   const flood = Array.from({ length: 200 }, () => verify('flood', 32));
   const atOnce = begun.length;

@@ -1,17 +1,17 @@
 /**
- * Checks signatures with public keys that are at hand; needs no backend.
+ * Verifies signatures with cached public keys, without the backend.
  *
- * Promise: a set of signatures is good exactly if each that counts verifies with plain `node:crypto` over the documented
- * bytes, as the mode demands. All are of one version. While the backend is away it goes on with what it knows, up to
- * `ttl_ms` (`verify_cache_expired` after that) and says how old that is. Imported keys depend on no backend.
- * Bound: one check for each signature, `SIGNATURES_MAX` of them, in threads, each tenant in its turn.
+ * Contract: a set of signatures is accepted exactly if those that the mode requires verify with plain `node:crypto` over the
+ * documented bytes. All must be of one version. While the backend is unavailable, cached keys are used for up to `ttl_ms`
+ * (then `verify_cache_expired`), and the result states their age. Imported keys do not depend on a backend.
+ * Bound: `SIGNATURES_MAX` signatures, verified in threads, fair by tenant.
  * Overflow: `busy`, by the semaphore. Cancellation: by the signal.
  */
 import { ALGORITHMS, verifyCost_us, type Check, type CheckThreads } from '@ron/custody';
 import { FairSemaphore, RonError, sched } from '@ron/kernel';
+import type { VerifyMode } from '@ron/proto';
 import type { KeyIndex, Found } from '../keys/key-index.ts';
-import type { VerifyMode } from '../keys/key-record.ts';
-import { formatKid } from '../kid.ts';
+import { formatKid } from '../keys/kid.ts';
 import { signedBytes, type Payload } from '../sign/message.ts';
 import { effectiveMode, lacking, type Checked } from './modes.ts';
 
@@ -36,53 +36,53 @@ export interface Verified {
   readonly checked: readonly Checked[];
   readonly mode: VerifyMode;
   readonly reason: string | undefined;
-  /** The bytes that were to be signed. */
+  /** The signed bytes. */
   readonly message: Uint8Array;
-  /** Set while the backend is away. */
+  /** Set while the backend is unavailable. */
   readonly cache_age_ms: number | undefined;
 }
 
-/** How old what we know of the backend's keys is. */
+/** The age of the cached public keys. */
 export class Freshness {
   readonly #ttl_ms: () => number;
   #confirmed_ms = sched.now_ms();
-  #isAway = false;
+  #isUnavailable = false;
   expired_total = 0;
 
   constructor(ttl_ms: () => number) {
     this.#ttl_ms = ttl_ms;
   }
 
-  /** The backend answered, or did not. */
-  look(isThere: boolean): void {
-    this.#isAway = !isThere;
-    if (isThere) this.#confirmed_ms = sched.now_ms();
+  /** Call it after each probe of the backend. */
+  update(isReachable: boolean): void {
+    this.#isUnavailable = !isReachable;
+    if (isReachable) this.#confirmed_ms = sched.now_ms();
   }
 
-  /** 0 while the backend is there. */
+  /** 0 while the backend is available. */
   get age_ms(): number {
-    return this.#isAway ? Math.round(sched.now_ms() - this.#confirmed_ms) : 0;
+    return this.#isUnavailable ? Math.round(sched.now_ms() - this.#confirmed_ms) : 0;
   }
 
-  /** The age to tell; undefined while the backend is there. Throws when it is too old. */
+  /** The age to report; undefined while the backend is available. Throws if the keys are too old. */
   check(): number | undefined {
-    if (!this.#isAway) return undefined;
+    if (!this.#isUnavailable) return undefined;
     const cache_age_ms = this.age_ms;
     if (cache_age_ms <= this.#ttl_ms()) return cache_age_ms;
     this.expired_total += 1;
-    throw new RonError('verify_cache_expired', 'the backend is away, and what is known of its keys is too old', {
+    throw new RonError('verify_cache_expired', 'the backend is unavailable, and the cached public keys have expired', {
       details: { cache_age_ms },
     });
   }
 }
 
-/** Work that the threads have at a time: enough for each to find a hop of work ready when it ends one. */
+/** Work in the threads: enough for the next batch to be ready when one ends. */
 const IN_THREADS_US = 8000;
-/** Work of one tenant before it is the turn of the next. */
+/** Work of one tenant before the next tenant's turn. */
 const QUANTUM_US = 400;
 const TENANTS_MAX = 256;
 
-/** Limits the work in the threads; calls beyond that wait, and tenants take turns. */
+/** Limits the work in the threads. Further calls wait, fair by tenant. */
 export const checkSemaphore = (capacity: number): FairSemaphore =>
   new FairSemaphore('verify', { limit: IN_THREADS_US, capacity, keys_max: TENANTS_MAX, quantum: QUANTUM_US });
 
@@ -105,7 +105,7 @@ export class Verifier {
     const found = index().find(versionIn(request));
     const { record, version } = found;
     const { signs } = ALGORITHMS[record.alg];
-    if (signs.length === 0) throw new RonError('validation', `a key of ${record.alg} makes no signatures`);
+    if (signs.length === 0) throw new RonError('validation', `keys of ${record.alg} do not sign`);
     const cache_age_ms = record.imported ? undefined : freshness.check();
     const mode = effectiveMode(record, request.mode);
     const kid = formatKid(record.name, version.version);
@@ -133,17 +133,17 @@ function unusable({ record, version }: Found): string | undefined {
   return undefined;
 }
 
-/** The kid that all signatures and the request agree on. */
+/** The kid that the signatures and the request agree on. */
 function versionIn({ kid, sigs }: VerifyRequest): string {
   const named = sigs.map((sig) => sig.kid).filter((each) => each !== undefined);
   const [first] = named;
   if (named.some((each) => each !== first)) {
-    throw new RonError('validation', 'the signatures are of different keys or versions');
+    throw new RonError('validation', 'the signatures belong to different keys or versions');
   }
   if (new Set(sigs.map((sig) => sig.alg)).size !== sigs.length) {
-    throw new RonError('validation', 'there are two signatures of one algorithm');
+    throw new RonError('validation', 'the request contains two signatures of one algorithm');
   }
   if (first === undefined || first === kid) return kid;
   if (first.startsWith(`${kid}#`)) return first;
-  throw new RonError('validation', 'the signatures are of another key or version than kid');
+  throw new RonError('validation', 'the signatures belong to another key or version than kid');
 }

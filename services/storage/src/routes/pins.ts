@@ -1,37 +1,16 @@
-/** Pins: what is to stay when what is not pinned is reclaimed. */
+/** Handlers for pins. */
 import type { ObjectStore } from '@ron/cas';
-import { empty, route, type Route } from '@ron/ingress';
-import { addressFrom } from '../objects.ts';
-import { Addr, byAddress } from './schemas.ts';
+import { empty, type RouteAnswer, type RouteContext } from '@ron/ingress';
+import { addressFrom } from '../objects/object-bytes.ts';
 
-export function pinRoutes(store: ObjectStore): Route[] {
-  const pin = {
-    path: '/o/:addr/pin',
-    scope: 'storage:pin',
-    lane: 'put',
-    body: 'none',
-    deadline: 'put',
-    facts: byAddress,
-    schema: { params: Addr },
-  } as const;
-  return [
-    route({
-      ...pin,
-      method: 'PUT',
-      summary: 'Keeps the object when what is not pinned is reclaimed.',
-      handler: async ({ params, deadline }) => {
-        await store.pin(addressFrom(params.addr), deadline.signal);
-        return empty(204);
-      },
-    }),
-    route({
-      ...pin,
-      method: 'DELETE',
-      summary: 'Takes the pin away.',
-      handler: async ({ params, deadline }) => {
-        await store.unpin(addressFrom(params.addr), deadline.signal);
-        return empty(204);
-      },
-    }),
-  ];
+type Context = Pick<RouteContext, 'deadline'> & { readonly params: { readonly addr: string } };
+
+export async function pin(store: ObjectStore, { params, deadline }: Context): Promise<RouteAnswer> {
+  await store.pin(addressFrom(params.addr), deadline.signal);
+  return empty(204);
+}
+
+export async function unpin(store: ObjectStore, { params, deadline }: Context): Promise<RouteAnswer> {
+  await store.unpin(addressFrom(params.addr), deadline.signal);
+  return empty(204);
 }

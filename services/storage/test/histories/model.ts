@@ -1,7 +1,7 @@
 import { bytesOf } from '@ron/testkit';
 import { addressOf, type Reply } from '@ron/testkit/service';
 /**
- * What each answer of storage may be after a history of acknowledged operations.
+ * The allowed answers of storage after a history of acknowledged operations.
  *
  * An acknowledged object has to be there until its lease has run out and a compaction has run. An operation that was
  * not acknowledged may have happened or not. A wrong byte is always a violation.

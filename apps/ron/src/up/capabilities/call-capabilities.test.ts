@@ -2,7 +2,8 @@ import assert from 'node:assert/strict';
 import { chmod, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test, type TestContext } from 'node:test';
-import { attenuate, Checker, FileKeySource, inspectToken, mint, type RequestContext } from '@ron/auth';
+import { attenuate, Checker, FileKeySource, inspectToken, mint } from '@ron/auth';
+import type { AccessRequest } from '@ron/proto';
 import type { Service } from '@ron/proto';
 import { tempDirFor } from '@ron/testkit';
 import { homeAt, type Home } from '../../home.ts';
@@ -49,7 +50,7 @@ async function homeOf(t: TestContext): Promise<Home> {
   return homeAt(dir);
 }
 
-/** A node without kms, as far as `ron up` prepares it. */
+/** A node without kms, as `ron up` prepares it. */
 async function prepare(home: Home, rows: readonly ServiceEntry[], only?: string): Promise<NodeCapabilities> {
   const services = await plan({ place: { home, base_port: 0, amnesia: false }, table: rows, only, env: {} });
   const capabilities = new NodeCapabilities(home, services, rows, { note: (text) => assert.fail(text) });
@@ -63,7 +64,7 @@ async function isAllowed(
   home: Home,
   audience: Service,
   token: string,
-  request: Partial<RequestContext>,
+  request: Partial<AccessRequest>,
 ): Promise<boolean> {
   await using keys = await FileKeySource.open({ path: home.of(audience).keys, create: false }, signal);
   const checker = new Checker({ audience, keys });
@@ -71,7 +72,7 @@ async function isAllowed(
   return (await checker.checkHeaders({ ...common, scope: 'mailbox:send', ...request }, signal)).ok;
 }
 
-test('each call has a file of its own, which allows that call and nothing else', async (t) => {
+test('each call has its own file, which allows that call and nothing else', async (t) => {
   const home = await homeOf(t);
   await prepare(home, table([SEND, SIGN, DERIVE, READ]));
   const files = (await readdir(home.of('interop').dir)).toSorted();
@@ -91,7 +92,7 @@ test('each call has a file of its own, which allows that call and nothing else',
   assert.equal(await isAllowed(home, 'kms', sign, { scope: 'kms:sign', facts: { tenant: 'acme' } }), false);
 });
 
-test('the caller is given both files, the callee none; calls to services that do not run are left out', async (t) => {
+test('the caller gets the flags for both files, the callee none; calls to stopped services are left out', async (t) => {
   const home = await homeOf(t);
   const rows = table([SEND, SIGN, READ]);
   const flagsOf = async (only?: string): Promise<Record<string, readonly string[]>> => {
@@ -114,7 +115,7 @@ test('the caller is given both files, the callee none; calls to services that do
   await prepare(home, rows, 'interop,storage');
   assert.deepEqual(await readdir(home.of('interop').dir), ['keys']);
   const required = table([{ ...SEND, isRequired: true }]);
-  await assert.rejects(prepare(home, required, 'interop'), /--only: interop needs mailbox, add it/);
+  await assert.rejects(prepare(home, required, 'interop'), /--only: interop requires mailbox; add it/);
 });
 
 test('a table with a cycle starts nothing', async (t) => {
@@ -124,7 +125,7 @@ test('a table with a cycle starts nothing', async (t) => {
   assert.deepEqual(await readdir(home.dir), []);
 });
 
-test('every service that listens leaves its address, and a new start removes it', async (t) => {
+test('every listening service has a URL file, and the next start removes it', async (t) => {
   const home = await homeOf(t);
   const capabilities = await prepare(home, table([READ]));
   for (const name of ['interop', 'storage'] as const) {
@@ -136,7 +137,7 @@ test('every service that listens leaves its address, and a new start removes it'
   await assert.rejects(stat(home.of('storage').url), { code: 'ENOENT' });
 });
 
-test('a good file stays as it is; one that the table describes otherwise, or that no longer verifies, is replaced', async (t) => {
+test('a good file is kept; a file that differs from the table or does not verify is replaced', async (t) => {
   const home = await homeOf(t);
   const path = home.of('interop').capabilityFor('mailbox');
   await prepare(home, table([SEND]));
@@ -172,12 +173,12 @@ test('a good file stays as it is; one that the table describes otherwise, or tha
   before = await tokenIn(path);
   await keys.rotate(signal);
   await capabilities.renew(signal);
-  assert.notEqual(await tokenIn(path), before, 'the key is no longer the current one');
+  assert.notEqual(await tokenIn(path), before, 'the key was rotated');
   await chmod(path, 0o644);
   await assert.rejects(capabilities.renew(signal), /chmod 600/);
 });
 
-test('a call that the table does not have any more leaves no capability behind', async (t) => {
+test('the capability file of a dropped call is removed', async (t) => {
   const home = await homeOf(t);
   await prepare(home, table([SEND, SIGN]));
   await writeFile(home.of('kms').owner, 'AAAA\n', { mode: 0o600 });

@@ -2,8 +2,8 @@
  * The capabilities with which the services of a node call each other: one file for each call of the table.
  *
  * Contract: a file (0600) holds one token, with the scopes and caveats of its call and the caller as its subject. It is
- * replaced as a whole, and only when its token is no longer good; callers read it anew for each call. Files that no call
- * of the table names are removed, so a call that was dropped leaves no capability behind.
+ * replaced atomically, and only if its token is no longer good; callers read it for each call. Files without a call in the
+ * table are removed, so that a dropped call leaves no capability behind.
  */
 import { readdir, rm } from 'node:fs/promises';
 import { basename, join } from 'node:path';
@@ -15,7 +15,7 @@ import { callFiles } from '../table/capability-files.ts';
 import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewed, type Minter } from './renewal.ts';
 
-/** Creates or renews the files of all calls between these services. */
+/** Creates or renews the capability files of all calls between these services. */
 export async function renewCalls(
   home: Home,
   services: readonly ServiceEntry[],
@@ -29,7 +29,7 @@ export async function renewCalls(
   }
 }
 
-/** Removes the capability files of calls that the table does not have any more. */
+/** Removes capability files whose call is no longer in the table. */
 export async function removeUnknownCalls(home: Home, table: readonly ServiceEntry[]): Promise<void> {
   const known = new Set(callFiles(home, table).map(({ path }) => path));
   for (const { name } of table) {

@@ -1,16 +1,18 @@
 /**
- * The addresses and capabilities of a node's services while it starts and runs, as the service table demands them.
+ * Writes the URL files and capability files of a node's services, as the service table requires.
  *
- * Contract: each service that listens leaves its address in a file, which is removed when the node starts anew; a caller
- * that starts earlier waits for it. With kms the capabilities are minted once kms listens, without it before the start.
- * They are renewed when kms or passport is started again, because a kms without memory has other keys, and by `renew`.
- * Bound: `PREPARE_MS` for all of them, and `TRIES_MAX` tries while the node starts. Cancellation: by the signal of each call.
+ * Contract: the URL of each listening service is in a file, which the next start of the node removes; a caller that starts
+ * earlier waits for the file. With kms, capabilities are minted once kms listens; without kms, before the start. They are
+ * renewed by `renew`, and when kms or passport restarts, because kms with `--amnesia` has new keys then.
+ * Bound: `PREPARE_MS` for each renewal, and `TRIES_MAX` tries during the start. Cancellation: by the signal of each call.
  */
 import { rm } from 'node:fs/promises';
 import { NOTHING_REVOKED, requireDocument, Revocations, type RevocationEpochs } from '@ron/auth';
 import { askPassport } from '@ron/auth/service';
-import { Deadline, idempotent, isRonError, jittered, makeDirectory, retry } from '@ron/kernel';
+import { Deadline, idempotent, isRonError, jittered, retry } from '@ron/kernel';
+import { makeDirectory } from '@ron/log';
 import type { Service } from '@ron/proto';
+import { messageOf } from '../../exits.ts';
 import type { Home } from '../../home.ts';
 import type { Io } from '../../io.ts';
 import { writeSecret } from '../../secret-file.ts';
@@ -19,7 +21,7 @@ import type { ServiceEntry } from '../table/service-entry.ts';
 import { removeUnknownCalls } from './call-capabilities.ts';
 import { prepareKeys, renewByKeyFile, renewThroughKms } from './root-capability.ts';
 
-/** Longer than kms takes for all of it. */
+/** Longer than kms needs to derive the keys of all capabilities. */
 const PREPARE_MS = 10_000;
 const TRIES_MAX = 4;
 
@@ -41,7 +43,7 @@ export class NodeCapabilities {
     this.#revocations_service = this.#running.find((entry) => entry.knows_revocations === true)?.name;
   }
 
-  /** Before any service is started. */
+  /** Called before any service is started. */
   async prepare(signal: AbortSignal): Promise<void> {
     for (const { name } of this.#table) await rm(this.#home.of(name).url, { force: true });
     await removeUnknownCalls(this.#home, this.#table);
@@ -49,7 +51,7 @@ export class NodeCapabilities {
     if (this.#key_service === undefined) await prepareKeys(this.#home, this.#table, this.#running, signal);
   }
 
-  /** A service listens, for the first time or again. */
+  /** Called each time a service begins to listen. */
   async onListening(name: Service, url: string, isFirst: boolean, signal: AbortSignal): Promise<void> {
     this.#urls[name] = url;
     try {
@@ -58,11 +60,11 @@ export class NodeCapabilities {
       if (name === this.#key_service || name === this.#revocations_service) await this.#renewWithRetries(signal);
     } catch (error) {
       if (isFirst) throw error;
-      this.#io.note(`failed to renew capabilities: ${String(error)}`);
+      this.#io.note(`failed to renew capabilities: ${messageOf(error)}`);
     }
   }
 
-  /** On a loaded machine a service that has just started may answer too late: that must not end the start. */
+  /** On a loaded machine a service that has just started may answer too late; the start must survive that. */
   async #renewWithRetries(signal: AbortSignal): Promise<void> {
     using deadline = Deadline.after('prepare', TRIES_MAX * PREPARE_MS, { signal });
     const policy = jittered({ tries_max: TRIES_MAX, cap_ms: 1000 });
@@ -72,7 +74,7 @@ export class NodeCapabilities {
     );
   }
 
-  /** Replaces capabilities that are about to expire or no longer good. */
+  /** Replaces capabilities that are invalid or about to expire. */
   async renew(signal: AbortSignal): Promise<void> {
     const key_service = this.#key_service;
     if (key_service === undefined) return await renewByKeyFile(this.#home, this.#running, signal);
@@ -92,7 +94,7 @@ export class NodeCapabilities {
       revocations.apply(requireDocument(await askPassport(() => Promise.resolve(url))(undefined, signal)));
       return revocations;
     } catch (error) {
-      // It runs and reports the cause itself: the other services start nevertheless.
+      // Passport runs and reports the cause itself; the other services can start.
       if (isRonError(error, 'not_ready')) return NOTHING_REVOKED;
       throw error;
     }

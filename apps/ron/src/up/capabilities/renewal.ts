@@ -1,19 +1,12 @@
 /**
- * When a capability of the node itself is replaced.
+ * Decides when a capability of the node itself is replaced.
  *
  * Contract: a token is kept if it verifies, is not revoked, has exactly the wanted audience, subject, scopes and caveats,
  * was minted with the current key, and is valid for at least `RENEW_MS`. Otherwise a new one is minted.
  */
-import {
-  Checker,
-  inspectToken,
-  mint,
-  type Capability,
-  type FactName,
-  type KeySource,
-  type RevocationEpochs,
-} from '@ron/auth';
+import { Checker, inspectToken, mint, type Capability, type KeySource, type RevocationEpochs } from '@ron/auth';
 import { sched } from '@ron/kernel';
+import type { FactName } from '@ron/proto';
 import type { Wanted } from '../table/capability-files.ts';
 
 const DAY_MS = 24 * 3600 * 1000;
@@ -29,7 +22,7 @@ export interface Minter {
   readonly epochs: RevocationEpochs;
 }
 
-/** The token itself if it is still good, else a new one. */
+/** Returns the token if it is still good, else a new one. */
 export async function renewed(
   token: string | undefined,
   wanted: Wanted,
@@ -47,7 +40,7 @@ async function isGood(token: string, wanted: Wanted, { keys, epochs }: Minter, s
   if (capability === undefined || !isAsWanted(capability, wanted)) return false;
   if (capability.key_id !== (await keys.current(audience, signal)).key_id) return false;
   if (capability.expires_ms - sched.wall_ms() <= RENEW_MS) return false;
-  // The same key id may stand for another key: that of a node whose data was moved away.
+  // The same key id may denote another key, if the data directory was replaced by that of another node.
   const request = {
     authorization: `Bearer ${token}`,
     scope: wanted.scopes[0]!,
@@ -65,7 +58,7 @@ function inspected(token: string): Capability | undefined {
   }
 }
 
-/** Whether it is for that audience, with exactly these rights. Proves nothing. */
+/** Whether the capability has exactly the wanted audience, subject, scopes and caveats. Does not verify it. */
 export function isAsWanted(found: Capability, { audience, subject, scopes, caveats }: Wanted): boolean {
   return (
     found.audience === audience &&

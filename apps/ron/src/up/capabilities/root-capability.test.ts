@@ -13,7 +13,7 @@ import { prepareKeys, renewByKeyFile } from './root-capability.ts';
 const signal = new AbortController().signal;
 const DAY_MS = 24 * 3600 * 1000;
 
-/** Rows of services that call none. */
+/** Table rows without calls. */
 const rows = (names: readonly Service[]): ServiceEntry[] =>
   names.map((name) => ({
     name,
@@ -42,10 +42,10 @@ async function isAccepted(at: Home, audience: Service, token: string): Promise<b
     source_ip: '127.0.0.1',
     body_bytes: 0,
   };
-  return (await checker.checkHeaders(request as Parameters<Checker['checkHeaders']>[0], signal)).ok;
+  return (await checker.checkHeaders(request, signal)).ok;
 }
 
-test('each service accepts the token that was made for it, with its own keys, and no other', async (t) => {
+test('each service accepts its own token, with its own keys, and no other token', async (t) => {
   const at = await home(t);
   await prepare(at, ['storage', 'index']);
   const { storage, index } = await tokens(at);
@@ -56,7 +56,7 @@ test('each service accepts the token that was made for it, with its own keys, an
   assert.equal(inspectToken(storage!).subject, 'root');
 });
 
-test('what is good stays as it is; a new service is added', async (t) => {
+test('valid tokens are kept, and a token for a new service is added', async (t) => {
   const at = await home(t);
   await prepare(at, ['storage']);
   const before = await tokens(at);
@@ -68,7 +68,7 @@ test('what is good stays as it is; a new service is added', async (t) => {
   assert.ok(after['kms'] !== undefined);
 });
 
-test('a token that nears its end, that can do too little, that is under another key, or that is none, is replaced', async (t) => {
+test('a token is replaced if it expires soon, lacks scopes, has another key or cannot be parsed', async (t) => {
   const at = await home(t);
   await prepare(at, ['storage']);
   const first = (await tokens(at))['storage']!;
@@ -86,7 +86,7 @@ test('a token that nears its end, that can do too little, that is under another 
     return () => void installSched(before);
   };
   let restore = later(NODE_TTL_MS - 31 * DAY_MS);
-  assert.equal(await replaced(), second, 'a month and a day is left');
+  assert.equal(await replaced(), second, '31 days are left');
   restore();
   restore = later(NODE_TTL_MS - 29 * DAY_MS);
   assert.notEqual(await replaced(), second);
@@ -95,5 +95,5 @@ test('a token that nears its end, that can do too little, that is under another 
   const third = await replaced();
   await rm(at.keys);
   await prepare(at, ['storage']);
-  assert.notEqual((await tokens(at))['storage'], third, 'the root key is another one');
+  assert.notEqual((await tokens(at))['storage'], third, 'the root key was replaced');
 });

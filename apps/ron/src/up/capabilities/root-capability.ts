@@ -1,10 +1,10 @@
 /**
  * The keys of a node and the capabilities of its owner and its services.
  *
- * Contract: with kms, every capability is minted with keys that kms derives, by the owner's capability that kms leaves in
- * its own directory; no key is written here. Without kms there is a root key (0600), and each service has a file with its
- * own keys. `root.cap` holds, for each service, a token with all of its scopes. Capabilities that are no longer good are
- * replaced (renewal.ts); the others stay.
+ * Contract: with kms, capabilities are minted with keys that kms derives. `ron up` authenticates to kms with the owner's
+ * capability, which kms writes to its own directory; no key is written to disk. Without kms there is a root key (0600), and
+ * each service has a file with its own keys. `root.cap` holds a token with all scopes for each service. Invalid and
+ * expiring capabilities are replaced (renewal.ts); the others stay.
  */
 import { DerivedKeySource, FileKeySource, NOTHING_REVOKED, type RevocationEpochs } from '@ron/auth';
 import { KmsDeriver } from '@ron/auth/service';
@@ -17,7 +17,7 @@ import type { ServiceEntry } from '../table/service-entry.ts';
 import { renewCalls } from './call-capabilities.ts';
 import { renewed, type Minter } from './renewal.ts';
 
-/** Without kms: creates or renews the keys of `table`, and the capabilities for the services of it that run. */
+/** Without kms: creates or renews the keys of `table` and the capabilities of its running services. */
 export async function prepareKeys(
   home: Home,
   table: readonly ServiceEntry[],
@@ -30,7 +30,7 @@ export async function prepareKeys(
   await renewCalls(home, running, { keys, epochs: NOTHING_REVOKED }, signal);
 }
 
-/** Without kms, for a node that runs for months. */
+/** Without kms: renews capabilities of a running node, which may run for months. */
 export async function renewByKeyFile(home: Home, running: readonly ServiceEntry[], signal: AbortSignal): Promise<void> {
   await using keys = await FileKeySource.open({ path: home.keys, create: false }, signal);
   await renewAll(home, running, { keys, epochs: NOTHING_REVOKED }, signal);
@@ -51,13 +51,14 @@ export async function renewThroughKms(init: ThroughKmsInit, signal: AbortSignal)
   const { home, key_service, url, running, epochs } = init;
   const { path } = ownerFile(home, key_service);
   const token = await readCapabilityFile(path, key_service);
-  if (token === undefined) throw new CliError('permission', `${key_service} left no capability at ${path}`);
+  if (token === undefined)
+    throw new CliError('permission', `${key_service} did not write the owner's capability to ${path}`);
   const capability = (): Promise<string> => Promise.resolve(token);
   await using keys = new DerivedKeySource({ deriver: new KmsDeriver({ url: () => Promise.resolve(url), capability }) });
   await renewAll(home, running, { keys, epochs }, signal);
 }
 
-/** Calls come first: services wait for them while they start. */
+/** Renews the capabilities of calls first: starting services wait for them. */
 async function renewAll(
   home: Home,
   running: readonly ServiceEntry[],

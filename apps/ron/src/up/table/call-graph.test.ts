@@ -3,7 +3,7 @@ import { test } from 'node:test';
 import fc from 'fast-check';
 import { checkTable, drainRounds, startOrder } from './call-graph.ts';
 
-/** A made-up node: nine services, with the calls of the ones to come. */
+/** An imaginary node with nine services. */
 const NINE = rowsOf({
   storage: ['passport', 'kms', '~index'],
   index: ['storage', 'passport', 'kms'],
@@ -29,7 +29,7 @@ function rowsOf(calls: Readonly<Record<string, readonly string[]>>): Row[] {
   }));
 }
 
-test('nine services: callers drain before the services that they call, each as late as it can', () => {
+test('nine services: callers drain before their callees, and each service as late as possible', () => {
   assert.deepEqual(drainRounds(NINE), [
     ['console'],
     ['index', 'edge', 'interop'],
@@ -64,18 +64,18 @@ test('the rounds of the node: edge, interop, console; index, storage, mailbox; p
   ]);
 });
 
-test('a service that does not run orders nothing', () => {
+test('a stopped service does not affect the order', () => {
   const some = NINE.filter(({ name }) => name === 'edge' || name === 'kms' || name === 'interop');
   assert.deepEqual(drainRounds(some), [['edge', 'interop'], ['kms']]);
 });
 
-test('a cycle is refused and named, unless a call of it is in the background', () => {
+test('a cycle is refused and named, unless one of its calls is a background call', () => {
   const rows = { edge: ['storage'], storage: ['index'], index: ['kms', 'storage'], kms: [] };
-  assert.throws(() => checkTable(rowsOf(rows)), /storage calls index calls storage: a cycle has no order of drain/);
+  assert.throws(() => checkTable(rowsOf(rows)), /storage calls index calls storage: a cycle has no drain order/);
   checkTable(rowsOf({ ...rows, storage: ['~index'] }));
 });
 
-test('in any table without a cycle, callers are in earlier rounds; with one, it is found', () => {
+test('without a cycle, callers are in earlier rounds than callees; a cycle is found', () => {
   const edges = fc.array(fc.tuple(fc.nat(8), fc.nat(8)), { maxLength: 24 });
   fc.assert(
     fc.property(edges, fc.boolean(), (pairs, isAcyclic) => {
@@ -89,7 +89,7 @@ test('in any table without a cycle, callers are in earlier rounds; with one, it 
         rounds = drainRounds(table);
       } catch (error) {
         assert.equal(isAcyclic, false);
-        const names = /wrong: (.*): a cycle/.exec(String(error))![1]!.split(' calls ');
+        const names = /table: (.*): a cycle/.exec(String(error))![1]!.split(' calls ');
         assert.equal(names[0], names.at(-1));
         for (const [at, name] of names.slice(0, -1).entries())
           assert.ok(table.find((row) => row.name === name)!.calls.some(({ to }) => to === names[at + 1]));
@@ -102,7 +102,7 @@ test('in any table without a cycle, callers are in earlier rounds; with one, it 
   );
 });
 
-test('a table that cannot work is refused: names, files and scopes that clash', () => {
+test('an invalid table is refused: duplicate names, duplicate files, scopes of another service', () => {
   const call = (to: string, more = {}): Row['calls'][number] => ({ to, scopes: [], isBackground: false, ...more });
   const kms = { name: 'kms', calls: [] };
   assert.throws(() => checkTable([kms, kms]), /kms occurs twice/);

@@ -1,9 +1,9 @@
 /**
- * The order of services, computed from their calls.
+ * The start and drain order of services, computed from their calls.
  *
- * Contract: in `drainRounds` a service stands in an earlier round than every service that it calls, and as late as that
- * allows; services of one round do not call each other. The start goes through the rounds in reverse. Calls of services
- * that are not in the list, and background calls, order nothing. A cycle is refused, and the message names it.
+ * Contract: `drainRounds` puts a service into an earlier round than its callees, and otherwise as late as possible; services
+ * of one round do not call each other. The start uses the rounds in reverse. Calls to services that are not in the list and
+ * background calls are ignored. A cycle is refused, and the error names it.
  *
  *     drainRounds([
  *       { name: 'edge', calls: [{ to: 'storage' }] },
@@ -22,7 +22,7 @@ interface Caller<Name extends string> {
 export function drainRounds<Name extends string>(services: readonly Caller<Name>[]): Name[][] {
   const byName = new Map(services.map((each) => [each.name, each]));
   const heights = new Map<Name, number>();
-  /** The longest chain of calls below a service. */
+  /** The length of the longest call chain that begins at a service. */
   const heightOf = (name: Name, above: readonly Name[]): number => {
     const known = heights.get(name);
     if (known !== undefined) return known;
@@ -37,7 +37,7 @@ export function drainRounds<Name extends string>(services: readonly Caller<Name>
   return rounds.toReversed();
 }
 
-/** Callees before callers: the order in which services are spawned and reported. */
+/** The order in which services are spawned and reported: callees before callers. */
 export function startOrder<Name extends string>(services: readonly Caller<Name>[]): Name[] {
   return drainRounds(services).toReversed().flat();
 }
@@ -52,7 +52,7 @@ interface CheckedCaller {
   }[];
 }
 
-/** Throws when the table cannot work: a name or a capability file that occurs twice, a scope of another service, a cycle. */
+/** Throws if the table is invalid: a duplicate name or capability file, a scope of another service, or a cycle. */
 export function checkTable(table: readonly CheckedCaller[]): void {
   const names = table.map(({ name }) => name);
   const twice = names.find((name, at) => names.indexOf(name) !== at);
@@ -72,9 +72,9 @@ export function checkTable(table: readonly CheckedCaller[]): void {
 }
 
 function cycle(names: readonly string[]): CliError {
-  return defect(`${names.join(' calls ')}: a cycle has no order of drain; mark a call as background`);
+  return defect(`${names.join(' calls ')}: a cycle has no drain order; mark a call as background`);
 }
 
 function defect(message: string): CliError {
-  return new CliError('internal', `the service table is wrong: ${message}`);
+  return new CliError('internal', `invalid service table: ${message}`);
 }

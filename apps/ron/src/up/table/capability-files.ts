@@ -14,13 +14,13 @@ export type Wanted = Required<Pick<MintInit, 'audience' | 'scopes' | 'subject'>>
 };
 
 export interface CapabilityFile {
-  /** Its holder, and the service that it is for. */
+  /** Names the holder and the audience. */
   readonly what: string;
   readonly path: string;
   readonly wanted: Wanted;
 }
 
-/** Of the calls between the given services for which the caller holds a capability, in the order of the table. */
+/** The files of all calls between the given services that need a capability, in the order of the table. */
 export function callFiles(home: Home, services: readonly Pick<ServiceEntry, 'name' | 'calls'>[]): CapabilityFile[] {
   const names = services.map(({ name }) => name);
   return services.flatMap(({ name, calls }) =>
@@ -34,7 +34,7 @@ export function callFiles(home: Home, services: readonly Pick<ServiceEntry, 'nam
   );
 }
 
-/** The one that the service which derives keys leaves to its owner. */
+/** The file that the key service writes for its owner. */
 export function ownerFile(home: Home, key_service: Service): CapabilityFile {
   return {
     what: `capability of the owner of ${key_service}`,

@@ -1,9 +1,9 @@
-/** The volumes that storage of a node knows, from the file that it keeps in the node's directory. */
+/** Reads the list of known volumes that storage keeps in the node's directory. */
 import { readFileSync } from 'node:fs';
 import { parseKnownVolumes, type KnownVolume } from '@ron/proto';
 import { CliError, systemCode } from '../../exits.ts';
 
-/** None before the first start. A file that cannot be read is an error: an empty node in its place would look like data loss. */
+/** Empty before the first start. An unreadable file is an error: starting an empty node instead would look like data loss. */
 export function knownVolumes(path: string): readonly KnownVolume[] {
   let text: string;
   try {

@@ -4,21 +4,21 @@
  * Contract: everything that `ron up`, `ron config` and `ron doctor` know about a service follows from its row: the files
  * that it is given, the order of start and drain, its checks. A new service is a new row.
  */
-import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import type { ConfigSchema, KeyTable } from '@ron/config';
 import type { Scope, Service } from '@ron/proto';
 import type { Home } from '../../home.ts';
 
-/** The place of a node on this machine, from which the defaults of its services follow. */
+/** The directory, ports and services of a node. The defaults of its services follow from it. */
 export interface Place {
   readonly home: Home;
-  /** 0 lets each service pick a free port. */
+  /** 0 lets each service choose a free port. */
   readonly base_port: number;
   readonly amnesia: boolean;
   /** The operator accepts that known volumes are missing. */
   readonly degraded?: boolean;
-  /** The services that run there. */
+  /** The services that run on the node. */
   readonly services: readonly Service[];
-  /** The one of them that derives the keys of capabilities; without one, each service has a key file. */
+  /** The service that derives the keys of capabilities; without one, each service has a key file. */
   readonly key_service: Service | undefined;
 }
 
@@ -28,17 +28,17 @@ export interface Place {
  *     { to: 'mailbox', scopes: ['mailbox:send'], caveats: ['name ^= hooks.'],
  *       config: { url: 'mailbox.url', capability_file: 'mailbox.capability_file' } }
  *
- * The caller finds the address of the callee in `<callee>/url`, and its own capability in `<caller>/<callee>.cap`.
+ * The caller reads the URL of the callee from `<callee>/url`, and its own capability from `<caller>/<callee>.cap`.
  */
 export interface Call {
   readonly to: Service;
-  /** Scopes of the capability that the caller gets. Empty: it calls open routes only and gets none. */
+  /** Scopes of the caller's capability. If empty, the caller uses open routes only and gets no capability. */
   readonly scopes: readonly Scope[];
-  /** Further restrictions of that capability. */
+  /** Further caveats of that capability. */
   readonly caveats?: readonly string[];
   /**
-   * Needed when a caller has several capabilities for one callee: the file is then `<callee>-<purpose>.cap`. A capability
-   * with a `label` caveat is refused by routes that state no label, so such a call is always one of its own.
+   * Required if a caller has several capabilities for one callee: the file is then `<callee>-<purpose>.cap`. Routes that
+   * state no label refuse a capability with a `label` caveat, so such a call needs its own entry.
    */
   readonly purpose?: string;
   /** The configuration keys of the caller that name the two files. */
@@ -56,11 +56,11 @@ export interface ServiceEntry {
   /** Its process entry. */
   readonly main: string;
   readonly calls: readonly Call[];
-  /** It derives the keys of capabilities, and its owner's capability mints all others. Default false. */
+  /** It derives the keys of capabilities; its owner's capability is used to mint all others. Default false. */
   readonly derives_keys?: boolean;
   /** It knows which capabilities are revoked. Default false. */
   readonly knows_revocations?: boolean;
-  /** Configuration that follows from the place. The operator's values take precedence. */
+  /** Configuration that follows from `Place`. The operator's values take precedence. */
   readonly defaults: Defaults;
   readonly schema: () => Promise<ConfigSchema<KeyTable>>;
 }

@@ -4,7 +4,7 @@ import { SERVICES } from '@ron/proto';
 import { checkTable, drainRounds } from './call-graph.ts';
 import { SERVICE_TABLE } from './services.ts';
 
-test('the table works: callees are rows of it, and callers have the configuration keys for their files', async () => {
+test('the table is valid: callees have rows, and callers have the configuration keys for their files', async () => {
   checkTable(SERVICE_TABLE);
   const names = SERVICE_TABLE.map(({ name }) => name);
   for (const { name, calls, schema } of SERVICE_TABLE) {
@@ -12,7 +12,7 @@ test('the table works: callees are rows of it, and callers have the configuratio
     const { keys } = await schema();
     for (const { to, scopes, config } of calls) {
       assert.ok(names.includes(to), `${name} calls ${to}`);
-      assert.ok(config?.url !== undefined && config.url in keys, `${name}: where ${to} is`);
+      assert.ok(config?.url !== undefined && config.url in keys, `${name}: the URL of ${to}`);
       if (scopes.length > 0) assert.ok(config.capability_file !== undefined && config.capability_file in keys);
     }
   }

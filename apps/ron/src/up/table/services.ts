@@ -1,12 +1,12 @@
 /** The service table: the services that `ron up` starts. */
 import { fileURLToPath } from 'node:url';
 import { AUDIENCE_LABEL, AUDIENCE_TENANT } from '@ron/auth/audience-names';
-import type { ConfigSchema, KeyTable } from '@ron/kernel';
+import type { ConfigSchema, KeyTable } from '@ron/config';
 import { defaultPort, type Service } from '@ron/proto';
 import { knownVolumes } from './known-volumes.ts';
 import type { Call, Defaults, Place, ServiceEntry } from './service-entry.ts';
 
-/** Derives the keys with which the caller checks capabilities: its own, or with all labels those of every audience. */
+/** Derives the keys with which the caller verifies capabilities: its own, or those of all audiences if `label` is the common prefix. */
 function derivesKeys(label: string, more: Pick<Call, 'isRequired'> = {}): Call {
   return {
     to: 'kms',
@@ -23,7 +23,7 @@ const POLLS_REVOCATIONS: Call = { to: 'passport', scopes: [], config: { url: 'au
 /** The calls of every service that checks capabilities and neither derives keys nor issues. */
 const authCalls = (name: Service): readonly Call[] => [derivesKeys(`${AUDIENCE_LABEL}${name}/`), POLLS_REVOCATIONS];
 
-/** Of every service: where it listens, and the files for its keys. */
+/** Defaults of every service: the bind address, and the files for its keys. */
 function common(name: Service, isKeyService: boolean): Defaults {
   return ({ home, base_port, amnesia, key_service }) => {
     const own = home.of(name);
@@ -59,7 +59,7 @@ const withDataDir =
   ({ home, amnesia }) =>
     amnesia ? AMNESIA : { data_dir: home.of(name).data };
 
-/** The directories that storage had before, unless the operator names others; at the first start one below the node's own. */
+/** The known directories of storage; at the first start, one in the directory of the node. */
 function storageDefaults({ home, amnesia, degraded }: Place): Readonly<Record<string, string>> {
   if (amnesia) return AMNESIA;
   const { data, volumes } = home.of('storage');
@@ -73,14 +73,14 @@ export const SERVICE_TABLE: readonly ServiceEntry[] = [
   service(
     'kms',
     import.meta.resolve('@ron/kms'),
-    // Passport calls kms for its keys. Kms goes by the revocations that it knows while passport is away.
+    // Passport calls kms for its keys. While passport is down, kms uses the revocations that it knows.
     { calls: [{ ...POLLS_REVOCATIONS, isBackground: true }], derives_keys: true },
     withDataDir('kms'),
   ),
   service(
     'passport',
     import.meta.resolve('@ron/passport'),
-    // It issues for every audience.
+    // Passport issues capabilities for every audience.
     { calls: [derivesKeys(AUDIENCE_LABEL, { isRequired: true })], knows_revocations: true },
     withDataDir('passport'),
   ),

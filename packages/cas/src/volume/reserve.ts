@@ -1,0 +1,67 @@
+/**
+ * Reserves a part of the disk for removals, compaction and the index. They write before they free space, so on a disk
+ * without any free space nothing could be reclaimed.
+ *
+ * Contract: `isReached` returns whether new objects must be refused. Bound: one measurement at a time. Between two of them,
+ * written bytes are subtracted from the free space, for at most an eighth of the reserve or `MEASURE_EVERY_MS`.
+ */
+import { sched } from '@ron/kernel';
+import type { DiskRoom, FileSystem } from '@ron/log';
+
+const MIB = 1024 * 1024;
+const BYTES_MAX = 256 * MIB;
+/** Of the size of the disk. */
+const SHARE = 1 / 16;
+const MEASURE_EVERY_MS = 1000;
+/** When the reserve is reached, freed space should be noticed soon. */
+const MEASURE_EVERY_REACHED_MS = 50;
+
+/** The size of the reserve. */
+export const reserveBytes = (total_bytes: number): number => Math.min(total_bytes * SHARE, BYTES_MAX);
+
+export class Reserve {
+  readonly #measure: () => Promise<DiskRoom | undefined>;
+  #room: DiskRoom | undefined;
+  #written_bytes = 0;
+  #measured_ms = -Infinity;
+  #measuring: Promise<void> | undefined;
+
+  constructor(fs: FileSystem, dir: string) {
+    this.#measure = async () => await fs.room?.(dir);
+  }
+
+  get bytes(): number {
+    return this.#room === undefined ? 0 : reserveBytes(this.#room.total_bytes);
+  }
+
+  /** Whether `bytes` more would use the reserve. Starts a new measurement, for later calls, when one is due. */
+  isReached(bytes: number): boolean {
+    const room = this.#room;
+    const isReached = room !== undefined && room.free_bytes - this.#written_bytes - bytes < this.bytes;
+    const every_ms = isReached ? MEASURE_EVERY_REACHED_MS : MEASURE_EVERY_MS;
+    const isMuchWritten = room !== undefined && this.#written_bytes > this.bytes / 8;
+    if (isMuchWritten || sched.now_ms() - this.#measured_ms >= every_ms) void this.measure();
+    return isReached;
+  }
+
+  wrote(bytes: number): void {
+    this.#written_bytes += bytes;
+  }
+
+  /** Never rejects: a broken disk fails its writes anyway. */
+  measure(): Promise<void> {
+    this.#measuring ??= this.#look().finally(() => (this.#measuring = undefined));
+    return this.#measuring;
+  }
+
+  async #look(): Promise<void> {
+    this.#measured_ms = sched.now_ms();
+    const written_bytes = this.#written_bytes;
+    try {
+      this.#room = await this.#measure();
+      this.#written_bytes -= written_bytes;
+    } catch {
+      // The last measurement stays valid until the next one succeeds.
+    }
+  }
+}

@@ -1,0 +1,4 @@
+/** Sealed files without the key backends, for services that only store secrets. */
+export * from './sealed-file.ts';
+export * from './open-unlock.ts';
+export { KEK_BYTES, kekFromText, type Unlock } from './sealer.ts';

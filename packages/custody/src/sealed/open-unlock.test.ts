@@ -1,0 +1,61 @@
+import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
+import { chmod, stat, writeFile } from 'node:fs/promises';
+import { join } from 'node:path';
+import { test } from 'node:test';
+import { isRonError } from '@ron/kernel';
+import { realFileSystem, type FileSystem } from '@ron/log';
+import { tempDirFor } from '@ron/testkit';
+import { openUnlock, readSecretFile } from './open-unlock.ts';
+
+const isNotReady = (error: unknown): boolean => isRonError(error, 'not_ready');
+
+test('a crash while the key is created does not break the next start', async (t) => {
+  const dir = tempDirFor(t);
+  const full: FileSystem = {
+    ...realFileSystem,
+    create: async (path) => {
+      const file = await realFileSystem.create(path);
+      file.write = () => Promise.reject(Object.assign(new Error('no room'), { code: 'ENOSPC' }));
+      return file;
+    },
+  };
+  const open = (fs: FileSystem) => openUnlock({ dir, env: {}, fs, warn: () => undefined });
+  await assert.rejects(open(full), /no room/);
+  const made = await open(realFileSystem);
+  assert.deepEqual(await open(realFileSystem), made, 'the next start reads the same key');
+  assert.equal((await stat(join(dir, 'kek'))).mode & 0o777, 0o600);
+});
+
+test('of two concurrent starts, the second does not replace the key of the first', async (t) => {
+  const dir = tempDirFor(t);
+  const open = (fs: FileSystem) => openUnlock({ dir, env: {}, fs, warn: () => undefined });
+  const first = await open(realFileSystem);
+  let lists = 0;
+  const late: FileSystem = {
+    ...realFileSystem,
+    // This process listed the directory before the other created the key.
+    list: async (path) => (lists++ === 0 ? [] : await realFileSystem.list(path)),
+  };
+  assert.deepEqual(await open(late), first);
+  assert.deepEqual(await open(realFileSystem), first);
+  using making = realFileSystem.lock!(join(dir, 'kek.lock'));
+  assert.ok(making);
+  lists = 0;
+  await assert.rejects(open(late), (error) => isRonError(error, 'conflict'));
+});
+
+test('a secret file must be private, regular and small: not a pipe, a directory or a large file', async (t) => {
+  const dir = tempDirFor(t);
+  const path = join(dir, 'secret');
+  await writeFile(path, 'abc\n', { mode: 0o600 });
+  assert.equal(await readSecretFile(path), 'abc');
+  await chmod(path, 0o640);
+  await assert.rejects(readSecretFile(path), isNotReady);
+  const pipe = join(dir, 'pipe');
+  execFileSync('mkfifo', ['-m', '600', pipe]);
+  await assert.rejects(readSecretFile(pipe), isNotReady);
+  await assert.rejects(readSecretFile(dir), isNotReady);
+  await writeFile(join(dir, 'large'), Buffer.alloc(1024 * 1024), { mode: 0o600 });
+  await assert.rejects(readSecretFile(join(dir, 'large')), isNotReady);
+});

@@ -1,0 +1,2 @@
+export * from './decode-body.ts';
+export * from './hop-headers.ts';

@@ -1,0 +1,53 @@
+/**
+ * A copy of borrowed bytes, as the source of an answer.
+ *
+ * Contract: exactly the given bytes, even if their memory is reused. Small ones are copied as text, the form that the
+ * socket fast path writes, and converted to bytes only on demand, such as for a range: a buffer for each of many small
+ * bodies that are sent once costs more than reading them.
+ * Bound: one copy; two of a small one that was also read as bytes.
+ */
+import type { ByteDescription } from './byte-answer.ts';
+import type { Batch, ByteSource } from './bytes.ts';
+
+/** Up to this size a body is kept as text: head and body are then joined into one string and one write. */
+export const TEXT_BYTES_MAX = 16 * 1024;
+
+/** One character for each byte. */
+export const textOf = (bytes: Uint8Array): string =>
+  Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString('latin1');
+
+export class CopiedBytes implements ByteSource {
+  readonly size: number;
+  readonly etag: string;
+  readonly media_type: string;
+  readonly headers: Readonly<Record<string, string>>;
+  readonly encoding?: string;
+  readonly born_ms?: number;
+  /** Defined if the body is small. */
+  readonly text: string | undefined;
+  #ram: Batch | undefined;
+
+  constructor(
+    bytes: Uint8Array,
+    about: Required<Pick<ByteDescription, 'etag' | 'media_type' | 'headers'>> &
+      Pick<ByteDescription, 'encoding' | 'born_ms'>,
+  ) {
+    this.size = bytes.length;
+    this.etag = about.etag;
+    this.media_type = about.media_type;
+    this.headers = about.headers;
+    if (about.encoding !== undefined) this.encoding = about.encoding;
+    if (about.born_ms !== undefined) this.born_ms = about.born_ms;
+    this.text = bytes.length <= TEXT_BYTES_MAX ? textOf(bytes) : undefined;
+    this.#ram = this.text === undefined ? [Uint8Array.from(bytes)] : undefined;
+  }
+
+  get ram(): Batch {
+    this.#ram ??= [Buffer.from(this.text!, 'latin1')];
+    return this.#ram;
+  }
+
+  async *read(start: number, end: number): AsyncGenerator<Batch, void, void> {
+    yield this.ram.map((bytes) => bytes.subarray(start, end));
+  }
+}

@@ -1,0 +1,122 @@
+/** Requests and answers of the key service. */
+
+/** Which of a key's signatures must be valid: one of them, all of them, or the post-quantum one. */
+export type VerifyMode = 'or' | 'and' | 'pq_only';
+
+export interface PublicPart {
+  readonly alg: string;
+  /** DER SubjectPublicKeyInfo. */
+  readonly pubkey_b64: string;
+}
+
+/** One public key, the parts of a hybrid key, or neither for a symmetric one. */
+export interface PublicKey {
+  readonly alg: string;
+  readonly pubkey_b64?: string;
+  readonly parts?: readonly PublicPart[];
+}
+
+export interface CreateKeyInit {
+  readonly tenant: string;
+  /** `raw` keys sign bytes as they are. */
+  readonly purpose: string;
+  readonly alg: string;
+  readonly policy?: { readonly verify_mode?: VerifyMode };
+  /** The idempotency key: a repeated request returns the same key. Default: a new id. */
+  readonly op_id?: string;
+}
+
+export interface CreatedKey {
+  /** With its version: `...#v1`. */
+  readonly kid: string;
+  readonly alg: string;
+  readonly public: PublicKey;
+}
+
+export interface RotatedKey extends CreatedKey {
+  /** The version that no longer signs. */
+  readonly previous: string;
+}
+
+export interface KeyInfo extends CreatedKey {
+  readonly versions: readonly string[];
+  readonly attestation_class: string;
+  readonly verify_mode: VerifyMode;
+  readonly min_version: number;
+}
+
+export interface KeyPage {
+  readonly keys: readonly KeyInfo[];
+  readonly next?: string;
+}
+
+export interface SignInit {
+  readonly kid?: string;
+  /** Several keys of one tenant; each of them signs. */
+  readonly kid_set?: readonly string[];
+  /** The BLAKE3 hash of the payload, in hex. */
+  readonly payload_b3?: string;
+  /** For keys of purpose `raw`. */
+  readonly message_b64?: string;
+  readonly op_id?: string;
+}
+
+export interface Signature {
+  readonly kid: string;
+  readonly alg: string;
+  readonly signature_b64: string;
+}
+
+export interface SignedPayload {
+  readonly kid: string;
+  readonly sigs: readonly Signature[];
+  /** The position in the audit log; absent when the log lags behind. */
+  readonly log_index?: number;
+  readonly proof?: AuditProof;
+}
+
+export interface VerifyInit {
+  readonly kid: string;
+  readonly payload_b3?: string | undefined;
+  readonly message_b64?: string | undefined;
+  readonly sigs: readonly { readonly kid?: string; readonly alg: string; readonly signature_b64: string }[];
+  /** Must be at least as strict as the key's own mode. */
+  readonly mode?: VerifyMode | undefined;
+}
+
+export interface Verification {
+  readonly ok: boolean;
+  readonly details: {
+    readonly checked: readonly { readonly alg: string; readonly ok: boolean }[];
+    readonly satisfied_mode?: VerifyMode;
+    readonly reason?: string;
+  };
+  /** The age of the cached public key; set while the backend is unavailable. */
+  readonly cache_age_ms?: number;
+}
+
+export interface WrappedKey {
+  readonly kid: string;
+  readonly alg: string;
+  readonly wrapped_b64: string;
+}
+
+export interface DataKey extends WrappedKey {
+  /** The caller zeroes it after use. */
+  readonly plaintext: Uint8Array;
+}
+
+export interface AuditKeys {
+  readonly origin: string;
+  readonly vkeys: readonly string[];
+}
+
+export interface AuditProof {
+  readonly log_index: number;
+  readonly tree_size: number;
+  readonly leaf_hash_b64: string;
+  readonly path_b64: readonly string[];
+  readonly entry_b64: string;
+  /** A signed note. */
+  readonly checkpoint: string;
+}

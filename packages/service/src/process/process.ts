@@ -1,0 +1,346 @@
+/**
+ * A service as a process: configuration, signals, and an exit code that states the cause.
+ *
+ * Promise: nothing starts unless the whole configuration is right. SIGTERM or SIGINT drains, a second one aborts; SIGHUP
+ * reloads the configuration, and a bad one changes nothing. A critical task that stays down drains the service
+ * and ends the process; an unhandled error ends it at once, because the state is unknown.
+ * Bound: a drain that does not end within `stop_ms_max` is aborted, an abort that does not end within a second is left.
+ * Overflow: signals beyond the second change nothing. Cancellation: `context.signal` aborts a start that is under way.
+ */
+import {
+  ConfigSource,
+  type ReloadResult,
+  renderConfigDocs,
+  formatProblem,
+  key,
+  ConfigError,
+  configValue,
+  type Config,
+  type ConfigSchema,
+  type KeyTable,
+} from '@ron/config';
+import { exitWith, NODE_MAJOR_MIN, type Exit } from './exit-codes.ts';
+import {
+  LogSink,
+  standardErrorSink,
+  createLog,
+  LOG_LEVELS,
+  type Log,
+  collectProcessMetrics,
+  Metrics,
+} from '@ron/telemetry';
+import type { Counter } from '@ron/telemetry';
+import { sched } from '@ron/kernel';
+
+/** Keys that every service has; spread them into its table. */
+export const PROCESS_KEYS = {
+  'log.level': key.oneOf(LOG_LEVELS, { default: 'info', doc: 'Which lines are logged.', reloadable: true }),
+  drain_deadline: key.duration({
+    default: '3s',
+    min: '1s',
+    max: '5s',
+    doc: 'How long work in progress may take to finish after a stop was requested; the rest is aborted and counted.',
+    reloadable: true,
+  }),
+} as const;
+
+/** The result of `start`. */
+export interface Service {
+  /** Where it listens; reported to the process that started it. */
+  readonly url: string;
+  /** Takes no new work, finishes work in progress within its deadline, aborts the rest, and closes everything. */
+  drain(): Promise<void>;
+  /** Ends everything now. May be called during a drain. */
+  abort(): Promise<void>;
+  /** Called after each successful reload, for files outside the configuration: certificates, packs. */
+  reload?(): Promise<void>;
+}
+
+export interface ProcessContext<K extends KeyTable> {
+  readonly config: Config<K>;
+  /** The config in force and its watch. */
+  readonly source: ConfigSource<K>;
+  readonly log: Log;
+  readonly metrics: Metrics;
+  /** Aborted when a stop is requested before `start` has ended. */
+  readonly signal: AbortSignal;
+  /** Called when a critical task stays down. */
+  readonly onFatal: (kind: string, error: unknown) => void;
+}
+
+export interface ProcessInit<K extends KeyTable> {
+  /** Names the logs and the environment variables: `storage` reads `RON_STORAGE_*`. */
+  name: string;
+  schema: ConfigSchema<K>;
+  start(context: ProcessContext<K>): Promise<Service>;
+  /** Longest a drain may take in all, whatever the service promised. Default 15 000. */
+  stop_ms_max?: number;
+  /** Default `process.argv.slice(2)`. */
+  argv?: readonly string[];
+  /** Default `process.env`. */
+  env?: Readonly<Record<string, string | undefined>>;
+  /** For tests. Default the running one. */
+  node_version?: string;
+}
+
+const STOP_MS_MAX = 15_000;
+/** How long file calls under way may take at the end. */
+const FILE_CALLS_MS_MAX = 1000;
+const LOOK_MS = 10;
+const ABORT_MS_MAX = 1000;
+
+/** Runs until a stop is requested. Never returns normally: the process exits. */
+export async function runProcess<const K extends KeyTable>(init: ProcessInit<K>): Promise<void> {
+  const node_version = init.node_version ?? process.versions.node;
+  if (Number.parseInt(node_version, 10) < NODE_MAJOR_MIN) {
+    exitWith('node', oldNode(node_version));
+  }
+  await new Runner(init, await openConfig(init)).run();
+}
+
+function oldNode(version: string): string {
+  return (
+    `ron needs Node ${NODE_MAJOR_MIN}, this is ${version}. The project brings it as the npm package "node":\n` +
+    'run `npm install` in the project folder, then start through an npm script or with node_modules/.bin/node.\n'
+  );
+}
+
+async function openConfig<const K extends KeyTable>(init: ProcessInit<K>): Promise<ConfigSource<K>> {
+  const env_prefix = `RON_${init.name.toUpperCase()}_`;
+  const env = { ...(init.env ?? process.env) };
+  const args = [...(init.argv ?? process.argv.slice(2))];
+  if (args.includes('--help')) {
+    const out = new LogSink({ fd: 1 });
+    out.write(help(init, env_prefix));
+    out.flushSync();
+    exitWith('ok');
+  }
+  // These two say where the config is, so they are no part of it.
+  const fallback = {
+    path: takeVariable(env, `${env_prefix}CONFIG`),
+    table: takeVariable(env, `${env_prefix}CONFIG_TABLE`),
+  };
+  const path = takeFlag(args, '--config') ?? fallback.path;
+  const table = takeFlag(args, '--config-table') ?? fallback.table;
+  // A slip here must not start the service with nothing but defaults.
+  if (path === '' || table === '' || (table !== undefined && path === undefined)) {
+    const expected =
+      path === undefined ? '--config FILE beside --config-table' : 'a value after --config and --config-table';
+    return exitWith('config', `${init.name} did not start: expected ${expected}\n`);
+  }
+  try {
+    const file = path === undefined ? undefined : { path, table };
+    return await ConfigSource.open({ schema: init.schema, flags: args, env, env_prefix, file });
+  } catch (error) {
+    if (!(error instanceof ConfigError)) throw error;
+    return exitWith('config', `${init.name} did not start: ${error.message}\n`);
+  }
+}
+
+function help<K extends KeyTable>(init: ProcessInit<K>, env_prefix: string): string {
+  return (
+    `${init.name}: every key below can be given as --key=value, as an environment variable, or in a TOML file.\n` +
+    `  --config FILE        the TOML file (or ${env_prefix}CONFIG)\n` +
+    `  --config-table NAME  read only this table of it (or ${env_prefix}CONFIG_TABLE)\n\n` +
+    `${renderConfigDocs(init.schema, env_prefix)}\n`
+  );
+}
+
+/** Removes `--name value` or `--name=value` and gives the value, '' when there is none. */
+function takeFlag(args: string[], name: string): string | undefined {
+  const index = args.findIndex((arg) => arg === name || arg.startsWith(`${name}=`));
+  if (index < 0) return undefined;
+  const [flag = ''] = args.splice(index, 1);
+  return flag === name ? (args.splice(index, 1)[0] ?? '') : flag.slice(name.length + 1);
+}
+
+function takeVariable(env: Record<string, string | undefined>, name: string): string | undefined {
+  const value = env[name];
+  delete env[name];
+  return value;
+}
+
+/** Keeps the process alive until a stop is requested. Without this, a start that waits on nothing but our own timers would end it. */
+function stayAlive(): void {
+  sched.timer(Infinity, stayAlive, 'process.alive', { keepAlive: true });
+}
+
+class Runner<K extends KeyTable> {
+  readonly #init: ProcessInit<K>;
+  readonly #source: ConfigSource<K>;
+  readonly #log: Log;
+  readonly #metrics: Metrics;
+  readonly #reloads: Counter<'result'>;
+  readonly #starting = new AbortController();
+  /** Woken once, with why the process has to stop. */
+  readonly #stop = sched.park<'signal' | 'fatal'>('process.stop');
+  #service: Service | undefined;
+  /** Why it stops, once it does. */
+  #why: 'signal' | 'fatal' | undefined;
+  #signals = 0;
+  /** Set by an abort: the drain that ends because of it must not claim to have gone well. */
+  #aborted: Exit | undefined;
+
+  constructor(init: ProcessInit<K>, source: ConfigSource<K>) {
+    this.#init = init;
+    this.#source = source;
+    this.#log = createLog({ service: init.name });
+    this.#metrics = new Metrics(init.name);
+    this.#reloads = measureProcess(this.#metrics);
+  }
+
+  async run(): Promise<void> {
+    this.#applyLogLevel();
+    // Before the start: a signal that comes during it must not kill a half-started service the hard way.
+    this.#listen();
+    stayAlive();
+    this.#log.info('starting');
+    const service = await this.#start();
+    this.#service = service;
+    if (this.#why === undefined) {
+      const out = new LogSink({ fd: 1 });
+      out.write(`${JSON.stringify({ event: 'ready', service: this.#init.name, url: service.url })}\n`);
+      out.flushSync();
+      this.#log.info({ url: service.url }, 'ready');
+    }
+    const why = await this.#stop.promise;
+    await this.#drain(service, why);
+  }
+
+  #listen(): void {
+    process.on('SIGTERM', () => this.#onSignal('terminated'));
+    process.on('SIGINT', () => this.#onSignal('interrupted'));
+    process.on('SIGHUP', () => void this.#reload());
+    process.on('uncaughtException', (error, origin) => {
+      this.#log.fatal({ err: error, origin }, 'unhandled error');
+      void this.#exit('fatal');
+    });
+  }
+
+  async #start(): Promise<Service> {
+    try {
+      return await this.#init.start({
+        config: this.#source.value,
+        source: this.#source,
+        log: this.#log,
+        metrics: this.#metrics,
+        signal: this.#starting.signal,
+        onFatal: (kind, error) => this.#onFatal(kind, error),
+      });
+    } catch (error) {
+      if (this.#why === 'signal') this.#log.info('stopped before the start had ended');
+      else this.#log.fatal({ err: error }, 'could not start');
+      return await this.#exit(this.#why === undefined ? 'start' : this.#why === 'signal' ? 'ok' : 'fatal');
+    }
+  }
+
+  #onSignal(second: 'terminated' | 'interrupted'): void {
+    this.#signals += 1;
+    if (this.#signals === 1) {
+      this.#log.info('stop requested: draining');
+      this.#beginStop('signal');
+    } else if (this.#signals === 2) {
+      this.#log.warn('stop requested again: aborting');
+      void this.#abort(second);
+    }
+  }
+
+  #onFatal(kind: string, error: unknown): void {
+    this.#log.fatal({ kind, err: error }, 'a critical task stays down: draining');
+    this.#beginStop('fatal');
+  }
+
+  #beginStop(why: 'signal' | 'fatal'): void {
+    this.#why ??= why;
+    this.#starting.abort(new Error('the process has to stop'));
+    this.#stop.wake(this.#why);
+  }
+
+  async #drain(service: Service, why: 'signal' | 'fatal'): Promise<void> {
+    const stop_ms_max = this.#init.stop_ms_max ?? STOP_MS_MAX;
+    const timer = sched.timer(
+      stop_ms_max,
+      () => {
+        this.#log.fatal({ stop_ms_max }, 'the drain does not end: aborting');
+        void this.#abort('fatal');
+      },
+      'process.drain',
+      { keepAlive: true },
+    );
+    try {
+      await service.drain();
+      timer.cancel();
+      this.#log.info('stopped');
+      await this.#exit(why === 'signal' ? 'ok' : 'fatal');
+    } catch (error) {
+      timer.cancel();
+      this.#log.fatal({ err: error }, 'the drain failed');
+      await this.#exit('fatal');
+    }
+  }
+
+  /** Ends now. A service that does not even do that is left behind. */
+  async #abort(exit: Exit): Promise<void> {
+    this.#aborted ??= exit;
+    sched.timer(ABORT_MS_MAX, () => void this.#exit(exit), 'process.abort', { keepAlive: true });
+    try {
+      await this.#service?.abort();
+    } catch (error) {
+      this.#log.error({ err: error }, 'the abort failed');
+    }
+    await this.#exit(exit);
+  }
+
+  async #reload(): Promise<void> {
+    try {
+      const result = await this.#source.reload();
+      if (result.ok) {
+        this.#applyLogLevel();
+        await this.#service?.reload?.();
+      }
+      this.#reported(result);
+    } catch (error) {
+      this.#reloads.at('failed').inc();
+      this.#log.error({ err: error }, 'reload failed');
+    }
+  }
+
+  #reported(result: ReloadResult): void {
+    this.#reloads.at(result.ok ? 'ok' : 'refused').inc();
+    if (result.ok) this.#log.info({ changed: result.changed }, 'configuration reloaded');
+    else this.#log.warn({ problems: result.problems.map(formatProblem) }, 'configuration refused; the old one stays');
+  }
+
+  #applyLogLevel(): void {
+    const level = configValue(this.#source.value, 'log.level');
+    if (typeof level === 'string') this.#log.level = level;
+  }
+
+  /** Node waits for file calls that are under way, also for those that will never end. */
+  async #exit(exit: Exit): Promise<never> {
+    this.#source.close();
+    const begun_ms = sched.now_ms();
+    while (hasFileCalls() && sched.now_ms() - begun_ms < FILE_CALLS_MS_MAX) {
+      await new Promise<void>((resolve) => void sched.timer(LOOK_MS, resolve, 'process.exit', { keepAlive: true }));
+    }
+    if (hasFileCalls()) {
+      this.#log.fatal('a file call does not end: leaving without it');
+      process.kill(process.pid, 'SIGKILL');
+    }
+    return exitWith(this.#aborted ?? exit);
+  }
+}
+
+const hasFileCalls = (): boolean => process.getActiveResourcesInfo().some((name) => name.startsWith('FSReq'));
+
+/** The metrics of every process; returns the counter of reloads. */
+export function measureProcess(metrics: Metrics): Counter<'result'> {
+  collectProcessMetrics(metrics);
+  metrics.counterFrom(
+    'log_dropped_total',
+    'Log lines that were lost because the reader was too slow or gone.',
+    [],
+    () => [{ labels: {}, value: standardErrorSink().dropped_total }],
+  );
+  return metrics.counter('config_reloads_total', 'Reloads by result.', { result: ['ok', 'refused', 'failed'] });
+}

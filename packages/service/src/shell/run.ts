@@ -1,0 +1,40 @@
+/**
+ * The process entry of a declared service: `main.ts` of every service is one call.
+ *
+ * Contract: with `COMPILE_ONLY` in the environment the service is loaded and not started. `ron up` does so before a first
+ * start, to fill the compile cache once for all services.
+ */
+import type { Config, ConfigSchema, KeyTable } from '@ron/config';
+import { runProcess } from '../process/process.ts';
+import type { Concurrency } from '../runtime/declaration.ts';
+import type { ServiceDefinition } from './define.ts';
+import { startService } from './start.ts';
+
+export interface RunInit<K extends KeyTable, D extends Concurrency, E, O, P extends object> {
+  readonly name: string;
+  readonly config: ConfigSchema<K>;
+  /** Called with the valid configuration before the service is loaded. */
+  readonly prepare?: (config: Config<K>) => void;
+  /** Loads the service. A process with an invalid configuration ends before that. */
+  readonly load: () => Promise<ServiceDefinition<K, D, E, O, P>>;
+}
+
+export const COMPILE_ONLY = 'RON_COMPILE_ONLY';
+
+/** Runs until a stop is requested. Never returns normally: the process exits. */
+export async function runService<K extends KeyTable, D extends Concurrency, E, O, P extends object>(
+  init: RunInit<K, D, E, O, P>,
+): Promise<void> {
+  if (process.env[COMPILE_ONLY] !== undefined) {
+    await init.load();
+    return;
+  }
+  await runProcess({
+    name: init.name,
+    schema: init.config,
+    start: async (context) => {
+      init.prepare?.(context.config);
+      return await startService(await init.load(), context as typeof context & Partial<O>);
+    },
+  });
+}

@@ -1,0 +1,5 @@
+export * from './log-sink.ts';
+export * from './log.ts';
+export * from './metrics.ts';
+export * from './process-metrics.ts';
+export * from './series.ts';

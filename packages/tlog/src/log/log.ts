@@ -1,0 +1,337 @@
+/**
+ * An append-only log with signed checkpoints: a Merkle tree of RFC 6962 over SHA-256, readable as C2SP tlog-tiles.
+ *
+ * Contract: an acknowledged append survives any crash, and indexes are contiguous. A checkpoint covers every append that was
+ * acknowledged before the call and only durable entries, and each checkpoint extends the one before. `open` verifies that
+ * the log extends its last checkpoint and every checkpoint in `known`, or rejects with `audit_integrity`. One process at a
+ * time may open a log.
+ * Bound: one append at a time, `WAITERS_MAX` wait; memory does not grow with the log. Overflow: `busy`.
+ * Cancellation: a waiting append leaves with its signal's reason; an append that has begun completes or fails as a whole. A
+ * checkpoint that is aborted before it is written leaves the old one in place.
+ * Failure: a full disk or a failed sync fails the call (`storage_full`, `not_ready`) and its writes are rolled back; the
+ * next call uses new descriptors.
+ */
+import { join } from 'node:path';
+import { assert, Mutex, orAborted, RonError } from '@ron/kernel';
+import { diskError, realFileSystem, rethrowDisk, type FileSystem } from '@ron/log';
+import { CheckpointFile, type SignedCheckpoint } from './checkpoint-file.ts';
+import { leafHash } from '../tree/hash.ts';
+import { damaged, LogFiles } from './log-files.ts';
+import { parseVkey, signCheckpoint, type NoteSigner } from '../note/note-key.ts';
+import { encodeRecords, recordBytes } from './records.ts';
+import { requireConsistent, recover, type KnownCheckpoint } from './recovery.ts';
+import { TileCache, TileHashes } from '../tiles/tile-hashes.ts';
+import { decodeBundle, ENTRY_BYTES_MAX, hashesAt, parseTilePath, TILE_WIDTH, widthAt } from '../tiles/tiles.ts';
+import { TreeBatch, type Extent } from '../tree/tree-batch.ts';
+import { consistencyProof, inclusionProof, isSame, type InclusionProof } from '../tree/tree.ts';
+
+/** Appends, and checkpoints, that may wait for the mutex. */
+const WAITERS_MAX = 16;
+/** Tiles cached for proofs: 1 MiB. */
+const TILES_MAX = 64;
+/** Total bytes of the entries of one append. */
+const APPEND_BYTES_MAX = 64 * 1024 * 1024;
+
+export interface TransparencyLogInit {
+  dir: string;
+  /** The log's name in its checkpoints. */
+  origin: string;
+  /** Each signs every checkpoint. */
+  signers: readonly NoteSigner[];
+  /** Keys that signed earlier checkpoints and may have been retired since. Default none. */
+  vkeys?: readonly string[];
+  fs?: FileSystem;
+  /** Checkpoints of this log that are stored elsewhere. Default none. */
+  known?: readonly KnownCheckpoint[];
+  signal: AbortSignal;
+  /** Called with the number of bytes of a torn write that were cut off at the end. */
+  onCut?(bytes: number): void;
+}
+
+/** Stores checkpoints outside of the log, to detect a rollback. */
+export interface CheckpointRecorder {
+  /** Called before the checkpoint is published. If it rejects, the checkpoint is not published. */
+  beforePublish(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+  /** Called while the checkpoint is being published. */
+  duringPublish?(checkpoint: SignedCheckpoint, signal: AbortSignal): Promise<unknown>;
+}
+
+export class TransparencyLog implements AsyncDisposable {
+  readonly #init: TransparencyLogInit;
+  readonly #files: LogFiles;
+  readonly #checkpointFile: CheckpointFile;
+  readonly #lock: Disposable | undefined;
+  readonly #tiles = new TileCache(TILES_MAX);
+  readonly #appends = new Mutex('log.append', { waiters_max: WAITERS_MAX });
+  readonly #checkpoints = new Mutex('log.checkpoint', { waiters_max: WAITERS_MAX });
+  /** The durable part of the log. */
+  #extent: Extent;
+  /** A write or sync failed: it must be rolled back before the next one. */
+  #needsRepair = false;
+  #closing: Promise<void> | undefined;
+
+  private constructor(
+    init: TransparencyLogInit,
+    opened: { files: LogFiles; checkpointFile: CheckpointFile; extent: Extent; lock: Disposable | undefined },
+  ) {
+    this.#init = init;
+    this.#files = opened.files;
+    this.#checkpointFile = opened.checkpointFile;
+    this.#extent = opened.extent;
+    this.#lock = opened.lock;
+  }
+
+  static async open(init: TransparencyLogInit): Promise<TransparencyLog> {
+    const { dir, fs = realFileSystem } = init;
+    await fs.makeDir(dir).catch(rethrowDisk);
+    const lock = fs.lock?.(join(dir, 'lock'));
+    if (fs.lock !== undefined && lock === undefined) {
+      throw new RonError('conflict', `${dir} is in use by another process: stop it first`);
+    }
+    try {
+      return await TransparencyLog.#open(init, await LogFiles.open(fs, dir), lock);
+    } catch (error) {
+      lock?.[Symbol.dispose]();
+      return rethrowDisk(error);
+    }
+  }
+
+  static async #open(
+    init: TransparencyLogInit,
+    files: LogFiles,
+    lock: Disposable | undefined,
+  ): Promise<TransparencyLog> {
+    const { known = [], signal } = init;
+    try {
+      const checkpointFile = await openCheckpoint(files, init);
+      const extent = await recover(files, {
+        checkpoint: checkpointFile.current,
+        known,
+        signal,
+        onCut: (bytes) => init.onCut?.(bytes),
+      });
+      return new TransparencyLog(init, { files, checkpointFile, extent, lock });
+    } catch (error) {
+      await files.close();
+      throw error;
+    }
+  }
+
+  /** The number of durable entries. */
+  get size(): number {
+    return this.#extent.frontier.size;
+  }
+
+  /** The latest signed checkpoint. */
+  get checkpoint(): SignedCheckpoint | undefined {
+    return this.#checkpointFile.current;
+  }
+
+  /** Appends entries with consecutive indexes from `first`; resolves when they are durable. */
+  async append(entries: readonly Uint8Array[], signal: AbortSignal): Promise<{ first: number }> {
+    let bytes = 0;
+    for (const entry of entries) {
+      if (entry.length > ENTRY_BYTES_MAX) {
+        throw new RonError('payload_too_large', `the entry has ${entry.length} bytes, the limit is ${ENTRY_BYTES_MAX}`);
+      }
+      bytes += entry.length;
+    }
+    assert(entries.length > 0, 'an append has an entry');
+    if (bytes > APPEND_BYTES_MAX) {
+      throw new RonError('payload_too_large', `the append has ${bytes} bytes, the limit is ${APPEND_BYTES_MAX}`);
+    }
+    return await this.#appends.run(signal, () => this.#append(entries));
+  }
+
+  /**
+   * Signs the durable entries and replaces the checkpoint; returns the current one if it already covers them. `recorder`
+   * stores the new one before it is published.
+   */
+  async writeCheckpoint(signal: AbortSignal, recorder?: CheckpointRecorder): Promise<SignedCheckpoint> {
+    return await this.#checkpoints.run(signal, async () => {
+      // In the order of the appends: it covers every earlier append, and no append writes during the sync.
+      const extent = await this.#appends.run(signal, () => this.#syncAll());
+      const { origin, signers } = this.#init;
+      const { size } = extent.frontier;
+      const current = this.checkpoint;
+      if (current?.size === size && this.#checkpointFile.isSignedByAll(signers)) return current;
+      const checkpoint = { origin, size, root: extent.frontier.root() };
+      const text = await orAborted(signCheckpoint(checkpoint, signers, signal), signal);
+      await recorder?.beforePublish({ ...checkpoint, text }, signal);
+      const beside = recorder?.duringPublish?.({ ...checkpoint, text }, signal);
+      const ended = await Promise.allSettled([this.#checkpointFile.replace(text), beside]);
+      for (const each of ended) if (each.status === 'rejected') throw each.reason;
+      return this.checkpoint!;
+    });
+  }
+
+  /** Adds witness signatures to the checkpoint over `size` entries. Returns false if it is no longer the latest. */
+  async addCosignatures(size: number, lines: string, signal: AbortSignal): Promise<boolean> {
+    return await this.#checkpoints.run(signal, async () => {
+      if (this.checkpoint?.size !== size) return false;
+      await this.#checkpointFile.addSignatures(lines);
+      return true;
+    });
+  }
+
+  /** Proves that entry `index` is in the tree of the first `size` entries. Default: the tree of the latest checkpoint. */
+  async proof(index: number, size = this.checkpoint?.size ?? 0): Promise<InclusionProof> {
+    this.#expectSize(size);
+    const hashes = this.#hashes(size);
+    const path = await inclusionProof(hashes, index, size).catch(rethrowDisk);
+    return { index, size, leaf: await hashes.node(0, index), path };
+  }
+
+  /** Proves that the first `from` entries are a prefix of the first `to`. */
+  async consistency(from: number, to: number): Promise<Uint8Array[]> {
+    this.#expectSize(to);
+    return await consistencyProof(this.#hashes(to), from, to).catch(rethrowDisk);
+  }
+
+  /** Returns a tile or bundle by its path; undefined if the latest checkpoint does not cover it. */
+  async readTile(path: string): Promise<Uint8Array | undefined> {
+    const tile = parseTilePath(path);
+    if (tile === undefined) return undefined;
+    const { level, index, width } = tile;
+    if (widthAt(level, index, this.checkpoint?.size ?? 0) < width) return undefined;
+    const read = level === 'entries' ? this.#readBundle(index, width) : this.#files.readHashes(level, index, width);
+    return await read.catch(rethrowDisk);
+  }
+
+  async entry(index: number): Promise<Uint8Array> {
+    if (!Number.isSafeInteger(index) || index < 0 || index >= this.size) {
+      throw new RonError('not_found', `the log has ${this.size} entries and no entry ${index}`);
+    }
+    const bundle = Math.floor(index / TILE_WIDTH);
+    const within = index % TILE_WIDTH;
+    const bytes = await this.#readBundle(bundle, within + 1).catch(rethrowDisk);
+    const entry = decodeBundle(bytes)?.at(-1);
+    const leaf = await this.#hashes(this.size).node(0, index).catch(rethrowDisk);
+    if (entry === undefined || !isSame(leafHash(entry), leaf)) {
+      throw damaged('entries', `entry ${index} does not match its leaf hash`);
+    }
+    return entry;
+  }
+
+  /** Completes appends in progress and closes the files. Signs nothing: the owner signs the final checkpoint first. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close();
+    return this.#closing;
+  }
+
+  [Symbol.asyncDispose](): Promise<void> {
+    return this.close();
+  }
+
+  async #close(): Promise<void> {
+    await this.#checkpoints.close();
+    await this.#appends.close();
+    await this.#files.close();
+    this.#lock?.[Symbol.dispose]();
+  }
+
+  async #append(entries: readonly Uint8Array[]): Promise<{ first: number }> {
+    await this.#repair();
+    const { bytes, frontier } = this.#extent;
+    const batch = new TreeBatch(this.#extent);
+    const leaves = entries.map(leafHash);
+    const records = encodeRecords(entries, leaves);
+    let end = bytes;
+    for (const [index, leaf] of leaves.entries()) {
+      end += recordBytes((entries[index] as Uint8Array).length);
+      batch.add(leaf, end);
+    }
+    await this.#repairOnFailure(async () => {
+      // Hashes need no sync, because they can be rebuilt. But they must fit on the disk before the entries are acknowledged.
+      const written = await Promise.allSettled([this.#writeEntries(records, bytes), batch.write(this.#files)]);
+      for (const each of written) if (each.status === 'rejected') throw each.reason;
+    });
+    this.#extent = batch.extent();
+    return { first: frontier.size };
+  }
+
+  async #writeEntries(records: Uint8Array, position: number): Promise<void> {
+    const file = await this.#files.writer('entries');
+    await file.write([records], position);
+    await file.sync();
+  }
+
+  async #syncAll(): Promise<Extent> {
+    await this.#repair();
+    await this.#repairOnFailure(() => this.#files.syncDerived());
+    return this.#extent;
+  }
+
+  /** If `work` fails, rolls back its writes, immediately if the disk permits. */
+  async #repairOnFailure(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      this.#needsRepair = true;
+      await this.#repair().catch(() => undefined);
+      throw diskError(error);
+    }
+  }
+
+  async #repair(): Promise<void> {
+    if (!this.#needsRepair) return;
+    const { bytes, frontier } = this.#extent;
+    try {
+      await this.#files.dropWriters();
+      const entries = await this.#files.writer('entries');
+      await entries.truncate(bytes);
+      const { signal } = new AbortController();
+      const extent = await recover(this.#files, { checkpoint: this.checkpoint, known: [], signal });
+      if (extent.frontier.size !== frontier.size || !isSame(extent.frontier.root(), frontier.root())) {
+        throw damaged('entries', `it had ${frontier.size} entries and now has ${extent.frontier.size} different ones`);
+      }
+      this.#needsRepair = false;
+    } catch (error) {
+      throw diskError(error);
+    }
+  }
+
+  #hashes(size: number): TileHashes {
+    return new TileHashes(size, (level, index, width) => this.#files.readHashes(level, index, width), this.#tiles);
+  }
+
+  async #readBundle(bundle: number, width: number): Promise<Buffer> {
+    const extent = this.#extent;
+    const isFull = bundle < hashesAt(1, extent.frontier.size);
+    const end = isFull ? await this.#files.bundleStart(bundle + 1) : extent.bytes;
+    return await this.#files.readBundle(bundle, width, end);
+  }
+
+  #expectSize(size: number): void {
+    if (Number.isSafeInteger(size) && size >= 0 && size <= this.size) return;
+    throw new RonError('not_found', `the log has ${this.size} entries, not ${size}`);
+  }
+}
+
+function openCheckpoint(files: LogFiles, init: Omit<TransparencyLogInit, 'dir' | 'fs'>): Promise<CheckpointFile> {
+  const keys = [...init.signers.map((signer) => signer.vkey), ...(init.vkeys ?? [])].map(parseVkey);
+  return CheckpointFile.open({ fs: files.fs, dir: files.dir, origin: init.origin, keys });
+}
+
+export interface InspectedLog {
+  /** Complete entries, including those after the checkpoint. */
+  readonly size: number;
+  readonly checkpoint: SignedCheckpoint | undefined;
+}
+
+/**
+ * Runs the checks of `TransparencyLog.open` without changing or creating anything, and throws `audit_integrity` in the same
+ * cases.
+ */
+export async function inspectLog(init: TransparencyLogInit): Promise<InspectedLog> {
+  const { dir, fs = realFileSystem, known = [], signal } = init;
+  const files = await LogFiles.open(fs, dir).catch(rethrowDisk);
+  try {
+    const checkpoint = (await openCheckpoint(files, init)).current;
+    return { checkpoint, size: await requireConsistent(files, { checkpoint, known, signal }) };
+  } catch (error) {
+    return rethrowDisk(error);
+  } finally {
+    await files.close();
+  }
+}

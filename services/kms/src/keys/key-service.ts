@@ -1,0 +1,156 @@
+/**
+ * Key operations as clients request them: idempotent by op_id, recorded in the audit log, and published as events.
+ *
+ * Contract: a key is created once per op_id, even if the process dies before it responds: the id is stored together with
+ * the key. Bound, overflow, cancellation: as the queue's and the registry's.
+ */
+import { RonError, sched, type Deadline } from '@ron/kernel';
+import type { Attempt, Auditor, Caller, Used } from '../audit/auditor.ts';
+import type { AuditOp } from '../audit/event.ts';
+import { formatKid, tenantOf } from './kid.ts';
+import { RETENTION_MS, requestHash, type OpLedger } from '../ops/op-ledger.ts';
+import type { KeyRegistry } from './key-registry.ts';
+import { headOf, type KeyRecord, type KeyVersion, type OpMark } from './key-record.ts';
+import type { CreateRequest, ImportRequest, KeyOperations } from './key-operations.ts';
+
+export type KeyEvent = { readonly kind: 'key'; readonly change: AuditOp; readonly kid: string };
+
+export interface KeyServiceInit {
+  readonly registry: KeyRegistry;
+  readonly work: KeyOperations;
+  readonly ledger: Pick<OpLedger, 'once'>;
+  readonly auditor: Auditor;
+  /** Throws while the backend must not be used. */
+  readonly requireReady: () => void;
+  /** Runs the work when the fair queue reaches it. */
+  readonly enqueue: <A>(tenant: string, deadline: Deadline, work: () => Promise<A>) => Promise<A>;
+  readonly publish: (event: KeyEvent) => void;
+}
+
+export class KeyService {
+  readonly #init: KeyServiceInit;
+
+  constructor(init: KeyServiceInit) {
+    this.#init = init;
+  }
+
+  /** Returns the kid of the new key's first version. */
+  async create(request: Omit<CreateRequest, 'made_by'>, op_id: string | undefined, caller: Caller): Promise<string> {
+    const { tenant, purpose, alg } = request;
+    const attempt = { op: 'create' as const, kid: `${tenant}/${purpose}/${alg}/`, op_id };
+    const make = (made_by: OpMark | undefined): Promise<KeyRecord> =>
+      this.#init.work.create({ ...request, made_by }, caller.deadline.signal);
+    return await this.#made(tenant, op_id, { op: 'create', ...request }, caller, attempt, make);
+  }
+
+  async rotate(kid: string, op_id: string | undefined, caller: Caller): Promise<string> {
+    const attempt = { op: 'rotate' as const, kid, op_id };
+    const make = (made_by: OpMark | undefined): Promise<KeyRecord> =>
+      this.#init.work.rotate(kid, made_by, caller.deadline.signal);
+    return await this.#made(tenantOf(kid), op_id, { op: 'rotate', kid }, caller, attempt, make);
+  }
+
+  async import(request: ImportRequest, caller: Caller): Promise<KeyRecord> {
+    const kid = `${request.tenant}/raw/${request.alg}/`;
+    return await this.#change('import', kid, caller, () => this.#init.work.import(request, caller.deadline.signal));
+  }
+
+  async setMinVersion(kid: string, min_version: number, caller: Caller): Promise<KeyRecord> {
+    const { signal } = caller.deadline;
+    return await this.#change('policy', kid, caller, () => this.#init.work.setMinVersion(kid, min_version, signal));
+  }
+
+  async delete(kid: string, caller: Caller): Promise<KeyVersion> {
+    return await this.#changeVersion('delete', kid, caller, () => this.#init.work.delete(kid, caller.deadline.signal));
+  }
+
+  async restore(kid: string, caller: Caller): Promise<KeyVersion> {
+    return await this.#changeVersion('restore', kid, caller, () =>
+      this.#init.work.restore(kid, caller.deadline.signal),
+    );
+  }
+
+  /** Creates a version, once per op_id. Returns its kid. */
+  async #made(
+    tenant: string,
+    op_id: string | undefined,
+    request: Readonly<Record<string, unknown>>,
+    caller: Caller,
+    attempt: Attempt,
+    make: (made_by: OpMark | undefined) => Promise<KeyRecord>,
+  ): Promise<string> {
+    const { ledger, registry, auditor } = this.#init;
+    if (op_id === undefined) return await this.#make(tenant, caller, attempt, () => make(undefined));
+    const mark: OpMark = { op_id, request_hash: requestHash(request) };
+    let wasTried = false;
+    const once = async (): Promise<string> => {
+      const kid = findVersionMadeBy(registry, tenant, mark);
+      if (kid !== undefined) return kid;
+      wasTried = true;
+      return await this.#make(tenant, caller, attempt, () => make(mark));
+    };
+    try {
+      return await ledger.once({ tenant, op_id, request }, once, caller.deadline.signal);
+    } catch (error) {
+      if (!wasTried) auditor.recordRefusal(caller, attempt, error);
+      throw error;
+    }
+  }
+
+  async #make(tenant: string, caller: Caller, attempt: Attempt, make: () => Promise<KeyRecord>): Promise<string> {
+    const { enqueue } = this.#init;
+    const turn = (work: () => Promise<KeyRecord>): Promise<KeyRecord> => enqueue(tenant, caller.deadline, work);
+    return headName(await this.#record(caller, attempt, turn, make, ofHead));
+  }
+
+  async #change(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyRecord>): Promise<KeyRecord> {
+    return await this.#record(caller, { op, kid }, atOnce, work, ofHead);
+  }
+
+  async #changeVersion(op: AuditOp, kid: string, caller: Caller, work: () => Promise<KeyVersion>): Promise<KeyVersion> {
+    const used = ({ version }: KeyVersion): Used => {
+      const { record } = this.#init.registry.index.find(kid);
+      return { kid: formatKid(record.name, version), record };
+    };
+    return await this.#record(caller, { op, kid }, atOnce, work, used);
+  }
+
+  /** Records the operation in the audit log and publishes an event. */
+  async #record<A>(
+    caller: Caller,
+    attempt: Attempt,
+    turn: (work: () => Promise<A>) => Promise<A>,
+    work: () => Promise<A>,
+    used: (answer: A) => Used,
+  ): Promise<A> {
+    const { auditor, requireReady, publish } = this.#init;
+    const whenReady = async (ready: () => Promise<A>): Promise<A> => {
+      requireReady();
+      return await turn(ready);
+    };
+    const { answer } = await auditor.runRecorded(caller, attempt, whenReady, work, used);
+    publish({ kind: 'key', change: attempt.op, kid: used(answer).kid });
+    return answer;
+  }
+}
+
+const atOnce = <A>(work: () => Promise<A>): Promise<A> => work();
+const ofHead = (record: KeyRecord): Used => ({ kid: headName(record), record });
+
+export function headName(record: KeyRecord): string {
+  return formatKid(record.name, headOf(record).version);
+}
+
+/** The version that this operation created, if an earlier process died before it responded. */
+function findVersionMadeBy(registry: KeyRegistry, tenant: string, mark: OpMark): string | undefined {
+  for (const record of registry.index.records()) {
+    if (record.tenant !== tenant) continue;
+    const version = record.versions.find(
+      ({ made_by, created_ms }) => made_by?.op_id === mark.op_id && created_ms > sched.wall_ms() - RETENTION_MS,
+    );
+    if (version === undefined) continue;
+    if (version.made_by?.request_hash === mark.request_hash) return formatKid(record.name, version.version);
+    throw new RonError('conflict', `op_id ${mark.op_id} was used for another request`);
+  }
+  return undefined;
+}

@@ -1,0 +1,47 @@
+/** Opens the parts of kms, in the order in which they depend on each other. */
+import { openAudit } from './audit/audit.ts';
+import { AttestationRefresher } from './backend/attestation.ts';
+import { BackendMonitor } from './backend/backend-monitor.ts';
+import { egressOf } from './egress.ts';
+import type { KmsEvent } from './events.ts';
+import { kmsCounters, measureKms } from './metrics.ts';
+import { openOperations } from './operations.ts';
+import { openAuthFor } from './keys/own-keys.ts';
+import { SecretOperations } from './secrets/secret-operations.ts';
+import type { KmsContext } from './service.ts';
+import { openVault } from './vault/vault.ts';
+import { Freshness } from './verify/verifier.ts';
+
+export type KmsParts = Awaited<ReturnType<typeof openParts>>;
+
+export async function openParts(context: KmsContext) {
+  const { config, current, runtime, log, metrics, events, isStopping, resources, overrides } = context;
+  const publish = (event: KmsEvent): void => events.publish(event);
+  const egress = await egressOf(config);
+  const vault = resources.use(await openVault({ ...context, ...overrides, warn: (text) => log.warn(text) }));
+  const { backend, registry, ledger } = vault;
+  const secrets = new SecretOperations(registry, backend);
+  await openAuthFor(context, vault, secrets);
+  const counters = kmsCounters(metrics);
+  const audit = openAudit({ runtime, vault, config: current, counters, egress, log, publish });
+  const freshness = new Freshness(() => current.value.kms.verify_ttl);
+  const monitor = new BackendMonitor({
+    backend,
+    interval_ms: () => current.value.kms.keep_interval,
+    deadline: () => runtime.deadline('keep'),
+    isStopping,
+    onProbe: (isAvailable) => freshness.update(isAvailable),
+    onChange: (problem) => publish({ kind: 'backend', problem }),
+    retry: (attempt, deadline) => runtime.retry('keep', attempt, { deadline }),
+  });
+  const refresher = new AttestationRefresher({
+    backend,
+    interval_ms: () => current.value.kms.attest_interval,
+    deadline: () => runtime.deadline('attest'),
+    isStopping,
+  });
+  const init = { runtime, config, current, vault, audit, monitor, freshness, publish };
+  const operations = resources.use(openOperations(init));
+  measureKms(metrics, { registry, ledger, freshness, log: vault.log, covered: audit.covered });
+  return { vault, secrets, audit, monitor, refresher, operations };
+}

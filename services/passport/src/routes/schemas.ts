@@ -1,0 +1,60 @@
+/** The shapes of requests and responses, one constant per route. */
+import { SERVICES, type Service } from '@ron/proto';
+import { Type } from '@ron/ingress';
+
+const TTL_MS_MAX = 2 ** 53 - 1;
+
+const strict = { additionalProperties: false } as const;
+const audience = (name: Service) => Type.Literal(name);
+const Audience = Type.Union(SERVICES.map(audience) as unknown as [ReturnType<typeof audience>]);
+const Subject = Type.String({ pattern: '^[A-Za-z0-9_-]{1,64}$' });
+const ScopeText = Type.String({ maxLength: 64 });
+
+export const ISSUE = {
+  body: Type.Object(
+    {
+      audience: Audience,
+      scopes: Type.Array(ScopeText, { minItems: 1, maxItems: 32 }),
+      subject: Type.Optional(Subject),
+      ttl_ms: Type.Optional(Type.Integer({ minimum: 1, maximum: TTL_MS_MAX })),
+      caveats: Type.Optional(Type.Array(Type.String({ maxLength: 1024 }), { maxItems: 28 })),
+    },
+    strict,
+  ),
+  response: {
+    201: Type.Object(
+      { token: Type.String(), capability_id: Type.String(), subject: Type.String(), expires_ms: Type.Integer() },
+      strict,
+    ),
+  },
+} as const;
+
+export const VERIFY = {
+  body: Type.Object({ token: Type.String({ maxLength: 8192 }), scope: Type.Optional(ScopeText) }, strict),
+  response: {
+    200: Type.Object(
+      {
+        ok: Type.Boolean(),
+        reason: Type.Optional(Type.String()),
+        audience: Type.Optional(Type.String()),
+        subject: Type.Optional(Type.String()),
+        scopes: Type.Optional(Type.Array(Type.String())),
+        expires_ms: Type.Optional(Type.Integer()),
+        capability_id: Type.Optional(Type.String()),
+      },
+      strict,
+    ),
+  },
+} as const;
+
+export const REVOKE = {
+  body: Type.Union([Type.Object({ subject: Subject }, strict), Type.Object({ all: Type.Literal(true) }, strict)]),
+  response: { 200: Type.Object({ subject: Type.Optional(Type.String()), epoch: Type.Integer() }, strict) },
+} as const;
+
+export const REVOCATIONS = {
+  query: Type.Object({ after: Type.Optional(Type.String({ pattern: '^[0-9]{1,15}$' })) }, strict),
+  response: {
+    200: Type.Object({ version: Type.Integer(), all: Type.Integer(), subjects: Type.Record(Type.Integer()) }, strict),
+  },
+} as const;

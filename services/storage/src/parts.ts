@@ -1,0 +1,37 @@
+/** Opens the parts of storage, in the order in which they depend on each other. */
+import { RepairQueue } from '@ron/durability';
+import type { TaskKind } from '@ron/proto';
+import { eventPublisher } from './events.ts';
+import { measureEngine, measureMaintenance, repairMeters } from './metrics.ts';
+import { Foreground, newIoCounters } from './objects/foreground.ts';
+import { HotObjects } from './objects/hot-objects.ts';
+import type { StorageContext } from './service.ts';
+import { AdminTasks, compactionOf, TASK_KINDS } from './maintenance/admin-tasks.ts';
+import { Maintenance } from './maintenance/maintenance.ts';
+import { journalScrubOf, openEngine, type Engine } from './volumes/engine.ts';
+
+export async function openParts(context: StorageContext) {
+  const { config, current, runtime, log, metrics, fs, signal, events, isStopping, resources, openAuth } = context;
+  const hot = new HotObjects(config.storage.fast_path ? config.storage.cache_bytes : 0);
+  const publish = eventPublisher({ metrics, events, hot, store: () => engine.store });
+  const engine: Engine = resources.use(await openEngine({ config, publish, signal, fs }));
+  await openAuth({ dir: engine.dir });
+  measureEngine(metrics, engine, hot);
+  const foreground = new Foreground(runtime.cell('io_counters', newIoCounters()));
+  const meters = repairMeters(metrics);
+  const queue = runtime.own('repair', (capacity) => new RepairQueue({ capacity, onSkipped: meters.onSkipped }));
+  const maintenance = new Maintenance({
+    volumes: engine.volumes,
+    queue,
+    source: current,
+    isStopping,
+    latencies_ms: () => foreground.takeP95s_ms(),
+    onWaited: meters.onWaited,
+    broken: () => engine.compactor.broken,
+    journals: journalScrubOf(engine),
+    log,
+  });
+  measureMaintenance(metrics, maintenance);
+  const admin = new AdminTasks<TaskKind>((kind, run) => runtime.run(TASK_KINDS[kind], ({ stopping }) => run(stopping)));
+  return { engine, hot, maintenance, foreground, admin, compaction: compactionOf(engine) };
+}
