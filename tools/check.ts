@@ -1,5 +1,5 @@
 /**
- * `npm run check`: types, lint, formatting and generated documents. A warning is a failure.
+ * `npm run check`: types, lint, formatting, generated documents and wording. A warning is a failure.
  */
 import { spawnSync } from 'node:child_process';
 
@@ -14,6 +14,7 @@ const CHECKS: readonly (readonly [name: string, command: string, ...args: string
   ['lint and boundaries', 'oxlint'],
   ['formatting', 'oxfmt', '--check', '.'],
   ['generated documents', 'node', 'tools/run.js', 'tools/generate-docs.ts', '--check'],
+  ['wording', 'node', 'tools/run.js', 'tools/wording.ts'],
 ];
 
 export function runChecks(onResult: (result: CheckResult) => void): boolean {

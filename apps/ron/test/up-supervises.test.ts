@@ -84,7 +84,7 @@ suite('ron up supervises', { concurrency: 2 }, () => {
     const ended = await node.ended;
     assert.equal(ended.code, 69);
     assert.match(ended.stderr, /ron: kms failed to start: it exited with code 69\n/);
-    assert.match(ended.stderr, / {2}fatal: could not start: crash_start is set\n/);
+    assert.match(ended.stderr, / {2}fatal: failed to start: crash_start is set\n/);
     assert.match(ended.stderr, new RegExp(`full log: ${join(dir, 'logs/kms.log')}`));
     assert.ok(!ended.stderr.includes('restarting'));
     assert.ok(!ended.stdout.includes('ready  '));

@@ -138,7 +138,7 @@ suite('ron up', { concurrency: 3 }, () => {
     const dir = join(await temporaryDir(t), 'node');
     const ended = await ron(t, ['up', '--dir', dir, '--base-port', String(port - 1)]);
     assert.equal(ended.code, 69);
-    assert.match(ended.stderr, /fatal: could not start: .*EADDRINUSE/);
+    assert.match(ended.stderr, /fatal: failed to start: .*EADDRINUSE/);
     assert.match(ended.stderr, /choose other ports with --base-port/);
   });
 

@@ -1,18 +1,18 @@
 /**
- * One caveat against one request, from what its headers say: phase 1.
+ * Phase 1: checks the caveats of a capability against the headers of a request.
  *
- * Contract: pure. All caveats must hold, so one more of them can only refuse more. What a caveat restricts and the request
- * does not state is refused, unless the route says that it states it later (`facts_later`); phase 2 insists that it does.
+ * Contract: pure. All caveats must hold, so a further caveat can only refuse more. A restricted fact that the request does not
+ * state is refused, unless its route states it later (`facts_later`); phase 2 requires that it does.
  */
 import type { AccessRefusal, AccessRequest, Service } from '@ron/proto';
 import type { BodyCaveat, Caveat, FactCaveat } from './capability/caveats.ts';
 import { inNetworks } from './capability/networks.ts';
 import { forbidden, unauthorized } from './verdict.ts';
 
-/** What the checker knows beside the request. */
+/** Facts about the checker itself. */
 export interface CheckPoint {
   readonly audience: Service;
-  /** What all scope caveats have in common, to tell the client. */
+  /** The scopes that all scope caveats allow, for the refusal. */
   readonly scopes: readonly string[];
   readonly wall_ms: number;
 }

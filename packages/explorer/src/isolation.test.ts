@@ -73,7 +73,7 @@ test('the event loop gets its turn during a long exploration', async (context) =
   assert.ok(turns >= schedules, `${turns} turns`);
 });
 
-test('rejections of others are reported to those who listened', async (context) => {
+test('rejections outside the exploration reach the listeners of the process', async (context) => {
   const listener = context.mock.fn();
   const others = process.rawListeners('unhandledRejection') as (() => void)[];
   process.removeAllListeners('unhandledRejection');

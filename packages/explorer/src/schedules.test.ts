@@ -202,7 +202,7 @@ test('a task that code starts begins at once or at a step of its own, and its ou
   assert.deepEqual(found, ['spawned x y XY', 'spawned y x XY', 'x y spawned XY']);
 });
 
-test('a rejection of a task that code starts is for the one who awaits it', async () => {
+test('a rejection of a task that code starts is left to the code that awaits it', async () => {
   const found = await endingsOf((world, log) => {
     world.task('parent', async () => {
       await sched.task('child', () => Promise.reject(new Error('crash'))).catch((error: Error) => log(error.message));

@@ -134,7 +134,7 @@ describe('SIGHUP', () => {
 
     await writeFile(file, '[notes]\ngreeting = "three"\ngreetin = "typo"\nworkers = "many"\n');
     service.child.kill('SIGHUP');
-    const refused = 'configuration refused; the old one stays';
+    const refused = 'configuration refused; the previous one stays in force';
     await eventually('it is refused', () => service.logged(refused) !== undefined);
     assert.equal(await greeting(service), 'two');
     const problems = JSON.stringify(service.logged(refused)?.['problems']);

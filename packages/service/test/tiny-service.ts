@@ -1,6 +1,6 @@
 /**
  * The smallest service that has everything a process can meet: a listener, a queue with workers, tasks that crash when
- * they are told to, work that ends only when it is aborted. `process.test.ts` runs it as a child process.
+ * a key requests it, work that ends only when it is aborted. `process.test.ts` runs it as a child process.
  */
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo } from 'node:net';
@@ -76,7 +76,7 @@ await runProcess({
     });
     const server = createServer((req, res) => void answer(runtime, queue, req, res));
     const url = await listening(server, config.port);
-    if (config.reject_later) void Promise.reject(new Error('nobody handles this'));
+    if (config.reject_later) void Promise.reject(new Error('this rejection is not handled'));
     return {
       url,
       async drain() {

@@ -4,5 +4,8 @@ import type { KmsConfig } from './config.ts';
 export function rollbackFacts({ audit, amnesia }: KmsConfig): Readonly<Record<string, string>> {
   if (amnesia.enabled) return { rollback_protection: 'none' };
   if (audit.witness_url !== undefined) return { rollback_protection: 'witness' };
-  return { rollback_protection: 'keystore', rollback_unseen: 'everything put back together; only a witness sees it' };
+  return {
+    rollback_protection: 'keystore',
+    rollback_unseen: 'a rollback of all files together; only a witness detects it',
+  };
 }

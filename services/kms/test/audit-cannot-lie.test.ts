@@ -88,7 +88,7 @@ test('every operation has an entry with actor, operation and result, and no secr
   assert.equal(signed.log_index, 1);
 });
 
-test('every refused or failed operation has an entry, whatever the cause', async () => {
+test('every refused or failed operation has an entry, for every cause', async () => {
   const backend = new FaultyBackend();
   await using kms = await startService({ backend, flags: ['--kms.keys_max=5'] });
   const kid = await kms.create('ed25519');

@@ -11,7 +11,7 @@ test('operations that write a file end at their deadline while the disk hangs', 
   await using kms = await startService({ fs: disk, flags: ['--audit.mode=strict'] });
   const kid = await kms.create('ed25519');
   disk.hold('');
-  // The disk answers no call before `mend`: without a deadline these would wait for ever.
+  // The disk answers no call before `mend`: without a deadline these would wait indefinitely.
   const replies = await Promise.all([
     kms.post('/keys', { tenant: 'acme', purpose: 'p', alg: 'ed25519' }),
     kms.post(`/keys/${encodeURIComponent(kid)}/rotate`, {}),

@@ -206,7 +206,7 @@ test('a full rollback is detected by a witness only, and then nothing is signed'
     for (const path of ['/version', '/readyz']) {
       const recorded = (await kms.send('GET', path)).text;
       assert.match(recorded, /"rollback_protection":"keystore"/);
-      assert.match(recorded, /"rollback_unseen":"everything put back together/);
+      assert.match(recorded, /"rollback_unseen":"a rollback of all files together/);
     }
     assert.equal((await sign(kms, kid)).status, 200, 'the rollback cannot be detected');
   }

@@ -43,7 +43,7 @@ describe('body caveats in storage', () => {
     }
   });
 
-  test('a body in chunks is hashed as it is read, whatever its pieces are', async () => {
+  test('a body in chunks is hashed as it is read, in pieces of any size', async () => {
     for (const pieces of [[bytesOf(3, 21), bytesOf(70 * KIB, 22), bytesOf(1, 23)], [bytesOf(9, 24)], []]) {
       const body = Buffer.concat(pieces);
       const { authorization } = await service.allow({ caveats: [boundTo(body)] });

@@ -87,7 +87,14 @@ function readCases(of: Buffer): Case[] {
       expect: { allow: 'GET, HEAD, PUT' },
     },
   ];
-  if (size === 0) return cases;
+  return size === 0 ? cases : [...cases, ...rangeCases(of)];
+}
+
+/** Ranges of an object that is not empty. */
+function rangeCases(of: Buffer): Case[] {
+  const size = of.length;
+  const etag = etagOf(of);
+  const get = (headers: Readonly<Record<string, string>>): { of: Buffer; headers: typeof headers } => ({ of, headers });
   const part = (range: string, start: number, end: number, name: string): Case => ({
     ...get({ range: `bytes=${range}` }),
     name,
@@ -95,7 +102,7 @@ function readCases(of: Buffer): Case[] {
     body: of.subarray(start, end),
     expect: { 'content-range': `bytes ${start}-${end - 1}/${size}`, 'content-length': String(end - start), etag },
   });
-  cases.push(
+  const cases: Case[] = [
     part('0-0', 0, 1, 'the first byte'),
     part('-5', size - 5, size, 'the last five'),
     part(`${size - 1}-`, size - 1, size, 'the last byte, open'),
@@ -108,8 +115,8 @@ function readCases(of: Buffer): Case[] {
       expect: { 'content-length': String(size), 'content-range': undefined },
     },
     { ...get({ range: 'bytes=0-0', 'if-range': etag }), name: 'If-Range', status: 206, body: of.subarray(0, 1) },
-    { ...get({ range: 'bytes=0-0', 'if-range': '"x"' }), name: 'If-Range with another tag', ...whole },
-  );
+    { ...get({ range: 'bytes=0-0', 'if-range': '"x"' }), name: 'If-Range with another tag', status: 200, body: of },
+  ];
   if (size > 70 * KIB) {
     cases.push(
       part('65535-65536', 65_535, 65_537, 'a range over the border of two chunks'),

@@ -228,7 +228,7 @@ describe('size', () => {
     }
     assert.equal((await service.send('GET', pathOf(bytes))).status, 404);
     await assertCounted(service, 'rejected_total{reason="payload_too_large"}', 4);
-    // What says that it is too large is refused before it is sent.
+    // A declared length above the limit is refused before the body is sent.
     const client = await RawClient.open(service.port);
     client.head('POST', '/o', { 'Content-Length': 200 * KIB + 1, Expect: '100-continue', ...all });
     await client.until(/^HTTP\/1\.1 413 /);

@@ -1,6 +1,6 @@
 /**
  * Random histories of a real process over directories that go and come back: every acknowledged object is readable and
- * right, whatever happened in between.
+ * right after any sequence of faults.
  *
  * 50 histories; RON_LONG=1 runs 1000 longer ones; RON_HISTORY=SEED runs one. A failure prints the seed and the fewest
  * operations that still fail.

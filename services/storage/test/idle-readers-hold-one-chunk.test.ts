@@ -58,7 +58,7 @@ for (const [name, init] of [
     await using service = await startService({ ...init, flags: FLAGS });
     const addresses: string[] = [];
     for (let seed = 1; seed <= 4; seed++) addresses.push(await service.put(bytesOf(16 * MIB, seed)));
-    // Warm up, so that memory that is kept for ever is not counted.
+    // Warm up, so that memory that is never released is not counted.
     for (const address of addresses) assert.equal((await send(service.url, 'GET', `/o/${address}`)).status, 200);
     const before = await memory();
     const sockets = await idleClients(service, addresses);

@@ -28,18 +28,18 @@ interface Operation {
 
 /** The violations of a schema by a value; supports the part of JSON Schema that the service uses. */
 function problemsOf(value: unknown, schema: Schema, at = '$'): string[] {
-  if (schema.type === 'integer') return Number.isSafeInteger(value) ? [] : [`${at} is no integer`];
+  if (schema.type === 'integer') return Number.isSafeInteger(value) ? [] : [`${at} is not an integer`];
   if (schema.type === 'string') {
-    if (typeof value !== 'string') return [`${at} is no string`];
+    if (typeof value !== 'string') return [`${at} is not a string`];
     return schema.pattern === undefined || new RegExp(schema.pattern).test(value) ? [] : [`${at} does not fit`];
   }
-  if (schema.type === 'boolean') return typeof value === 'boolean' ? [] : [`${at} is no boolean`];
+  if (schema.type === 'boolean') return typeof value === 'boolean' ? [] : [`${at} is not a boolean`];
   if (schema.type === 'array') {
-    if (!Array.isArray(value)) return [`${at} is no array`];
+    if (!Array.isArray(value)) return [`${at} is not an array`];
     return value.flatMap((item, index) => problemsOf(item, schema.items!, `${at}[${index}]`));
   }
   if (schema.type !== 'object') return [];
-  if (typeof value !== 'object' || value === null) return [`${at} is no object`];
+  if (typeof value !== 'object' || value === null) return [`${at} is not an object`];
   const { properties = {}, required = [], additionalProperties } = schema;
   const found = Object.entries(value);
   return [

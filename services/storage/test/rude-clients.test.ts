@@ -64,7 +64,7 @@ test('clients that never read: memory stays flat, and they are cut', async () =>
   assert.equal((await storage.send('HEAD', pathOf(bytes))).status, 200);
 });
 
-test('two writers of the same object: both are told that it is stored, and it is', async () => {
+test('two writers of the same object: both get a success, and it is stored', async () => {
   await using service = await startService();
   const headers = await service.allow();
   for (const [at, size] of [10, 65_536, 1_000_000].entries()) {

@@ -122,7 +122,7 @@ class Clients {
     upload.isOffsetKnown = true;
   }
 
-  /** Everything acknowledged is there, and the uploads are where they were told to be. */
+  /** Every acknowledged object is stored, and every upload has the acknowledged offset. */
   async verify(): Promise<void> {
     for (const seed of this.acknowledged) await this.get(seed);
     for (const upload of this.#uploads) await this.#resume(upload);

@@ -13,7 +13,7 @@ const SHAPES = {
 const SYNC_MS = 1500;
 const later = (ms: number): Promise<void> => new Promise((resolve) => void setTimeout(resolve, ms));
 
-/** What readers are answered until `isOver`; at least once of each kind. */
+/** The answers to readers until `isOver`, at least one of each kind. */
 async function poll(service: TestService, path: string, isOver: () => boolean): Promise<Set<string>> {
   const seen = new Set<string>();
   do {

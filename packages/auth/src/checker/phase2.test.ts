@@ -22,7 +22,7 @@ test('a capability that does not restrict the body has an empty phase 2', async 
   assert.equal(NOTHING_LEFT.needsBody, false);
 });
 
-test('the byte limit refuses the chunk that exceeds it, whatever length was declared, and the refusal is final', async () => {
+test('the byte limit refuses the chunk that exceeds it, even if the declared length is smaller, and the refusal is final', async () => {
   for (const body_bytes of [undefined, 10]) {
     const body = await phase2(['bytes <= 100', 'bytes <= 10'], { body_bytes });
     assert.equal(body.needsBody, true);

@@ -24,7 +24,7 @@ interface BodyHasher {
   digestHex(): string;
 }
 
-/** Phase 2 of a capability that leaves nothing to check. Shared: it has no state. */
+/** Phase 2 of a capability without remaining checks. Shared: it has no state. */
 export const NOTHING_LEFT: Phase2 = Object.freeze({
   needsBody: false,
   update: () => undefined,

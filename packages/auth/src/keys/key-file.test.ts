@@ -103,7 +103,7 @@ test('a file with a valid check line and invalid content is refused', () => {
   assert.notEqual(typeof parseKeyFile(withCheck(`ron-keys v1 root\nk1 ${secret}\n`)), 'string');
 });
 
-test('a new file is private to its owner, whatever the umask, and no other file is left behind', async () => {
+test('a new file is private to its owner under any umask, and no other file is left behind', async () => {
   await using directory = await Directory.make();
   const umask = process.umask(0);
   try {

@@ -27,7 +27,7 @@ test('exactly the capabilities issued before the epoch of their subject, or of a
   assert.equal(epochs.size, 0, 'floors below that of all subjects are dropped');
 });
 
-test('floors only rise, whatever documents arrive in whatever order', () => {
+test('floors only rise, for any documents in any order', () => {
   const name = fc.constantFrom('a', 'b', 'c');
   const some = fc.record({ all: fc.nat(20), subjects: fc.dictionary(name, fc.nat(20)) });
   fc.assert(

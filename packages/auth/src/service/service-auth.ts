@@ -43,7 +43,7 @@ export interface ServiceAuthInit {
   readonly log: Pick<Log, 'info' | 'warn'>;
   /** Default: no metrics. */
   readonly metrics?: Metrics | undefined;
-  /** Whether there are marks to store, which need the sealed file whatever the source of keys. Default false. */
+  /** Whether there are marks to store, which need the sealed file even if the keys are elsewhere. Default false. */
   readonly keepsMarks?: boolean;
   readonly signal: AbortSignal;
 }

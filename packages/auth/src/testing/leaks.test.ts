@@ -19,7 +19,7 @@ test('a secret is found in every encoding, and named without being repeated', ()
   assert.deepEqual(leaks.findings(), []);
 });
 
-test('a capability is found whatever its issuer, whole or truncated; its id, addresses and hashes are not', async () => {
+test('a capability of any issuer is found, whole or truncated; its id, addresses and hashes are not', async () => {
   const bench = new Bench();
   const token = await bench.token({ subject: 'alice' });
   for (const shown of [token, attenuate(token, ['bytes <= 1']), `Bearer ${token}`, token.slice(0, -10)]) {

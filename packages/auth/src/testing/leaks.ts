@@ -3,7 +3,7 @@
  * and refusals.
  *
  * Contract: importing this module enables the check: it runs at the end of the file, and fails it on a finding.
- * Capabilities are recognised by their form, whatever their origin; keys and other bytes must be registered with
+ * Capabilities are recognised by their form, regardless of their origin; keys and other bytes must be registered with
  * `secret`, and are found in every usual encoding. A finding names the secret and the place, without repeating the
  * secret.
  * Bound: the newest `SHOWN_CHARS_MAX` characters of each kind of place.

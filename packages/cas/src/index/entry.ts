@@ -39,7 +39,7 @@ export interface Applied {
 
 export const ENTRY_BYTES = 72;
 export const FLAG_DAMAGED = 1;
-/** The id has no entry, whatever older runs hold. */
+/** The id has no entry; entries in older runs are void. */
 export const FLAG_NONE = 2;
 
 const AT = {

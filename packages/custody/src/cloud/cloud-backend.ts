@@ -222,7 +222,7 @@ export class CloudBackend implements Backend {
       this.#availability.recordSuccess();
       return answer;
     } catch (error) {
-      // The caller aborted: that is no evidence about the cloud.
+      // The caller aborted: that does not show that the cloud is unavailable.
       if (signal.aborted) throw signal.reason;
       throw this.#judge(error);
     } finally {
@@ -237,7 +237,7 @@ export class CloudBackend implements Backend {
       this.#availability.recordSuccess();
       return meant();
     }
-    // Local queues are full: that is no evidence about the cloud.
+    // Local queues are full: that does not show that the cloud is unavailable.
     if (isRonError(error, 'busy')) return error;
     const why = isRonError(error) ? error.message : name;
     const failure = isRonError(error, 'timeout') ? error : unavailable(`AWS KMS is unavailable: ${why}`, error);

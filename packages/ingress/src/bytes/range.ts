@@ -1,7 +1,7 @@
 /**
  * The `Range` header (RFC 9110, 14.1 and 14.2) for one object of known size.
  *
- * Contract: a single satisfiable byte range is exact, whatever the number of digits. Several ranges, another unit or a
+ * Contract: a single satisfiable byte range is exact, with any number of digits. Several ranges, another unit or a
  * malformed value are ignored, as the RFC allows. Never throws.
  * Bound: one pass over the text; holds nothing.
  */

@@ -64,7 +64,7 @@ test('without a minimum rate only a long silence is cut', () => {
   near(cutAfter_ms(new SendWatch(), 1000, 4_000_000, free), QUIET_MS_MAX);
 });
 
-test('a client above the minimum rate is never cut, in whatever steps it acknowledges', () => {
+test('a client above the minimum rate is never cut, for acknowledgements in any steps', () => {
   const step = fc.integer({ min: 1, max: CREDIT_BYTES_MAX });
   fc.assert(
     fc.property(fc.array(step, { maxLength: 40 }), fc.double({ min: 1, max: 400, noNaN: true }), (steps, times) => {

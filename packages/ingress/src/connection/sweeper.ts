@@ -3,7 +3,7 @@
  * arrive, and closes idle connections while draining.
  *
  * Contract: a client that stops sending is cut within its limit plus one period, even if its body is discarded, and one
- * that stops reading within the limit of `SendWatch`, whatever route or path answers it. If the headers of the first
+ * that stops reading within the limit of `SendWatch`, on every route and path. If the headers of the first
  * request are incomplete `header_timeout_ms` after the connect, the connection is refused at most one period later,
  * whichever parser reads it. (For later requests Node's own timeout applies, from their first byte.) While draining, an
  * idle connection is closed after `drain_idle_ms`; one with a request in flight is not closed.

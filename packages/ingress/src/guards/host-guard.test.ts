@@ -52,7 +52,7 @@ test('rebinding names, userinfo, spoofed ports and look-alikes are refused', () 
     assert.ok(!hostAllowed(host, loopback), JSON.stringify(host));
 });
 
-test('a guard gives the same answer on every call, whatever passed before', () => {
+test('a guard gives the same answer on every call, independent of earlier calls', () => {
   const guard = new HostGuard(loopback);
   for (const host of ['localhost:1', 'localhost:1', 'evil.example', 'evil.example', '127.0.0.1', 'localhost:1', ''])
     assert.equal(guard.allows(host), hostAllowed(host, loopback), host);

@@ -1,7 +1,7 @@
 /**
  * Finds the row of the route table for a request: by its path first, then by its method.
  *
- * Contract: a path without a row is 404; a path with other methods only is 405 with `Allow`, whatever the method is;
+ * Contract: a path without a row is 404; a path with other methods only is 405 with `Allow`, for any method;
  * HEAD is served by the row for GET; `OPTIONS *` is answered with the methods of the whole table. A literal path takes
  * precedence over one with a parameter, even if only the latter has the method. Every request ends in the pipeline or
  * in an answer.

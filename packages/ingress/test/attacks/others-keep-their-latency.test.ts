@@ -1,4 +1,4 @@
-/** Whatever one address does, a client of another address keeps its p95, and all permits are released. */
+/** During any load of one address, a client of another address keeps its p95, and all permits are released. */
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
 import { once } from 'node:events';

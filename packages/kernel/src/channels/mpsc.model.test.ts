@@ -72,7 +72,7 @@ const MUTANTS = [
     caught: /refused though there was room/,
   },
   {
-    bug: 'a sender is told ok and its item is not queued: the job is lost',
+    bug: 'a sender gets ok and its item is not queued: the job is lost',
     model: 'pipeline',
     find: 'this.#append(this.#senders.peek());',
     replace: '',

@@ -81,7 +81,7 @@ test('a waiter that was woken gets the change even if its signal aborts before i
   assert.equal(await waiting, 1);
 });
 
-test('close gives the last change to those who have not seen it, then rejects with closed', async () => {
+test('close delivers the last change to receivers that have not seen it, then rejects with closed', async () => {
   const watch = new Watch('config', 0);
   const behind = watch.subscribe();
   watch.set(1);

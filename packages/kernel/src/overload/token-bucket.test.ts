@@ -114,7 +114,7 @@ test(
 );
 
 test(
-  'a new rate counts from now on, also for those who wait; rate 0 stops the flow until the next one',
+  'a new rate applies at once, even to waiting callers; rate 0 stops the flow until the next rate',
   withClock(async (clock) => {
     const bucket = new TokenBucket('repair', { rate_per_s: 1000, burst: 100 });
     const { log, add } = served(clock);
@@ -152,7 +152,7 @@ test(
 );
 
 test(
-  'close refuses those who wait and those who come, and leaves no timer',
+  'close refuses waiting and later callers, and leaves no timer',
   withClock(async (clock) => {
     const bucket = new TokenBucket('repair', { rate_per_s: 10, burst: 5 });
     bucket.tryTake(5);

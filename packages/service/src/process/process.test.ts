@@ -13,7 +13,7 @@ const WAIT_MS = 20_000;
 
 type LogLine = Record<string, unknown>;
 
-/** A tiny service in a process of its own, and what it says. */
+/** A tiny service in its own process, and its output. */
 class Child {
   readonly process: ChildProcess;
   readonly exited: Promise<number | null>;
@@ -113,7 +113,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
     assert.equal(child.lines.at(-1)!['msg'], 'stopped');
   });
 
-  test('SIGTERM: what outlives the drain deadline is aborted, answered and counted', async (t) => {
+  test('SIGTERM: work that outlives the drain deadline is aborted, answered and counted', async (t) => {
     const child = new Child(t, ['--drain_deadline=1s']);
     const url = await child.url();
     const accepted = fetch(`${url}/?ms=30000`);
@@ -178,7 +178,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
     const said = (message: string): number => child.lines.filter((line) => line['msg'] === message).length;
     assert.equal(said('task crashed'), 2, 'restarted twice, as declared');
     assert.equal(said('a critical task stays down: draining'), 1);
-    assert.equal(said('stopped'), 1, 'what could be drained was drained');
+    assert.equal(said('stopped'), 1, 'the other tasks were drained');
   });
 
   test('a configuration with any mistake is refused with 78, all of it listed, and nothing is started', async (t) => {
@@ -220,7 +220,7 @@ suite('a service as a process', { concurrency: 3 }, () => {
     assert.equal(await child.exited, 70);
     const last = child.lines.at(-1)!;
     assert.equal(last['level'], 'fatal');
-    assert.match(JSON.stringify(last['err']), /nobody handles this/);
+    assert.match(JSON.stringify(last['err']), /this rejection is not handled/);
   });
 
   test('SIGTERM during the start ends it with 0 and nothing is left running', async (t) => {
@@ -236,10 +236,10 @@ suite('a service as a process', { concurrency: 3 }, () => {
     await child.url();
     child.kill('SIGTERM');
     assert.equal(await child.exited, 70);
-    assert.match(child.stderr, /the drain does not end/);
+    assert.match(child.stderr, /the drain did not end in time/);
   });
 
-  test('an old Node is told how to get the right one', async (t) => {
+  test('an old Node prints how to get the right one', async (t) => {
     const child = new Child(t, [], { TINY_NODE_VERSION: '24.9.0' });
     assert.equal(await child.exited, 1);
     assert.match(child.stderr, /needs Node 26, this is 24\.9\.0.*npm install.*node_modules\/\.bin\/node/s);

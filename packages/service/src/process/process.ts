@@ -1,11 +1,11 @@
 /**
  * A service as a process: configuration, signals, and an exit code that states the cause.
  *
- * Promise: nothing starts unless the whole configuration is right. SIGTERM or SIGINT drains, a second one aborts; SIGHUP
- * reloads the configuration, and a bad one changes nothing. A critical task that stays down drains the service
- * and ends the process; an unhandled error ends it at once, because the state is unknown.
- * Bound: a drain that does not end within `stop_ms_max` is aborted, an abort that does not end within a second is left.
- * Overflow: signals beyond the second change nothing. Cancellation: `context.signal` aborts a start that is under way.
+ * Contract: the service starts only if the whole configuration is valid. SIGTERM or SIGINT drains, a second signal aborts.
+ * SIGHUP reloads the configuration; an invalid one changes nothing. A critical task that stays down drains the service and
+ * ends the process. An unhandled error ends it at once, because the state is unknown.
+ * Bound: a drain that does not end within `stop_ms_max` is aborted; an abort that does not end within a second is abandoned.
+ * Overflow: signals after the second are ignored. Cancellation: `context.signal` aborts a start in progress.
  */
 import {
   ConfigSource,
@@ -34,12 +34,12 @@ import { sched } from '@ron/kernel';
 
 /** Keys that every service has; spread them into its table. */
 export const PROCESS_KEYS = {
-  'log.level': key.oneOf(LOG_LEVELS, { default: 'info', doc: 'Which lines are logged.', reloadable: true }),
+  'log.level': key.oneOf(LOG_LEVELS, { default: 'info', doc: 'The lowest level that is logged.', reloadable: true }),
   drain_deadline: key.duration({
     default: '3s',
     min: '1s',
     max: '5s',
-    doc: 'How long work in progress may take to finish after a stop was requested; the rest is aborted and counted.',
+    doc: 'Time for work in progress to finish after a stop request; the rest is aborted and counted.',
     reloadable: true,
   }),
 } as const;
@@ -73,7 +73,7 @@ export interface ProcessInit<K extends KeyTable> {
   name: string;
   schema: ConfigSchema<K>;
   start(context: ProcessContext<K>): Promise<Service>;
-  /** Longest a drain may take in all, whatever the service promised. Default 15 000. */
+  /** Limit of a drain in total, even if the service's own deadline is longer. Default 15 000. */
   stop_ms_max?: number;
   /** Default `process.argv.slice(2)`. */
   argv?: readonly string[];
@@ -84,9 +84,9 @@ export interface ProcessInit<K extends KeyTable> {
 }
 
 const STOP_MS_MAX = 15_000;
-/** How long file calls under way may take at the end. */
+/** Time for file calls in progress to end before the exit. */
 const FILE_CALLS_MS_MAX = 1000;
-const LOOK_MS = 10;
+const POLL_MS = 10;
 const ABORT_MS_MAX = 1000;
 
 /** Runs until a stop is requested. Never returns normally: the process exits. */
@@ -115,14 +115,14 @@ async function openConfig<const K extends KeyTable>(init: ProcessInit<K>): Promi
     out.flushSync();
     exitWith('ok');
   }
-  // These two say where the config is, so they are no part of it.
+  // These two locate the configuration, so they are not part of it.
   const fallback = {
     path: takeVariable(env, `${env_prefix}CONFIG`),
     table: takeVariable(env, `${env_prefix}CONFIG_TABLE`),
   };
   const path = takeFlag(args, '--config') ?? fallback.path;
   const table = takeFlag(args, '--config-table') ?? fallback.table;
-  // A slip here must not start the service with nothing but defaults.
+  // A mistake here must not start the service with defaults only.
   if (path === '' || table === '' || (table !== undefined && path === undefined)) {
     const expected =
       path === undefined ? '--config FILE beside --config-table' : 'a value after --config and --config-table';
@@ -160,7 +160,7 @@ function takeVariable(env: Record<string, string | undefined>, name: string): st
   return value;
 }
 
-/** Keeps the process alive until a stop is requested. Without this, a start that waits on nothing but our own timers would end it. */
+/** Keeps the process alive until a stop is requested, even if the start waits only on timers that do not. */
 function stayAlive(): void {
   sched.timer(Infinity, stayAlive, 'process.alive', { keepAlive: true });
 }
@@ -172,13 +172,13 @@ class Runner<K extends KeyTable> {
   readonly #metrics: Metrics;
   readonly #reloads: Counter<'result'>;
   readonly #starting = new AbortController();
-  /** Woken once, with why the process has to stop. */
+  /** Woken once, with the cause of the stop. */
   readonly #stop = sched.park<'signal' | 'fatal'>('process.stop');
   #service: Service | undefined;
-  /** Why it stops, once it does. */
+  /** The cause of the stop, once one is requested. */
   #why: 'signal' | 'fatal' | undefined;
   #signals = 0;
-  /** Set by an abort: the drain that ends because of it must not claim to have gone well. */
+  /** Set by an abort, so that the drain that it cuts short does not exit with success. */
   #aborted: Exit | undefined;
 
   constructor(init: ProcessInit<K>, source: ConfigSource<K>) {
@@ -191,7 +191,7 @@ class Runner<K extends KeyTable> {
 
   async run(): Promise<void> {
     this.#applyLogLevel();
-    // Before the start: a signal that comes during it must not kill a half-started service the hard way.
+    // Before the start: a signal during the start must not kill a half-started service.
     this.#listen();
     stayAlive();
     this.#log.info('starting');
@@ -228,8 +228,8 @@ class Runner<K extends KeyTable> {
         onFatal: (kind, error) => this.#onFatal(kind, error),
       });
     } catch (error) {
-      if (this.#why === 'signal') this.#log.info('stopped before the start had ended');
-      else this.#log.fatal({ err: error }, 'could not start');
+      if (this.#why === 'signal') this.#log.info('stopped before the start was complete');
+      else this.#log.fatal({ err: error }, 'failed to start');
       return await this.#exit(this.#why === undefined ? 'start' : this.#why === 'signal' ? 'ok' : 'fatal');
     }
   }
@@ -252,7 +252,7 @@ class Runner<K extends KeyTable> {
 
   #beginStop(why: 'signal' | 'fatal'): void {
     this.#why ??= why;
-    this.#starting.abort(new Error('the process has to stop'));
+    this.#starting.abort(new Error('a stop was requested'));
     this.#stop.wake(this.#why);
   }
 
@@ -261,7 +261,7 @@ class Runner<K extends KeyTable> {
     const timer = sched.timer(
       stop_ms_max,
       () => {
-        this.#log.fatal({ stop_ms_max }, 'the drain does not end: aborting');
+        this.#log.fatal({ stop_ms_max }, 'the drain did not end in time: aborting');
         void this.#abort('fatal');
       },
       'process.drain',
@@ -279,7 +279,7 @@ class Runner<K extends KeyTable> {
     }
   }
 
-  /** Ends now. A service that does not even do that is left behind. */
+  /** Aborts the service. An abort that does not end in time is abandoned. */
   async #abort(exit: Exit): Promise<void> {
     this.#aborted ??= exit;
     sched.timer(ABORT_MS_MAX, () => void this.#exit(exit), 'process.abort', { keepAlive: true });
@@ -308,7 +308,11 @@ class Runner<K extends KeyTable> {
   #reported(result: ReloadResult): void {
     this.#reloads.at(result.ok ? 'ok' : 'refused').inc();
     if (result.ok) this.#log.info({ changed: result.changed }, 'configuration reloaded');
-    else this.#log.warn({ problems: result.problems.map(formatProblem) }, 'configuration refused; the old one stays');
+    else
+      this.#log.warn(
+        { problems: result.problems.map(formatProblem) },
+        'configuration refused; the previous one stays in force',
+      );
   }
 
   #applyLogLevel(): void {
@@ -316,15 +320,15 @@ class Runner<K extends KeyTable> {
     if (typeof level === 'string') this.#log.level = level;
   }
 
-  /** Node waits for file calls that are under way, also for those that will never end. */
+  /** Node waits for file calls in progress, even for those that never end; such a process is killed. */
   async #exit(exit: Exit): Promise<never> {
     this.#source.close();
     const begun_ms = sched.now_ms();
     while (hasFileCalls() && sched.now_ms() - begun_ms < FILE_CALLS_MS_MAX) {
-      await new Promise<void>((resolve) => void sched.timer(LOOK_MS, resolve, 'process.exit', { keepAlive: true }));
+      await new Promise<void>((resolve) => void sched.timer(POLL_MS, resolve, 'process.exit', { keepAlive: true }));
     }
     if (hasFileCalls()) {
-      this.#log.fatal('a file call does not end: leaving without it');
+      this.#log.fatal('a file call does not end: killing the process');
       process.kill(process.pid, 'SIGKILL');
     }
     return exitWith(this.#aborted ?? exit);
@@ -338,7 +342,7 @@ export function measureProcess(metrics: Metrics): Counter<'result'> {
   collectProcessMetrics(metrics);
   metrics.counterFrom(
     'log_dropped_total',
-    'Log lines that were lost because the reader was too slow or gone.',
+    'Log lines that were lost because the reader was too slow or had closed the pipe.',
     [],
     () => [{ labels: {}, value: standardErrorSink().dropped_total }],
   );

@@ -1,9 +1,8 @@
 /**
- * How a service is seen from outside: its queues, tasks and breakers as metrics, under the names that are the same in
- * every service.
+ * Exports the queues, tasks and breakers of a service as metrics, under the same names in every service.
  *
- * Promise: everything is read from its owner at scrape; nothing is counted twice and nothing costs while it runs.
- * Bound: one series for each declared name. Overflow, cancellation: nothing queues, nothing waits.
+ * Contract: each value is read from its owner at scrape, so counting has no cost of its own.
+ * Bound: one series for each declared name.
  */
 import type { Breaker, BreakerState, Broadcast, Mpsc, Supervisor, TaskTotals, WorkQueue } from '@ron/kernel';
 import type { Sample, Metrics } from '@ron/telemetry';
@@ -16,12 +15,12 @@ export interface MeasuredQueue {
   readonly lanes: readonly string[];
 }
 
-/** A queue that the service brings along. */
+/** A queue that the service builds itself. */
 export interface OwnQueue {
   readonly depth: number;
-  /** Requests answered with `busy`. Default: it answers none so. */
+  /** Requests answered with `busy`. Default none. */
   readonly busy_total?: number;
-  /** Items refused in another way because it was full. Default: it refuses none so. */
+  /** Items refused in another way because it was full. Default none. */
   readonly rejected_total?: number;
   close(): void;
 }
@@ -54,12 +53,12 @@ export function measureRuntime(metrics: Metrics, measured: Measured): void {
 }
 
 function measureQueues(metrics: Metrics, { queues, mpscs, broadcasts, owns }: Measured): void {
-  metrics.gaugeFrom('queue_depth', 'Items that wait.', ['queue'], () => [
+  metrics.gaugeFrom('queue_depth', 'Queued items.', ['queue'], () => [
     ...byLabel(queues, (queue) => queue.depth),
     ...samples('queue', mpscs, (mpsc) => mpsc.depth),
     ...samples('queue', owns, (own) => own.depth),
   ]);
-  metrics.counterFrom('queue_dropped_total', 'Items dropped after they were taken in.', ['queue'], () => [
+  metrics.counterFrom('queue_dropped_total', 'Items dropped after they were accepted.', ['queue'], () => [
     ...byLabel(queues, (queue) => queue.shed_total),
     ...samples('queue', mpscs, (mpsc) => mpsc.dropped_total),
     ...samples('queue', broadcasts, (broadcast) => broadcast.lagged_total),

@@ -1,5 +1,5 @@
 /**
- * How a runtime finds what a declaration names: literal types for the compiler, a sentence with a hint at run time.
+ * Looks up names in a declaration: literal types for the compiler, an error with a hint at run time.
  */
 import { RonError } from '@ron/kernel';
 import { nearest } from '@ron/config';

@@ -116,7 +116,7 @@ test('a config key that the config does not have is found at the start', (t) => 
   assert.throws(make, /config key audit\.capacity gives a number/);
 });
 
-test('unbuilt() lists what was declared and never built', async (t) => {
+test('unbuilt() lists declarations that were never built', async (t) => {
   const runtime = runtimeOf(t);
   assert.equal(runtime.unbuilt().length, 13);
   runtime.workQueue('work');

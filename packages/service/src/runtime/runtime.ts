@@ -1,7 +1,7 @@
 /**
- * A service's primitives, built from its declaration and counted under the names that its operators know.
+ * Builds the primitives of a service from its declaration, and measures them under the same names in every service.
  *
- * Promise: a channel, task, lock, deadline or breaker exists only if it is declared (others do not compile, and throw),
+ * Contract: a channel, task, lock, deadline or breaker exists only if it is declared (others do not compile, and throw),
  * with the declared numbers or those of the config key it names; `unbuilt()` lists declarations that were never built, so
  * a test can hold a service to its declaration. Everything built is measured.
  * Bound: the declaration; a channel is built once. Overflow: per channel, as declared.
@@ -148,7 +148,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return watch;
   }
 
-  /** A queue of the service's own making, with the declared capacity. */
+  /** A queue that the service builds itself, with the declared capacity. */
   own<Q extends OwnQueue>(name: ChannelName<D, 'own'>, build: (capacity: number) => Q): Q {
     const channel = this.#channel(name, 'own');
     const queue = build(this.#number(channel.config_key, channel.capacity));
@@ -156,7 +156,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return queue;
   }
 
-  /** A lock of this name and rank. There may be several, one for each thing that it guards. */
+  /** A lock of this name and rank. There may be several, one for each guarded value. */
   cell<S>(name: NameIn<D['locks']>, initial: S): Cell<S> {
     const lock = declared('lock', this.declaration.locks, name);
     this.#built.add(`lock ${name}`);
@@ -182,7 +182,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return breaker;
   }
 
-  /** No longer shows a breaker whose target is gone. */
+  /** Removes a breaker whose target is gone from the metrics. */
   forget(breaker: Breaker): void {
     for (const group of this.#breakers.values()) {
       if (group.live.delete(breaker)) group.forgotten_total += breaker.rejected_total;
@@ -207,8 +207,8 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
   }
 
   /**
-   * Does the work of a declared operation, and does it again as its policy says. `policy` may be replaced by one with
-   * configured numbers. All callers share one retry budget.
+   * Runs a declared operation and retries it by its policy. `policy` may be replaced by one with configured numbers. All
+   * callers share one retry budget.
    */
   retry<T>(
     op: NameIn<D['retries']>,
@@ -284,7 +284,7 @@ export class ServiceRuntime<const D extends Concurrency> implements AsyncDisposa
     return value;
   }
 
-  /** A key that the config does not have must show at the start, not at the first request. */
+  /** A key that the configuration lacks fails the start, not the first request. */
   #checkConfigKeys(): void {
     const { channels, tasks, deadlines } = this.declaration;
     for (const entry of [channels, tasks, deadlines].flatMap((table) => Object.values<object>(table))) {

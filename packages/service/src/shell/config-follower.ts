@@ -1,12 +1,12 @@
 /**
- * Brings reloaded configurations into force in a running service.
+ * Applies reloaded configurations in a running service.
  *
  * Contract: the `config` channel holds the newest configuration that its source has published since the follower was
  * made, including one published while the service was starting. `apply` runs once for each, never twice at a time;
- * a configuration that is replaced before its turn is skipped. `reload` applies the present one again, because files
+ * a configuration that is replaced before it is applied is skipped. `reload` applies the present one again, because files
  * that it names may have changed. Once `shutdown` is set, nothing is applied.
  * Bound: one run of `apply`, one that waits for it, and one for each `reload`.
- * Cancellation: the signal of `run` or `reload` reaches `apply`.
+ * Cancellation: `apply` receives the signal of `run` or `reload`.
  *
  *     const follower = new ConfigFollower({ source, config, shutdown, apply: (next) => volumes.follow(next), onProblem });
  *     runtime.spawn('config_watch', ({ stopping }) => follower.run(stopping));
@@ -23,7 +23,7 @@ export interface ConfigFollowerInit<C> {
   readonly source: FollowedSource<C>;
   /** The declared channel that the service reads. */
   readonly config: Watch<C>;
-  /** The declared channel that says that a drain has begun. */
+  /** The declared channel that is true once a drain has begun. */
   readonly shutdown: Pick<Watch<boolean>, 'value'>;
   /** Work that a new configuration needs beyond being readable. */
   readonly apply?: (config: C, signal: AbortSignal) => Promise<void>;
@@ -50,7 +50,7 @@ export class ConfigFollower<C> {
     if (this.#updates === undefined) return;
     for (;;) {
       if (shutdown.value) return;
-      await this.#inTurn(stopping, false).catch((error: unknown) => {
+      await this.#enqueue(stopping, false).catch((error: unknown) => {
         stopping.throwIfAborted();
         onProblem(error);
       });
@@ -60,10 +60,10 @@ export class ConfigFollower<C> {
 
   /** Applies the present configuration, even if it is in force already. Rejects when that fails. */
   reload(signal: AbortSignal): Promise<void> {
-    return this.#inTurn(signal, true);
+    return this.#enqueue(signal, true);
   }
 
-  #inTurn(signal: AbortSignal, isForced: boolean): Promise<void> {
+  #enqueue(signal: AbortSignal, isForced: boolean): Promise<void> {
     const done = this.#last.then(() => this.#apply(signal, isForced));
     this.#last = done.catch(() => undefined);
     return done;
@@ -72,10 +72,10 @@ export class ConfigFollower<C> {
   async #apply(signal: AbortSignal, isForced: boolean): Promise<void> {
     const { source, config, shutdown, apply } = this.#init;
     signal.throwIfAborted();
-    if (shutdown.value) throw new RonError('draining', 'the service stops: no configuration is applied any more');
+    if (shutdown.value) throw new RonError('draining', 'the service is stopping: the configuration is not applied');
     const next = source.value;
     if (next === this.#applied && !isForced) return;
-    // Not tried again by itself when `apply` fails: the operator reloads once the cause is gone.
+    // Not retried when `apply` fails: the operator reloads once the cause is corrected.
     this.#applied = next;
     if (next !== config.value) config.set(next);
     await apply?.(next, signal);

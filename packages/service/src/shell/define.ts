@@ -138,7 +138,7 @@ export function defineService<const K extends KeyTable, const D extends Concurre
 
 export interface StartInit<C> {
   readonly config: C;
-  /** The configuration in force; may change while the service runs. Default: `config`, for ever. */
+  /** The configuration in force; may change while the service runs. Default: `config`, which then never changes. */
   readonly source?: FollowedSource<C> | undefined;
   readonly metrics: Metrics;
   readonly log: Log;

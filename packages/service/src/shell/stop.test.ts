@@ -45,7 +45,7 @@ function bench(init: Partial<StopInit> = {}): Bench {
 }
 
 const forever = (): Promise<void> => new Promise(() => undefined);
-// Without the bound it would wait for ever: then the test fails instead of hanging.
+// Without the bound it would wait indefinitely: then the test fails instead of hanging.
 const within = { timeout: 10_000 };
 
 test('a drain takes its steps in order: requests before tasks, tasks before the flush, the flush before resources', async () => {

@@ -14,7 +14,11 @@ const checkpoint = { origin: ORIGIN, size: 20_852_163, root: new Uint8Array(32).
 /** The example from the documentation of Go's sumdb/note. */
 const GO_VKEY = 'PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW';
 const GO_SEED = 'gQoUAtUUbI2E8kQzMPVAgOv5juF9nHT2JS/F1ccoMXM=';
-const GO_TEXT = "If you think cryptography is the answer to your problem,\nthen you don't know what your problem is.\n";
+/** The note of the test vectors of golang.org/x/mod/sumdb/note. */
+const GO_TEXT = [
+  "If you think cryptography is the answer to your problem,\nthen you don't know what",
+  'your problem is.\n',
+].join(' ');
 const GO_NOTE = `${GO_TEXT}
 — PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=
 `;

@@ -222,7 +222,7 @@ test('a completed operation is not repeated from a ledger that was rolled back o
   await again.close();
 });
 
-test('no nonce repeats, whatever was rolled back', async () => {
+test('no nonce repeats after any rollback', async () => {
   const disk = new CrashFileSystem();
   const vault = await openOn(disk);
   await use(vault, 'first');

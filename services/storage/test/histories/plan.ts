@@ -11,7 +11,7 @@ export interface Profile {
   readonly write_min: number;
   /** Whether chunks become stripes of two data shards and one parity shard. */
   readonly ec: boolean;
-  /** How long an object that is not pinned is kept. Undefined: for ever. */
+  /** How long an object that is not pinned is kept. Undefined: indefinitely. */
   readonly lease_ms: number | undefined;
 }
 
